@@ -1,0 +1,313 @@
+"""The requests and responses of the protocol, as immutable values.
+
+Peers (KIP-595, KIP-853, KIP-996, KIP-630): Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, UpdateVoter,
+ApiVersions. Administrators: AddVoter, RemoveVoter, UpdateKRaftVersion, TransferLeadership, DescribeQuorum, ReadIndex.
+
+Every request names its cluster; every request between replicas names the sender's key and, where it is meant for one
+replica, the receiver's. Offsets are log offsets; times are milliseconds; `None` is "unknown".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from quorate.raft.batches import Batch
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter, VoterSet
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentLeader:
+    """Whom the answering replica takes for the leader. `epoch` is its own epoch; `id` None if no leader is known."""
+
+    epoch: int
+    id: int | None = None
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+# --- elections ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """KIP-853 Vote with KIP-996's pre_vote. `epoch` is the candidate's: its own when pre-voting, else one more."""
+
+    cluster_id: str
+    epoch: int
+    candidate: ReplicaKey
+    voter: ReplicaKey
+    last_epoch: int
+    last_offset: int
+    pre_vote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VoteResponse:
+    error: ErrorCode
+    leader: CurrentLeader
+    granted: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginQuorumEpochRequest:
+    """The leader of `epoch` says so, with its endpoints, to the voter `voter`."""
+
+    cluster_id: str
+    epoch: int
+    leader: ReplicaKey
+    leader_endpoints: tuple[Endpoint, ...]
+    voter: ReplicaKey
+
+
+@dataclass(frozen=True, slots=True)
+class BeginQuorumEpochResponse:
+    error: ErrorCode
+    leader: CurrentLeader
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndQuorumEpochRequest:
+    """The leader of `epoch` resigns. `preferred_candidates`: the first elects at once, the others wait their turn."""
+
+    cluster_id: str
+    epoch: int
+    leader: ReplicaKey
+    preferred_candidates: tuple[ReplicaKey, ...]
+    leader_endpoints: tuple[Endpoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EndQuorumEpochResponse:
+    error: ErrorCode
+    leader: CurrentLeader
+    message: str = ""
+
+
+# --- replication -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """Asks for records from `offset` and acknowledges all before it as durable.
+
+    epoch: the epoch in which the sender believes; last_epoch: the epoch of its last record (0 for an empty log).
+    high_watermark: what the sender knows, -1 for nothing: a stale one is answered without waiting.
+    read_round: the last round of the leader that the sender saw (see ReadIndex).
+    max_wait_ms: how long the leader may park the request; max_bytes: a limit on records, one batch may exceed it.
+    """
+
+    cluster_id: str
+    replica: ReplicaKey
+    epoch: int
+    offset: int
+    last_epoch: int
+    high_watermark: int = -1
+    max_wait_ms: int = 500
+    max_bytes: int = 8 * 1024 * 1024
+    read_round: int = 0
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """Exactly one of: an error, a divergence to truncate to, a snapshot to fetch, or records from `records_from`.
+
+    Where the leader's core answers, `records_from` says which offset to read from and `batches` is empty: whoever
+    owns the log fills it in (bytes on the wire; parsed batches for the receiving core).
+    """
+
+    error: ErrorCode
+    leader: CurrentLeader
+    high_watermark: int = -1
+    log_start_offset: int = 0
+    diverging: OffsetAndEpoch | None = None
+    snapshot: OffsetAndEpoch | None = None
+    records_from: int | None = None
+    max_bytes: int = 0
+    read_round: int = 0
+    batches: tuple[Batch, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotRequest:
+    """Asks for the bytes of `snapshot` from `position` on; resumable (KIP-630)."""
+
+    cluster_id: str
+    replica: ReplicaKey
+    epoch: int
+    snapshot: OffsetAndEpoch
+    position: int
+    max_bytes: int = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotResponse:
+    """Bytes [position, position + len(data)) of a snapshot of `size` bytes. The owner of the files fills `data`."""
+
+    error: ErrorCode
+    leader: CurrentLeader
+    snapshot: OffsetAndEpoch | None = None
+    size: int = 0
+    position: int = 0
+    max_bytes: int = 0
+    data: bytes = b""
+    message: str = ""
+
+
+# --- membership --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsRequest:
+    """Asks a node who it is and which kraft.version it supports."""
+
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsResponse:
+    error: ErrorCode
+    replica: ReplicaKey
+    kraft_version: VersionRange
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AddVoterRequest:
+    """KIP-853 AddVoter. The new voter's first endpoint is dialled before anything is written.
+
+    ack_when_committed: False replies when the record is appended (used by controllers that join by themselves).
+    """
+
+    cluster_id: str
+    voter: ReplicaKey
+    endpoints: tuple[Endpoint, ...]
+    timeout_ms: int = 30_000
+    ack_when_committed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVoterRequest:
+    """KIP-853 RemoveVoter. Id and directory must both match, except for voters whose directory is unknown."""
+
+    cluster_id: str
+    voter: ReplicaKey
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateVoterRequest:
+    """KIP-853 UpdateVoter: a voter tells the leader of `epoch` its endpoints and supported versions."""
+
+    cluster_id: str
+    epoch: int
+    voter: Voter
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateKRaftVersionRequest:
+    """The part of UpdateFeatures that is the quorum's: finalize `level` of kraft.version."""
+
+    cluster_id: str
+    level: int
+    validate_only: bool = False
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class TransferLeadershipRequest:
+    """Asks the leader to resign in favour of `target`, a voter, once that has caught up."""
+
+    cluster_id: str
+    target: ReplicaKey
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class AdminResponse:
+    """The answer to every request that changes the quorum."""
+
+    error: ErrorCode
+    leader: CurrentLeader
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadIndexRequest:
+    """Asks for an offset up to which a read is linearizable: the leader confirms itself with a majority first."""
+
+    cluster_id: str
+    timeout_ms: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadIndexResponse:
+    error: ErrorCode
+    leader: CurrentLeader
+    offset: int = -1
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuorumRequest:
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """What the leader knows of one replica. Times are the leader's wall clock; -1 where nothing is known."""
+
+    replica: ReplicaKey
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuorumResponse:
+    """The leader's view; from any other node NOT_LEADER_OR_FOLLOWER with its own voter set and the leader it knows."""
+
+    error: ErrorCode
+    leader: CurrentLeader
+    high_watermark: int = -1
+    kraft_version: int = 0
+    voters: tuple[ReplicaStatus, ...] = ()
+    observers: tuple[ReplicaStatus, ...] = ()
+    voter_set: VoterSet = field(default_factory=VoterSet)
+    committed_voters: VoterSet = field(default_factory=VoterSet)
+    message: str = ""
+
+
+PeerRequest = (
+    VoteRequest
+    | BeginQuorumEpochRequest
+    | EndQuorumEpochRequest
+    | FetchRequest
+    | FetchSnapshotRequest
+    | UpdateVoterRequest
+    | ApiVersionsRequest
+)
+AdminRequest = (
+    AddVoterRequest
+    | RemoveVoterRequest
+    | UpdateKRaftVersionRequest
+    | TransferLeadershipRequest
+    | ReadIndexRequest
+    | DescribeQuorumRequest
+)
+Request = PeerRequest | AdminRequest
+Response = (
+    VoteResponse
+    | BeginQuorumEpochResponse
+    | EndQuorumEpochResponse
+    | FetchResponse
+    | FetchSnapshotResponse
+    | ApiVersionsResponse
+    | AdminResponse
+    | ReadIndexResponse
+    | DescribeQuorumResponse
+)

@@ -1,0 +1,185 @@
+"""The values that the protocol speaks of: replica keys, endpoints, voter sets, offsets.
+
+A directory id is a UUID in Kafka's text form: 22 characters of unpadded url-safe base64 (KIP-858). `None` stands
+for "unknown", which is written as sixteen zero bytes on disk and on the wire.
+
+Source: KIP-853, "Replica directory ID", "Set of voters", VotersRecord, QuorumStateData.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+DirectoryId = str
+ZERO_UUID: DirectoryId = "A" * 22
+
+NO_NODE = -1
+"""The id that stands for "no replica" on disk and on the wire."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ReplicaKey:
+    """A replica: its id and the directory it runs on. A replaced disk makes another replica."""
+
+    id: int
+    directory_id: DirectoryId | None = None
+
+    def __str__(self) -> str:
+        return f"{self.id}-{self.directory_id}" if self.directory_id else str(self.id)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Endpoint:
+    """Where a replica listens: `name` is the listener's name, `port` 1 to 65535."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.name}://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class VersionRange:
+    """The inclusive range of a feature's levels that a node supports."""
+
+    min: int
+    max: int
+
+    def __contains__(self, level: object) -> bool:
+        return isinstance(level, int) and self.min <= level <= self.max
+
+    def __str__(self) -> str:
+        return f"{self.min}-{self.max}"
+
+
+SUPPORTED_KRAFT_VERSION = VersionRange(0, 1)
+"""What this implementation supports: 0 is KIP-595 with static voters, 1 is KIP-853."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Voter:
+    """One member of a voter set. `endpoints` keeps the order of `controller.listener.names`: the first is dialled."""
+
+    key: ReplicaKey
+    endpoints: tuple[Endpoint, ...] = ()
+    kraft_version: VersionRange = SUPPORTED_KRAFT_VERSION
+
+    @property
+    def id(self) -> int:
+        return self.key.id
+
+
+def same_replica(known: ReplicaKey, claimed: ReplicaKey) -> bool:
+    """Whether `claimed` is `known`: a known directory id must match, an unknown one matches any.
+
+    An unknown directory id exists only in voter sets at kraft.version 0, where ids alone name voters (KIP-595).
+    """
+    return known.id == claimed.id and (
+        known.directory_id is None or known.directory_id == claimed.directory_id
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class VoterSet:
+    """An immutable set of voters with unique ids, ordered by id."""
+
+    voters: tuple[Voter, ...] = ()
+    _by_id: dict[int, Voter] = field(init=False, repr=False, compare=False, hash=False)
+
+    def __post_init__(self) -> None:
+        ordered = tuple(sorted(self.voters, key=lambda voter: voter.id))
+        by_id = {voter.id: voter for voter in ordered}
+        if len(by_id) != len(ordered):
+            raise ValueError(f"a voter id appears twice in {[str(v.key) for v in ordered]}")
+        object.__setattr__(self, "voters", ordered)
+        object.__setattr__(self, "_by_id", by_id)
+
+    @classmethod
+    def of(cls, voters: Iterable[Voter]) -> VoterSet:
+        return cls(tuple(voters))
+
+    def __len__(self) -> int:
+        return len(self.voters)
+
+    def __iter__(self) -> Iterator[Voter]:
+        return iter(self.voters)
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(str(voter.key) for voter in self.voters) + "}"
+
+    def get(self, voter_id: int) -> Voter | None:
+        """The voter with this id, whatever its directory."""
+        return self._by_id.get(voter_id)
+
+    def find(self, key: ReplicaKey) -> Voter | None:
+        """The voter that is this replica (see `same_replica`)."""
+        voter = self._by_id.get(key.id)
+        return voter if voter is not None and same_replica(voter.key, key) else None
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, ReplicaKey) and self.find(key) is not None
+
+    def is_only(self, key: ReplicaKey) -> bool:
+        return len(self.voters) == 1 and key in self
+
+    @property
+    def majority(self) -> int:
+        return len(self.voters) // 2 + 1
+
+    def adding(self, voter: Voter) -> VoterSet:
+        """With one more voter; its id must be new."""
+        return VoterSet((*self.voters, voter))
+
+    def removing(self, key: ReplicaKey) -> VoterSet:
+        """Without that replica, which must be a member."""
+        assert key in self, f"{key} is not in {self}"
+        return VoterSet(tuple(voter for voter in self.voters if voter.id != key.id))
+
+    def updating(self, voter: Voter) -> VoterSet:
+        """With the voter of the same id replaced."""
+        assert voter.id in self._by_id, f"{voter.key} is not in {self}"
+        return VoterSet(tuple(voter if v.id == voter.id else v for v in self.voters))
+
+    def has_overlapping_majority(self, other: VoterSet) -> bool:
+        """Whether every majority of one meets every majority of the other.
+
+        True when they differ by at most one voter: the invariant of KIP-853's "Voter changes".
+        """
+        mine = {voter.key for voter in self.voters}
+        theirs = {voter.key for voter in other.voters}
+        if {v.id for v in self} == {v.id for v in other} and len(mine ^ theirs) > 0:
+            # Directory ids become known at the upgrade to kraft.version 1; the replicas stay the same.
+            return all(same_replica(v.key, other._by_id[v.id].key) for v in self) or all(
+                same_replica(v.key, self._by_id[v.id].key) for v in other
+            )
+        return len(mine - theirs) + len(theirs - mine) <= 1
+
+    def without_directories(self) -> VoterSet:
+        return VoterSet(tuple(replace(v, key=ReplicaKey(v.id)) for v in self.voters))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetAndEpoch:
+    """An end offset (exclusive) and the epoch of the record before it. Names snapshots and divergences."""
+
+    offset: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.offset}@{self.epoch}"
+
+
+BOOTSTRAP_SNAPSHOT = OffsetAndEpoch(0, 0)
+"""`0…0-0…0.checkpoint`, which `storage format` writes; it is never replicated."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionState:
+    """What `quorum-state` holds (KIP-853, QuorumStateData): durable before any answer that depends on it."""
+
+    epoch: int = 0
+    leader_id: int | None = None
+    voted: ReplicaKey | None = None

@@ -1,0 +1,1 @@
+"""Kafka's record batches and control records, as views over bytes."""

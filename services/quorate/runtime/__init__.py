@@ -1,0 +1,1 @@
+"""The asyncio driver of a raft node."""

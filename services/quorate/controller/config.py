@@ -1,0 +1,441 @@
+"""A controller's configuration: a Java properties file and the environment, checked, as one
+immutable value.
+
+Rules:
+1. The environment overrides the file: QUORATE_NODE_ID is node.id. Without a file, everything comes
+   from there.
+2. What is wrong raises `ConfigError`, one line: where (file and line, or variable), which setting,
+   which value, what is accepted. Nothing is corrected silently; what is ignored is listed in
+   `ControllerConfig.warnings`.
+3. Reading a configuration looks at no other file, except at the PEM files that an SSL listener
+   needs.
+
+The settings themselves are declared in `settings.py`. Source: Kafka's KafkaConfig and
+SocketServerConfigs for what must fit together; KIP-853, "Configuration".
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from quorate.controller.kafka_names import is_kafkas
+from quorate.controller.settings import (
+    BY_NAME,
+    REFUSED,
+    SETTINGS,
+    Address,
+    Setting,
+)
+from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+
+WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here, bound only if somebody asks for it
+PREFIX = "QUORATE_"
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; its text is one line for the person who wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where to listen. `host` is empty for every address; `tls` says whether connections are
+    encrypted.
+    """
+
+    name: str
+    host: str
+    port: int
+    tls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files. `key` and `certificate` may be one file. `ca` holds the authorities that the other
+    side must have.
+    """
+
+    certificate: Path
+    key: Path
+    ca: Path | None
+    require_client_certificate: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """What a controller is told. Times are milliseconds, sizes bytes, -1 or 0 "no limit" as in
+    `settings.py`.
+
+    listeners: those of controller.listener.names, in that order. endpoints: the same as others
+    should dial them.
+    bootstrap_servers: where the quorum can be found; taken from static_voters where it is not set
+    (KIP-853).
+    static_voters: controller.quorum.voters, in force at kraft.version 0 only. metadata_log_dir
+    holds meta.properties and `__cluster_metadata-0`; log_dirs are all directories to format.
+    tls: None if no listener is encrypted.
+    """
+
+    node_id: int
+    listeners: tuple[Listener, ...]
+    endpoints: tuple[Endpoint, ...]
+    metadata_log_dir: Path
+    log_dirs: tuple[Path, ...]
+    bootstrap_servers: tuple[Address, ...] = ()
+    static_voters: VoterSet = field(default_factory=VoterSet)
+    cluster_id: str | None = None
+    auto_join: bool = False
+    election_timeout_ms: int = 1000
+    fetch_timeout_ms: int = 2000
+    request_timeout_ms: int = 2000
+    election_backoff_max_ms: int = 1000
+    retry_backoff_ms: int = 50
+    fetch_bytes_max: int = 8 * 1024 * 1024
+    snapshot_chunk_bytes_max: int = 1024 * 1024
+    segment_bytes_max: int = 1024 * 1024 * 1024
+    snapshot_interval_bytes_max: int = 20 * 1024 * 1024
+    snapshot_interval_ms_max: int = 60 * 60 * 1000
+    retention_bytes_max: int = 100 * 1024 * 1024
+    retention_ms_max: int = 7 * 24 * 60 * 60 * 1000
+    idle_interval_ms_max: int = 500
+    tls: TlsFiles | None = None
+    warnings: tuple[str, ...] = ()
+    source: str = "the environment"
+
+    @property
+    def listener_names(self) -> tuple[str, ...]:
+        """controller.listener.names: the first is the one that others dial."""
+        return tuple(listener.name for listener in self.listeners)
+
+    @property
+    def bootstrap_endpoints(self) -> tuple[Endpoint, ...]:
+        """`bootstrap_servers` as endpoints of the listener on which controllers dial each other."""
+        return tuple(
+            Endpoint(self.listeners[0].name, host, port) for host, port in self.bootstrap_servers
+        )
+
+
+def load_config(
+    path: Path | None, environment: Mapping[str, str] | None = None
+) -> ControllerConfig:
+    """The configuration in the properties file `path`, overridden by the environment.
+
+    path: None for "everything is in the environment". environment: `os.environ` if not given.
+    Raises ConfigError.
+    """
+    given = _read(path, os.environ if environment is None else environment)
+    return _build(given)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Given:
+    """What was written, where, and what it means: `values` are parsed, `places` say where each one
+    stands.
+    """
+
+    source: str
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.texts
+
+    def get(self, name: str) -> Any:
+        return self.values[name]
+
+    def require(self, name: str, because: str = "") -> Any:
+        if self.values[name] is None or self.values[name] == ():
+            setting = BY_NAME[name]
+            raise ConfigError(
+                f"{self.source}: {name} is not set{because}; it takes {setting.form.accepts} "
+                f"(or set {setting.variable} in the environment)"
+            )
+        return self.values[name]
+
+    def fail(self, name: str, reason: str) -> NoReturn:
+        """Refuse the value of `name`, which does not fit with others."""
+        place = self.places.get(name, self.source)
+        raise ConfigError(f"{place}: {name}={self.texts.get(name, '')}: {reason}")
+
+
+def read_properties(path: Path) -> dict[str, tuple[str, int]]:
+    """The properties in `path`: name to value and line. The last of several wins, as in Java.
+    Raises ConfigError.
+    """
+    import javaproperties  # noqa: PLC0415 - 20 ms that commands without a file do not pay
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    if b"\0" in data:
+        raise ConfigError(f"{path}: not a properties file: it contains a zero byte")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # what java.util.Properties reads
+    found: dict[str, tuple[str, int]] = {}
+    line = 1
+    try:
+        for element in javaproperties.parse(text):
+            if isinstance(element, javaproperties.KeyValue):
+                found[element.key] = (element.value, line)
+            line += max(1, element.source.count("\n"))
+    except javaproperties.InvalidUEscapeError as error:
+        raise ConfigError(f"{path}:{line}: not a properties file: {error}") from None
+    return found
+
+
+def _read(path: Path | None, environment: Mapping[str, str]) -> _Given:
+    given = _Given(source="the environment" if path is None else str(path))
+    if path is not None:
+        for name, (text, line) in read_properties(path).items():
+            place = f"{path}:{line}"
+            if name in BY_NAME:
+                given.texts[name], given.places[name] = text.strip(), place
+            elif name in REFUSED:
+                raise ConfigError(f"{place}: {name} is not supported: {REFUSED[name]}")
+            elif is_kafkas(name):
+                given.warnings.append(
+                    f"{place}: {name} is Kafka's and means nothing to Quorate's controller: ignored"
+                )
+            else:
+                raise ConfigError(f"{place}: {name} is not a setting{suggestion(name, BY_NAME)}")
+    _read_environment(given, environment)
+    for setting in SETTINGS:
+        given.values[setting.name] = _parse(setting, given)
+    return given
+
+
+def _read_environment(given: _Given, environment: Mapping[str, str]) -> None:
+    variables = {setting.variable: setting.name for setting in SETTINGS}
+    for variable in sorted(environment):
+        if variable in variables:
+            name = variables[variable]
+            given.texts[name] = environment[variable].strip()
+            given.places[name] = f"environment variable {variable}"
+        elif variable.startswith(PREFIX):
+            # Others write QUORATE_… too (Kubernetes does, for a service of that name): no error.
+            near = difflib.get_close_matches(variable, variables, n=1, cutoff=0.9)
+            if near:
+                given.warnings.append(
+                    f"environment variable {variable} is not a setting: did you mean {near[0]}?"
+                )
+
+
+def _parse(setting: Setting, given: _Given) -> Any:
+    text = given.texts.get(setting.name, setting.default)
+    if text is None or (text == "" and setting.default in (None, "")):
+        return () if setting.form.type == "list" else None
+    try:
+        return setting.form.parse(text)
+    except ValueError as error:
+        shown = text if len(text) <= 200 else text[:200] + "…"
+        raise ConfigError(
+            f"{given.places[setting.name]}: {setting.name}={shown}: {error}; "
+            f"accepted: {setting.form.accepts}"
+        ) from None
+
+
+def suggestion(name: str, known: Mapping[str, object]) -> str:
+    """A hint at the closest known name, or nothing."""
+    near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else "; `quorate config-docs` lists them all"
+
+
+# --- checking what must fit together --------------------------------------------------------------
+
+
+def _build(given: _Given) -> ControllerConfig:
+    given.require("process.roles")
+    node_id: int = given.require("node.id")
+    listeners = _listeners(given)
+    directories = _directories(given)
+    static_voters = _static_voters(given, node_id, listeners[0].name)
+    bootstrap = given.get("controller.quorum.bootstrap.servers") or tuple(
+        voter.address for voter in given.get("controller.quorum.voters")
+    )
+    if not bootstrap:
+        raise ConfigError(
+            f"{given.source}: neither controller.quorum.bootstrap.servers nor "
+            "controller.quorum.voters is set: this controller could not find its quorum"
+        )
+    return ControllerConfig(
+        node_id=node_id,
+        listeners=listeners,
+        endpoints=_endpoints(given, listeners),
+        metadata_log_dir=directories[0],
+        log_dirs=directories,
+        bootstrap_servers=bootstrap,
+        static_voters=static_voters,
+        cluster_id=given.get("cluster.id"),
+        auto_join=_auto_join(given),
+        election_timeout_ms=given.get("controller.quorum.election.timeout.ms"),
+        fetch_timeout_ms=given.get("controller.quorum.fetch.timeout.ms"),
+        request_timeout_ms=given.get("controller.quorum.request.timeout.ms"),
+        election_backoff_max_ms=given.get("controller.quorum.election.backoff.max.ms"),
+        retry_backoff_ms=given.get("controller.quorum.retry.backoff.ms"),
+        fetch_bytes_max=given.get("controller.quorum.fetch.max.bytes"),
+        snapshot_chunk_bytes_max=given.get("controller.quorum.fetch.snapshot.max.bytes"),
+        segment_bytes_max=given.get("internal.metadata.log.segment.bytes")
+        or given.get("metadata.log.segment.bytes"),
+        snapshot_interval_bytes_max=given.get("metadata.log.max.record.bytes.between.snapshots"),
+        snapshot_interval_ms_max=given.get("metadata.log.max.snapshot.interval.ms"),
+        retention_bytes_max=given.get("metadata.max.retention.bytes"),
+        retention_ms_max=given.get("metadata.max.retention.ms"),
+        idle_interval_ms_max=given.get("metadata.max.idle.interval.ms"),
+        tls=_tls(given, listeners),
+        warnings=tuple(given.warnings),
+        source=given.source,
+    )
+
+
+def _listeners(given: _Given) -> tuple[Listener, ...]:
+    """The controller's listeners in the order of controller.listener.names; a controller has no
+    others.
+    """
+    names: tuple[str, ...] = given.require("controller.listener.names")
+    by_name: dict[str, Endpoint] = {e.name: e for e in given.require("listeners")}
+    for name in names:
+        if name not in by_name:
+            given.fail("controller.listener.names", f"{name} is not in listeners")
+    for name in by_name:
+        if name not in names:
+            given.fail(
+                "listeners",
+                f"{name} is not in controller.listener.names, and only brokers have others",
+            )
+    addresses = [(endpoint.host, endpoint.port) for endpoint in by_name.values()]
+    for host, port in addresses:
+        if addresses.count((host, port)) > 1:
+            given.fail("listeners", f"{host}:{port} appears twice")
+    return tuple(
+        Listener(
+            name,
+            "" if by_name[name].host in WILDCARD_HOSTS else by_name[name].host,
+            by_name[name].port,
+            _is_tls(given, name),
+        )
+        for name in names
+    )
+
+
+def _is_tls(given: _Given, name: str) -> bool:
+    protocols: Mapping[str, str] = given.get("listener.security.protocol.map") or {}
+    if name not in protocols and protocols and name not in ("PLAINTEXT", "SSL"):
+        given.fail("listener.security.protocol.map", f"it does not name the listener {name}")
+    protocol = protocols.get(name, "SSL" if name == "SSL" else "PLAINTEXT")
+    if protocol.startswith("SASL"):
+        given.fail(
+            "listener.security.protocol.map",
+            f"{name}:{protocol}: only PLAINTEXT and SSL are supported",
+        )
+    return protocol == "SSL"
+
+
+def _endpoints(given: _Given, listeners: tuple[Listener, ...]) -> tuple[Endpoint, ...]:
+    advertised: dict[str, Endpoint] = {e.name: e for e in given.get("advertised.listeners")}
+    for endpoint in advertised.values():
+        if endpoint.name not in {listener.name for listener in listeners}:
+            given.fail("advertised.listeners", f"{endpoint.name} is not in listeners")
+        if endpoint.host in WILDCARD_HOSTS:
+            given.fail("advertised.listeners", f"nobody can dial {endpoint}: name a host")
+    endpoints = []
+    for listener in listeners:
+        endpoint = advertised.get(
+            listener.name, Endpoint(listener.name, listener.host, listener.port)
+        )
+        if not endpoint.host:
+            endpoint = Endpoint(listener.name, socket.getfqdn(), listener.port)
+            given.warnings.append(
+                f"{given.source}: {listener.name} listens on every address and "
+                f"advertised.listeners does not name it: others are told to dial {endpoint}"
+            )
+        endpoints.append(endpoint)
+    return tuple(endpoints)
+
+
+def _directories(given: _Given) -> tuple[Path, ...]:
+    """The metadata log's directory first, then the other log directories."""
+    log_dirs: tuple[Path, ...] = given.get("log.dirs") or given.get("log.dir")
+    metadata: Path | None = given.get("metadata.log.dir") or next(iter(log_dirs), None)
+    if metadata is None:
+        raise ConfigError(
+            f"{given.source}: none of metadata.log.dir, log.dirs and log.dir is set: where is the "
+            "log to be kept?"
+        )
+    return (metadata, *(directory for directory in log_dirs if directory != metadata))
+
+
+def _static_voters(given: _Given, node_id: int, listener_name: str) -> VoterSet:
+    static = given.get("controller.quorum.voters")
+    voters = VoterSet.of(
+        Voter(ReplicaKey(v.id), (Endpoint(listener_name, v.address.host, v.address.port),))
+        for v in static
+    )
+    if static and voters.get(node_id) is None:
+        given.fail(
+            "controller.quorum.voters",
+            f"node.id {node_id} is not among them, and this is a controller",
+        )
+    return voters
+
+
+def _auto_join(given: _Given) -> bool:
+    auto_join: bool = given.get("controller.quorum.auto.join.enable")
+    if auto_join and not given.get("controller.quorum.bootstrap.servers"):
+        given.fail(
+            "controller.quorum.auto.join.enable",
+            "it needs controller.quorum.bootstrap.servers: voters that are listed in a file do "
+            "not join",
+        )
+    return auto_join
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+def _tls(given: _Given, listeners: tuple[Listener, ...]) -> TlsFiles | None:
+    encrypted = next((listener.name for listener in listeners if listener.tls), None)
+    if encrypted is None:
+        return None
+    because = f", and the listener {encrypted} is encrypted"
+    store = "ssl.keystore.location"
+    certificate = "ssl.certificate.location" if "ssl.certificate.location" in given else store
+    key = "ssl.key.location" if "ssl.key.location" in given else store
+    if store not in given:
+        certificate, key = "ssl.certificate.location", "ssl.key.location"
+    given.require(certificate, because)
+    given.require(key, because)
+    ca = "ssl.ca.location" if "ssl.ca.location" in given else "ssl.truststore.location"
+    required = given.get("ssl.client.auth") == "required"
+    if required and given.get(ca) is None:
+        given.require("ssl.ca.location", because + " and ssl.client.auth is required")
+    return TlsFiles(
+        certificate=_pem(given, certificate, "CERTIFICATE"),
+        key=_pem(given, key, "PRIVATE KEY"),
+        ca=None if given.get(ca) is None else _pem(given, ca, "CERTIFICATE"),
+        require_client_certificate=required,
+    )
+
+
+def _pem(given: _Given, name: str, wanted: str) -> Path:
+    path: Path = given.get(name)
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        given.fail(name, f"cannot be read: {error.strerror}")
+    if f"{wanted}-----".encode() not in text:
+        given.fail(name, f"it holds no PEM {wanted.lower()}")
+    if wanted == "PRIVATE KEY" and b"ENCRYPTED" in text:
+        given.fail(name, "the private key is encrypted; an unencrypted one is needed")
+    return path

@@ -1,0 +1,53 @@
+"""The names of Kafka's settings that mean nothing to Quorate's controller.
+
+A controller.properties that was written for Kafka is taken as it is: these are ignored, with a
+warning each. They are brokers' settings for the most part, and those of Java's TLS and of SASL.
+Source: the names that KafkaConfig of Apache Kafka 3.3 to 4.3 declares.
+"""
+
+from __future__ import annotations
+
+_FAMILIES = """
+compression. confluent. connections. controller.quota. create.topic. delegation.token.
+delete.records. follower.fetch. group. inter.broker. leader.imbalance. listener.name. log.cleaner.
+log.flush. log.index. log.local. log.message. log.retention. log.roll. log.segment. max.connection
+num. offset. offsets. producer. queued.max. quota. remote. replica. replication.quota. sasl. share.
+socket. telemetry. transaction. transactional. unclean.leader. unstable.
+"""
+
+_NAMES = """
+add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
+allow.everyone.if.no.acl.found alter.config.policy.class.name
+alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
+authorizer.class.name auto.create.topics.enable auto.include.jmx.reporter
+auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.id
+broker.id.generation.enable broker.rack broker.session.timeout.ms client.quota.callback.class
+config.providers connection.failed.authentication.delay.ms controlled.shutdown.enable
+controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
+controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
+controller.quorum.append.linger.ms controller.socket.timeout.ms cordoned.log.dirs
+default.replication.factor delete.topic.enable early.start.listeners fetch.max.bytes
+fetch.purgatory.purge.interval.requests initial.broker.registration.timeout.ms
+internal.metadata.delete.delay.millis internal.metadata.max.batch.size.in.bytes
+internal.metadata.max.fetch.size.in.bytes kafka.metrics.polling.interval.secs
+kafka.metrics.reporters log.cleanup.policy log.dir.failure.timeout.ms log.initial.task.delay.ms
+log.preallocate max.incremental.fetch.session.cache.slots max.request.partition.size.limit
+message.max.bytes metadata.log.segment.ms metric.reporters metrics.num.samples
+metrics.recording.level metrics.sample.window.ms min.insync.replicas principal.builder.class
+request.timeout.ms reserved.broker.max.id security.inter.broker.protocol security.providers
+server.max.startup.time.ms ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites
+ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
+ssl.keymanager.algorithm ssl.keystore.password ssl.principal.mapping.rules ssl.protocol ssl.provider
+ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.password super.users
+zookeeper.metadata.migration.enable
+"""
+
+FAMILIES: tuple[str, ...] = tuple(_FAMILIES.split())
+"""Beginnings of names, none of which begins a name of ours."""
+
+NAMES: frozenset[str] = frozenset(_NAMES.split())
+
+
+def is_kafkas(name: str) -> bool:
+    """Whether Kafka knows the setting `name` and Quorate has no use for it."""
+    return name in NAMES or name.startswith(FAMILIES)

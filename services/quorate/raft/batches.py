@@ -1,8 +1,10 @@
 """Record batches as the protocol sees them: offsets, an epoch, and control records as values.
 
-A data batch is opaque bytes from producer to follower to reader: the protocol carries `data` without a look.
+A data batch is opaque bytes from producer to follower to reader: the protocol carries `data`
+without a look.
 
-Source: KIP-853, "Log and snapshot control records"; KIP-595, LeaderChangeMessage; KIP-630, SnapshotHeaderRecord.
+Source: KIP-853, "Log and snapshot control records"; KIP-595, LeaderChangeMessage; KIP-630,
+SnapshotHeaderRecord.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from quorate.raft.types import ReplicaKey, VoterSet
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """Written first in each epoch by its leader. `voters` is the set in force, `granting` who voted for it."""
+    """Written first in each epoch by its leader. `voters` is the set in force, `granting` who voted
+    for it.
+    """
 
     leader_id: int
     voters: tuple[ReplicaKey, ...]
@@ -38,7 +42,9 @@ class Voters:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """First record of a checkpoint. `last_contained_log_timestamp`: milliseconds since 1970, 0 if unknown."""
+    """First record of a checkpoint. `last_contained_log_timestamp`: milliseconds since 1970, 0 if
+    unknown.
+    """
 
     last_contained_log_timestamp: int
 
@@ -50,13 +56,17 @@ class SnapshotFooter:
 
 @dataclass(frozen=True, slots=True)
 class UnknownControl:
-    """A control record of a type that is not the quorum's (a transaction marker, say): kept, never acted on."""
+    """A control record of a type that is not the quorum's (a transaction marker, say): kept, never
+    acted on.
+    """
 
     type: int
     data: bytes
 
 
-ControlRecord = LeaderChange | KRaftVersion | Voters | SnapshotHeader | SnapshotFooter | UnknownControl
+ControlRecord = (
+    LeaderChange | KRaftVersion | Voters | SnapshotHeader | SnapshotFooter | UnknownControl
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """Protocol errors as values, and the exceptions.
 
-Errors that one replica answers to another, or to a client, are values of `ErrorCode`: Kafka's names and numbers.
-Exceptions are for what must not happen:
+Errors that one replica answers to another, or to a client, are values of `ErrorCode`: Kafka's names
+and numbers. Exceptions are for what must not happen:
 
     RaftError
     ├── MisuseError       the caller broke the contract of this package
-    ├── ViolationError    a peer broke the protocol; the message is dropped, the connection is suspect
-    └── FatalError        an invariant does not hold: the process must stop
+    ├── ViolationError    a peer broke the protocol; the message is dropped, the connection is
+    suspect └── FatalError        an invariant does not hold: the process must stop
         └── CorruptionError   what lies on disk contradicts itself
 """
 

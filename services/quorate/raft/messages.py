@@ -1,10 +1,12 @@
 """The requests and responses of the protocol, as immutable values.
 
-Peers (KIP-595, KIP-853, KIP-996, KIP-630): Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, UpdateVoter,
-ApiVersions. Administrators: AddVoter, RemoveVoter, UpdateKRaftVersion, TransferLeadership, DescribeQuorum, ReadIndex.
+Peers (KIP-595, KIP-853, KIP-996, KIP-630): Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch,
+FetchSnapshot, UpdateVoter, ApiVersions. Administrators: AddVoter, RemoveVoter, UpdateKRaftVersion,
+TransferLeadership, DescribeQuorum, ReadIndex.
 
-Every request names its cluster; every request between replicas names the sender's key and, where it is meant for one
-replica, the receiver's. Offsets are log offsets; times are milliseconds; `None` is "unknown".
+Every request names its cluster; every request between replicas names the sender's key and, where it
+is meant for one replica, the receiver's. Offsets are log offsets; times are milliseconds; `None` is
+"unknown".
 """
 
 from __future__ import annotations
@@ -18,19 +20,23 @@ from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRang
 
 @dataclass(frozen=True, slots=True)
 class CurrentLeader:
-    """Whom the answering replica takes for the leader. `epoch` is its own epoch; `id` None if no leader is known."""
+    """Whom the answering replica takes for the leader. `epoch` is its own epoch; `id` None if no
+    leader is known.
+    """
 
     epoch: int
     id: int | None = None
     endpoints: tuple[Endpoint, ...] = ()
 
 
-# --- elections ---------------------------------------------------------------------------------------------------
+# --- elections ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """KIP-853 Vote with KIP-996's pre_vote. `epoch` is the candidate's: its own when pre-voting, else one more."""
+    """KIP-853 Vote with KIP-996's pre_vote. `epoch` is the candidate's: its own when pre-voting,
+    else one more.
+    """
 
     cluster_id: str
     epoch: int
@@ -69,7 +75,9 @@ class BeginQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
-    """The leader of `epoch` resigns. `preferred_candidates`: the first elects at once, the others wait their turn."""
+    """The leader of `epoch` resigns. `preferred_candidates`: the first elects at once, the others
+    wait their turn.
+    """
 
     cluster_id: str
     epoch: int
@@ -85,17 +93,19 @@ class EndQuorumEpochResponse:
     message: str = ""
 
 
-# --- replication -------------------------------------------------------------------------------------------------
+# --- replication ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
     """Asks for records from `offset` and acknowledges all before it as durable.
 
-    epoch: the epoch in which the sender believes; last_epoch: the epoch of its last record (0 for an empty log).
+    epoch: the epoch in which the sender believes; last_epoch: the epoch of its last record (0 for
+    an empty log).
     high_watermark: what the sender knows, -1 for nothing: a stale one is answered without waiting.
     read_round: the last round of the leader that the sender saw (see ReadIndex).
-    max_wait_ms: how long the leader may park the request; max_bytes: a limit on records, one batch may exceed it.
+    max_wait_ms: how long the leader may park the request; max_bytes: a limit on records, one batch
+    may exceed it.
     """
 
     cluster_id: str
@@ -112,10 +122,12 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """Exactly one of: an error, a divergence to truncate to, a snapshot to fetch, or records from `records_from`.
+    """Exactly one of: an error, a divergence to truncate to, a snapshot to fetch, or records from
+    `records_from`.
 
-    Where the leader's core answers, `records_from` says which offset to read from and `batches` is empty: whoever
-    owns the log fills it in (bytes on the wire; parsed batches for the receiving core).
+    Where the leader's core answers, `records_from` says which offset to read from and `batches` is
+    empty: whoever owns the log fills it in (bytes on the wire; parsed batches for the receiving
+    core).
     """
 
     error: ErrorCode
@@ -145,7 +157,9 @@ class FetchSnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotResponse:
-    """Bytes [position, position + len(data)) of a snapshot of `size` bytes. The owner of the files fills `data`."""
+    """Bytes [position, position + len(data)) of a snapshot of `size` bytes. The owner of the files
+    fills `data`.
+    """
 
     error: ErrorCode
     leader: CurrentLeader
@@ -157,7 +171,7 @@ class FetchSnapshotResponse:
     message: str = ""
 
 
-# --- membership --------------------------------------------------------------------------------------------------
+# --- membership -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +193,8 @@ class ApiVersionsResponse:
 class AddVoterRequest:
     """KIP-853 AddVoter. The new voter's first endpoint is dialled before anything is written.
 
-    ack_when_committed: False replies when the record is appended (used by controllers that join by themselves).
+    ack_when_committed: False replies when the record is appended (used by controllers that join by
+    themselves).
     """
 
     cluster_id: str
@@ -191,7 +206,9 @@ class AddVoterRequest:
 
 @dataclass(frozen=True, slots=True)
 class RemoveVoterRequest:
-    """KIP-853 RemoveVoter. Id and directory must both match, except for voters whose directory is unknown."""
+    """KIP-853 RemoveVoter. Id and directory must both match, except for voters whose directory is
+    unknown.
+    """
 
     cluster_id: str
     voter: ReplicaKey
@@ -200,7 +217,9 @@ class RemoveVoterRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpdateVoterRequest:
-    """KIP-853 UpdateVoter: a voter tells the leader of `epoch` its endpoints and supported versions."""
+    """KIP-853 UpdateVoter: a voter tells the leader of `epoch` its endpoints and supported
+    versions.
+    """
 
     cluster_id: str
     epoch: int
@@ -237,7 +256,9 @@ class AdminResponse:
 
 @dataclass(frozen=True, slots=True)
 class ReadIndexRequest:
-    """Asks for an offset up to which a read is linearizable: the leader confirms itself with a majority first."""
+    """Asks for an offset up to which a read is linearizable: the leader confirms itself with a
+    majority first.
+    """
 
     cluster_id: str
     timeout_ms: int = 5_000
@@ -258,7 +279,9 @@ class DescribeQuorumRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """What the leader knows of one replica. Times are the leader's wall clock; -1 where nothing is known."""
+    """What the leader knows of one replica. Times are the leader's wall clock; -1 where nothing is
+    known.
+    """
 
     replica: ReplicaKey
     log_end_offset: int
@@ -269,7 +292,9 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorumResponse:
-    """The leader's view; from any other node NOT_LEADER_OR_FOLLOWER with its own voter set and the leader it knows."""
+    """The leader's view; from any other node NOT_LEADER_OR_FOLLOWER with its own voter set and the
+    leader it knows.
+    """
 
     error: ErrorCode
     leader: CurrentLeader

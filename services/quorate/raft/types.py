@@ -1,7 +1,7 @@
 """The values that the protocol speaks of: replica keys, endpoints, voter sets, offsets.
 
-A directory id is a UUID in Kafka's text form: 22 characters of unpadded url-safe base64 (KIP-858). `None` stands
-for "unknown", which is written as sixteen zero bytes on disk and on the wire.
+A directory id is a UUID in Kafka's text form: 22 characters of unpadded url-safe base64 (KIP-858).
+`None` stands for "unknown", which is written as sixteen zero bytes on disk and on the wire.
 
 Source: KIP-853, "Replica directory ID", "Set of voters", VotersRecord, QuorumStateData.
 """
@@ -61,7 +61,9 @@ SUPPORTED_KRAFT_VERSION = VersionRange(0, 1)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Voter:
-    """One member of a voter set. `endpoints` keeps the order of `controller.listener.names`: the first is dialled."""
+    """One member of a voter set. `endpoints` keeps the order of `controller.listener.names`: the
+    first is dialled.
+    """
 
     key: ReplicaKey
     endpoints: tuple[Endpoint, ...] = ()
@@ -75,7 +77,8 @@ class Voter:
 def same_replica(known: ReplicaKey, claimed: ReplicaKey) -> bool:
     """Whether `claimed` is `known`: a known directory id must match, an unknown one matches any.
 
-    An unknown directory id exists only in voter sets at kraft.version 0, where ids alone name voters (KIP-595).
+    An unknown directory id exists only in voter sets at kraft.version 0, where ids alone name
+    voters (KIP-595).
     """
     return known.id == claimed.id and (
         known.directory_id is None or known.directory_id == claimed.directory_id
@@ -151,7 +154,8 @@ class VoterSet:
         mine = {voter.key for voter in self.voters}
         theirs = {voter.key for voter in other.voters}
         if {v.id for v in self} == {v.id for v in other} and len(mine ^ theirs) > 0:
-            # Directory ids become known at the upgrade to kraft.version 1; the replicas stay the same.
+            # Directory ids become known at the upgrade to kraft.version 1; the replicas stay the
+            # same.
             return all(same_replica(v.key, other._by_id[v.id].key) for v in self) or all(
                 same_replica(v.key, self._by_id[v.id].key) for v in other
             )
@@ -163,7 +167,9 @@ class VoterSet:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetAndEpoch:
-    """An end offset (exclusive) and the epoch of the record before it. Names snapshots and divergences."""
+    """An end offset (exclusive) and the epoch of the record before it. Names snapshots and
+    divergences.
+    """
 
     offset: int
     epoch: int
@@ -178,7 +184,9 @@ BOOTSTRAP_SNAPSHOT = OffsetAndEpoch(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """What `quorum-state` holds (KIP-853, QuorumStateData): durable before any answer that depends on it."""
+    """What `quorum-state` holds (KIP-853, QuorumStateData): durable before any answer that depends
+    on it.
+    """
 
     epoch: int = 0
     leader_id: int | None = None

@@ -1,0 +1,89 @@
+"""What a raft node is told at its start. All times are milliseconds; all limits name their unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from quorate.raft.logstate import LogState
+from quorate.raft.types import (
+    SUPPORTED_KRAFT_VERSION,
+    ElectionState,
+    Endpoint,
+    ReplicaKey,
+    VersionRange,
+    Voter,
+    VoterSet,
+)
+
+T = TypeVar("T")
+
+
+class Randomness(Protocol):
+    """An injected source of randomness (`random.Random` is one)."""
+
+    def randint(self, a: int, b: int) -> int: ...
+
+    def choice(self, seq: Sequence[T]) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RaftConfig:
+    """Settings of one replica; the timers are Kafka's, with Kafka's defaults.
+
+    bootstrap: `controller.quorum.bootstrap.servers`. static_voters: `controller.quorum.voters`
+    (kraft.version 0).
+    can_vote: False for brokers, which stay observers whatever the voter set says.
+    """
+
+    cluster_id: str
+    local: ReplicaKey
+    endpoints: tuple[Endpoint, ...] = ()
+    kraft_version: VersionRange = SUPPORTED_KRAFT_VERSION
+    bootstrap: tuple[Endpoint, ...] = ()
+    static_voters: VoterSet = field(default_factory=VoterSet)
+    can_vote: bool = True
+    auto_join: bool = False
+    election_timeout_ms: int = 1_000
+    election_backoff_max_ms: int = 1_000
+    fetch_timeout_ms: int = 2_000
+    request_timeout_ms: int = 2_000
+    retry_backoff_ms: int = 50
+    fetch_max_wait_ms: int = 500
+    fetch_bytes_max: int = 8 * 1024 * 1024
+    snapshot_chunk_bytes_max: int = 1024 * 1024
+    lost_connection_wait_max_ms: int = 60
+    update_voter_period_ms: int = 1_000
+    observer_expiry_ms: int = 300_000
+    parked_fetches_max: int = 4_096
+    pending_changes_max: int = 64
+    pending_reads_max: int = 4_096
+
+    @property
+    def check_quorum_timeout_ms(self) -> int:
+        return self.fetch_timeout_ms * 3 // 2
+
+    @property
+    def begin_quorum_epoch_period_ms(self) -> int:
+        return self.fetch_timeout_ms // 2
+
+    @property
+    def voter(self) -> Voter:
+        """What this replica would be as a voter."""
+        return Voter(self.local, self.endpoints, self.kraft_version)
+
+
+@dataclass(frozen=True, slots=True)
+class InitialState:
+    """What recovery found on disk.
+
+    voters, kraft_versions: with the offsets of their records (see `MembershipHistory`).
+    removed: this replica was a voter and a record took it out; it does not join again by itself.
+    """
+
+    election: ElectionState | None = None
+    log: LogState = field(default_factory=LogState)
+    voters: tuple[tuple[int, VoterSet], ...] = ()
+    kraft_versions: tuple[tuple[int, int], ...] = ()
+    removed: bool = False

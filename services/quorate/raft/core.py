@@ -1,0 +1,411 @@
+"""The state that all parts of the protocol share, and the few things that all of them do to it.
+
+`Core` owns the role, the log's offsets, the membership history, the high watermark and the outbox.
+The protocol's parts (`election`, `leader`, `follower`, `membership`, `reads`) are modules of
+functions over it; `node.RaftNode` is the door.
+
+Rules: the epoch never decreases; the high watermark never decreases; what `quorum-state` must
+remember is emitted as `PersistElection` before any output that depends on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from quorate.raft.batches import Batch, ControlRecord
+from quorate.raft.config import InitialState, RaftConfig, Randomness
+from quorate.raft.errors import ErrorCode, FatalError
+from quorate.raft.history import MembershipHistory
+from quorate.raft.messages import (
+    AdminResponse,
+    CurrentLeader,
+    FetchResponse,
+    PeerRequest,
+    ReadIndexResponse,
+    Response,
+)
+from quorate.raft.outputs import (
+    AppendBatches,
+    HighWatermarkAdvanced,
+    LeadershipLost,
+    Notice,
+    Output,
+    PersistElection,
+    Respond,
+    RoleChanged,
+    Send,
+    TruncateLog,
+    VotersChanged,
+)
+from quorate.raft.roles import (
+    NEVER,
+    Candidate,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Role,
+    Transfer,
+    Unattached,
+)
+from quorate.raft.transitions import check_transition
+from quorate.raft.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, ReplicaKey, VoterSet
+
+RoleT = TypeVar("RoleT")
+
+
+@dataclass(slots=True)
+class Inflight:
+    """An outbound request that has no answer yet. It counts only while the role and epoch are those
+    it was sent in.
+    """
+
+    request: object
+    epoch: int
+    replica_id: int | None
+    deadline_ms: int
+
+
+class Core:
+    """The shared state of one replica. `now_ms` is the time of the input being handled."""
+
+    def __init__(
+        self, config: RaftConfig, initial: InitialState, random: Randomness, now_ms: int
+    ) -> None:
+        self.config = config
+        self.random = random
+        self.now_ms = now_ms
+        self.log = initial.log
+        self.history = MembershipHistory(
+            config.static_voters, initial.voters, initial.kraft_versions
+        )
+        was_voter = any(config.local in voters for _, voters in initial.voters)
+        self.removed = (initial.removed or was_voter) and not self.is_voter
+        self.high_watermark = initial.log.start.offset
+        if initial.log.snapshot is not None:
+            self.high_watermark = max(self.high_watermark, initial.log.snapshot.offset)
+        self.outputs: list[Output] = []
+        self.inflight: dict[int, Inflight] = {}
+        self._last_request_id = 0
+        self.fetch_id: int | None = None
+        self.fetch_at_ms = 0
+        self.transfer: Transfer | None = None
+        self.shutting_down = False
+        self.persisted = initial.election
+        self.role: Role = self._initial_role(initial.election)
+        self._persist()
+        self._announce("started")
+
+    # --- who and where ----------------------------------------------------------------------------
+
+    @property
+    def local(self) -> ReplicaKey:
+        return self.config.local
+
+    @property
+    def epoch(self) -> int:
+        return self.role.epoch
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voter set in force."""
+        return self.history.voters
+
+    @property
+    def is_voter(self) -> bool:
+        return self.config.can_vote and self.local in self.history.voters
+
+    @property
+    def leader_id(self) -> int | None:
+        role = self.role
+        if isinstance(role, Leader):
+            return self.local.id
+        if isinstance(role, Follower | Prospective | Unattached):
+            return role.leader_id
+        return None
+
+    @property
+    def current_leader(self) -> CurrentLeader:
+        """What every response says of the leader."""
+        role = self.role
+        if isinstance(role, Leader):
+            return CurrentLeader(role.epoch, self.local.id, self.config.endpoints)
+        if isinstance(role, Follower | Prospective) and role.leader_id is not None:
+            return CurrentLeader(role.epoch, role.leader_id, role.leader_endpoints)
+        return CurrentLeader(role.epoch, self.leader_id)
+
+    def role_as(self, kind: type[RoleT]) -> RoleT:
+        assert isinstance(self.role, kind), f"expected {kind.__name__}, is {self.role.name}"
+        return self.role
+
+    # --- outputs ----------------------------------------------------------------------------------
+
+    def emit(self, output: Output) -> None:
+        self.outputs.append(output)
+
+    def notice(self, text: str, *, warning: bool = False) -> None:
+        self.outputs.append(Notice(text, warning))
+
+    def respond(self, request_id: int, response: Response) -> None:
+        self.outputs.append(Respond(request_id, response))
+
+    def new_request(self, request: object, replica_id: int | None, timeout_ms: int) -> int:
+        """Register an outbound request; its answer is ignored once role and epoch moved on."""
+        self._last_request_id += 1
+        self.inflight[self._last_request_id] = Inflight(
+            request, self.epoch, replica_id, self.now_ms + timeout_ms
+        )
+        return self._last_request_id
+
+    def send(
+        self,
+        endpoint: Endpoint,
+        request: PeerRequest,
+        replica_id: int | None,
+        *,
+        extra_ms: int = 0,
+        to_leader: bool = False,
+    ) -> int:
+        """Emit a request to a peer. extra_ms: how much longer than the request timeout it may take
+        (long polls).
+        """
+        timeout_ms = self.config.request_timeout_ms + extra_ms
+        request_id = self.new_request(request, replica_id, timeout_ms)
+        self.outputs.append(Send(request_id, endpoint, request, timeout_ms, replica_id, to_leader))
+        return request_id
+
+    # --- roles ------------------------------------------------------------------------------------
+
+    def _initial_role(self, election: ElectionState | None) -> Role:
+        state = election or ElectionState()
+        last_epoch = self.log.last_epoch
+        if last_epoch > state.epoch:
+            state = ElectionState(last_epoch)
+        if state.leader_id == self.local.id and self.is_voter:
+            # It may have led this epoch: it must not vote in it, nor follow anyone in it.
+            return Resigned(state.epoch, self.election_deadline())
+        deadline = self.election_deadline() if self.is_voter else NEVER
+        leader = self.history.voters.get(state.leader_id) if state.leader_id is not None else None
+        if leader is not None and leader.endpoints and leader.id != self.local.id:
+            return Follower(
+                state.epoch,
+                leader.id,
+                leader.endpoints,
+                self.now_ms + self.config.fetch_timeout_ms,
+                state.voted,
+                update_voter_at_ms=self.now_ms,
+                join_at_ms=self.now_ms,
+            )
+        leader_id = None if state.leader_id == self.local.id else state.leader_id
+        return Unattached(state.epoch, leader_id, state.voted, deadline)
+
+    def election_deadline(self) -> int:
+        """When to elect: at once for an only voter, which has nobody to wait for."""
+        if self.is_voter and self.voters.is_only(self.local):
+            return self.now_ms
+        timeout = self.config.election_timeout_ms
+        return self.now_ms + self.random.randint(timeout, 2 * timeout - 1)
+
+    def become(self, role: Role, reason: str) -> None:
+        """Change the role: check it, clean up after the old one, make durable what must be."""
+        old = self.role
+        check_transition(old.name, old.epoch, role.name, role.epoch)
+        self.role = role
+        self.fetch_id = None
+        self.fetch_at_ms = 0
+        self.inflight = {k: v for k, v in self.inflight.items() if v.epoch == role.epoch}
+        self._persist()
+        if isinstance(old, Leader):
+            self._leave_leader(old)
+        self._announce(reason)
+
+    def _announce(self, reason: str) -> None:
+        self.emit(RoleChanged(self.role.name, self.epoch, self.leader_id, reason))
+
+    def _persist(self) -> None:
+        state = self.election_state()
+        if state != self.persisted:
+            if self.persisted is not None and state.epoch < self.persisted.epoch:
+                raise FatalError(
+                    f"the epoch goes back from {self.persisted.epoch} to {state.epoch}"
+                )
+            self.persisted = state
+            self.emit(PersistElection(state, self.history.kraft_version))
+
+    def election_state(self) -> ElectionState:
+        """What quorum-state must remember of the role."""
+        role = self.role
+        if isinstance(role, Leader | Resigned):
+            return ElectionState(role.epoch, self.local.id, self.local)
+        if isinstance(role, Candidate):
+            return ElectionState(role.epoch, None, self.local)
+        return ElectionState(role.epoch, role.leader_id, role.voted)
+
+    def _leave_leader(self, old: Leader) -> None:
+        """Nobody who waits for the old leader is left waiting."""
+        self.emit(LeadershipLost(old.epoch))
+        self.transfer = self.transfer or old.transfer
+        leader = self.current_leader
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for fetch in old.parked.values():
+            self.respond(fetch.request_id, FetchResponse(error, leader))
+        for read in old.reads:
+            self.respond(read.request_id, ReadIndexResponse(error, leader))
+        for change in old.changes:
+            if change.request_id is not None:
+                text = f"the leader of epoch {old.epoch} resigned while {change.stage}"
+                self.respond(change.request_id, AdminResponse(error, leader, text))
+
+    def become_unattached(
+        self,
+        epoch: int,
+        reason: str,
+        *,
+        leader_id: int | None = None,
+        voted: ReplicaKey | None = None,
+    ) -> None:
+        deadline = self.election_deadline() if self.is_voter else NEVER
+        self.become(Unattached(epoch, leader_id, voted, deadline), reason)
+
+    def become_follower(
+        self, epoch: int, leader_id: int, endpoints: tuple[Endpoint, ...], reason: str
+    ) -> None:
+        """Follow a leader; what was voted in this epoch is kept."""
+        voted = None
+        if isinstance(self.role, Unattached | Prospective) and self.role.epoch == epoch:
+            voted = self.role.voted
+        elif isinstance(self.role, Candidate) and self.role.epoch == epoch:
+            voted = self.local
+        self.become(
+            Follower(
+                epoch,
+                leader_id,
+                endpoints,
+                self.now_ms + self.config.fetch_timeout_ms,
+                voted,
+                update_voter_at_ms=self.now_ms,
+                join_at_ms=self.now_ms,
+            ),
+            reason,
+        )
+        self._finish_transfer(leader_id)
+
+    def _finish_transfer(self, leader_id: int) -> None:
+        transfer, self.transfer = self.transfer, None
+        if transfer is None:
+            return
+        moved = leader_id == transfer.target.id
+        error = ErrorCode.NONE if moved else ErrorCode.REQUEST_TIMED_OUT
+        text = "" if moved else f"{leader_id} was elected instead of {transfer.target.id}"
+        self.respond(transfer.request_id, AdminResponse(error, self.current_leader, text))
+
+    def maybe_adopt(
+        self, epoch: int, leader_id: int | None, endpoints: tuple[Endpoint, ...]
+    ) -> bool:
+        """Take over a higher epoch, or the leader of this one, from a message. Return whether the
+        role changed.
+        """
+        if leader_id is not None and not endpoints:
+            voter = self.history.voters.get(leader_id)
+            endpoints = voter.endpoints if voter is not None else ()
+        knows_leader = leader_id is not None and bool(endpoints) and leader_id != self.local.id
+        if epoch > self.epoch:
+            if knows_leader and leader_id is not None:
+                self.become_follower(
+                    epoch, leader_id, endpoints, f"{leader_id} leads epoch {epoch}"
+                )
+            else:
+                other = leader_id if leader_id != self.local.id else None
+                self.become_unattached(epoch, f"epoch {epoch} began", leader_id=other)
+            return True
+        if epoch < self.epoch or not knows_leader or leader_id is None:
+            return False
+        if isinstance(self.role, Unattached | Candidate) or (
+            isinstance(self.role, Prospective) and self.role.leader_id is None
+        ):
+            self.become_follower(epoch, leader_id, endpoints, f"{leader_id} leads epoch {epoch}")
+            return True
+        if isinstance(self.role, Follower | Prospective) and self.role.leader_id == leader_id:
+            self.role.leader_endpoints = endpoints
+        return False
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def append(self, batches: tuple[Batch, ...]) -> None:
+        """Append batches that fit the end of the log; their voter sets are in force from now on."""
+        was_voter, before = self.is_voter, self.history.voters
+        ticket = self.log.append(batches)
+        self.emit(AppendBatches(ticket, batches))
+        changed = False
+        for batch in batches:
+            if batch.control:
+                changed = self.history.append(batch) or changed
+        if changed:
+            self._voters_changed(before, was_voter)
+
+    def append_control(self, records: tuple[ControlRecord, ...]) -> int:
+        """Append the leader's own control records as one batch; return the offset of the last."""
+        base = self.log.end_offset
+        batch = Batch(base, base + len(records) - 1, self.epoch, records)
+        self.append((batch,))
+        return batch.last_offset
+
+    def truncate(self, end_offset: int) -> None:
+        if end_offset < self.high_watermark:
+            raise FatalError(
+                f"the leader asks to truncate to {end_offset}, below the high watermark "
+                f"{self.high_watermark}: committed records would be lost"
+            )
+        was_voter, before = self.is_voter, self.history.voters
+        ticket = self.log.truncate(end_offset)
+        self.emit(TruncateLog(ticket, end_offset))
+        if self.history.truncate(end_offset):
+            self._voters_changed(before, was_voter, rolled_back=True)
+
+    def _voters_changed(
+        self, before: VoterSet, was_voter: bool, *, rolled_back: bool = False
+    ) -> None:
+        if self.is_voter:
+            self.removed = False
+        elif was_voter and not rolled_back:
+            self.removed = True
+        if before != self.history.voters:
+            self.emit(
+                VotersChanged(
+                    self.history.voters, self.history.voters_offset, self.is_voter, self.removed
+                )
+            )
+        if isinstance(self.role, Leader):
+            # The majority to hear from is another one now: give it the whole timeout.
+            timeout_ms = self.config.check_quorum_timeout_ms
+            self.role.check_quorum_deadline_ms = self.now_ms + timeout_ms
+            self.role.fetched_voters.clear()
+        if isinstance(self.role, Unattached) and self.is_voter and not was_voter:
+            self.role.election_deadline_ms = self.election_deadline()
+        if isinstance(self.role, Follower):
+            self.role.update_voter_at_ms = self.now_ms
+            if self.is_voter and not was_voter:
+                self.role.fetch_deadline_ms = self.now_ms + self.config.fetch_timeout_ms
+
+    def reset_membership(self, before: VoterSet, was_voter: bool) -> None:
+        """The history was replaced by a snapshot's."""
+        self._voters_changed(before, was_voter)
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Raise the high watermark; a lower value is ignored, for it never decreases."""
+        if offset <= self.high_watermark:
+            return False
+        assert offset <= self.log.end_offset, (
+            f"{offset} is beyond the log's end {self.log.end_offset}"
+        )
+        self.high_watermark = offset
+        self.emit(HighWatermarkAdvanced(offset))
+        return True
+
+    @property
+    def log_is_fresh(self) -> bool:
+        """Whether nothing was ever replicated into this log: only a bootstrap checkpoint may be
+        there.
+        """
+        return self.log.end_offset == 0 and self.log.start == BOOTSTRAP_SNAPSHOT

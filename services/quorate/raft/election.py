@@ -1,0 +1,351 @@
+"""Elections: pre-vote, vote, the beginning and the end of an epoch.
+
+Vote (KIP-853 "Vote", KIP-996), the receiver's steps:
+1. The cluster must match (INCONSISTENT_CLUSTER_ID) and the request make sense (INVALID_REQUEST).
+2. An epoch below ours is fenced (FENCED_LEADER_EPOCH).
+3. A higher epoch is adopted, whoever asks: neither side checks membership.
+4. The request must be meant for this id and directory (INVALID_VOTER_KEY).
+5. The vote is granted if the role allows it and the candidate's log is at least as long as ours; a
+   granted vote (not a pre-vote) is durable before the answer leaves.
+"""
+
+from __future__ import annotations
+
+from quorate.raft import leader as leading
+from quorate.raft.core import Core
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from quorate.raft.roles import (
+    NEVER,
+    Ballot,
+    Candidate,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Unattached,
+)
+from quorate.raft.types import Endpoint, ReplicaKey, same_replica
+
+ELECTION_BACKOFF_BASE_MS = 50
+
+# --- starting an election -------------------------------------------------------------------------
+
+
+def start_pre_vote(core: Core, reason: str, *, retries: int = 0, elect_now: bool = False) -> None:
+    """Become prospective and ask all voters, or go straight on to candidate.
+
+    elect_now: the leader itself asked for this election (EndQuorumEpoch), so there is no leader to
+    protect.
+    """
+    old = core.role
+    leader_id: int | None = None
+    endpoints: tuple[Endpoint, ...] = ()
+    voted: ReplicaKey | None = None
+    if isinstance(old, Follower | Prospective):
+        leader_id, endpoints, voted = old.leader_id, old.leader_endpoints, old.voted
+    elif isinstance(old, Unattached):
+        leader_id, voted = old.leader_id, old.voted
+    elif isinstance(old, Candidate):
+        voted = core.local
+    ballot = Ballot(core.voters, core.local)
+    role = Prospective(
+        core.epoch, ballot, core.election_deadline(), leader_id, endpoints, voted, retries
+    )
+    core.become(role, reason)
+    if elect_now or ballot.is_won:
+        become_candidate(core, role)
+    else:
+        _ask_voters(core, ballot)
+
+
+def become_candidate(core: Core, prospective: Prospective) -> None:
+    """Begin the next epoch, vote for oneself durably, and ask for votes."""
+    ballot = Ballot(core.voters, core.local)
+    deadline = core.election_deadline()
+    core.become(
+        Candidate(core.epoch + 1, ballot, deadline, prospective.retries), "the pre-vote was won"
+    )
+    if ballot.is_won:
+        leading.become_leader(core, ballot)
+    else:
+        _ask_voters(core, ballot)
+
+
+def _ask_voters(core: Core, ballot: Ballot) -> None:
+    """Send a (pre-)vote request to every voter that has not answered and has none under way."""
+    waiting = {
+        entry.replica_id
+        for entry in core.inflight.values()
+        if isinstance(entry.request, VoteRequest)
+    }
+    pre_vote = isinstance(core.role, Prospective)
+    for voter in ballot.undecided():
+        ready = ballot.retry_at_ms.get(voter.id, 0) <= core.now_ms
+        if voter.id == core.local.id or voter.id in waiting or not ready or not voter.endpoints:
+            continue
+        request = VoteRequest(
+            core.config.cluster_id,
+            core.epoch,
+            core.local,
+            voter.key,
+            core.log.last_epoch,
+            core.log.end_offset,
+            pre_vote,
+        )
+        core.send(voter.endpoints[0], request, voter.id)
+
+
+# --- answering ------------------------------------------------------------------------------------
+
+
+def handle_vote(core: Core, request: VoteRequest) -> VoteResponse:
+    """Answer a Vote or a pre-vote (see the module's steps)."""
+    error = _check_vote(core, request)
+    if error is not None:
+        return VoteResponse(error, core.current_leader)
+    core.maybe_adopt(request.epoch, None, ())
+    if not _is_for_me(core, request.voter):
+        return VoteResponse(
+            ErrorCode.INVALID_VOTER_KEY,
+            core.current_leader,
+            message=f"this replica is {core.local}, not {request.voter}",
+        )
+    up_to_date = (request.last_epoch, request.last_offset) >= (
+        core.log.last_epoch,
+        core.log.end_offset,
+    )
+    granted = _can_grant(core, request, up_to_date)
+    if granted and not request.pre_vote:
+        _record_vote(core, request.candidate)
+    return VoteResponse(ErrorCode.NONE, core.current_leader, granted)
+
+
+def _check_vote(core: Core, request: VoteRequest) -> ErrorCode | None:
+    if request.cluster_id != core.config.cluster_id:
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    # A candidate bumped its epoch, so its log ends in an earlier one; a pre-voter has not.
+    last_epoch_max = request.epoch if request.pre_vote else request.epoch - 1
+    sound = 0 <= request.last_epoch <= last_epoch_max and request.last_offset >= 0
+    if request.epoch < core.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if not sound or request.candidate.id < 0:
+        return ErrorCode.INVALID_REQUEST
+    return None
+
+
+def _is_for_me(core: Core, addressed: ReplicaKey) -> bool:
+    """A request without a directory id comes from kraft.version 0, where ids alone name voters."""
+    if addressed.id != core.local.id:
+        return False
+    return addressed.directory_id is None or addressed.directory_id == core.local.directory_id
+
+
+def _can_grant(core: Core, request: VoteRequest, up_to_date: bool) -> bool:
+    role = core.role
+    if isinstance(role, Leader):
+        return False
+    if request.pre_vote:
+        if isinstance(role, Follower):
+            return up_to_date and not role.has_fetched
+        return up_to_date
+    if isinstance(role, Candidate | Resigned):
+        return False
+    if role.voted is not None:
+        return same_replica(role.voted, request.candidate)
+    if role.leader_id is not None:
+        return False
+    return up_to_date
+
+
+def _record_vote(core: Core, candidate: ReplicaKey) -> None:
+    role = core.role
+    if isinstance(role, Unattached | Prospective) and role.voted is None:
+        core.become_unattached(core.epoch, f"voted for {candidate}", voted=candidate)
+
+
+def handle_begin(core: Core, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
+    """A leader says that it leads `epoch`. Membership is not checked: this replica's log may be
+    behind.
+    """
+    if request.cluster_id != core.config.cluster_id:
+        return BeginQuorumEpochResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, core.current_leader)
+    if request.epoch < core.epoch:
+        return BeginQuorumEpochResponse(ErrorCode.FENCED_LEADER_EPOCH, core.current_leader)
+    known = core.leader_id if request.epoch == core.epoch else None
+    if request.leader.id < 0 or (known is not None and known != request.leader.id):
+        text = f"epoch {request.epoch} is led by {known}, not by {request.leader}"
+        return BeginQuorumEpochResponse(ErrorCode.INVALID_REQUEST, core.current_leader, text)
+    core.maybe_adopt(request.epoch, request.leader.id, request.leader_endpoints)
+    role = core.role
+    if isinstance(role, Prospective) and role.leader_id == request.leader.id:
+        _give_up_pre_vote(core, role, "the leader is alive")
+    if not _is_for_me(core, request.voter):
+        return BeginQuorumEpochResponse(
+            ErrorCode.INVALID_VOTER_KEY,
+            core.current_leader,
+            f"this replica is {core.local}, not {request.voter}",
+        )
+    return BeginQuorumEpochResponse(ErrorCode.NONE, core.current_leader)
+
+
+def handle_end(core: Core, request: EndQuorumEpochRequest) -> EndQuorumEpochResponse:
+    """The leader of this epoch resigned: the first preferred candidate elects at once, the others
+    later in order.
+    """
+    if request.cluster_id != core.config.cluster_id:
+        return EndQuorumEpochResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, core.current_leader)
+    if request.epoch < core.epoch:
+        return EndQuorumEpochResponse(ErrorCode.FENCED_LEADER_EPOCH, core.current_leader)
+    known = core.leader_id if request.epoch == core.epoch else None
+    if request.leader.id < 0 or (known is not None and known != request.leader.id):
+        text = f"epoch {request.epoch} is led by {known}, not by {request.leader}"
+        return EndQuorumEpochResponse(ErrorCode.INVALID_REQUEST, core.current_leader, text)
+    core.maybe_adopt(request.epoch, request.leader.id, request.leader_endpoints)
+    role = core.role
+    if isinstance(role, Follower) and role.leader_id == request.leader.id:
+        role.has_fetched = False
+        position = _position(core.local, request.preferred_candidates)
+        if position == 0 and core.is_voter:
+            start_pre_vote(core, "preferred successor of the leader that resigned", elect_now=True)
+        elif core.is_voter:
+            role.fetch_deadline_ms = core.now_ms + _end_epoch_backoff_ms(core, position)
+    return EndQuorumEpochResponse(ErrorCode.NONE, core.current_leader)
+
+
+def _position(local: ReplicaKey, preferred: tuple[ReplicaKey, ...]) -> int:
+    for index, key in enumerate(preferred):
+        if key.id == local.id and key.directory_id in (None, local.directory_id):
+            return index
+    return len(preferred)
+
+
+def _end_epoch_backoff_ms(core: Core, position: int) -> int:
+    """Later candidates wait longer, so that an earlier one has time to win."""
+    base = ELECTION_BACKOFF_BASE_MS * (1 << min(position, 10))
+    return min(base + core.random.randint(0, base), core.config.election_backoff_max_ms)
+
+
+# --- counting -------------------------------------------------------------------------------------
+
+
+def handle_vote_response(core: Core, request: VoteRequest, response: VoteResponse) -> None:
+    leader = response.leader
+    if core.maybe_adopt(leader.epoch, leader.id, leader.endpoints):
+        return
+    role = core.role
+    pre_vote_now = isinstance(role, Prospective)
+    if not isinstance(role, Prospective | Candidate) or request.epoch != role.epoch:
+        return
+    if request.pre_vote != pre_vote_now:
+        return
+    if response.error not in (ErrorCode.NONE, ErrorCode.INVALID_VOTER_KEY):
+        role.ballot.retry_at_ms[request.voter.id] = core.now_ms + core.config.retry_backoff_ms
+        core.notice(f"vote request to {request.voter} failed: {response.error.name}", warning=True)
+        return
+    if response.granted:
+        role.ballot.grant(request.voter.id)
+    else:
+        role.ballot.reject(request.voter.id)
+    _count(core)
+
+
+def _count(core: Core) -> None:
+    role = core.role
+    if isinstance(role, Prospective):
+        if role.ballot.is_won:
+            become_candidate(core, role)
+        elif role.ballot.is_lost:
+            _give_up_pre_vote(core, role, "the pre-vote was lost")
+    elif isinstance(role, Candidate):
+        if role.ballot.is_won:
+            leading.become_leader(core, role.ballot)
+        elif role.ballot.is_lost and role.backoff_deadline_ms == NEVER:
+            role.backoff_deadline_ms = core.now_ms + _lost_election_backoff_ms(core, role.retries)
+
+
+def _lost_election_backoff_ms(core: Core, retries: int) -> int:
+    """Binary exponential backoff, so that rivals do not meet again and again (KIP-595)."""
+    ceiling = min(core.config.election_backoff_max_ms, ELECTION_BACKOFF_BASE_MS << min(retries, 10))
+    return core.random.randint(min(ELECTION_BACKOFF_BASE_MS // 2, ceiling), ceiling)
+
+
+def _give_up_pre_vote(core: Core, role: Prospective, reason: str) -> None:
+    if role.leader_id is not None and role.leader_endpoints:
+        core.become_follower(role.epoch, role.leader_id, role.leader_endpoints, reason)
+    else:
+        core.become_unattached(role.epoch, reason, leader_id=role.leader_id, voted=role.voted)
+
+
+def handle_vote_failure(core: Core, request: VoteRequest) -> None:
+    """The voter did not answer: ask again a little later, as long as the election lasts."""
+    role = core.role
+    if isinstance(role, Prospective | Candidate):
+        role.ballot.retry_at_ms[request.voter.id] = core.now_ms + core.config.retry_backoff_ms
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def tick(core: Core) -> None:
+    role = core.role
+    if isinstance(role, Unattached):
+        if core.is_voter and core.now_ms >= role.election_deadline_ms and not core.shutting_down:
+            start_pre_vote(core, "the election timeout passed")
+    elif isinstance(role, Prospective):
+        if core.now_ms >= role.election_deadline_ms:
+            _give_up_pre_vote(core, role, "the pre-vote timed out")
+        else:
+            _ask_voters(core, role.ballot)
+    elif isinstance(role, Candidate):
+        if core.now_ms >= min(role.election_deadline_ms, role.backoff_deadline_ms):
+            start_pre_vote(core, "the election was not won", retries=role.retries + 1)
+        elif role.backoff_deadline_ms == NEVER:
+            _ask_voters(core, role.ballot)
+    elif isinstance(role, Resigned):
+        _tick_resigned(core, role)
+
+
+def _tick_resigned(core: Core, role: Resigned) -> None:
+    if core.now_ms < role.election_deadline_ms:
+        send_end_epoch(core, role)
+    elif core.shutting_down:
+        role.election_deadline_ms = NEVER
+    elif core.is_voter:
+        core.become_unattached(role.epoch + 1, "resigned and the election timeout passed")
+    else:
+        core.become_unattached(
+            role.epoch, "resigned as a leader that was removed", voted=core.local
+        )
+
+
+def send_end_epoch(core: Core, role: Resigned) -> None:
+    """Tell every voter that has not acknowledged it yet."""
+    for voter in core.voters:
+        due_ms = role.unacknowledged.get(voter.id)
+        if due_ms is None or due_ms > core.now_ms or not voter.endpoints:
+            continue
+        role.unacknowledged[voter.id] = NEVER
+        request = EndQuorumEpochRequest(
+            core.config.cluster_id, role.epoch, core.local, role.preferred, core.config.endpoints
+        )
+        core.send(voter.endpoints[0], request, voter.id)
+
+
+def handle_end_response(core: Core, voter_id: int, response: EndQuorumEpochResponse) -> None:
+    if isinstance(core.role, Resigned):
+        core.role.unacknowledged.pop(voter_id, None)
+    leader = response.leader
+    core.maybe_adopt(leader.epoch, leader.id, leader.endpoints)
+
+
+def handle_end_failure(core: Core, voter_id: int) -> None:
+    if isinstance(core.role, Resigned) and voter_id in core.role.unacknowledged:
+        core.role.unacknowledged[voter_id] = core.now_ms + core.config.retry_backoff_ms

@@ -1,0 +1,417 @@
+"""What a replica does that does not lead: fetch, append, truncate, receive snapshots, keep its
+voter entry true, join.
+
+Fetch at the follower (KIP-595, KIP-630):
+1. One Fetch at a time, and only when everything appended so far is durable: its offset is the
+   acknowledgement.
+2. With a known leader it goes there; else, or when the leader is silent, to a bootstrap server or a
+   voter, at random.
+3. The answer is one of: truncate to the divergence (never below the high watermark: fatal), fetch a
+   snapshot, append.
+4. Batches are appended up to the first whose epoch is above the request's: the leader of that epoch
+   must confirm it.
+
+A replica whose voter entry differs from its configuration sends UpdateVoter until the leader has it
+(KIP-853). A controller with auto join removes its id's old directory, then adds itself, unless a
+record removed it on purpose.
+"""
+
+from __future__ import annotations
+
+from quorate.raft.batches import Batch
+from quorate.raft.core import Core, Inflight
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import (
+    AddVoterRequest,
+    AdminResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    RemoveVoterRequest,
+    UpdateVoterRequest,
+)
+from quorate.raft.outputs import InstallSnapshot, SendAdmin, StartSnapshotFetch, WriteSnapshotChunk
+from quorate.raft.roles import Follower, Unattached
+from quorate.raft.types import Endpoint, OffsetAndEpoch, VoterSet
+
+AUTO_JOIN_TIMEOUT_MS = 30_000
+"""KIP-853 "Controller auto joining": TimeoutMs of the AddVoter request."""
+
+# --- fetching -------------------------------------------------------------------------------------
+
+
+def maybe_fetch(core: Core) -> None:
+    """Send the next Fetch if one is due and none is under way."""
+    role = core.role
+    if not isinstance(role, Follower | Unattached) or core.fetch_id is not None:
+        return
+    if core.now_ms < core.fetch_at_ms or core.shutting_down:
+        return
+    if isinstance(role, Follower):
+        if role.installing:
+            return
+        if role.snapshot is not None:
+            _fetch_snapshot(core, role)
+            return
+    if not core.log.is_durable:
+        return
+    use_leader = isinstance(role, Follower) and (
+        core.is_voter or core.now_ms < role.fetch_deadline_ms
+    )
+    endpoint = role.leader_endpoints[0] if isinstance(role, Follower) and use_leader else None
+    endpoint = endpoint or _any_endpoint(core)
+    if endpoint is None:
+        core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+        return
+    # A bootstrap server is asked for the leader: what it cannot answer at once it shall not park.
+    max_wait_ms = core.config.fetch_max_wait_ms if use_leader else 0
+    request = FetchRequest(
+        core.config.cluster_id,
+        core.local,
+        core.epoch,
+        core.log.end_offset,
+        core.log.last_epoch,
+        core.high_watermark,
+        max_wait_ms,
+        core.config.fetch_bytes_max,
+        role.read_round if isinstance(role, Follower) else 0,
+        core.config.endpoints,
+    )
+    replica_id = role.leader_id if use_leader and isinstance(role, Follower) else None
+    core.fetch_id = core.send(
+        endpoint, request, replica_id, extra_ms=max_wait_ms, to_leader=use_leader
+    )
+
+
+def _any_endpoint(core: Core) -> Endpoint | None:
+    """Where to ask for the leader: bootstrap servers, and voters as far as this replica knows them."""
+    own = set(core.config.endpoints)
+    known = [endpoint for endpoint in core.config.bootstrap if not _is_own(endpoint, own)]
+    known += [
+        voter.endpoints[0]
+        for voter in core.voters
+        if voter.endpoints and voter.id != core.local.id and voter.endpoints[0] not in known
+    ]
+    return core.random.choice(known) if known else None
+
+
+def _is_own(endpoint: Endpoint, own: set[Endpoint]) -> bool:
+    return any((endpoint.host, endpoint.port) == (mine.host, mine.port) for mine in own)
+
+
+def handle_fetch_response(core: Core, sent: Inflight, response: FetchResponse) -> None:
+    request = sent.request
+    assert isinstance(request, FetchRequest)
+    leader = response.leader
+    core.fetch_id = None
+    changed = core.maybe_adopt(leader.epoch, leader.id, leader.endpoints)
+    role = core.role
+    if response.error is not ErrorCode.NONE:
+        _back_off_fetch(core, response.error, changed)
+    elif isinstance(role, Follower) and not changed and role.epoch == request.epoch == leader.epoch:
+        _take(core, role, request, response)
+    tick(core)
+
+
+def _back_off_fetch(core: Core, error: ErrorCode, changed: bool) -> None:
+    if changed:
+        return  # the answer named another leader or epoch: ask there at once
+    core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+    expected = (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    )
+    if error not in expected:
+        core.notice(f"fetch failed: {error.name}", warning=True)
+
+
+def _take(core: Core, role: Follower, request: FetchRequest, response: FetchResponse) -> None:
+    """A good answer of the leader of this epoch."""
+    role.fetch_deadline_ms = core.now_ms + core.config.fetch_timeout_ms
+    role.has_fetched = True
+    role.read_round = max(role.read_round, response.read_round)
+    if response.diverging is not None:
+        _diverged(core, response.diverging)
+    elif response.snapshot is not None:
+        _begin_snapshot(core, role, response.snapshot)
+    else:
+        _append(core, request, response.batches)
+        core.advance_high_watermark(min(response.high_watermark, core.log.end_offset))
+
+
+def _diverged(core: Core, diverging: OffsetAndEpoch) -> None:
+    to = core.log.truncation_point(diverging)
+    if to >= core.log.end_offset:
+        core.notice(
+            f"the leader asked to truncate to {diverging}, which is not shorter", warning=True
+        )
+        core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+        return
+    core.notice(
+        f"truncating from {core.log.end_offset} to {to}: the leader's log ends at {diverging}"
+    )
+    core.truncate(to)
+
+
+def _append(core: Core, request: FetchRequest, batches: tuple[Batch, ...]) -> None:
+    expected, epoch, good = core.log.end_offset, core.log.last_epoch, 0
+    for batch in batches:
+        sound = batch.base_offset == expected and batch.last_offset >= batch.base_offset
+        if not sound or not epoch <= batch.epoch <= request.epoch:
+            core.notice(
+                f"dropped a batch at {batch.base_offset} of epoch {batch.epoch}: "
+                f"expected offset {expected}, epoch {epoch} to {request.epoch}",
+                warning=True,
+            )
+            core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+            break
+        expected, epoch, good = batch.end_offset, batch.epoch, good + 1
+    if good:
+        core.append(batches[:good])
+
+
+def handle_fetch_failure(core: Core, *, refused: bool) -> None:
+    """The Fetch got no answer. refused: the peer is not there at all, so waiting for the timeout
+    gains nothing.
+    """
+    core.fetch_id = None
+    core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+    role = core.role
+    if isinstance(role, Follower):
+        if role.snapshot is not None and not role.installing:
+            role.snapshot_position = -1
+            role.snapshot = None
+        if refused:
+            suspect_leader(core)
+
+
+def suspect_leader(core: Core) -> None:
+    """A hint, perhaps a false one, that the leader died: start a pre-vote after a short random
+    wait.
+
+    Pre-votes of others are granted from now on; if the leader lives, the next answered Fetch clears
+    the suspicion, and a majority that still fetches from it keeps it in office.
+    """
+    role = core.role
+    if not isinstance(role, Follower):
+        return
+    role.has_fetched = False
+    wait_ms = core.random.randint(1, max(1, core.config.lost_connection_wait_max_ms))
+    role.fetch_deadline_ms = min(role.fetch_deadline_ms, core.now_ms + wait_ms)
+
+
+# --- snapshots ------------------------------------------------------------------------------------
+
+
+def _begin_snapshot(core: Core, role: Follower, snapshot: OffsetAndEpoch) -> None:
+    if snapshot.offset < core.high_watermark or snapshot.epoch > core.epoch:
+        core.notice(
+            f"refused snapshot {snapshot}: it ends before the high watermark {core.high_watermark} "
+            f"or is of a later epoch than {core.epoch}",
+            warning=True,
+        )
+        core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+        return
+    core.notice(f"receiving snapshot {snapshot} from leader {role.leader_id}")
+    role.snapshot = snapshot
+    role.snapshot_position = -1
+    core.emit(StartSnapshotFetch(snapshot))
+
+
+def snapshot_position(core: Core, snapshot: OffsetAndEpoch, position: int) -> None:
+    """How many bytes of the snapshot are here already."""
+    role = core.role
+    if isinstance(role, Follower) and role.snapshot == snapshot and not role.installing:
+        role.snapshot_position = position
+        maybe_fetch(core)
+
+
+def _fetch_snapshot(core: Core, role: Follower) -> None:
+    if role.snapshot is None or role.snapshot_position < 0:
+        return
+    request = FetchSnapshotRequest(
+        core.config.cluster_id,
+        core.local,
+        core.epoch,
+        role.snapshot,
+        role.snapshot_position,
+        core.config.snapshot_chunk_bytes_max,
+    )
+    core.fetch_id = core.send(role.leader_endpoints[0], request, role.leader_id)
+
+
+def handle_snapshot_response(core: Core, sent: Inflight, response: FetchSnapshotResponse) -> None:
+    request = sent.request
+    assert isinstance(request, FetchSnapshotRequest)
+    core.fetch_id = None
+    leader = response.leader
+    changed = core.maybe_adopt(leader.epoch, leader.id, leader.endpoints)
+    role = core.role
+    if not changed and isinstance(role, Follower) and role.snapshot == request.snapshot:
+        if response.error is ErrorCode.NONE:
+            _take_chunk(core, role, request, response)
+        else:
+            core.notice(
+                f"snapshot {request.snapshot} at {request.position}: {response.error.name}; "
+                "asking the leader again what to fetch",
+                warning=True,
+            )
+            role.snapshot = None
+            core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+    maybe_fetch(core)
+
+
+def _take_chunk(
+    core: Core, role: Follower, request: FetchSnapshotRequest, response: FetchSnapshotResponse
+) -> None:
+    role.fetch_deadline_ms = core.now_ms + core.config.fetch_timeout_ms
+    role.has_fetched = True
+    end = response.position + len(response.data)
+    if response.position != role.snapshot_position or end > response.size:
+        core.notice("a snapshot chunk does not fit what was asked for", warning=True)
+        core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+        return
+    if response.data:
+        core.emit(WriteSnapshotChunk(request.snapshot, response.position, response.data))
+        role.snapshot_position = end
+    if end == response.size:
+        role.installing = True
+        core.emit(InstallSnapshot(request.snapshot))
+    elif not response.data:
+        core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+
+
+def snapshot_installed(
+    core: Core,
+    snapshot: OffsetAndEpoch,
+    voters: tuple[tuple[int, VoterSet], ...],
+    kraft_versions: tuple[tuple[int, int], ...],
+) -> None:
+    """The snapshot is on disk and has replaced the log."""
+    was_voter, before = core.is_voter, core.voters
+    ticket = core.log.reset_to(snapshot)
+    core.log.durable(ticket)
+    core.history.reset(voters, kraft_versions)
+    core.advance_high_watermark(snapshot.offset)
+    core.reset_membership(before, was_voter)
+    role = core.role
+    if isinstance(role, Follower):
+        role.installing = False
+        role.snapshot = None
+        role.fetch_deadline_ms = core.now_ms + core.config.fetch_timeout_ms
+    maybe_fetch(core)
+
+
+def snapshot_failed(core: Core, snapshot: OffsetAndEpoch, reason: str) -> None:
+    """What was received is no good: ask the leader again."""
+    core.notice(f"snapshot {snapshot} was not installed: {reason}", warning=True)
+    role = core.role
+    if isinstance(role, Follower) and role.snapshot == snapshot:
+        role.installing = False
+        role.snapshot = None
+        core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+
+
+# --- the own voter entry --------------------------------------------------------------------------
+
+
+def _maybe_update_voter(core: Core, role: Follower) -> None:
+    """Tell the leader what has changed: at kraft.version 1 what differs from the log, at 0
+    everything, once.
+    """
+    if core.now_ms < role.update_voter_at_ms or not core.is_voter or not role.has_fetched:
+        return
+    role.update_voter_at_ms = core.now_ms + core.config.update_voter_period_ms
+    mine = core.config.voter
+    if core.history.kraft_version >= 1:
+        entry = core.voters.get(core.local.id)
+        needed = entry != mine
+    else:
+        needed = role.update_voter_acked != mine
+    if needed and mine.endpoints:
+        request = UpdateVoterRequest(core.config.cluster_id, core.epoch, mine)
+        core.send(role.leader_endpoints[0], request, role.leader_id)
+
+
+def handle_update_voter_response(
+    core: Core, request: UpdateVoterRequest, response: AdminResponse
+) -> None:
+    leader = response.leader
+    if core.maybe_adopt(leader.epoch, leader.id, leader.endpoints):
+        return
+    role = core.role
+    if isinstance(role, Follower) and request.epoch == role.epoch:
+        if response.error is ErrorCode.NONE:
+            role.update_voter_acked = request.voter
+        else:
+            text = f"UpdateVoter was refused: {response.error.name} {response.message}".rstrip()
+            core.notice(text, warning=True)
+
+
+def _maybe_join(core: Core, role: Follower) -> None:
+    """Auto join (KIP-853 "Controller auto joining"): one step, then wait for the log to show its
+    outcome.
+    """
+    wants = (
+        core.config.auto_join and core.config.can_vote and not core.is_voter and not core.removed
+    )
+    if not wants or core.now_ms < role.join_at_ms or not role.has_fetched:
+        return
+    if core.history.kraft_version < 1 or not core.local.directory_id:
+        return
+    role.join_at_ms = core.now_ms + core.config.update_voter_period_ms
+    old = core.voters.get(core.local.id)
+    request: AddVoterRequest | RemoveVoterRequest
+    if old is not None:
+        request = RemoveVoterRequest(core.config.cluster_id, old.key, AUTO_JOIN_TIMEOUT_MS)
+    else:
+        request = AddVoterRequest(
+            core.config.cluster_id,
+            core.local,
+            core.config.endpoints,
+            AUTO_JOIN_TIMEOUT_MS,
+            ack_when_committed=False,
+        )
+    timeout_ms = AUTO_JOIN_TIMEOUT_MS + core.config.request_timeout_ms
+    if not any(
+        isinstance(entry.request, AddVoterRequest | RemoveVoterRequest)
+        for entry in core.inflight.values()
+    ):
+        request_id = core.new_request(request, role.leader_id, timeout_ms)
+        core.emit(SendAdmin(request_id, role.leader_endpoints[0], request, timeout_ms))
+
+
+def handle_join_response(core: Core, response: AdminResponse) -> None:
+    leader = response.leader
+    if core.maybe_adopt(leader.epoch, leader.id, leader.endpoints):
+        return
+    if response.error is not ErrorCode.NONE:
+        text = f"joining the voters: {response.error.name} {response.message}".rstrip()
+        core.notice(text, warning=True)
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def tick(core: Core) -> None:
+    role = core.role
+    if isinstance(role, Follower):
+        _maybe_update_voter(core, role)
+        _maybe_join(core, role)
+    maybe_fetch(core)
+
+
+def next_deadline_ms(core: Core) -> int:
+    """The next moment that only the clock brings; what is due already waits for an event, not for
+    time.
+    """
+    role = core.role
+    deadlines = [core.fetch_at_ms]
+    if isinstance(role, Follower):
+        deadlines += [role.update_voter_at_ms, role.join_at_ms]
+    later = [deadline for deadline in deadlines if deadline > core.now_ms]
+    if isinstance(role, Follower) and core.is_voter and not role.installing:
+        later.append(role.fetch_deadline_ms)
+    return min(later, default=core.now_ms + core.config.fetch_timeout_ms)

@@ -1,0 +1,369 @@
+"""`RaftNode`: the door of the protocol. Inputs and a time go in, outputs come out; nothing else
+happens here.
+
+Contract with the driver:
+- one caller at a time; every input carries `now_ms`, which never decreases (milliseconds;
+  wall-clock based, for the timestamps in DescribeQuorum);
+- after each input, `take_outputs()` is called and its outputs are executed in order;
+- `tick` is called no later than `next_deadline_ms()`;
+- every inbound request is answered exactly once, by a `Respond` with its request id, now or later;
+- every `Send` and `SendAdmin` is answered by `handle_response` or `handle_failure`, once; a lost
+  answer times out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quorate.raft import election, follower, leader, membership, reads, replication
+from quorate.raft.batches import Batch
+from quorate.raft.config import InitialState, RaftConfig, Randomness
+from quorate.raft.core import Core, Inflight
+from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.raft.messages import (
+    AddVoterRequest,
+    AdminResponse,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    CurrentLeader,
+    DescribeQuorumRequest,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    ReadIndexRequest,
+    RemoveVoterRequest,
+    Request,
+    Response,
+    TransferLeadershipRequest,
+    UpdateKRaftVersionRequest,
+    UpdateVoterRequest,
+    VoteRequest,
+    VoteResponse,
+)
+from quorate.raft.outputs import Output, RoleName
+from quorate.raft.roles import (
+    NEVER,
+    Candidate,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Unattached,
+)
+from quorate.raft.types import OffsetAndEpoch, VoterSet
+
+
+class RaftNode:
+    """One replica of the quorum."""
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        initial: InitialState,
+        random: Randomness,
+        now_ms: int,
+    ) -> None:
+        self._core = Core(config, initial, random, now_ms)
+        self._settle()
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> RoleName:
+        return self._core.role.name
+
+    @property
+    def epoch(self) -> int:
+        return self._core.epoch
+
+    @property
+    def is_leader(self) -> bool:
+        return isinstance(self._core.role, Leader)
+
+    @property
+    def is_voter(self) -> bool:
+        return self._core.is_voter
+
+    @property
+    def current_leader(self) -> CurrentLeader:
+        return self._core.current_leader
+
+    @property
+    def high_watermark(self) -> int:
+        return self._core.high_watermark
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._core.voters
+
+    @property
+    def kraft_version(self) -> int:
+        return self._core.history.kraft_version
+
+    @property
+    def core(self) -> Core:
+        """For tests, the simulation's invariants and metrics: to be read, never written."""
+        return self._core
+
+    def membership_at(self, end_offset: int) -> tuple[int, VoterSet]:
+        """kraft.version and voter set of a snapshot that ends at `end_offset`."""
+        history = self._core.history
+        return history.kraft_version_at(end_offset), history.voters_at(end_offset)
+
+    def epoch_before(self, offset: int) -> int:
+        """The epoch of the record before `offset`: names a snapshot that ends there."""
+        return self._core.log.epoch_before(offset)
+
+    def take_outputs(self) -> list[Output]:
+        outputs, self._core.outputs = self._core.outputs, []
+        return outputs
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int:
+        """When `tick` is wanted at the latest."""
+        core, role = self._core, self._core.role
+        deadlines = [entry.deadline_ms for entry in core.inflight.values()]
+        if core.transfer is not None:
+            deadlines.append(core.transfer.deadline_ms)
+        if isinstance(role, Leader):
+            deadlines.append(leader.next_deadline_ms(core, role))
+        elif isinstance(role, Follower):
+            deadlines.append(follower.next_deadline_ms(core))
+        elif isinstance(role, Unattached):
+            deadlines += [role.election_deadline_ms, follower.next_deadline_ms(core)]
+        elif isinstance(role, Prospective | Candidate):
+            deadlines.append(role.election_deadline_ms)
+            deadlines += [t for t in role.ballot.retry_at_ms.values() if t > core.now_ms]
+            if isinstance(role, Candidate):
+                deadlines.append(role.backoff_deadline_ms)
+        elif isinstance(role, Resigned):
+            deadlines.append(role.election_deadline_ms)
+            deadlines += [t for t in role.unacknowledged.values() if t > core.now_ms]
+        return min(deadlines, default=NEVER)
+
+    def tick(self, now_ms: int) -> None:
+        """Do what the time asks for."""
+        core = self._begin(now_ms)
+        expired = [i for i, entry in core.inflight.items() if entry.deadline_ms <= now_ms]
+        for request_id in expired:
+            self._fail(request_id, "no answer in time", refused=False)
+        reads.tick_transferred(core)
+        role = core.role
+        if isinstance(role, Leader):
+            leader.tick(core)
+        elif isinstance(role, Follower) and self._fetch_timed_out(role):
+            election.start_pre_vote(core, "the fetch timeout passed or the leader was lost")
+        election.tick(core)
+        follower.tick(core)
+
+    def _fetch_timed_out(self, role: Follower) -> bool:
+        core = self._core
+        may_elect = core.is_voter and not core.shutting_down and not role.installing
+        return may_elect and core.now_ms >= role.fetch_deadline_ms
+
+    def _begin(self, now_ms: int) -> Core:
+        if now_ms < self._core.now_ms:
+            raise MisuseError(f"time goes back from {self._core.now_ms} to {now_ms}")
+        self._core.now_ms = now_ms
+        return self._core
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def handle_request(self, request_id: int, request: Request, now_ms: int) -> None:
+        """Take an inbound request; it is answered by a `Respond` with this id, now or later."""
+        core = self._begin(now_ms)
+        match request:
+            case FetchRequest():
+                leader.handle_fetch(core, request_id, request)
+            case FetchSnapshotRequest():
+                leader.handle_fetch_snapshot(core, request_id, request)
+            case VoteRequest():
+                core.respond(request_id, election.handle_vote(core, request))
+            case BeginQuorumEpochRequest():
+                core.respond(request_id, election.handle_begin(core, request))
+            case EndQuorumEpochRequest():
+                core.respond(request_id, election.handle_end(core, request))
+            case ApiVersionsRequest():
+                core.respond(request_id, self._api_versions(request))
+            case DescribeQuorumRequest():
+                core.respond(request_id, leader.handle_describe(core, request))
+            case ReadIndexRequest():
+                reads.handle_read_index(core, request_id, request)
+            case TransferLeadershipRequest():
+                reads.handle_transfer(core, request_id, request)
+            case (
+                AddVoterRequest()
+                | RemoveVoterRequest()
+                | UpdateVoterRequest()
+                | UpdateKRaftVersionRequest()
+            ):
+                membership.handle(core, request_id, request)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Follow what the input set in motion to its end."""
+        leader.settle(self._core)
+        election.tick(self._core)
+        follower.maybe_fetch(self._core)
+
+    def _api_versions(self, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        config = self._core.config
+        same_cluster = not request.cluster_id or request.cluster_id == config.cluster_id
+        error = ErrorCode.NONE if same_cluster else ErrorCode.INCONSISTENT_CLUSTER_ID
+        text = "" if same_cluster else f"this is cluster {config.cluster_id}"
+        return ApiVersionsResponse(error, config.local, config.kraft_version, text)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def handle_response(self, request_id: int, response: Response, now_ms: int) -> None:
+        """Take the answer to a `Send` or `SendAdmin`."""
+        core = self._begin(now_ms)
+        sent = core.inflight.pop(request_id, None)
+        if sent is None:
+            return
+        match response:
+            case FetchResponse() if request_id == core.fetch_id:
+                follower.handle_fetch_response(core, sent, response)
+            case FetchSnapshotResponse() if request_id == core.fetch_id:
+                follower.handle_snapshot_response(core, sent, response)
+            case VoteResponse() if isinstance(sent.request, VoteRequest):
+                election.handle_vote_response(core, sent.request, response)
+            case BeginQuorumEpochResponse():
+                core.maybe_adopt(
+                    response.leader.epoch, response.leader.id, response.leader.endpoints
+                )
+            case EndQuorumEpochResponse() if sent.replica_id is not None:
+                election.handle_end_response(core, sent.replica_id, response)
+            case ApiVersionsResponse():
+                membership.handle_probe_response(core, request_id, response)
+            case AdminResponse() if isinstance(sent.request, UpdateVoterRequest):
+                follower.handle_update_voter_response(core, sent.request, response)
+            case AdminResponse():
+                follower.handle_join_response(core, response)
+            case _:
+                pass  # an answer to a fetch that was given up: the next one is under way
+        self._settle()
+
+    def handle_failure(self, request_id: int, reason: str, now_ms: int, *, refused: bool) -> None:
+        """A `Send` got no answer. refused: nobody is there (connection refused or reset), not just
+        silence.
+        """
+        self._begin(now_ms)
+        self._fail(request_id, reason, refused=refused)
+        self._settle()
+
+    def _fail(self, request_id: int, reason: str, *, refused: bool) -> None:
+        core = self._core
+        sent: Inflight | None = core.inflight.pop(request_id, None)
+        if sent is None:
+            return
+        request = sent.request
+        if isinstance(request, FetchRequest | FetchSnapshotRequest):
+            if request_id == core.fetch_id:
+                # Only the leader's own silence says something about the leader.
+                to_leader = sent.replica_id is not None
+                follower.handle_fetch_failure(core, refused=refused and to_leader)
+        elif isinstance(request, VoteRequest):
+            election.handle_vote_failure(core, request)
+        elif isinstance(request, EndQuorumEpochRequest) and sent.replica_id is not None:
+            election.handle_end_failure(core, sent.replica_id)
+        elif isinstance(request, ApiVersionsRequest):
+            membership.handle_probe_failure(core, request_id, reason)
+
+    def connection_lost(self, leader_id: int, now_ms: int) -> None:
+        """The stream to this leader broke: a hint that it died (see `follower.suspect_leader`)."""
+        core = self._begin(now_ms)
+        if isinstance(core.role, Follower) and core.role.leader_id == leader_id:
+            follower.suspect_leader(core)
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def append(self, payloads: Sequence[tuple[int, object]], now_ms: int) -> int | ErrorCode:
+        """Append data batches, each (number of records, opaque bytes), if this replica leads.
+
+        Returns the offset of the first record, or NOT_LEADER_OR_FOLLOWER, and then nothing was
+        appended. It is committed when `HighWatermarkAdvanced` passes it and unknown when
+        `LeadershipLost` comes first.
+        """
+        core = self._begin(now_ms)
+        role = core.role
+        if not isinstance(role, Leader) or role.transfer is not None or core.shutting_down:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        first = base = core.log.end_offset
+        batches = []
+        for count, data in payloads:
+            assert count > 0, "a batch has at least one record"
+            batches.append(Batch(base, base + count - 1, role.epoch, (), data))
+            base += count
+        core.append(tuple(batches))
+        replication.answer_parked(core)
+        return first
+
+    def log_durable(self, ticket: int, now_ms: int) -> None:
+        """The log's changes up to this ticket are on disk."""
+        core = self._begin(now_ms)
+        core.log.durable(ticket)
+        self._settle()
+
+    def snapshot_created(self, snapshot: OffsetAndEpoch, now_ms: int) -> None:
+        """The state machine's snapshot of committed records is on disk."""
+        core = self._begin(now_ms)
+        if snapshot.offset > core.high_watermark:
+            raise MisuseError(f"snapshot {snapshot} is ahead of what is committed")
+        if core.log.snapshot is None or snapshot.offset > core.log.snapshot.offset:
+            core.log.snapshot = snapshot
+        core.history.trim(snapshot.offset)
+
+    def log_start_advanced(self, start: OffsetAndEpoch, now_ms: int) -> None:
+        """Segments below a snapshot were deleted."""
+        core = self._begin(now_ms)
+        core.log.advance_start(start)
+
+    def snapshot_position(self, snapshot: OffsetAndEpoch, position: int, now_ms: int) -> None:
+        """Answer to `StartSnapshotFetch`: this many bytes are here already."""
+        follower.snapshot_position(self._begin(now_ms), snapshot, position)
+
+    def snapshot_installed(
+        self,
+        snapshot: OffsetAndEpoch,
+        voters: tuple[tuple[int, VoterSet], ...],
+        kraft_versions: tuple[tuple[int, int], ...],
+        now_ms: int,
+    ) -> None:
+        """Answer to `InstallSnapshot`: it replaced the log."""
+        follower.snapshot_installed(self._begin(now_ms), snapshot, voters, kraft_versions)
+
+    def snapshot_failed(self, snapshot: OffsetAndEpoch, reason: str, now_ms: int) -> None:
+        """Answer to `StartSnapshotFetch` or `InstallSnapshot`: it cannot be used."""
+        follower.snapshot_failed(self._begin(now_ms), snapshot, reason)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def resign(self, reason: str, now_ms: int) -> None:
+        """Stop leading (a full disk, say); the voters are asked to elect another."""
+        core = self._begin(now_ms)
+        if isinstance(core.role, Leader):
+            replication.resign(core, reason)
+            election.tick(core)
+
+    def shut_down(self, now_ms: int) -> None:
+        """Graceful shutdown: a leader hands over, nobody starts an election. `is_quiet` says when
+        it may end.
+        """
+        core = self._begin(now_ms)
+        core.shutting_down = True
+        if isinstance(core.role, Leader):
+            replication.resign(core, "shutting down")
+            election.tick(core)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody waits for a word of this replica any more."""
+        role = self._core.role
+        return not isinstance(role, Resigned) or not role.unacknowledged

@@ -1,0 +1,157 @@
+"""Linearizable reads and leadership transfer: both wait for the voters' next words.
+
+ReadIndex (Ongaro's dissertation, section 6.4), steps at the leader:
+1. Wait until a record of this epoch is committed: before that the high watermark may be older than
+   what is committed.
+2. The high watermark of the moment of the request is the read's offset.
+3. Begin a new round; every Fetch answer carries the round, every Fetch the last round its sender
+   saw. What is parked is
+   answered now: a parked Fetch proves nothing about now.
+4. When a majority of the voters (the leader among them if it is one) has echoed the round, nobody
+   else can have led at
+   the moment of the request: answer.
+
+Leadership transfer (section 3.10): stop accepting, wait until the target holds everything, resign
+in its favour.
+"""
+
+from __future__ import annotations
+
+from quorate.raft import replication
+from quorate.raft.core import Core
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import (
+    AdminResponse,
+    ReadIndexRequest,
+    ReadIndexResponse,
+    TransferLeadershipRequest,
+)
+from quorate.raft.roles import Leader, PendingRead, Transfer
+
+
+def handle_read_index(core: Core, request_id: int, request: ReadIndexRequest) -> None:
+    leader = core.role
+    error = None
+    if request.cluster_id and request.cluster_id != core.config.cluster_id:
+        error = ErrorCode.INCONSISTENT_CLUSTER_ID
+    elif not isinstance(leader, Leader):
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    elif len(leader.reads) >= core.config.pending_reads_max:
+        error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    if error is not None or not isinstance(leader, Leader):
+        code = error or ErrorCode.NOT_LEADER_OR_FOLLOWER
+        core.respond(request_id, ReadIndexResponse(code, core.current_leader))
+        return
+    deadline = core.now_ms + request.timeout_ms
+    if core.high_watermark <= leader.epoch_start_offset:
+        leader.reads.append(PendingRead(request_id, deadline, -1, -1))
+        return
+    _begin_round(core, leader, [(request_id, deadline)])
+
+
+def _begin_round(core: Core, leader: Leader, requests: list[tuple[int, int]]) -> None:
+    leader.read_round += 1
+    for request_id, deadline in requests:
+        leader.reads.append(
+            PendingRead(request_id, deadline, core.high_watermark, leader.read_round)
+        )
+    replication.answer_parked(core, voters_only=True)
+    advance(core, leader)
+
+
+def advance(core: Core, leader: Leader) -> None:
+    """Answer the reads whose round is confirmed; begin the round of those that waited for the epoch
+    to commit.
+    """
+    if not leader.reads:
+        return
+    if core.high_watermark > leader.epoch_start_offset and leader.reads[0].offset < 0:
+        early = [(r.request_id, r.deadline_ms) for r in leader.reads if r.offset < 0]
+        leader.reads.clear()
+        _begin_round(core, leader, early)
+        return
+    confirmed = _confirmed_round(core, leader)
+    while leader.reads and 0 <= leader.reads[0].round <= confirmed:
+        read = leader.reads.popleft()
+        core.respond(
+            read.request_id, ReadIndexResponse(ErrorCode.NONE, core.current_leader, read.offset)
+        )
+
+
+def _confirmed_round(core: Core, leader: Leader) -> int:
+    rounds = []
+    for voter in core.voters:
+        if voter.id == core.local.id:
+            rounds.append(leader.read_round if core.is_voter else -1)
+        else:
+            progress = replication.progress_of(leader, voter)
+            rounds.append(progress.read_round if progress is not None else -1)
+    rounds.sort(reverse=True)
+    return rounds[core.voters.majority - 1]
+
+
+def handle_transfer(core: Core, request_id: int, request: TransferLeadershipRequest) -> None:
+    leader = core.role
+    code, text = ErrorCode.NONE, ""
+    if request.cluster_id and request.cluster_id != core.config.cluster_id:
+        code = ErrorCode.INCONSISTENT_CLUSTER_ID
+    elif not isinstance(leader, Leader):
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    elif core.voters.find(request.target) is None:
+        code, text = ErrorCode.VOTER_NOT_FOUND, f"{request.target} is not in {core.voters}"
+    elif leader.transfer is not None:
+        code = ErrorCode.REQUEST_TIMED_OUT
+        text = f"leadership is being transferred to {leader.transfer.target} already"
+    elif request.target.id != core.local.id:
+        deadline = core.now_ms + request.timeout_ms
+        leader.transfer = Transfer(request_id, request.target, deadline)
+        return
+    core.respond(request_id, AdminResponse(code, core.current_leader, text))
+
+
+def advance_transfer(core: Core, leader: Leader) -> None:
+    """Resign in favour of the target once it holds the whole log; the request is answered when
+    someone leads.
+    """
+    transfer = leader.transfer
+    if transfer is None:
+        return
+    voter = core.voters.find(transfer.target)
+    if voter is None:
+        leader.transfer = None
+        text = f"{transfer.target} was removed from the voters"
+        response = AdminResponse(ErrorCode.VOTER_NOT_FOUND, core.current_leader, text)
+        core.respond(transfer.request_id, response)
+        return
+    progress = replication.progress_of(leader, voter)
+    if progress is not None and progress.end_offset == core.log.end_offset:
+        core.transfer = transfer
+        leader.transfer = None
+        replication.resign(core, f"leadership is transferred to {voter.key}", first=voter.key)
+
+
+def tick(core: Core, leader: Leader) -> None:
+    expired = [read for read in leader.reads if read.deadline_ms <= core.now_ms]
+    for read in expired:
+        leader.reads.remove(read)
+        text = "no majority confirmed this leader in time"
+        core.respond(
+            read.request_id,
+            ReadIndexResponse(ErrorCode.REQUEST_TIMED_OUT, core.current_leader, message=text),
+        )
+    transfer = leader.transfer
+    if transfer is not None and transfer.deadline_ms <= core.now_ms:
+        leader.transfer = None
+        text = f"{transfer.target} did not catch up in time; {core.local.id} still leads"
+        response = AdminResponse(ErrorCode.REQUEST_TIMED_OUT, core.current_leader, text)
+        core.respond(transfer.request_id, response)
+
+
+def tick_transferred(core: Core) -> None:
+    """A transfer whose leader resigned and where nobody is known to lead in time."""
+    transfer = core.transfer
+    if transfer is not None and transfer.deadline_ms <= core.now_ms:
+        core.transfer = None
+        text = "the leader resigned, but no new leader is known yet: describe the quorum"
+        response = AdminResponse(ErrorCode.REQUEST_TIMED_OUT, core.current_leader, text)
+        core.respond(transfer.request_id, response)

@@ -1,0 +1,154 @@
+"""What the parts of leadership share: who fetched how far, commit, parked fetches, telling voters,
+resigning.
+
+The high watermark is the largest offset that a majority of the voter set in force holds durably, if
+a record of this epoch lies before it. The leader counts itself only if it is a voter, and only up
+to its own durable end (KIP-595 "High watermark", KIP-853 "High watermark").
+"""
+
+from __future__ import annotations
+
+from quorate.raft.core import Core
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import (
+    BeginQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+)
+from quorate.raft.roles import Leader, ParkedFetch, ReplicaProgress, Resigned
+from quorate.raft.types import ReplicaKey, Voter
+
+
+def check_leader(core: Core, epoch: int) -> ErrorCode | None:
+    """Whether this replica leads exactly `epoch`."""
+    if epoch < core.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if epoch > core.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return None if isinstance(core.role, Leader) else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def note_fetch(
+    core: Core, leader: Leader, key: ReplicaKey, request: FetchRequest | FetchSnapshotRequest
+) -> ReplicaProgress:
+    """Remember that this replica is alive and follows this epoch."""
+    progress = leader.replicas.get(key)
+    if progress is None:
+        progress = leader.replicas[key] = ReplicaProgress(key)
+    if isinstance(request, FetchRequest):
+        progress.endpoints = request.endpoints or progress.endpoints
+        progress.read_round = max(progress.read_round, request.read_round)
+    voter = core.voters.find(key)
+    if voter is not None and voter.id != core.local.id:
+        leader.fetched_voters.add(voter.id)
+        others_needed = core.voters.majority - (1 if core.is_voter else 0)
+        alive = sum(1 for v in core.voters if v.id in leader.fetched_voters)
+        if alive >= others_needed:
+            leader.fetched_voters.clear()
+            leader.check_quorum_deadline_ms = core.now_ms + core.config.check_quorum_timeout_ms
+    return progress
+
+
+# --- commit ---------------------------------------------------------------------------------------
+
+
+def progress_of(leader: Leader, voter: Voter) -> ReplicaProgress | None:
+    """What is known of a voter. Without a directory id (kraft.version 0) the last to fetch under
+    its id counts.
+    """
+    if voter.key.directory_id is not None:
+        return leader.replicas.get(voter.key)
+    same_id = [p for key, p in leader.replicas.items() if key.id == voter.id]
+    return max(same_id, key=lambda progress: progress.last_fetch_ms, default=None)
+
+
+def acknowledged(core: Core, leader: Leader, voter: Voter) -> int:
+    """The offset up to which this voter holds the log durably; -1 if unknown."""
+    if voter.id == core.local.id:
+        return core.log.durable_end if core.local in core.voters else -1
+    progress = progress_of(leader, voter)
+    return progress.end_offset if progress is not None else -1
+
+
+def commit(core: Core, leader: Leader) -> bool:
+    """Advance the high watermark as far as a majority allows; return whether it moved."""
+    if not len(core.voters):
+        return False
+    held = sorted((acknowledged(core, leader, voter) for voter in core.voters), reverse=True)
+    offset = held[core.voters.majority - 1]
+    return offset > leader.epoch_start_offset and core.advance_high_watermark(offset)
+
+
+# --- answers ----
+
+
+def answer_fetch(core: Core, leader: Leader, fetch: ParkedFetch) -> None:
+    has_records = fetch.offset < core.log.end_offset
+    response = FetchResponse(
+        ErrorCode.NONE,
+        core.current_leader,
+        core.high_watermark,
+        core.log.start.offset,
+        records_from=fetch.offset if has_records else None,
+        max_bytes=fetch.max_bytes,
+        read_round=leader.read_round,
+    )
+    core.respond(fetch.request_id, response)
+
+
+def answer_parked(core: Core, *, voters_only: bool = False) -> None:
+    """Answer every parked Fetch for which there is news; with voters_only, every voter's, news or
+    not.
+    """
+    leader = core.role
+    if not isinstance(leader, Leader) or not leader.parked:
+        return
+    for key, fetch in list(leader.parked.items()):
+        stale = fetch.offset < core.log.end_offset or fetch.high_watermark < core.high_watermark
+        if stale or (voters_only and key in core.voters):
+            del leader.parked[key]
+            answer_fetch(core, leader, fetch)
+
+
+# --- the voters ----
+
+
+def is_alone(core: Core) -> bool:
+    """A single voter that is the leader itself has nobody to lose (KAFKA-16144)."""
+    return core.voters.is_only(core.local) and core.is_voter
+
+
+def send_begin_epoch(core: Core, leader: Leader) -> None:
+    """Tell the voters that do not fetch who leads (KIP-853 "Leader election")."""
+    period = core.config.begin_quorum_epoch_period_ms
+    leader.begin_at_ms = core.now_ms + period
+    waiting = {
+        entry.replica_id
+        for entry in core.inflight.values()
+        if isinstance(entry.request, BeginQuorumEpochRequest)
+    }
+    for voter in core.voters:
+        if voter.id == core.local.id or voter.id in waiting or not voter.endpoints:
+            continue
+        progress = progress_of(leader, voter)
+        if progress is not None and core.now_ms - progress.last_fetch_ms < period:
+            continue
+        request = BeginQuorumEpochRequest(
+            core.config.cluster_id, leader.epoch, core.local, core.config.endpoints, voter.key
+        )
+        core.send(voter.endpoints[0], request, voter.id)
+
+
+def resign(core: Core, reason: str, *, first: ReplicaKey | None = None) -> None:
+    """Stop leading; ask the voters to elect, the most caught-up first (or `first` before all)."""
+    leader = core.role_as(Leader)
+    others = [voter for voter in core.voters if voter.id != core.local.id]
+    others.sort(key=lambda voter: -acknowledged(core, leader, voter))
+    preferred = [voter.key for voter in others]
+    if first is not None and first in preferred:
+        preferred.remove(first)
+        preferred.insert(0, first)
+    resigned = Resigned(leader.epoch, core.election_deadline(), tuple(preferred))
+    resigned.unacknowledged = {voter.id: core.now_ms for voter in others}
+    core.become(resigned, reason)

@@ -1,0 +1,238 @@
+"""One class per role, with the fields that this role alone has. Transitions between them:
+`transitions.py`.
+
+Source: KIP-595 "State machine", KIP-996 (prospective), KIP-853.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar
+
+from quorate.raft.messages import (
+    AddVoterRequest,
+    RemoveVoterRequest,
+    UpdateKRaftVersionRequest,
+    UpdateVoterRequest,
+)
+from quorate.raft.outputs import RoleName
+from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter, VoterSet
+
+NEVER = 1 << 62
+"""A deadline that does not come."""
+
+
+@dataclass(slots=True)
+class Unattached:
+    """Knows an epoch, perhaps its leader's id, but has no leader to fetch from."""
+
+    name: ClassVar[RoleName] = RoleName.UNATTACHED
+    epoch: int
+    leader_id: int | None = None
+    voted: ReplicaKey | None = None
+    election_deadline_ms: int = NEVER
+
+
+class Ballot:
+    """Who said what in one election, counted against one voter set."""
+
+    def __init__(self, voters: VoterSet, local: ReplicaKey) -> None:
+        self.voters = voters
+        self.granted: set[int] = {local.id} if local in voters else set()
+        self.rejected: set[int] = set()
+        self.retry_at_ms: dict[int, int] = {}
+
+    def grant(self, voter_id: int) -> None:
+        self.granted.add(voter_id)
+        self.rejected.discard(voter_id)
+
+    def reject(self, voter_id: int) -> None:
+        if voter_id not in self.granted:
+            self.rejected.add(voter_id)
+
+    @property
+    def is_won(self) -> bool:
+        return len(self.granted) >= self.voters.majority
+
+    @property
+    def is_lost(self) -> bool:
+        return len(self.voters) - len(self.rejected) < self.voters.majority
+
+    def undecided(self) -> list[Voter]:
+        decided = self.granted | self.rejected
+        return [voter for voter in self.voters if voter.id not in decided]
+
+    def granting(self) -> tuple[ReplicaKey, ...]:
+        return tuple(voter.key for voter in self.voters if voter.id in self.granted)
+
+
+@dataclass(slots=True)
+class Prospective:
+    """Asks whether it could win, without touching anyone's epoch (KIP-996)."""
+
+    name: ClassVar[RoleName] = RoleName.PROSPECTIVE
+    epoch: int
+    ballot: Ballot
+    election_deadline_ms: int
+    leader_id: int | None = None
+    leader_endpoints: tuple[Endpoint, ...] = ()
+    voted: ReplicaKey | None = None
+    retries: int = 0
+
+
+@dataclass(slots=True)
+class Candidate:
+    """Asks for votes in an epoch that it began. `backoff_deadline_ms`: lost, waits before it tries
+    again.
+    """
+
+    name: ClassVar[RoleName] = RoleName.CANDIDATE
+    epoch: int
+    ballot: Ballot
+    election_deadline_ms: int
+    retries: int = 0
+    backoff_deadline_ms: int = NEVER
+
+
+@dataclass(slots=True)
+class Follower:
+    """Fetches from a known leader.
+
+    has_fetched: a fetch in this epoch succeeded and the leader has not been suspected since; such a
+    follower grants no pre-vote. retry_at_ms: no fetch before that. snapshot: the one being
+    received, position: how much of it is here.
+    """
+
+    name: ClassVar[RoleName] = RoleName.FOLLOWER
+    epoch: int
+    leader_id: int
+    leader_endpoints: tuple[Endpoint, ...]
+    fetch_deadline_ms: int
+    voted: ReplicaKey | None = None
+    has_fetched: bool = False
+    read_round: int = 0
+    snapshot: OffsetAndEpoch | None = None
+    snapshot_position: int = -1
+    installing: bool = False
+    update_voter_at_ms: int = NEVER
+    update_voter_acked: Voter | None = None
+    join_at_ms: int = NEVER
+
+
+@dataclass(slots=True)
+class Resigned:
+    """Led this epoch and does so no more. Grants nothing in it; tells the voters until they know or
+    time is up.
+    """
+
+    name: ClassVar[RoleName] = RoleName.RESIGNED
+    epoch: int
+    election_deadline_ms: int
+    preferred: tuple[ReplicaKey, ...] = ()
+    unacknowledged: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ReplicaProgress:
+    """What the leader knows of a replica that fetches from it. Times in ms of the leader's clock,
+    -1 for never.
+    """
+
+    key: ReplicaKey
+    end_offset: int = -1
+    last_fetch_ms: int = -1
+    last_caught_up_ms: int = -1
+    leader_end_at_last_fetch: int = -1
+    read_round: int = 0
+    endpoints: tuple[Endpoint, ...] = ()
+    begin_sent_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedFetch:
+    """A Fetch that waits for records, a higher high watermark, a read round, or its deadline."""
+
+    request_id: int
+    key: ReplicaKey
+    offset: int
+    high_watermark: int
+    max_bytes: int
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRead:
+    """A ReadIndex that waits for a majority to confirm `round`; offset -1 until this epoch has
+    committed.
+    """
+
+    request_id: int
+    deadline_ms: int
+    offset: int
+    round: int
+
+
+class ChangeStage(StrEnum):
+    """How far a pending change has come; the steps are those of `membership.py`."""
+
+    WAITING = "waiting for earlier changes and for this epoch to commit"
+    PROBING = "waiting for the voter to answer on its endpoint"
+    CATCHING_UP = "waiting for the voter to catch up"
+    COMMITTING = "waiting for the change to commit"
+
+
+@dataclass(slots=True)
+class PendingChange:
+    """A change of the voters or of kraft.version. request_id None: the leader's own, or answered
+    already.
+    """
+
+    request: AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest | UpdateKRaftVersionRequest
+    request_id: int | None
+    deadline_ms: int
+    stage: ChangeStage = ChangeStage.WAITING
+    probe_id: int | None = None
+    probe_at_ms: int = 0
+    probe_error: str = ""
+    kraft_version: VersionRange | None = None
+    offset: int = -1
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A leadership transfer that waits for its target to hold the whole log. Appends are refused
+    meanwhile.
+    """
+
+    request_id: int
+    target: ReplicaKey
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class Leader:
+    """Leads an epoch. Its own records begin at `epoch_start_offset` (the LeaderChange record).
+
+    replicas: everyone who fetches, voters and observers, by key. reported: what voters told by
+    UpdateVoter at kraft.version 0, by id. fetched_voters: who fetched since the check-quorum timer
+    was last reset.
+    """
+
+    name: ClassVar[RoleName] = RoleName.LEADER
+    epoch: int
+    epoch_start_offset: int
+    check_quorum_deadline_ms: int
+    begin_at_ms: int = 0
+    replicas: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
+    fetched_voters: set[int] = field(default_factory=set)
+    parked: dict[ReplicaKey, ParkedFetch] = field(default_factory=dict)
+    reads: deque[PendingRead] = field(default_factory=deque)
+    read_round: int = 0
+    changes: deque[PendingChange] = field(default_factory=deque)
+    reported: dict[int, Voter] = field(default_factory=dict)
+    transfer: Transfer | None = None
+
+
+Role = Unattached | Prospective | Candidate | Leader | Follower | Resigned

@@ -209,7 +209,8 @@ def _read(path: Path | None, environment: Mapping[str, str]) -> _Given:
                     f"{place}: {name} is Kafka's and means nothing to Quorate's controller: ignored"
                 )
             else:
-                raise ConfigError(f"{place}: {name} is not a setting{suggestion(name, BY_NAME)}")
+                shown = name if name.isprintable() else repr(name)
+                raise ConfigError(f"{place}: {shown} is not a setting{suggestion(name, BY_NAME)}")
     _read_environment(given, environment)
     for setting in SETTINGS:
         given.values[setting.name] = _parse(setting, given)

@@ -1,0 +1,205 @@
+"""A description of the quorum as text, exactly as Kafka's `kafka-metadata-quorum` prints it.
+
+`describe --status` and `describe --replication` have Kafka 4's names, order and spacing. Added:
+CommittedVoters while they are not the current ones (KIP-853, "describe --status"), and what a node
+knows while there is no leader, which Kafka's tool cannot show.
+
+Rules: lags are distances from the leader's log end, -1 stands for "unknown". A leader that is no
+voter any more (it removed itself, and that is not committed yet) is found among the observers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from quorate.cli.output import kafka_table
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import DescribeQuorumResponse, ReplicaStatus
+from quorate.raft.types import NO_NODE, ZERO_UUID, Endpoint, ReplicaKey, VoterSet
+
+HEADER = (
+    "NodeId",
+    "DirectoryId",
+    "LogEndOffset",
+    "Lag",
+    "LastFetchTimestamp",
+    "LastCaughtUpTimestamp",
+    "Status",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One replica in `describe --replication`. lag: records behind the leader, -1 if unknown."""
+
+    status: ReplicaStatus
+    lag: int
+    role: str
+
+
+def endpoint_text(endpoint: Endpoint) -> str:
+    """NAME://host:port, with brackets around an IPv6 address."""
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.name}://{host}:{endpoint.port}"
+
+
+def from_leader(description: DescribeQuorumResponse) -> bool:
+    """Whether the leader gave this description; else it is what some other node knows."""
+    return description.error is ErrorCode.NONE and description.leader.id is not None
+
+
+def status_text(cluster_id: str, description: DescribeQuorumResponse) -> str:
+    """What `describe --status` prints."""
+    lag, lag_ms = max_follower_lag(description)
+    leader_id = description.leader.id
+    lines = [
+        ("ClusterId", cluster_id),
+        ("LeaderId", str(NO_NODE if leader_id is None else leader_id)),
+        ("LeaderEpoch", str(description.leader.epoch)),
+        ("HighWatermark", str(description.high_watermark)),
+        ("MaxFollowerLag", str(lag)),
+        ("MaxFollowerLagTimeMs", str(lag_ms)),
+        ("CurrentVoters", _voters_text(_voters(description))),
+        ("CurrentObservers", _voters_text((o.replica, o.endpoints) for o in description.observers)),
+    ]
+    if _uncommitted(description):
+        lines.append(("CommittedVoters", _voters_text(_members(description.committed_voters))))
+    return "\n".join(f"{name + ':':<24}{value}" for name, value in lines)
+
+
+def status_json(cluster_id: str, description: DescribeQuorumResponse) -> dict[str, object]:
+    """The same as `describe --status`, for programs."""
+    lag, lag_ms = max_follower_lag(description)
+    return {
+        "clusterId": cluster_id,
+        "leaderId": NO_NODE if description.leader.id is None else description.leader.id,
+        "leaderEpoch": description.leader.epoch,
+        "highWatermark": description.high_watermark,
+        "maxFollowerLag": lag,
+        "maxFollowerLagTimeMs": lag_ms,
+        "kraftVersion": description.kraft_version,
+        "currentVoters": [_member_json(*voter) for voter in _voters(description)],
+        "currentObservers": [_member_json(o.replica, o.endpoints) for o in description.observers],
+        "committedVoters": [
+            _member_json(*voter) for voter in _members(description.committed_voters)
+        ],
+    }
+
+
+def replication_text(description: DescribeQuorumResponse, now_ms: int | None = None) -> str:
+    """What `describe --replication` prints; with `now_ms`, ages instead of times."""
+    return kafka_table(
+        HEADER,
+        [
+            (
+                str(row.status.replica.id),
+                row.status.replica.directory_id or ZERO_UUID,
+                str(row.status.log_end_offset),
+                str(row.lag),
+                _time(row.status.last_fetch_ms, now_ms),
+                _time(row.status.last_caught_up_ms, now_ms),
+                row.role,
+            )
+            for row in replication_rows(description)
+        ],
+    )
+
+
+def replication_json(description: DescribeQuorumResponse) -> list[dict[str, object]]:
+    """The same as `describe --replication`, for programs."""
+    return [
+        {
+            "nodeId": row.status.replica.id,
+            "directoryId": row.status.replica.directory_id,
+            "logEndOffset": row.status.log_end_offset,
+            "lag": row.lag,
+            "lastFetchTimestamp": row.status.last_fetch_ms,
+            "lastCaughtUpTimestamp": row.status.last_caught_up_ms,
+            "status": row.role,
+        }
+        for row in replication_rows(description)
+    ]
+
+
+def replication_rows(description: DescribeQuorumResponse) -> list[Row]:
+    """The leader first, then the other voters, then the observers, each in the answer's order."""
+    leader = _leader(description)
+    end = -1 if leader is None else leader.log_end_offset
+
+    def row(status: ReplicaStatus, role: str) -> Row:
+        return Row(status, -1 if leader is None else end - status.log_end_offset, role)
+
+    rows = [] if leader is None else [row(leader, "Leader")]
+    rows += [row(voter, "Follower") for voter in description.voters if voter is not leader]
+    rows += [row(observer, "Observer") for observer in description.observers if observer != leader]
+    return rows
+
+
+def max_follower_lag(description: DescribeQuorumResponse) -> tuple[int, int]:
+    """How far the last voter is behind the leader: in records, in milliseconds."""
+    leader = _leader(description)
+    if leader is None:
+        return -1, -1
+    last = min(description.voters, key=lambda voter: voter.log_end_offset, default=leader)
+    lag = leader.log_end_offset - last.log_end_offset
+    if last is leader:
+        return lag, 0
+    if leader.last_caught_up_ms < 0 or last.last_caught_up_ms < 0:
+        return lag, -1
+    return lag, leader.last_caught_up_ms - last.last_caught_up_ms
+
+
+def _leader(description: DescribeQuorumResponse) -> ReplicaStatus | None:
+    """The leader's own row, from which lags count; None in what another node knows."""
+    if not from_leader(description):
+        return None
+    for replica in (*description.voters, *description.observers):
+        if replica.replica.id == description.leader.id:
+            return replica
+    return None
+
+
+def _voters(
+    description: DescribeQuorumResponse,
+) -> list[tuple[ReplicaKey, tuple[Endpoint, ...]]]:
+    if not description.voters:
+        return _members(description.voter_set)
+    return [(voter.replica, voter.endpoints) for voter in description.voters]
+
+
+def _members(voters: VoterSet) -> list[tuple[ReplicaKey, tuple[Endpoint, ...]]]:
+    return [(voter.key, voter.endpoints) for voter in voters]
+
+
+def _uncommitted(description: DescribeQuorumResponse) -> bool:
+    committed = {voter.key for voter in description.committed_voters}
+    return bool(committed) and committed != {key for key, _ in _voters(description)}
+
+
+def _voters_text(members: Iterable[tuple[ReplicaKey, tuple[Endpoint, ...]]]) -> str:
+    texts = []
+    for key, endpoints in members:
+        parts = [f'"id": {key.id}']
+        if key.directory_id not in (None, ZERO_UUID):
+            parts.append(f'"directoryId": "{key.directory_id}"')
+        if endpoints:
+            quoted = ", ".join(f'"{endpoint_text(endpoint)}"' for endpoint in endpoints)
+            parts.append(f'"endpoints": [{quoted}]')
+        texts.append("{" + ", ".join(parts) + "}")
+    return "[" + ", ".join(texts) + "]"
+
+
+def _member_json(key: ReplicaKey, endpoints: tuple[Endpoint, ...]) -> dict[str, object]:
+    return {
+        "id": key.id,
+        "directoryId": key.directory_id,
+        "endpoints": [endpoint_text(endpoint) for endpoint in endpoints],
+    }
+
+
+def _time(moment_ms: int, now_ms: int | None) -> str:
+    if moment_ms < 0 or now_ms is None:
+        return str(moment_ms)
+    # The leader's clock may be ahead of ours by what the network and NTP leave over.
+    return f"{max(0, now_ms - moment_ms)} ms ago"

@@ -1,0 +1,159 @@
+"""The `quorate` command: finds the subcommand, runs it, turns what goes wrong into one line.
+
+Subcommands are imported when they are asked for, so that `quorate --help` and completion answer at
+once. A subcommand's module offers a `typer.Typer` or a function. No traceback is ever printed,
+except to who asks for it with QUORATE_DEBUG=1.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+import typer.core
+import typer.main
+
+from quorate import __version__
+from quorate.cli.output import (
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    CommandError,
+    UsageError,
+    print_error,
+)
+
+
+class Lazy(NamedTuple):
+    """Where a subcommand is to be found, and what `quorate --help` says of it."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS: dict[str, Lazy] = {
+    "quickstart": Lazy(
+        "quorate.cli.quickstart",
+        "quickstart",
+        "Run a quorum of real controllers on this machine.",
+    ),
+    "storage": Lazy("quorate.cli.storage", "app", "Format directories, and tell what is in them."),
+    "controller": Lazy("quorate.cli.controller", "controller", "Run a controller."),
+    "metadata-quorum": Lazy(
+        "quorate.cli.metadata_quorum",
+        "app",
+        "Describe a quorum; add and remove controllers; move leadership.",
+    ),
+    "features": Lazy("quorate.cli.features", "app", "Describe and change feature levels."),
+    "dump-log": Lazy(
+        "quorate.cli.dump_log", "dump_log", "Print what is in log segments and checkpoints."
+    ),
+    "config-docs": Lazy("quorate.cli.config_docs", "config_docs", "List a controller's settings."),
+}
+
+
+class LazyGroup(typer.core.TyperGroup):
+    """A group that knows its commands by name and imports one when it is needed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        lazy = COMMANDS.get(cmd_name)
+        return None if lazy is None else load(cmd_name, lazy)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
+
+
+def load(name: str, lazy: Lazy) -> Any:
+    """The command `name`, imported."""
+    found = getattr(importlib.import_module(lazy.module), lazy.attribute)
+    if not isinstance(found, typer.Typer):
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(name)(found)
+        found = single
+    command = typer.main.get_command(found)
+    command.name = name
+    return command
+
+
+app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, no_args_is_help=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"quorate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def quorate(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """A replicated metadata quorum whose members can change while it runs, on Kafka's own files.
+
+    `quorate quickstart` runs one on this machine. `quorate COMMAND --help` explains a command.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (that of the process if none is given); the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = typer.main.get_command(app)
+    try:
+        status = command.main(args=given or ["--help"], prog_name="quorate", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone (`quorate … | head`); nothing is left to say to them.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        if os.environ.get("QUORATE_DEBUG", "") not in ("", "0"):
+            raise
+        return _report(error)
+    if not given:
+        return USAGE
+    return status if isinstance(status, int) else 0
+
+
+def _report(error: Exception) -> int:
+    """Say what went wrong, in one line; the exit status."""
+    if isinstance(error, UsageError):
+        print_error(f"{error} (see --help)")
+        return USAGE
+    if isinstance(error, CommandError):
+        print_error(error)
+        return FAILED
+    if hasattr(error, "format_message"):  # of the parser of command lines
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context is not None else "quorate"
+        print_error(f"{error.format_message()} (see {where} --help)")
+        return USAGE
+    from quorate.cli.errors import explain
+
+    explained = explain(error)
+    if explained is None:
+        explained = (
+            f"this is a bug: {type(error).__name__}: {error} "
+            "(QUORATE_DEBUG=1 shows where it comes from)"
+        )
+    print_error(explained)
+    return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

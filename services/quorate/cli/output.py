@@ -1,0 +1,76 @@
+"""What every subcommand shares: errors as one line, exit statuses, tables, JSON, progress.
+
+Exit statuses: 0 the thing was done, 1 it was not, 2 the command line was wrong, 130 interrupted.
+Data goes to stdout, everything about the data to stderr. `--json` prints one JSON value.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, NoReturn
+
+import typer
+
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")
+]
+
+
+class CommandError(Exception):
+    """The command could not do what was asked; its text is one line for the person who asked."""
+
+
+class UsageError(Exception):
+    """The command line is wrong; its text is one line for the person who wrote it."""
+
+
+def fail(message: str) -> NoReturn:
+    raise CommandError(message)
+
+
+def one_line(message: object) -> str:
+    return " ".join(str(message).split()) or type(message).__name__
+
+
+def print_error(message: object) -> None:
+    print(f"quorate: error: {one_line(message)}", file=sys.stderr)
+
+
+def print_warning(message: object) -> None:
+    print(f"quorate: warning: {one_line(message)}", file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+    sys.stdout.write("\n")
+
+
+def kafka_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as Kafka's tools print it: each cell padded to its column's width, then a tab."""
+    widths = [
+        max(len(name), *(len(row[column]) for row in rows)) if rows else len(name)
+        for column, name in enumerate(header)
+    ]
+    return "\n".join(
+        "".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True))
+        for row in (header, *rows)
+    )
+
+
+@contextmanager
+def progress(text: str) -> Iterator[None]:
+    """A spinner on stderr while something is waited for, if somebody watches."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield

@@ -1,0 +1,231 @@
+"""`describe` against what Kafka's own tool printed of a quorum that lived through changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from quorate.cli.describe import (
+    endpoint_text,
+    from_leader,
+    max_follower_lag,
+    replication_json,
+    replication_text,
+    status_json,
+    status_text,
+)
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
+from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+
+ROOT = Path(__file__).resolve().parents[3]
+SHARED = Path(os.environ.get("QUORATE_SHARED", ROOT.parent / "shared"))
+ORACLE = SHARED / "data/kafka-4.3/quorum/describe.txt"
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One description by Kafka's tool: the two texts."""
+
+    title: str
+    status: str
+    replication: str
+
+
+def oracle() -> list[Printed]:
+    if not ORACLE.exists():
+        return []
+    printed = []
+    for block in re.split(r"^=== ", ORACLE.read_text(), flags=re.MULTILINE)[1:]:
+        title, rest = block.split("\n", 1)
+        _, status, replication = re.split(r"^--- describe --\w+\n", rest, flags=re.MULTILINE)
+        printed.append(Printed(title, status.rstrip("\n"), replication.rstrip("\n")))
+    return printed
+
+
+def test_the_oracle_is_there() -> None:
+    if not ORACLE.exists():
+        if "CI" in os.environ and SHARED.exists():
+            pytest.fail(f"{ORACLE} is missing")
+        pytest.skip(f"no golden data of Kafka: {ORACLE} does not exist")
+    assert len(oracle()) > 10
+
+
+def field(printed: Printed, name: str) -> str:
+    found = re.search(rf"^{name}: +(.*)$", printed.status, re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def members(printed: Printed, name: str) -> list[tuple[ReplicaKey, tuple[Endpoint, ...]]]:
+    result = []
+    for member in json.loads(field(printed, name)):
+        endpoints = []
+        for text in member.get("endpoints", []):
+            found = re.fullmatch(r"(\w+)://(.*):(\d+)", text)
+            assert found is not None
+            endpoints.append(Endpoint(found[1], found[2], int(found[3])))
+        result.append((ReplicaKey(member["id"], member.get("directoryId")), tuple(endpoints)))
+    return result
+
+
+def given_status(printed: Printed) -> DescribeQuorumResponse:
+    """A description with the same facts: the last follower is as far behind as Kafka says."""
+    leader_id = int(field(printed, "LeaderId"))
+    lag, lag_ms = int(field(printed, "MaxFollowerLag")), int(field(printed, "MaxFollowerLagTimeMs"))
+    voters = members(printed, "CurrentVoters")
+    behind = next((key for key, _ in voters if key.id != leader_id), None)
+    statuses = []
+    for key, endpoints in voters:
+        if key == behind:
+            caught_up = -1 if lag_ms < 0 else 1_000_000 - lag_ms
+            statuses.append(ReplicaStatus(key, 1000 - lag, 1, caught_up, endpoints))
+        else:
+            statuses.append(ReplicaStatus(key, 1000, 1, 1_000_000, endpoints))
+    voter_set = VoterSet.of(Voter(key, endpoints) for key, endpoints in voters)
+    return DescribeQuorumResponse(
+        ErrorCode.NONE,
+        CurrentLeader(int(field(printed, "LeaderEpoch")), leader_id),
+        int(field(printed, "HighWatermark")),
+        1,
+        tuple(statuses),
+        tuple(
+            ReplicaStatus(key, 0, 0, 0, endpoints)
+            for key, endpoints in members(printed, "CurrentObservers")
+        ),
+        voter_set,
+        voter_set,
+    )
+
+
+def given_replication(printed: Printed) -> DescribeQuorumResponse:
+    rows = [line.rstrip("\t").split("\t") for line in printed.replication.split("\n")[1:]]
+    voters, observers, leader_id = [], [], -1
+    for cells in rows:
+        node, directory, end, _, fetched, caught_up, status = (cell.strip() for cell in cells)
+        replica = ReplicaStatus(
+            ReplicaKey(int(node), directory), int(end), int(fetched), int(caught_up)
+        )
+        (observers if status == "Observer" else voters).append(replica)
+        if status == "Leader":
+            leader_id = replica.replica.id
+    return DescribeQuorumResponse(
+        ErrorCode.NONE, CurrentLeader(1, leader_id), 1, 1, tuple(voters), tuple(observers)
+    )
+
+
+@pytest.mark.parametrize("printed", oracle(), ids=lambda printed: printed.title)
+def test_status_is_printed_as_by_kafka(printed: Printed) -> None:
+    description = given_status(printed)
+    text = status_text(field(printed, "ClusterId"), description)
+    assert text == printed.status
+
+
+@pytest.mark.parametrize("printed", oracle(), ids=lambda printed: printed.title)
+def test_replication_is_printed_as_by_kafka(printed: Printed) -> None:
+    assert replication_text(given_replication(printed)) == printed.replication
+
+
+ONE = ReplicaKey(1, "Rigw3vfNRMmcl9pdbu4hDQ")
+TWO = ReplicaKey(2, "xtkV4Apmyk8T6_K1BRD_yQ")
+AT = {
+    1: (Endpoint("CONTROLLER", "127.0.0.1", 9093),),
+    2: (Endpoint("CONTROLLER", "::1", 9094), Endpoint("SECOND", "b", 1)),
+}
+BOTH = VoterSet.of([Voter(ONE, AT[1]), Voter(TWO, AT[2])])
+
+
+def described(**changes: object) -> DescribeQuorumResponse:
+    base = DescribeQuorumResponse(
+        ErrorCode.NONE,
+        CurrentLeader(5, 1, AT[1]),
+        10,
+        1,
+        (ReplicaStatus(ONE, 11, 900, 900, AT[1]), ReplicaStatus(TWO, 8, 800, 700, AT[2])),
+        (),
+        BOTH,
+        BOTH,
+    )
+    return replace(base, **changes)
+
+
+def test_committed_voters_are_shown_while_they_differ() -> None:
+    assert "CommittedVoters" not in status_text("c", described())
+    text = status_text("c", described(committed_voters=VoterSet.of([Voter(ONE, AT[1])])))
+    assert text.splitlines()[-1] == (
+        'CommittedVoters:        [{"id": 1, "directoryId": "Rigw3vfNRMmcl9pdbu4hDQ", '
+        '"endpoints": ["CONTROLLER://127.0.0.1:9093"]}]'
+    )
+
+
+def test_lag_is_that_of_the_last_voter() -> None:
+    assert max_follower_lag(described()) == (3, 200)
+
+
+def test_a_leader_that_is_removed_is_found_among_the_observers() -> None:
+    leaving = described(
+        voters=(ReplicaStatus(TWO, 8, 800, 700, AT[2]),),
+        observers=(ReplicaStatus(ONE, 11, 900, 900, AT[1]), ReplicaStatus(ReplicaKey(9), 1, 2, 3)),
+    )
+    roles = [line.split("\t")[6].strip() for line in replication_text(leaving).splitlines()[1:]]
+    assert roles == ["Leader", "Follower", "Observer"]
+    assert max_follower_lag(leaving) == (3, 200)
+
+
+def test_without_a_leader_there_is_what_the_node_knows() -> None:
+    unknown = tuple(ReplicaStatus(v.key, -1, -1, -1, v.endpoints) for v in BOTH)
+    text = status_text(
+        "c",
+        described(
+            error=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            leader=CurrentLeader(6),
+            high_watermark=-1,
+            voters=unknown,
+        ),
+    )
+    lines = dict(line.split(":", 1) for line in text.splitlines())
+    assert lines["LeaderId"].strip() == "-1"
+    assert lines["LeaderEpoch"].strip() == "6"
+    assert lines["MaxFollowerLag"].strip() == lines["MaxFollowerLagTimeMs"].strip() == "-1"
+    assert '"id": 2' in lines["CurrentVoters"]
+    assert "CONTROLLER://[::1]:9094" in text
+    assert not from_leader(described(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+
+def test_ages_instead_of_times() -> None:
+    text = replication_text(described(), now_ms=1000)
+    assert "100 ms ago" in text
+    assert "300 ms ago" in text
+    assert "0 ms ago" in replication_text(described(), now_ms=0), "clocks may differ"
+
+
+def test_for_programs() -> None:
+    status = status_json("c", described())
+    assert status["leaderId"] == 1
+    assert status["kraftVersion"] == 1
+    assert status["currentVoters"] == [
+        {"id": 1, "directoryId": ONE.directory_id, "endpoints": ["CONTROLLER://127.0.0.1:9093"]},
+        {
+            "id": 2,
+            "directoryId": TWO.directory_id,
+            "endpoints": ["CONTROLLER://[::1]:9094", "SECOND://b:1"],
+        },
+    ]
+    rows = replication_json(described())
+    assert [(row["nodeId"], row["lag"], row["status"]) for row in rows] == [
+        (1, 0, "Leader"),
+        (2, 3, "Follower"),
+    ]
+    json.dumps([status, rows])
+
+
+def test_an_unknown_directory_is_left_out_as_kafka_does() -> None:
+    key = ReplicaKey(1)
+    text = status_text("c", described(voters=(ReplicaStatus(key, 1, 1, 1),)))
+    assert 'CurrentVoters:          [{"id": 1}]' in text
+    assert "A" * 22 in replication_text(described(voters=(ReplicaStatus(key, 1, 1, 1),)))
+    assert endpoint_text(Endpoint("C", "::1", 1)) == "C://[::1]:1"

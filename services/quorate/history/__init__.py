@@ -1,0 +1,263 @@
+"""The client's view of a replicated log, checked: what was told to clients must fit one history.
+
+`HistoryChecker` is told what clients did and saw, in the real-time order in which it happened
+(`begin` before a request leaves, `acknowledged` after its answer arrived). It owns these rules,
+named in `Rule`:
+
+- one offset holds one value, one value stands at one offset, whoever says so (one history);
+- what was acknowledged is in the final log, at its offset; nothing is there twice; nothing is there
+  that nobody appended, or whose append was refused;
+- an append that began after another was acknowledged has the larger offset (real-time order);
+- a read shows every record of its range and no other (a prefix of the history);
+- a linearizable read ends beyond all that was acknowledged or read before it began.
+
+An append whose outcome is unknown may be in the log or not. Values are unique and hashable; offsets
+count records, and offsets that hold no client's record (control records) are never named.
+
+The rules are those of linearizability (Herlihy and Wing) for a log: because every acknowledgement
+names its offset, the order of the operations is known and needs no search.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+ValueT = TypeVar("ValueT", bound=Hashable)
+
+_NONE_YET = -1
+
+
+class Rule(StrEnum):
+    """What a history can break."""
+
+    ONE_HISTORY = "one offset holds one value"
+    NOTHING_LOST = "what was acknowledged stays"
+    NOTHING_DOUBLED = "a value is in the log once"
+    NOTHING_INVENTED = "only what a client appended is in the log"
+    REFUSED_IS_ABSENT = "a refused append is not in the log"
+    REAL_TIME_ORDER = "an append that begins after an acknowledgement gets a larger offset"
+    ASCENDING_OFFSETS = "the offsets of the log ascend"
+    READ_IS_PREFIX = "a read shows every record of its range and no other"
+    READ_IS_LINEARIZABLE = "a read ends beyond what was acknowledged or read before it began"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that the history breaks, and how."""
+
+    rule: Rule
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.rule.name}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadToken:
+    """A read that began. `floor`: where it must end at least, if it is linearizable."""
+
+    number: int
+    floor: int
+    linearizable: bool
+
+
+@dataclass(slots=True)
+class _Append:
+    """One append. `floor`: the largest offset acknowledged before it began."""
+
+    floor: int
+    offset: int = _NONE_YET
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    number: int
+    from_offset: int
+    end_offset: int
+    count: int
+
+
+class HistoryChecker(Generic[ValueT]):
+    """Collects a history and checks it, as it grows and at its end.
+
+    Appends: `begin(value)`, then at most one of `acknowledged(value, offset)`, `refused(value)`
+    (certainly not appended) and `unknown(value)`. Reads: `token = begin_read()`, then
+    `read(token, end_offset, records)` unless the read failed. Violations found on the way are in
+    `violations`; `verify(committed)` returns them with those that the final log shows.
+    """
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self._appends: dict[ValueT, _Append] = {}
+        self._canonical: dict[int, ValueT] = {}
+        self._reads: list[_Read] = []
+        self._reads_begun = 0
+        self._acknowledged_max = _NONE_YET
+        self._acknowledged_count = 0
+        self._read_end_max = 0
+
+    @property
+    def acknowledged_count(self) -> int:
+        return self._acknowledged_count
+
+    @property
+    def begun_count(self) -> int:
+        return len(self._appends)
+
+    @property
+    def reads_count(self) -> int:
+        return len(self._reads)
+
+    # --- appends ----------------------------------------------------------------------------------
+
+    def begin(self, value: ValueT) -> None:
+        """A client is about to append `value`, for the only time."""
+        if value in self._appends:
+            raise ValueError(f"the append of {value!r} began already: values are unique")
+        self._appends[value] = _Append(self._acknowledged_max)
+
+    def acknowledged(self, value: ValueT, offset: int) -> None:
+        """The client was told that `value` is committed at `offset`."""
+        append = self._known(value)
+        append.offset = offset
+        self._acknowledged_count += 1
+        self._acknowledged_max = max(self._acknowledged_max, offset)
+        self._check_order(value, append, offset)
+        self._see(offset, value, "an acknowledgement")
+
+    def refused(self, value: ValueT) -> None:
+        """The client was told that `value` was certainly not appended."""
+        self._known(value).refused = True
+
+    def unknown(self, value: ValueT) -> None:
+        """The client does not know the outcome, and never will: both are allowed."""
+        self._known(value)
+
+    def _known(self, value: ValueT) -> _Append:
+        append = self._appends.get(value)
+        if append is None:
+            raise ValueError(f"the append of {value!r} did not begin")
+        if append.offset != _NONE_YET or append.refused:
+            raise ValueError(f"the append of {value!r} ended already")
+        return append
+
+    # --- reads ------------------------------------------------------------------------------------
+
+    def begin_read(self, *, linearizable: bool = True) -> ReadToken:
+        """A client is about to read."""
+        self._reads_begun += 1
+        floor = max(self._acknowledged_max + 1, self._read_end_max)
+        return ReadToken(self._reads_begun, floor, linearizable)
+
+    def read(
+        self,
+        token: ReadToken,
+        end_offset: int,
+        records: Sequence[tuple[int, ValueT]],
+        *,
+        from_offset: int = 0,
+    ) -> None:
+        """The read showed exactly `records`, (offset, value), of the range
+        [from_offset, end_offset).
+        """
+        if token.linearizable:
+            if end_offset < token.floor:
+                self._violated(
+                    Rule.READ_IS_LINEARIZABLE,
+                    f"read {token.number} ends at {end_offset}, but {token.floor} was reached "
+                    "before it began",
+                )
+            self._read_end_max = max(self._read_end_max, end_offset)
+        for offset, value in records:
+            if not from_offset <= offset < end_offset:
+                self._violated(
+                    Rule.READ_IS_PREFIX,
+                    f"read {token.number} of [{from_offset}, {end_offset}) shows {value!r} at "
+                    f"{offset}",
+                )
+            self._see(offset, value, f"read {token.number}")
+        self._reads.append(_Read(token.number, from_offset, end_offset, len(records)))
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def verify(
+        self, committed: Iterable[tuple[int, ValueT]], *, from_offset: int = 0
+    ) -> list[Violation]:
+        """Check the history against the final log: the clients' committed records as (offset,
+        value), in the log's order, from `from_offset` on. Return every violation, none if all fits.
+        """
+        found: list[Violation] = list(self.violations)
+        log = list(committed)
+        at: dict[ValueT, int] = {}
+        last = _NONE_YET
+        for offset, value in log:
+            if offset <= last:
+                text = f"{value!r} at {offset} follows a record at {last}"
+                found.append(Violation(Rule.ASCENDING_OFFSETS, text))
+            last = offset
+            if value in at:
+                text = f"{value!r} is at {at[value]} and at {offset}"
+                found.append(Violation(Rule.NOTHING_DOUBLED, text))
+            at[value] = offset
+            found += self._check_committed(offset, value)
+        for value, append in self._appends.items():
+            if append.offset >= from_offset and append.offset != at.get(value):
+                where = f"is at {at[value]}" if value in at else "is missing"
+                text = f"{value!r}, acknowledged at {append.offset}, {where}"
+                found.append(Violation(Rule.NOTHING_LOST, text))
+        found += self._check_reads([offset for offset, _ in log], from_offset)
+        return found
+
+    def _check_committed(self, offset: int, value: ValueT) -> Iterable[Violation]:
+        append = self._appends.get(value)
+        if append is None:
+            yield Violation(Rule.NOTHING_INVENTED, f"nobody appended {value!r}, found at {offset}")
+        elif append.refused:
+            text = f"{value!r}, whose append was refused, is at {offset}"
+            yield Violation(Rule.REFUSED_IS_ABSENT, text)
+        elif offset <= append.floor:
+            text = f"{value!r} at {offset} began after {append.floor} was acknowledged"
+            yield Violation(Rule.REAL_TIME_ORDER, text)
+        other = self._canonical.get(offset, value)
+        if other != value:
+            text = f"offset {offset} holds {value!r}, but {other!r} was told before"
+            yield Violation(Rule.ONE_HISTORY, text)
+
+    def _check_reads(self, offsets: list[int], from_offset: int) -> Iterable[Violation]:
+        """Every value that a read showed was checked already; here, that it showed all of them."""
+        for read in self._reads:
+            if read.from_offset < from_offset:
+                continue
+            first = bisect_left(offsets, read.from_offset)
+            count = bisect_left(offsets, read.end_offset) - first
+            if count != read.count:
+                yield Violation(
+                    Rule.READ_IS_PREFIX,
+                    f"read {read.number} shows {read.count} records of [{read.from_offset}, "
+                    f"{read.end_offset}), the log has {count}",
+                )
+
+    # --- both -------------------------------------------------------------------------------------
+
+    def _check_order(self, value: ValueT, append: _Append, offset: int) -> None:
+        if offset <= append.floor:
+            self._violated(
+                Rule.REAL_TIME_ORDER,
+                f"{value!r} at {offset} began after {append.floor} was acknowledged",
+            )
+
+    def _see(self, offset: int, value: ValueT, source: str) -> None:
+        known = self._canonical.setdefault(offset, value)
+        if known != value:
+            self._violated(
+                Rule.ONE_HISTORY,
+                f"{source} shows {value!r} at {offset}, but {known!r} was told before",
+            )
+
+    def _violated(self, rule: Rule, text: str) -> None:
+        self.violations.append(Violation(rule, text))

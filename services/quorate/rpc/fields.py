@@ -1,0 +1,230 @@
+"""The parts that messages are made of, as values and on the wire.
+
+Rules:
+1. What arrives is hostile until it is checked: ids, epochs and offsets are not negative, ports are
+   ports, UUIDs have 16 bytes. What is not so raises `ViolationError`, whose text names the field
+   and the value.
+2. `None` is written as nothing: an absent field or an empty UUID. Sixteen zero bytes are read as
+   `None` too.
+3. An error code that is not ours is UNKNOWN_SERVER_ERROR.
+
+Source: KIP-853, "RPCs"; proto/quorate/v1/common.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Protocol
+
+from google.protobuf.message import Message
+
+from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.raft.messages import CurrentLeader
+from quorate.raft.types import (
+    ZERO_UUID,
+    DirectoryId,
+    Endpoint,
+    OffsetAndEpoch,
+    ReplicaKey,
+    VersionRange,
+    Voter,
+    VoterSet,
+)
+from quorate.records.primitives import UUID_BYTES, uuid_from_bytes, uuid_to_bytes
+from quorate.v1 import common_pb2 as pb
+
+PORT_MAX = 65_535
+LEVEL_MAX = 32_767
+ENDPOINTS_MAX = 64
+VOTERS_MAX = 1_024
+CACHED_UUIDS_MAX = 1_024
+
+_ERRORS = {int(code): code for code in ErrorCode}
+
+
+def error_from_wire(number: int) -> ErrorCode:
+    return _ERRORS.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def error_to_wire(code: ErrorCode) -> pb.ErrorCode:
+    return int(code)  # type: ignore[return-value]  # an open enum: a number in memory
+
+
+def natural(value: int, what: str) -> int:
+    """An id, an epoch, an offset or a position: not negative."""
+    if value < 0:
+        raise ViolationError(f"{what} is {value}, which is negative")
+    return value
+
+
+def required(message: Message, field: str) -> None:
+    """Refuse a message that lacks a field it cannot do without."""
+    if not message.HasField(field):
+        raise ViolationError(f"{message.DESCRIPTOR.name}.{field} is missing")
+
+
+# --- UUIDs ----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=CACHED_UUIDS_MAX)
+def directory_to_wire(directory_id: DirectoryId | None) -> bytes:
+    if directory_id is None or directory_id == ZERO_UUID:
+        return b""
+    try:
+        return uuid_to_bytes(directory_id)
+    except ValueError as error:
+        raise MisuseError(f"directory id: {error}") from None
+
+
+@lru_cache(maxsize=CACHED_UUIDS_MAX)
+def directory_from_wire(raw: bytes) -> DirectoryId | None:
+    if not raw:
+        return None
+    if len(raw) != UUID_BYTES:
+        raise ViolationError(f"a directory id has {UUID_BYTES} bytes, not {len(raw)}")
+    text = uuid_from_bytes(raw)
+    return None if text == ZERO_UUID else text
+
+
+# --- replicas -------------------------------------------------------------------------------------
+
+
+def key_to_wire(key: ReplicaKey) -> pb.ReplicaKey:
+    return pb.ReplicaKey(id=key.id, directory_id=directory_to_wire(key.directory_id))
+
+
+def key_from_wire(message: pb.ReplicaKey) -> ReplicaKey:
+    if message.id < 0:
+        raise ViolationError(f"a replica id is {message.id}, which is negative")
+    return ReplicaKey(message.id, directory_from_wire(message.directory_id))
+
+
+def endpoints_to_wire(endpoints: Iterable[Endpoint]) -> list[pb.Endpoint]:
+    return [pb.Endpoint(name=e.name, host=e.host, port=e.port) for e in endpoints]
+
+
+def endpoints_from_wire(messages: Iterable[pb.Endpoint]) -> tuple[Endpoint, ...]:
+    endpoints = tuple(Endpoint(m.name, m.host, m.port) for m in messages)
+    if len(endpoints) > ENDPOINTS_MAX:
+        raise ViolationError(f"{len(endpoints)} endpoints: at most {ENDPOINTS_MAX} are taken")
+    for endpoint in endpoints:
+        if not 1 <= endpoint.port <= PORT_MAX:
+            raise ViolationError(
+                f"the port of endpoint {endpoint.name!r} is {endpoint.port}, not 1 to {PORT_MAX}"
+            )
+        if not endpoint.host:
+            raise ViolationError(f"the host of endpoint {endpoint.name!r} is empty")
+    return endpoints
+
+
+def range_to_wire(versions: VersionRange) -> pb.VersionRange:
+    return pb.VersionRange(min=versions.min, max=versions.max)
+
+
+def range_from_wire(message: pb.VersionRange) -> VersionRange:
+    if not 0 <= message.min <= message.max <= LEVEL_MAX:
+        raise ViolationError(f"no range of levels: {message.min} to {message.max}")
+    return VersionRange(message.min, message.max)
+
+
+def voter_to_wire(voter: Voter) -> pb.Voter:
+    return pb.Voter(
+        key=key_to_wire(voter.key),
+        endpoints=endpoints_to_wire(voter.endpoints),
+        kraft_version=range_to_wire(voter.kraft_version),
+    )
+
+
+def voter_from_wire(message: pb.Voter) -> Voter:
+    required(message, "key")
+    return Voter(
+        key_from_wire(message.key),
+        endpoints_from_wire(message.endpoints),
+        range_from_wire(message.kraft_version),
+    )
+
+
+def voters_from_wire(messages: Iterable[pb.Voter]) -> tuple[Voter, ...]:
+    voters = tuple(voter_from_wire(message) for message in messages)
+    if len(voters) > VOTERS_MAX:
+        raise ViolationError(f"{len(voters)} voters: at most {VOTERS_MAX} are taken")
+    return voters
+
+
+def voter_set_from_wire(messages: Iterable[pb.Voter]) -> VoterSet:
+    try:
+        return VoterSet(voters_from_wire(messages))
+    except ValueError as error:
+        raise ViolationError(str(error)) from None
+
+
+# --- positions ------------------------------------------------------------------------------------
+
+
+def position_to_wire(position: OffsetAndEpoch | None) -> pb.OffsetAndEpoch | None:
+    if position is None:
+        return None
+    return pb.OffsetAndEpoch(offset=position.offset, epoch=position.epoch)
+
+
+def position_from_wire(message: pb.OffsetAndEpoch, what: str) -> OffsetAndEpoch:
+    return OffsetAndEpoch(
+        natural(message.offset, f"the offset of {what}"),
+        natural(message.epoch, f"the epoch of {what}"),
+    )
+
+
+def known(offset: int) -> int | None:
+    """An offset or a time for an optional field: -1 is "unknown", which is not written."""
+    return offset if offset >= 0 else None
+
+
+def leader_to_wire(leader: CurrentLeader) -> pb.CurrentLeader:
+    return pb.CurrentLeader(
+        epoch=leader.epoch, id=leader.id, endpoints=endpoints_to_wire(leader.endpoints)
+    )
+
+
+def leader_from_wire(message: pb.CurrentLeader) -> CurrentLeader:
+    """An absent message is epoch 0 without a leader, which no replica prefers to what it knows."""
+    leader_id = message.id if message.HasField("id") and message.id >= 0 else None
+    return CurrentLeader(
+        natural(message.epoch, "the epoch of the current leader"),
+        leader_id,
+        endpoints_from_wire(message.endpoints),
+    )
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+class Answer(Protocol):
+    """What every response on the wire has."""
+
+    @property
+    def error_code(self) -> pb.ErrorCode: ...
+    @property
+    def error_message(self) -> str: ...
+    @property
+    def current_leader(self) -> pb.CurrentLeader: ...
+
+
+class HasHighWatermark(Protocol):
+    @property
+    def high_watermark(self) -> int: ...
+
+
+def answer_from_wire(message: Answer) -> tuple[ErrorCode, CurrentLeader, str]:
+    return (
+        error_from_wire(message.error_code),
+        leader_from_wire(message.current_leader),
+        message.error_message,
+    )
+
+
+def high_watermark_from_wire(message: HasHighWatermark) -> int:
+    """-1 where it is absent; an offset in a message that is not optional is never negative."""
+    if not message.HasField("high_watermark"):  # type: ignore[attr-defined]
+        return -1
+    return natural(message.high_watermark, "the high watermark")

@@ -1,0 +1,224 @@
+"""The values of the wire beyond `raft.messages`: one node, features, appends and reads.
+
+Offsets count records, times are milliseconds, sizes bytes; `None` is "unknown" unless a field says
+otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse
+from quorate.raft.types import DirectoryId, OffsetAndEpoch, VersionRange, Voter
+
+OPAQUE_KEY = b""
+"""The key of application data that needs none of its own: present, so the record is opaque, and
+empty.
+"""
+
+Buffer = bytes | bytearray | memoryview
+
+APPEND_TIMEOUT_MS = 30_000
+"""How long the leader waits for the commit of an append that names no time of its own."""
+
+
+# --- one node -------------------------------------------------------------------------------------
+
+
+class FormatMode(Enum):
+    """The options of `storage format`."""
+
+    STANDALONE = "standalone"
+    INITIAL_CONTROLLERS = "initial-controllers"
+    NO_INITIAL_CONTROLLERS = "no-initial-controllers"
+
+
+@dataclass(frozen=True, slots=True)
+class FormatRequest:
+    """Format a node's storage. `initial_controllers` goes with that mode only; a directory id of
+    None is made up.
+    """
+
+    cluster_id: str
+    mode: FormatMode
+    initial_controllers: tuple[Voter, ...] = ()
+    directory_id: DirectoryId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FormatResponse:
+    """INVALID_REQUEST if the node is formatted already. The ids are those that the node has now."""
+
+    error: ErrorCode
+    cluster_id: str = ""
+    directory_id: DirectoryId | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """What a node knows of itself. `state` is the role's name ("" where there is none), `ready` is
+    its readiness.
+
+    An unformatted node has an id and nothing else.
+    """
+
+    node_id: int
+    formatted: bool
+    cluster_id: str = ""
+    directory_id: DirectoryId | None = None
+    state: str = ""
+    epoch: int = 0
+    leader_id: int | None = None
+    high_watermark: int = -1
+    log_end_offset: int = 0
+    log_start_offset: int = 0
+    is_voter: bool = False
+    ready: bool = False
+    version: str = ""
+    pid: int = 0
+
+
+# --- features -------------------------------------------------------------------------------------
+
+
+class UpgradeType(IntEnum):
+    """KIP-584: whether a level may go down, and at what price."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature: what the answering node supports, and the finalized level (None if there is
+    none).
+    """
+
+    name: str
+    supported: VersionRange
+    finalized_level: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeFeaturesResponse:
+    """`epoch` grows with each change of what is finalized; -1 if unknown."""
+
+    error: ErrorCode
+    leader: CurrentLeader
+    features: tuple[Feature, ...] = ()
+    epoch: int = -1
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFeaturesRequest:
+    """Finalize `level` of `feature`. An empty cluster id is any cluster."""
+
+    cluster_id: str
+    feature: str
+    level: int
+    upgrade_type: UpgradeType = UpgradeType.UPGRADE
+    validate_only: bool = False
+    timeout_ms: int = 30_000
+
+
+# --- the log --------------------------------------------------------------------------------------
+
+OpaqueRecord = tuple[bytes | None, bytes]
+"""(key, value). With a key the value is application data; without, it is a metadata record in
+Kafka's framing.
+"""
+
+
+class AppendOutcome(NamedTuple):
+    """What the handler of an append answers.
+
+    NONE: committed at `base_offset` under the epoch of `leader`. See `NOT_APPENDED` for the
+    refusals. Any other error: the batch may have been appended and may still be committed.
+    """
+
+    error: ErrorCode
+    leader: CurrentLeader
+    base_offset: int = -1
+    message: str = ""
+
+
+NOT_APPENDED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_REQUEST,
+    }
+)
+"""The errors which say that nothing was appended. A leader that has appended must answer with any
+other.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """Read what is committed, from `from_offset` on; `max_records` None is all there is now.
+
+    linearizable: confirm leadership with a majority first. Otherwise any node answers with what it
+    knows.
+    """
+
+    from_offset: int = 0
+    max_records: int | None = None
+    linearizable: bool = True
+    include_control: bool = False
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChunk:
+    """A piece of a read: whole batches in `records`. `snapshot` says that they come from there.
+
+    read_offset: where the read ends, exclusive. The chunk with `last`, or with an error, is the
+    final one.
+    """
+
+    error: ErrorCode
+    leader: CurrentLeader
+    high_watermark: int = -1
+    read_offset: int = -1
+    log_start_offset: int = 0
+    snapshot: OffsetAndEpoch | None = None
+    records: Buffer = b""
+    last: bool = False
+    message: str = ""
+
+
+# --- what the client hands to its callers ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """A committed batch: the offset of its first record, and the epoch under which it was
+    appended.
+    """
+
+    base_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """A view of the quorum: the leader's if `response.error` is NONE, else that of the node at
+    `answered_by`.
+    """
+
+    cluster_id: str
+    answered_by: str
+    response: DescribeQuorumResponse
+
+    @property
+    def is_leaders_view(self) -> bool:
+        return self.response.error is ErrorCode.NONE

@@ -1,0 +1,1 @@
+"""The wire: generated from proto/, never edited (`poe proto`)."""

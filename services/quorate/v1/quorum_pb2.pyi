@@ -1,0 +1,323 @@
+from quorate.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class UpgradeType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UPGRADE_TYPE_UNSPECIFIED: _ClassVar[UpgradeType]
+    UPGRADE: _ClassVar[UpgradeType]
+    SAFE_DOWNGRADE: _ClassVar[UpgradeType]
+    UNSAFE_DOWNGRADE: _ClassVar[UpgradeType]
+
+class FormatMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FORMAT_MODE_UNSPECIFIED: _ClassVar[FormatMode]
+    STANDALONE: _ClassVar[FormatMode]
+    INITIAL_CONTROLLERS: _ClassVar[FormatMode]
+    NO_INITIAL_CONTROLLERS: _ClassVar[FormatMode]
+UPGRADE_TYPE_UNSPECIFIED: UpgradeType
+UPGRADE: UpgradeType
+SAFE_DOWNGRADE: UpgradeType
+UNSAFE_DOWNGRADE: UpgradeType
+FORMAT_MODE_UNSPECIFIED: FormatMode
+STANDALONE: FormatMode
+INITIAL_CONTROLLERS: FormatMode
+NO_INITIAL_CONTROLLERS: FormatMode
+
+class DescribeQuorumRequest(_message.Message):
+    __slots__ = ("cluster_id",)
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    def __init__(self, cluster_id: _Optional[str] = ...) -> None: ...
+
+class ReplicaState(_message.Message):
+    __slots__ = ("replica", "log_end_offset", "last_fetch_timestamp_ms", "last_caught_up_timestamp_ms", "endpoints")
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_FETCH_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_CAUGHT_UP_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    replica: _common_pb2.ReplicaKey
+    log_end_offset: int
+    last_fetch_timestamp_ms: int
+    last_caught_up_timestamp_ms: int
+    endpoints: _containers.RepeatedCompositeFieldContainer[_common_pb2.Endpoint]
+    def __init__(self, replica: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., log_end_offset: _Optional[int] = ..., last_fetch_timestamp_ms: _Optional[int] = ..., last_caught_up_timestamp_ms: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ...) -> None: ...
+
+class DescribeQuorumResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "current_leader", "high_watermark", "kraft_version", "voters", "observers", "voter_set", "committed_voters")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    KRAFT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    OBSERVERS_FIELD_NUMBER: _ClassVar[int]
+    VOTER_SET_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_VOTERS_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    current_leader: _common_pb2.CurrentLeader
+    high_watermark: int
+    kraft_version: int
+    voters: _containers.RepeatedCompositeFieldContainer[ReplicaState]
+    observers: _containers.RepeatedCompositeFieldContainer[ReplicaState]
+    voter_set: _containers.RepeatedCompositeFieldContainer[_common_pb2.Voter]
+    committed_voters: _containers.RepeatedCompositeFieldContainer[_common_pb2.Voter]
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., high_watermark: _Optional[int] = ..., kraft_version: _Optional[int] = ..., voters: _Optional[_Iterable[_Union[ReplicaState, _Mapping]]] = ..., observers: _Optional[_Iterable[_Union[ReplicaState, _Mapping]]] = ..., voter_set: _Optional[_Iterable[_Union[_common_pb2.Voter, _Mapping]]] = ..., committed_voters: _Optional[_Iterable[_Union[_common_pb2.Voter, _Mapping]]] = ...) -> None: ...
+
+class AddVoterRequest(_message.Message):
+    __slots__ = ("cluster_id", "voter", "endpoints", "timeout_ms", "ack_when_committed")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    VOTER_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    ACK_WHEN_COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    voter: _common_pb2.ReplicaKey
+    endpoints: _containers.RepeatedCompositeFieldContainer[_common_pb2.Endpoint]
+    timeout_ms: int
+    ack_when_committed: bool
+    def __init__(self, cluster_id: _Optional[str] = ..., voter: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., ack_when_committed: _Optional[bool] = ...) -> None: ...
+
+class AddVoterResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "current_leader")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    current_leader: _common_pb2.CurrentLeader
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ...) -> None: ...
+
+class RemoveVoterRequest(_message.Message):
+    __slots__ = ("cluster_id", "voter", "timeout_ms")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    VOTER_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    voter: _common_pb2.ReplicaKey
+    timeout_ms: int
+    def __init__(self, cluster_id: _Optional[str] = ..., voter: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class RemoveVoterResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "current_leader")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    current_leader: _common_pb2.CurrentLeader
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ...) -> None: ...
+
+class TransferLeadershipRequest(_message.Message):
+    __slots__ = ("cluster_id", "target", "timeout_ms")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    target: _common_pb2.ReplicaKey
+    timeout_ms: int
+    def __init__(self, cluster_id: _Optional[str] = ..., target: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class TransferLeadershipResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "current_leader")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    current_leader: _common_pb2.CurrentLeader
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ...) -> None: ...
+
+class DescribeFeaturesRequest(_message.Message):
+    __slots__ = ("cluster_id",)
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    def __init__(self, cluster_id: _Optional[str] = ...) -> None: ...
+
+class Feature(_message.Message):
+    __slots__ = ("name", "supported", "finalized_level")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
+    FINALIZED_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    supported: _common_pb2.VersionRange
+    finalized_level: int
+    def __init__(self, name: _Optional[str] = ..., supported: _Optional[_Union[_common_pb2.VersionRange, _Mapping]] = ..., finalized_level: _Optional[int] = ...) -> None: ...
+
+class DescribeFeaturesResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "current_leader", "features", "finalized_features_epoch")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    FINALIZED_FEATURES_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    current_leader: _common_pb2.CurrentLeader
+    features: _containers.RepeatedCompositeFieldContainer[Feature]
+    finalized_features_epoch: int
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., finalized_features_epoch: _Optional[int] = ...) -> None: ...
+
+class UpdateFeaturesRequest(_message.Message):
+    __slots__ = ("cluster_id", "feature", "level", "upgrade_type", "validate_only", "timeout_ms")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    UPGRADE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    feature: str
+    level: int
+    upgrade_type: UpgradeType
+    validate_only: bool
+    timeout_ms: int
+    def __init__(self, cluster_id: _Optional[str] = ..., feature: _Optional[str] = ..., level: _Optional[int] = ..., upgrade_type: _Optional[_Union[UpgradeType, str]] = ..., validate_only: _Optional[bool] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class UpdateFeaturesResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "current_leader")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    current_leader: _common_pb2.CurrentLeader
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ...) -> None: ...
+
+class FormatRequest(_message.Message):
+    __slots__ = ("cluster_id", "mode", "initial_controllers", "directory_id")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_CONTROLLERS_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    mode: FormatMode
+    initial_controllers: _containers.RepeatedCompositeFieldContainer[_common_pb2.Voter]
+    directory_id: bytes
+    def __init__(self, cluster_id: _Optional[str] = ..., mode: _Optional[_Union[FormatMode, str]] = ..., initial_controllers: _Optional[_Iterable[_Union[_common_pb2.Voter, _Mapping]]] = ..., directory_id: _Optional[bytes] = ...) -> None: ...
+
+class FormatResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "cluster_id", "directory_id")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    cluster_id: str
+    directory_id: bytes
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., cluster_id: _Optional[str] = ..., directory_id: _Optional[bytes] = ...) -> None: ...
+
+class NodeStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class NodeStatusResponse(_message.Message):
+    __slots__ = ("node_id", "cluster_id", "directory_id", "formatted", "state", "epoch", "leader_id", "high_watermark", "log_end_offset", "log_start_offset", "is_voter", "ready", "version", "pid")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    FORMATTED_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IS_VOTER_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    cluster_id: str
+    directory_id: bytes
+    formatted: bool
+    state: str
+    epoch: int
+    leader_id: int
+    high_watermark: int
+    log_end_offset: int
+    log_start_offset: int
+    is_voter: bool
+    ready: bool
+    version: str
+    pid: int
+    def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., directory_id: _Optional[bytes] = ..., formatted: _Optional[bool] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., is_voter: _Optional[bool] = ..., ready: _Optional[bool] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class Record(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    value: bytes
+    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class AppendRequest(_message.Message):
+    __slots__ = ("correlation_id", "records", "timeout_ms")
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    correlation_id: int
+    records: _containers.RepeatedCompositeFieldContainer[Record]
+    timeout_ms: int
+    def __init__(self, correlation_id: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class AppendResponse(_message.Message):
+    __slots__ = ("correlation_id", "error_code", "error_message", "base_offset", "epoch", "current_leader")
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    correlation_id: int
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    base_offset: int
+    epoch: int
+    current_leader: _common_pb2.CurrentLeader
+    def __init__(self, correlation_id: _Optional[int] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., base_offset: _Optional[int] = ..., epoch: _Optional[int] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ...) -> None: ...
+
+class ReadRequest(_message.Message):
+    __slots__ = ("from_offset", "max_records", "linearizable", "include_control", "timeout_ms")
+    FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LINEARIZABLE_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_CONTROL_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    from_offset: int
+    max_records: int
+    linearizable: bool
+    include_control: bool
+    timeout_ms: int
+    def __init__(self, from_offset: _Optional[int] = ..., max_records: _Optional[int] = ..., linearizable: _Optional[bool] = ..., include_control: _Optional[bool] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class ReadResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "current_leader", "high_watermark", "read_offset", "log_start_offset", "snapshot_id", "records", "last")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    READ_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    current_leader: _common_pb2.CurrentLeader
+    high_watermark: int
+    read_offset: int
+    log_start_offset: int
+    snapshot_id: _common_pb2.OffsetAndEpoch
+    records: bytes
+    last: bool
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., high_watermark: _Optional[int] = ..., read_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., snapshot_id: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., records: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...

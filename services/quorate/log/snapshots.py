@@ -1,0 +1,261 @@
+"""Checkpoints: what replaces the log before an offset (KIP-630; KIP-853, "Snapshots").
+
+A checkpoint `<offset, 20 digits>-<epoch, 10 digits>.checkpoint` holds batches with offsets from 0:
+
+1. a control batch: SnapshotHeader, and at kraft.version 1 KRaftVersion and Voters;
+2. data batches, restamped to follow it, of the epoch that the name says;
+3. a control batch with SnapshotFooter: what lacks it is incomplete.
+
+It appears under its name whole or not at all: written as `.part`, synced, renamed, directory
+synced. A checkpoint that is being received keeps its `.part` so that it can be resumed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate.log.disk import Disk
+from quorate.log.errors import DamagedSnapshotError, SnapshotNotFoundError
+from quorate.log.scan import read_range, scan
+from quorate.raft.batches import (
+    Batch,
+    ControlRecord,
+    KRaftVersion,
+    SnapshotFooter,
+    SnapshotHeader,
+    Voters,
+)
+from quorate.raft.types import OffsetAndEpoch, VoterSet
+from quorate.records.batch import (
+    BatchHeader,
+    build_control_batch,
+    decode_control_batch,
+    read_header,
+    stamp,
+)
+from quorate.records.errors import RecordsError
+from quorate.records.primitives import Buffer
+
+CHECKPOINT_SUFFIX = ".checkpoint"
+PART_SUFFIX = ".checkpoint.part"
+WRITING_SUFFIX = "-writing.checkpoint.part"
+WRITE_BYTES = 1 << 20
+"""How much is gathered before it is written."""
+
+_NAME = re.compile(r"^(\d{20})-(\d{10})$", re.ASCII)
+
+
+def snapshot_name(snapshot: OffsetAndEpoch) -> str:
+    return f"{snapshot.offset:020d}-{snapshot.epoch:010d}"
+
+
+def parse_snapshot_name(stem: str) -> OffsetAndEpoch | None:
+    match = _NAME.match(stem)
+    return OffsetAndEpoch(int(match[1]), int(match[2])) if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """What a whole checkpoint says of itself. kraft_version, voters: None if it has no such record.
+
+    size: bytes; last_timestamp: milliseconds since 1970 of the last record it stands for.
+    """
+
+    size: int
+    last_timestamp: int
+    kraft_version: int | None
+    voters: VoterSet | None
+
+
+def scan_snapshot(
+    path: Path, descriptor: int, size: int
+) -> Iterator[tuple[BatchHeader, memoryview, tuple[ControlRecord, ...]]]:
+    """Each batch with its control records, all checked. DamagedSnapshotError at the first fault."""
+    position = expected = 0
+    footer = False
+    try:
+        for position, header, batch, sound in scan(descriptor, size):  # noqa: B007
+            if not sound:
+                raise DamagedSnapshotError(path, position, "the checksum is wrong")
+            if header.base_offset != expected:
+                reason = f"offset {header.base_offset} where {expected} is expected"
+                raise DamagedSnapshotError(path, position, reason)
+            if footer:
+                raise DamagedSnapshotError(path, position, "there is more after the footer")
+            control = decode_control_batch(batch, header) if header.is_control else ()
+            if expected == 0 and not (control and isinstance(control[0], SnapshotHeader)):
+                raise DamagedSnapshotError(path, position, "it does not begin with SnapshotHeader")
+            footer = bool(control) and isinstance(control[-1], SnapshotFooter)
+            expected = header.end_offset
+            yield header, batch, control
+    except RecordsError as error:
+        raise DamagedSnapshotError(path, position, str(error)) from error
+    if not footer:
+        raise DamagedSnapshotError(path, size, "it does not end with SnapshotFooter")
+
+
+def inspect_snapshot(path: Path) -> SnapshotInfo:
+    """Read a checkpoint wholly. DamagedSnapshotError unless it is whole."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        timestamp = 0
+        version: int | None = None
+        voters: VoterSet | None = None
+        for _, _, control in scan_snapshot(path, descriptor, size):
+            for record in control:
+                if isinstance(record, SnapshotHeader):
+                    timestamp = record.last_contained_log_timestamp
+                elif isinstance(record, KRaftVersion):
+                    version = record.level
+                elif isinstance(record, Voters):
+                    voters = record.voters
+        return SnapshotInfo(size, timestamp, version, voters)
+    finally:
+        os.close(descriptor)
+
+
+class SnapshotReader:
+    """A checkpoint, open: it can be read to its end even when it is deleted meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise SnapshotNotFoundError(f"there is no checkpoint {path}") from error
+        self.size = os.fstat(self._descriptor).st_size
+
+    def read(self, position: int, max_bytes: int) -> bytes:
+        """Up to `max_bytes` from `position`, empty at or after the end."""
+        if position < 0 or max_bytes < 0:
+            raise ValueError(f"no range: {max_bytes} bytes at {position}")
+        return read_range(self._descriptor, position, min(max_bytes, self.size - position, 1 << 30))
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> SnapshotReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SnapshotStore:
+    """The checkpoints of one partition directory."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self.directory = directory
+        self.disk = disk
+
+    def ids(self) -> tuple[OffsetAndEpoch, ...]:
+        """All checkpoints, oldest first."""
+        found = (
+            parse_snapshot_name(path.name.removesuffix(CHECKPOINT_SUFFIX))
+            for path in self.directory.glob("*" + CHECKPOINT_SUFFIX)
+        )
+        return tuple(sorted(snapshot for snapshot in found if snapshot is not None))
+
+    def path(self, snapshot: OffsetAndEpoch) -> Path:
+        return self.directory / (snapshot_name(snapshot) + CHECKPOINT_SUFFIX)
+
+    def part_path(self, snapshot: OffsetAndEpoch) -> Path:
+        return self.directory / (snapshot_name(snapshot) + PART_SUFFIX)
+
+    def open(self, snapshot: OffsetAndEpoch) -> SnapshotReader:
+        return SnapshotReader(self.path(snapshot))
+
+    def delete(self, snapshots: Iterable[OffsetAndEpoch]) -> None:
+        for snapshot in snapshots:
+            self.disk.unlink(self.path(snapshot))
+        self.disk.sync_directory(self.directory)
+
+    def delete_parts(self, keep: OffsetAndEpoch | None = None) -> None:
+        """Delete what was begun and not finished, by us or by Kafka, but for one reception."""
+        kept = None if keep is None else self.part_path(keep)
+        for path in self.directory.glob("*" + PART_SUFFIX):
+            if path != kept:
+                self.disk.unlink(path)
+
+    def complete(self, part: Path, snapshot: OffsetAndEpoch) -> None:
+        """Give a synced file its name, durably."""
+        self.disk.rename(part, self.path(snapshot))
+        self.disk.sync_directory(self.directory)
+
+    def batches(self, snapshot: OffsetAndEpoch) -> Iterator[Batch]:
+        """The data batches, one after the other."""
+        with self.open(snapshot) as reader:
+            path = self.path(snapshot)
+            for header, batch, control in scan_snapshot(path, reader._descriptor, reader.size):
+                if not control:
+                    yield Batch(
+                        header.base_offset, header.last_offset, header.epoch, (), bytes(batch)
+                    )
+
+    def write(
+        self,
+        snapshot: OffsetAndEpoch,
+        kraft_version: int,
+        voters: VoterSet | None,
+        last_timestamp: int,
+        batches: Iterable[Buffer],
+    ) -> None:
+        """Write a checkpoint; it is there, durably, on return."""
+        part = self.directory / (snapshot_name(snapshot) + WRITING_SUFFIX)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            position = 0
+            pending: list[Buffer] = []
+            pending_bytes = 0
+            for batch in _restamped(snapshot, kraft_version, voters, last_timestamp, batches):
+                pending.append(batch)
+                pending_bytes += len(batch)
+                if pending_bytes >= WRITE_BYTES:
+                    position = self.disk.write_all(descriptor, pending, position)
+                    pending, pending_bytes = [], 0
+            self.disk.write_all(descriptor, pending, position)
+            self.disk.sync(descriptor)
+        except BaseException:
+            self.disk.unlink(part)
+            raise
+        finally:
+            os.close(descriptor)
+        self.complete(part, snapshot)
+
+
+def _restamped(
+    snapshot: OffsetAndEpoch,
+    kraft_version: int,
+    voters: VoterSet | None,
+    last_timestamp: int,
+    batches: Iterable[Buffer],
+) -> Iterator[bytearray]:
+    """All batches of a checkpoint, offsets consecutive from 0."""
+    records: list[ControlRecord] = [SnapshotHeader(last_timestamp)]
+    if kraft_version >= 1:
+        assert voters is not None, "a checkpoint at kraft.version 1 holds the voter set"
+        records += [KRaftVersion(kraft_version), Voters(voters)]
+    head = build_control_batch(records, _now_ms())
+    stamp(head, 0, snapshot.epoch)
+    yield head
+    offset = len(records)
+    for batch in batches:
+        data = bytearray(batch)
+        count = read_header(data).last_offset_delta + 1
+        stamp(data, offset, snapshot.epoch)
+        yield data
+        offset += count
+    foot = build_control_batch([SnapshotFooter()], _now_ms())
+    stamp(foot, offset, snapshot.epoch)
+    yield foot
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -90,6 +90,12 @@ class RaftNode:
         return self._core.is_voter
 
     @property
+    def is_attached(self) -> bool:
+        """Whether this replica leads, or follows a leader that answers it."""
+        role = self._core.role
+        return isinstance(role, Leader) or (isinstance(role, Follower) and role.has_fetched)
+
+    @property
     def current_leader(self) -> CurrentLeader:
         return self._core.current_leader
 

@@ -1,0 +1,307 @@
+"""`quorate quickstart --demo`: KIP-853's story, told by real processes under load.
+
+Each step changes the quorum while callers append, waits until the change is through, then pauses the
+callers, reads the whole log and checks it against everything they were told. What is printed of a
+step is what was measured in it: the longest time in which no append was acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.status import Status
+
+from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.output import CommandError, print_json
+from quorate.cli.workload import Workload
+from quorate.raft.messages import DescribeQuorumResponse
+from quorate.raft.types import ReplicaKey
+from quorate.rpc.client import QuorumClient, QuorumError
+
+STEP_TIMEOUT_S = 30.0
+LOAD_S = 0.7
+"""How long the callers go on after a change before the log is checked, seconds."""
+
+Condition = Callable[[DescribeQuorumResponse], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step did. longest_wait_ms: the longest time without an acknowledgement."""
+
+    name: str
+    outcome: str
+    seconds: float
+    longest_wait_ms: float
+    acknowledged: int
+    lost: int
+
+
+class Demo:
+    """The story over one folder."""
+
+    def __init__(self, folder: Path, console: Console) -> None:
+        self._folder = folder
+        self._console = console
+        self.cluster = LocalCluster(folder / "dynamic")
+        self.steps: list[Step] = []
+        self._admin: QuorumClient | None = None
+        self._load: Workload | None = None
+        self._violations: list[str] = []
+
+    async def tell(self) -> None:
+        """All chapters; raises CommandError at the first that does not end well."""
+        chapters: list[tuple[str, Callable[[], Awaitable[str]]]] = [
+            ("form a quorum of three from one", self._form),
+            ("commit under load", self._commit),
+            ("kill -9 the leader", self._kill_leader),
+            ("lose a follower's disk and replace it", self._lose_follower_disk),
+            ("lose the leader's disk and replace it", self._lose_leader_disk),
+            ("grow to five voters", self._grow),
+            ("shrink to three, the leader among the removed", self._shrink),
+        ]
+        try:
+            for name, chapter in chapters:
+                await self._step(name, chapter)
+        finally:
+            await self._close()
+        upgrade = UpgradeChapter(self._folder / "static")
+        self.cluster = upgrade.cluster
+        try:
+            for name, chapter in upgrade.chapters():
+                await self._step(name, lambda chapter=chapter: self._in_upgrade(upgrade, chapter))
+        finally:
+            self._admin, self._load = upgrade.admin, upgrade.load
+            await self._close()
+
+    async def _in_upgrade(
+        self, upgrade: UpgradeChapter, chapter: Callable[[], Awaitable[str]]
+    ) -> str:
+        outcome = await chapter()
+        self._load = upgrade.load
+        return outcome
+
+    async def _close(self) -> None:
+        if self._load is not None:
+            await self._load.stop()
+        if self._admin is not None:
+            await self._admin.close()
+        self._load = self._admin = None
+        await asyncio.to_thread(self.cluster.stop)
+
+    async def _step(self, name: str, chapter: Callable[[], Awaitable[str]]) -> None:
+        started = time.monotonic()
+        if self._load is not None:
+            self._load.measure()
+        with _status(self._console, name):
+            try:
+                outcome = await asyncio.wait_for(chapter(), STEP_TIMEOUT_S)
+            except TimeoutError:
+                self.cluster.check_running()
+                raise CommandError(
+                    f"{name}: not done within {STEP_TIMEOUT_S:.0f} s; see {self._folder}"
+                ) from None
+            assert self._load is not None, "the first step starts the load"
+            await self.cluster.poll(LOAD_S)
+            gap_s = self._load.longest_gap_s
+            violations = await self._load.verify()
+        seconds = time.monotonic() - started
+        acknowledged = self._load.acknowledged_count
+        step = Step(name, outcome, seconds, gap_s * 1000, acknowledged, len(violations))
+        self.steps.append(step)
+        self._print(step)
+        if violations:
+            raise CommandError(f"{name}: {violations[0]} (and {len(violations) - 1} more)")
+
+    def _print(self, step: Step) -> None:
+        self._console.print(
+            f"[green]✓[/] {step.name:<46} {step.seconds:5.1f} s   "
+            f"{step.acknowledged:>6} acknowledged, all there   "
+            f"writers waited at most {step.longest_wait_ms:4.0f} ms",
+            highlight=False,
+        )
+        self._console.print(f"    [dim]{step.outcome}[/]", highlight=False)
+
+    # --- the chapters ---------------------------------------------------------------------------------
+
+    async def _form(self) -> str:
+        self.cluster.create([1, 2, 3])
+        self.cluster.start()
+        self._admin = QuorumClient(self.cluster.addresses)
+        await self._until(lambda d: len(d.voters) == 3 and _all_caught_up(d))
+        self._load = Workload(self.cluster.addresses)
+        await self._load.start()
+        return (
+            "controller 1 formatted --standalone; 2 and 3 joined by themselves; "
+            f"cluster {self.cluster.cluster_id}"
+        )
+
+    async def _commit(self) -> str:
+        assert self._load is not None
+        before, started = self._load.acknowledged_count, time.monotonic()
+        await self.cluster.poll(2.0)
+        count = self._load.acknowledged_count - before
+        rate = count / (time.monotonic() - started)
+        return f"{count} durable commits on a majority, {rate:.0f} a second"
+
+    async def _kill_leader(self) -> str:
+        old, old_epoch = await self._leader()
+        self.cluster.kill(old)
+        described = await self._until(lambda d: d.leader.epoch > old_epoch)
+        self.cluster.start([old])
+        await self._until(lambda d: len(d.voters) == 3 and _all_caught_up(d))
+        return (
+            f"controller {old} died in epoch {old_epoch}, {described.leader.id} leads epoch "
+            f"{described.leader.epoch}; {old} is back and has caught up"
+        )
+
+    async def _lose_follower_disk(self) -> str:
+        leader, _ = await self._leader()
+        return await self._replace_disk(next(i for i in (1, 2, 3) if i != leader))
+
+    async def _lose_leader_disk(self) -> str:
+        leader, _ = await self._leader()
+        return await self._replace_disk(leader)
+
+    async def _replace_disk(self, node_id: int) -> str:
+        node = self.cluster.nodes[node_id]
+        old = node.directory_id
+        self.cluster.kill(node_id)
+        self.cluster.lose_disk(node_id)
+        self.cluster.format(node_id, standalone=False)
+        new = node.directory_id
+        self.cluster.start([node_id])
+        key = ReplicaKey(node_id, new)
+        await self._until(
+            lambda d: len(d.voters) == 3
+            and any(status.replica == key for status in d.voters)
+            and _all_caught_up(d)
+        )
+        return f"controller {node_id}: directory {old} is gone from the voters, {new} is one of them"
+
+    async def _grow(self) -> str:
+        for node_id in (4, 5):
+            self.cluster.add(node_id)
+        self.cluster.start([4, 5])
+        await self._until(lambda d: len(d.voters) == 5 and _all_caught_up(d))
+        return "controllers 4 and 5 fetched the log as observers, then joined"
+
+    async def _shrink(self) -> str:
+        assert self._admin is not None
+        leader, _ = await self._leader()
+        other = next(i for i in (5, 4, 3) if i != leader)
+        for node_id in (leader, other):
+            key = ReplicaKey(node_id, self.cluster.nodes[node_id].directory_id)
+            await self._admin.remove_voter(key)
+        gone = {leader, other}
+        described = await self._until(
+            lambda d: {s.replica.id for s in d.voters}.isdisjoint(gone) and d.leader.id not in gone
+        )
+        await asyncio.to_thread(self.cluster.stop, gone)
+        return f"removed {leader} (the leader) and {other}; {described.leader.id} leads"
+
+    # --- asking ---------------------------------------------------------------------------------------
+
+    async def _leader(self) -> tuple[int, int]:
+        described = await self._until(lambda d: d.leader.id is not None)
+        assert described.leader.id is not None
+        return described.leader.id, described.leader.epoch
+
+    async def _until(self, condition: Condition) -> DescribeQuorumResponse:
+        assert self._admin is not None
+        return await until(self.cluster, self._admin, condition)
+
+
+class UpgradeChapter:
+    """The last chapter: three static voters (kraft.version 0) become dynamic, and a fourth joins."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = LocalCluster(folder, static_voters=True)
+        self.admin: QuorumClient | None = None
+        self.load: Workload | None = None
+
+    def chapters(self) -> list[tuple[str, Callable[[], Awaitable[str]]]]:
+        return [
+            ("form a quorum of static voters (kraft.version 0)", self._form),
+            ("upgrade kraft.version to 1, then remove a voter", self._upgrade),
+        ]
+
+    async def _form(self) -> str:
+        self.cluster.create([11, 12, 13])
+        self.cluster.start()
+        self.admin = QuorumClient(self.cluster.addresses)
+        described = await until(
+            self.cluster, self.admin, lambda d: len(d.voters) == 3 and _all_caught_up(d)
+        )
+        self.load = Workload(self.cluster.addresses)
+        await self.load.start()
+        return f"voters from controller.quorum.voters; {described.leader.id} leads"
+
+    async def _upgrade(self) -> str:
+        assert self.admin is not None
+        await self.admin.update_features("kraft.version", 1)
+        described = await until(
+            self.cluster,
+            self.admin,
+            lambda d: d.kraft_version == 1 and d.voter_set == d.committed_voters,
+        )
+        victim = next(s.replica for s in described.voters if s.replica.id != described.leader.id)
+        await self.admin.remove_voter(victim)
+        await until(self.cluster, self.admin, lambda d: len(d.voters) == 2)
+        return f"the voters' directory ids are in the log now; removed controller {victim.id}"
+
+
+async def until(
+    cluster: LocalCluster, admin: QuorumClient, condition: Condition
+) -> DescribeQuorumResponse:
+    """Ask the leader for a description until it is as wanted; the step's timeout ends the wait."""
+    while True:
+        try:
+            description = await admin.describe_quorum()
+        except QuorumError:
+            pass
+        else:
+            if description.is_leaders_view and condition(description.response):
+                return description.response
+        await cluster.poll(0.05)
+
+
+def _all_caught_up(description: DescribeQuorumResponse) -> bool:
+    """Whether every voter holds all that is committed."""
+    floor = description.high_watermark
+    return all(status.log_end_offset >= floor for status in description.voters)
+
+
+def _status(console: Console, name: str) -> Status:
+    return console.status(f"{name} …")
+
+
+def run_demo(folder: Path | None, *, as_json: bool) -> int:
+    """Tell the story; 0 if nothing was lost. Without a folder a temporary one is used and removed."""
+    temporary = folder is None
+    root = Path(tempfile.mkdtemp(prefix="quorate-demo-")) if folder is None else folder
+    console = Console(stderr=as_json, soft_wrap=True)
+    demo = Demo(root, console)
+    started = time.monotonic()
+    try:
+        asyncio.run(demo.tell())
+        seconds = time.monotonic() - started
+        acknowledged = sum(step.acknowledged for step in demo.steps[-1:] + demo.steps[-3:-2])
+        if as_json:
+            print_json({"seconds": seconds, "steps": [asdict(step) for step in demo.steps]})
+        console.print(
+            f"\n{acknowledged} acknowledged records, none lost, none doubled; {seconds:.0f} s.",
+            highlight=False,
+        )
+        if temporary:
+            shutil.rmtree(root, ignore_errors=True)
+    finally:
+        demo.cluster.stop()
+    return 0

@@ -1,0 +1,236 @@
+"""A quorum of real controller processes on loopback, under one folder.
+
+FOLDER/cluster.json               cluster id, and each controller's id and port
+FOLDER/controller-N/controller.properties, controller.log, data/
+
+The first controller is formatted standalone, the others without initial controllers; they join by
+themselves (KIP-853 "Automatic joining controllers"). What is there already is started as it is.
+Processes run in sessions of their own, so that Ctrl-C at the terminal reaches only who started
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate.cli.output import CommandError
+from quorate.controller.config import load_config
+from quorate.controller.formatting import FormatMode, format_directory, random_uuid
+from quorate.log.meta_properties import MetaProperties
+
+HOST = "127.0.0.1"
+STOP_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNode:
+    """One controller of the folder."""
+
+    id: int
+    port: int
+    folder: Path
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def properties(self) -> Path:
+        return self.folder / "controller.properties"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / "controller.log"
+
+    @property
+    def directory_id(self) -> str | None:
+        return MetaProperties.read(self.data).directory_id
+
+
+def free_ports(count: int) -> list[int]:
+    """Loopback ports that nothing listens on now."""
+    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
+    ports = [int(s.getsockname()[1]) for s in sockets]
+    for opened in sockets:
+        opened.close()
+    return ports
+
+
+class LocalCluster:
+    """The folder and its processes. static_voters: at kraft.version 0, all from the start."""
+
+    def __init__(self, folder: Path, *, static_voters: bool = False) -> None:
+        self.folder = folder
+        self.static_voters = static_voters
+        self.cluster_id = ""
+        self.nodes: dict[int, LocalNode] = {}
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    # --- the folder -----------------------------------------------------------------------------------
+
+    @property
+    def _index(self) -> Path:
+        return self.folder / "cluster.json"
+
+    @property
+    def exists(self) -> bool:
+        return self._index.exists()
+
+    def load(self) -> None:
+        """Take over a folder that an earlier quickstart made."""
+        try:
+            index = json.loads(self._index.read_text())
+            self.cluster_id = str(index["cluster_id"])
+            for entry in index["controllers"]:
+                self._place(int(entry["id"]), int(entry["port"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CommandError(
+                f"{self._index}: not what quickstart wrote ({error}); "
+                "name another --dir or delete the folder"
+            ) from None
+
+    def create(self, ids: Sequence[int]) -> None:
+        """Make the folder and format the controllers; the first is standalone."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if any(self.folder.iterdir()):
+            raise CommandError(
+                f"{self.folder} is not empty and no quickstart made it; name another --dir"
+            )
+        self.cluster_id = random_uuid()
+        for node_id, port in zip(ids, free_ports(len(ids)), strict=True):
+            self._place(node_id, port)
+        for node in self.nodes.values():
+            self._configure(node)
+        for position, node_id in enumerate(ids):
+            self.format(node_id, standalone=position == 0)
+        self._save()
+
+    def add(self, node_id: int) -> LocalNode:
+        """Make one more controller, which joins by itself once it is started."""
+        node = self._place(node_id, free_ports(1)[0])
+        self._configure(node)
+        self.format(node_id, standalone=False)
+        self._save()
+        return node
+
+    def _place(self, node_id: int, port: int) -> LocalNode:
+        node = LocalNode(node_id, port, self.folder / f"controller-{node_id}")
+        self.nodes[node_id] = node
+        return node
+
+    def _save(self) -> None:
+        controllers = [{"id": node.id, "port": node.port} for node in self.nodes.values()]
+        index = {"cluster_id": self.cluster_id, "controllers": controllers}
+        self._index.write_text(json.dumps(index, indent=2) + "\n")
+
+    def _configure(self, node: LocalNode) -> None:
+        node.folder.mkdir(parents=True, exist_ok=True)
+        bootstrap = ",".join(other.address for other in self.nodes.values())
+        settings = {
+            "process.roles": "controller",
+            "node.id": node.id,
+            "listeners": f"CONTROLLER://{node.address}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT",
+            "controller.quorum.bootstrap.servers": bootstrap,
+            "metadata.log.dir": node.data,
+        }
+        if self.static_voters:
+            voters = ",".join(f"{other.id}@{other.address}" for other in self.nodes.values())
+            settings["controller.quorum.voters"] = voters
+        else:
+            settings["controller.quorum.auto.join.enable"] = "true"
+        text = "".join(f"{name}={value}\n" for name, value in settings.items())
+        node.properties.write_text(text)
+
+    def format(self, node_id: int, *, standalone: bool) -> None:
+        """Format a controller's directory, with a new directory id."""
+        config = load_config(self.nodes[node_id].properties, {})
+        if self.static_voters:
+            format_directory(config, self.cluster_id, None, kraft_version=0)
+            return
+        mode = FormatMode.STANDALONE if standalone else FormatMode.NO_INITIAL_CONTROLLERS
+        format_directory(config, self.cluster_id, mode)
+
+    def lose_disk(self, node_id: int) -> None:
+        """What a broken disk leaves: nothing. The controller must not be running."""
+        assert node_id not in self.running, f"controller {node_id} still runs"
+        shutil.rmtree(self.nodes[node_id].data)
+
+    # --- the processes --------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> list[int]:
+        return [i for i, process in self.processes.items() if process.poll() is None]
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where clients find the quorum: every controller of the folder."""
+        return [node.address for node in self.nodes.values()]
+
+    def start(self, ids: Iterable[int] | None = None) -> None:
+        """Start controllers (all by default); their output goes to controller.log."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("QUORATE_")}
+        for node_id in self.nodes if ids is None else ids:
+            node = self.nodes[node_id]
+            with node.log_file.open("ab") as output:
+                self.processes[node_id] = subprocess.Popen(
+                    [sys.executable, "-m", "quorate.cli.main", "controller", str(node.properties)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    env=environment,
+                )
+
+    def kill(self, node_id: int) -> None:
+        """kill -9, and wait until it is gone."""
+        process = self.processes[node_id]
+        process.kill()
+        process.wait()
+
+    def stop(self, ids: Iterable[int] | None = None) -> None:
+        """SIGTERM, all at once or those given; SIGKILL for who does not end in time."""
+        chosen = self.running if ids is None else [i for i in ids if i in self.running]
+        for node_id in chosen:
+            self.processes[node_id].send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for node_id in chosen:
+            process = self.processes[node_id]
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def check_running(self) -> None:
+        """Raise CommandError if a controller that should run has ended, with its last words."""
+        for node_id, process in self.processes.items():
+            status = process.poll()
+            if status is not None and status not in (-signal.SIGKILL, -signal.SIGTERM, 0):
+                node = self.nodes[node_id]
+                lines = node.log_file.read_text(errors="replace").strip().splitlines()
+                raise CommandError(
+                    f"controller {node_id} ended with status {status}: "
+                    f"{lines[-1] if lines else 'it said nothing'} (see {node.log_file})"
+                )
+
+    async def poll(self, seconds: float) -> None:
+        """Wait a little, watching the processes."""
+        await asyncio.sleep(seconds)
+        self.check_running()

@@ -1,0 +1,117 @@
+"""A writer that never stops: unique values, every acknowledgement checked, the longest wait known.
+
+Several callers append one value after the other through one client. Each append begins once: one
+whose outcome is unknown is not repeated, and the history allows both outcomes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from quorate.history import HistoryChecker, Violation
+from quorate.rpc.client import OutcomeUnknownError, QuorumClient, QuorumError
+
+VALUE_BYTES = 64
+
+
+class Workload:
+    """Callers that append unique values, and the history of what they were told.
+
+    pause_s: how long a caller rests between two appends, seconds.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        *,
+        callers: int = 8,
+        pause_s: float = 0.004,
+        name: str = "w",
+    ) -> None:
+        self.history: HistoryChecker[str] = HistoryChecker()
+        self.client = QuorumClient(bootstrap)
+        self._callers = callers
+        self._pause_s = pause_s
+        self._name = name
+        self._next = 0
+        self._under_way = 0
+        self._go = asyncio.Event()
+        self._go.set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._last_ack_s = 0.0
+        self._longest_gap_s = 0.0
+        self.unknown_count = 0
+        self.refused_count = 0
+
+    @property
+    def acknowledged_count(self) -> int:
+        return self.history.acknowledged_count
+
+    async def start(self) -> None:
+        self._last_ack_s = time.monotonic()
+        self._tasks = [asyncio.create_task(self._call()) for _ in range(self._callers)]
+
+    async def stop(self) -> None:
+        """Let the appends under way end, then close the client."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.client.close()
+
+    async def _call(self) -> None:
+        while True:
+            await self._go.wait()
+            self._next += 1
+            value = f"{self._name}-{self._next:08d}".ljust(VALUE_BYTES, ".")
+            self.history.begin(value)
+            self._under_way += 1
+            try:
+                offset = await self.client.append_value(value.encode())
+            except OutcomeUnknownError:
+                self.history.unknown(value)
+                self.unknown_count += 1
+            except QuorumError:
+                self.history.refused(value)
+                self.refused_count += 1
+            else:
+                self.history.acknowledged(value, offset)
+                self._acknowledged()
+            finally:
+                self._under_way -= 1
+            await asyncio.sleep(self._pause_s)
+
+    def _acknowledged(self) -> None:
+        now = time.monotonic()
+        self._longest_gap_s = max(self._longest_gap_s, now - self._last_ack_s)
+        self._last_ack_s = now
+
+    def measure(self) -> None:
+        """Begin to measure the longest time without an acknowledgement (see `longest_gap_s`)."""
+        self._longest_gap_s = 0.0
+        self._last_ack_s = time.monotonic()
+
+    @property
+    def longest_gap_s(self) -> float:
+        """The longest time without an acknowledgement since `measure`, until now, seconds."""
+        return max(self._longest_gap_s, time.monotonic() - self._last_ack_s)
+
+    async def verify(self) -> list[Violation]:
+        """Pause the callers, read the whole log, linearizably, and check the history against it."""
+        self._go.clear()
+        while self._under_way:
+            await asyncio.sleep(0.002)
+        try:
+            token = self.history.begin_read()
+            committed: list[tuple[int, str]] = []
+            async for record in self.client.read(0, linearizable=True):
+                if record.key is not None and record.value is not None:
+                    committed.append((record.offset, bytes(record.value).decode()))
+            end_offset = committed[-1][0] + 1 if committed else 0
+            self.history.read(token, end_offset, committed)
+            return self.history.verify(committed)
+        finally:
+            self._last_ack_s = time.monotonic()
+            self._go.set()

@@ -1,0 +1,290 @@
+"""The controller process: one directory, one raft node, one gRPC server.
+
+Start: 1. lock the directory, 2. read meta.properties and check who this is, 3. recover the log and
+quorum-state, 4. listen, 5. run. End, on SIGTERM or SIGINT: hand over leadership, answer what is
+parked, close the log with its clean-shutdown marker, release the lock. What goes wrong ends the process
+with one line and an exit status that is not 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import signal
+import sys
+from pathlib import Path
+
+from quorate.controller.config import ConfigError, ControllerConfig
+from quorate.log.errors import LogError
+from quorate.log.lock import DirectoryLock
+from quorate.log.meta_properties import MetaProperties
+from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.log.quorum_state import QuorumStateFile
+from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
+from quorate.raft import outputs as out
+from quorate.raft.errors import RaftError
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey
+from quorate.records.errors import RecordsError
+from quorate.rpc.server import PortInUseError, RunningServer, ServerLimits, start_server
+from quorate.rpc.tls import TlsConfig, TlsError
+from quorate.rpc.transport import PeerTransport
+from quorate.runtime.clock import Clock
+from quorate.runtime.driver import RaftDriver
+from quorate.runtime.outbound import Outbound
+from quorate.runtime.service import NodeService
+from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
+
+LOGGER = logging.getLogger("quorate.controller")
+
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+SHUTDOWN_TIMEOUT_S = 3.0
+"""How long a leader that stops waits for the voters to hear of it, seconds."""
+
+REMOVED_MARKER = "removed-voter"
+"""A file in `__cluster_metadata-0`: this replica was removed from the voters and does not join again
+by itself."""
+
+
+class ControllerError(Exception):
+    """Why the process cannot run; one line for the person who started it."""
+
+
+def run_controller(config: ControllerConfig) -> int:
+    """Run until SIGTERM or SIGINT; return the exit status."""
+    configure_logging(config.node_id)
+    try:
+        return asyncio.run(Controller(config).run())
+    except (ControllerError, LogError, RecordsError, RaftError, PortInUseError, TlsError) as error:
+        print(f"quorate: error: {error}", file=sys.stderr)
+        return 1
+
+
+def configure_logging(node_id: int) -> None:
+    """One line an event on stderr, with the node's id."""
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format=f"%(asctime)s %(levelname)s [controller {node_id}] %(message)s",
+    )
+
+
+class Controller:
+    """One controller. `run` is its whole life."""
+
+    def __init__(self, config: ControllerConfig) -> None:
+        self._config = config
+        self._stop = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._driver: RaftDriver | None = None
+        self._server: RunningServer | None = None
+
+    async def run(self) -> int:
+        config = self._config
+        directory = config.metadata_log_dir
+        meta = self._identify(directory)
+        tls = _tls(config)
+        with DirectoryLock(directory):
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stop.set)
+            log = self._open_log(loop)
+            try:
+                await self._serve(meta, log, tls)
+            finally:
+                log.close()
+        if self._failure is not None:
+            raise ControllerError(str(self._failure))
+        LOGGER.info("stopped")
+        return 0
+
+    def _identify(self, directory: Path) -> MetaProperties:
+        """Who the directory says this is; it must agree with the configuration."""
+        config = self._config
+        meta = MetaProperties.read(directory)
+        if meta.node_id != config.node_id:
+            raise ControllerError(
+                f"{directory}/meta.properties belongs to node {meta.node_id}, but node.id is "
+                f"{config.node_id} in {config.source}: correct metadata.log.dir or node.id"
+            )
+        if config.cluster_id is not None and meta.cluster_id != config.cluster_id:
+            raise ControllerError(
+                f"{directory}/meta.properties belongs to cluster {meta.cluster_id}, but cluster.id "
+                f"is {config.cluster_id} in {config.source}: correct metadata.log.dir or cluster.id"
+            )
+        if meta.directory_id is None:
+            meta = meta.with_new_directory_id()
+            meta.write(directory)
+            LOGGER.info("gave the directory %s the id %s", directory, meta.directory_id)
+        return meta
+
+    def _open_log(self, loop: asyncio.AbstractEventLoop) -> MetadataLog:
+        config = self._config
+
+        def on_durable(ticket: int) -> None:
+            loop.call_soon_threadsafe(self._durable, ticket)
+
+        def on_failure(error: BaseException) -> None:
+            loop.call_soon_threadsafe(self._fail, error)
+
+        return MetadataLog.open(
+            config.metadata_log_dir,
+            LogConfig(
+                segment_bytes_max=config.segment_bytes_max,
+                retention_bytes=config.retention_bytes_max,
+                retention_ms=config.retention_ms_max,
+                batch_bytes_max=BATCH_BYTES_MAX,
+            ),
+            on_durable=on_durable,
+            on_failure=on_failure,
+        )
+
+    async def _serve(self, meta: MetaProperties, log: MetadataLog, tls: TlsConfig | None) -> None:
+        config = self._config
+        clock = Clock()
+        metadata_directory = config.metadata_log_dir / "__cluster_metadata-0"
+        quorum_state = QuorumStateFile(metadata_directory)
+        marker = metadata_directory / REMOVED_MARKER
+        initial = _initial_state(log, quorum_state, removed=marker.exists())
+        _say_recovered(log)
+        node = RaftNode(_raft_config(config, meta), initial, random.Random(), clock.now_ms())  # noqa: S311
+        transport = PeerTransport(meta.cluster_id, tls)
+        driver = self._driver = RaftDriver(
+            node,
+            log,
+            quorum_state,
+            Outbound(transport),
+            clock,
+            on_fatal=self._fail,
+            on_role=self._role_changed,
+            on_voters=lambda change: _remember_removal(marker, change),
+        )
+        service = NodeService(driver, batch_bytes_max=BATCH_BYTES_MAX, is_ready=self._is_ready)
+        listen = [f"{listener.host or '[::]'}:{listener.port}" for listener in config.listeners]
+        limits = ServerLimits()
+        self._server = await start_server(listen, service, tls, limits)
+        LOGGER.info(
+            "node %d, directory %s, cluster %s, listening on %s",
+            config.node_id,
+            meta.directory_id,
+            meta.cluster_id,
+            ", ".join(listen),
+        )
+        policy = SnapshotPolicy(config.snapshot_interval_bytes_max, config.snapshot_interval_ms_max)
+        snapshotter = Snapshotter(driver, policy)
+        driver.start()
+        snapshotter.start()
+        health = asyncio.create_task(self._report_health())
+        # What was loaded stays: collecting it again and again costs commits their latency.
+        gc.collect()
+        gc.freeze()
+        await self._stop.wait()
+        LOGGER.info("stopping")
+        health.cancel()
+        await snapshotter.stop()
+        await driver.stop(SHUTDOWN_TIMEOUT_S)
+        await self._server.stop()
+
+    # --- callbacks --------------------------------------------------------------------------------------
+
+    def _durable(self, ticket: int) -> None:
+        if self._driver is not None:
+            self._driver.durable(ticket)
+
+    def _fail(self, error: BaseException) -> None:
+        """The disk failed or an invariant broke: let another lead, and end."""
+        if self._failure is None:
+            self._failure = error
+            if self._driver is not None:
+                self._driver.resign(f"the replica fails: {error}")
+        self._stop.set()
+
+    def _role_changed(self, change: out.RoleChanged) -> None:
+        leader = "unknown" if change.leader_id is None else change.leader_id
+        LOGGER.info(
+            "%s in epoch %d, leader %s: %s", change.role.value, change.epoch, leader, change.reason
+        )
+
+    def _is_ready(self) -> bool:
+        """Whether this member does its part: it leads, or a leader answers its fetches."""
+        return self._driver is not None and self._driver.node.is_attached
+
+    async def _report_health(self) -> None:
+        """Keep grpc.health.v1 true; it speaks of this member only."""
+        assert self._server is not None, "the server is started first"
+        serving: bool | None = None
+        while True:
+            if self._is_ready() is not serving:
+                serving = self._is_ready()
+                await self._server.set_serving(serving)
+            await asyncio.sleep(0.1)
+
+
+def _initial_state(
+    log: MetadataLog, quorum_state: QuorumStateFile, *, removed: bool
+) -> InitialState:
+    """What recovery found, as the protocol wants it."""
+    recovered = log.recovered
+    by_offset = {snapshot.offset: snapshot for snapshot in log.snapshots()}
+    start = by_offset.get(recovered.start_offset, OffsetAndEpoch(recovered.start_offset, 0))
+    # RecoveredLog names an epoch with its first offset.
+    epochs = tuple((entry.epoch, entry.offset) for entry in recovered.epochs)
+    state = LogState(start, recovered.end_offset, epochs, recovered.latest_snapshot)
+    return InitialState(
+        quorum_state.read(), state, recovered.voters, recovered.kraft_versions, removed
+    )
+
+
+def _say_recovered(log: MetadataLog) -> None:
+    recovered = log.recovered
+    LOGGER.info(
+        "recovered offsets %d to %d, latest snapshot %s",
+        recovered.start_offset,
+        recovered.end_offset,
+        recovered.latest_snapshot,
+    )
+    if recovered.truncated_bytes:
+        LOGGER.warning(
+            "cut off a torn tail of %d bytes that was never acknowledged", recovered.truncated_bytes
+        )
+
+
+def _remember_removal(marker: Path, change: out.VotersChanged) -> None:
+    LOGGER.info("voters %s from offset %d", change.voters, change.offset)
+    if change.removed_self and not change.is_voter:
+        marker.touch()
+    elif change.is_voter:
+        marker.unlink(missing_ok=True)
+
+
+def _raft_config(config: ControllerConfig, meta: MetaProperties) -> RaftConfig:
+    return RaftConfig(
+        meta.cluster_id,
+        ReplicaKey(config.node_id, meta.directory_id),
+        config.endpoints,
+        bootstrap=config.bootstrap_endpoints,
+        static_voters=config.static_voters,
+        auto_join=config.auto_join,
+        election_timeout_ms=config.election_timeout_ms,
+        election_backoff_max_ms=config.election_backoff_max_ms,
+        fetch_timeout_ms=config.fetch_timeout_ms,
+        request_timeout_ms=config.request_timeout_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+        fetch_bytes_max=config.fetch_bytes_max,
+        snapshot_chunk_bytes_max=config.snapshot_chunk_bytes_max,
+    )
+
+
+def _tls(config: ControllerConfig) -> TlsConfig | None:
+    files = config.tls
+    if files is None:
+        return None
+    if files.ca is None:
+        raise ConfigError(
+            f"{config.source}: ssl.ca.location is not set; controllers check each other's certificates"
+        )
+    return TlsConfig(files.certificate, files.key, files.ca)
+
+
+__all__ = ["Controller", "ControllerError", "configure_logging", "run_controller"]

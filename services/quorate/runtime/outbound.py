@@ -1,0 +1,109 @@
+"""The node's own requests on their way: unary calls, and one FetchStream to the leader.
+
+A Fetch to the leader goes over the stream; when the stream breaks, the node hears of it at once, as
+a hint that the leader died. Everything else is a unary call in a task of its own; the node sends few
+of them, and never two of a kind to one peer at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from quorate.raft.errors import ViolationError
+from quorate.raft.messages import FetchRequest, Response
+from quorate.raft.outputs import Send, SendAdmin
+from quorate.raft.types import Endpoint
+from quorate.records.errors import RecordsError
+from quorate.rpc.transport import FetchStream, PeerTransport, TransportError
+
+LOGGER = logging.getLogger(__name__)
+
+
+class Answers(Protocol):
+    """Who takes the answers: the driver."""
+
+    def answered(self, request_id: int, response: Response) -> None: ...
+
+    def unanswered(self, request_id: int, reason: str, *, refused: bool) -> None: ...
+
+    def connection_lost(self, leader_id: int) -> None: ...
+
+
+class Outbound:
+    """Sends what the node wants sent and brings back the answers."""
+
+    def __init__(self, transport: PeerTransport) -> None:
+        self._transport = transport
+        self._answers: Answers | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stream: FetchStream | None = None
+        self._stream_endpoint: Endpoint | None = None
+
+    def bind(self, answers: Answers) -> None:
+        self._answers = answers
+
+    def send(self, output: Send | SendAdmin) -> None:
+        """Begin one request; its answer comes back through `Answers`."""
+        is_stream = isinstance(output, Send) and output.to_leader
+        task = asyncio.create_task(self._fetch(output) if is_stream else self._call(output))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._close_stream()
+        await self._transport.close()
+
+    async def _call(self, output: Send | SendAdmin) -> None:
+        assert self._answers is not None, "bind() comes first"
+        try:
+            response = await self._transport.call(
+                output.endpoint, output.request, output.timeout_ms
+            )
+        except TransportError as error:
+            self._answers.unanswered(output.request_id, str(error), refused=error.refused)
+        except (ViolationError, RecordsError) as error:
+            LOGGER.warning("%s answered what cannot be understood: %s", output.endpoint, error)
+            self._answers.unanswered(output.request_id, str(error), refused=False)
+        else:
+            self._answers.answered(output.request_id, response)
+
+    async def _fetch(self, output: Send | SendAdmin) -> None:
+        assert self._answers is not None, "bind() comes first"
+        assert isinstance(output, Send), "only peers are fetched from"
+        assert isinstance(output.request, FetchRequest), "only fetches go over the stream"
+        try:
+            stream = await self._stream_to(output.endpoint, output.replica_id)
+            response = await stream.fetch(output.request, output.timeout_ms)
+        except TransportError as error:
+            await self._close_stream()
+            self._answers.unanswered(output.request_id, str(error), refused=error.refused)
+        except (ViolationError, RecordsError) as error:
+            LOGGER.warning("%s answered what cannot be understood: %s", output.endpoint, error)
+            await self._close_stream()
+            self._answers.unanswered(output.request_id, str(error), refused=False)
+        else:
+            self._answers.answered(output.request_id, response)
+
+    async def _stream_to(self, endpoint: Endpoint, leader_id: int | None) -> FetchStream:
+        if self._stream is not None and self._stream_endpoint == endpoint:
+            return self._stream
+        await self._close_stream()
+
+        def broken(reason: str) -> None:
+            LOGGER.info("the stream to leader %s at %s broke: %s", leader_id, endpoint, reason)
+            if self._answers is not None and leader_id is not None:
+                self._answers.connection_lost(leader_id)
+
+        self._stream = await self._transport.open_fetch_stream(endpoint, broken)
+        self._stream_endpoint = endpoint
+        return self._stream
+
+    async def _close_stream(self) -> None:
+        stream, self._stream, self._stream_endpoint = self._stream, None, None
+        if stream is not None:
+            await stream.close()

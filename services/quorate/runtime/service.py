@@ -1,0 +1,270 @@
+"""What a node answers over gRPC: the handler behind the servicers of `rpc.server`.
+
+Requests of the protocol go to the driver as they are. Appends are checked and encoded here, once, one
+batch a request; reads are streamed from the checkpoint and the log, up to an offset that a majority
+confirmed if they are to be linearizable.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+from quorate import __version__
+from quorate.log.errors import LogError
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import (
+    AdminRequest,
+    AdminResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    PeerRequest,
+    ReadIndexRequest,
+    ReadIndexResponse,
+    Response,
+    UpdateKRaftVersionRequest,
+)
+from quorate.raft.types import SUPPORTED_KRAFT_VERSION, OffsetAndEpoch
+from quorate.records.batch import build_data_batch, iter_batches
+from quorate.records.errors import RecordsError
+from quorate.records.metadata import peek
+from quorate.rpc.values import (
+    AppendOutcome,
+    DescribeFeaturesResponse,
+    Feature,
+    FormatRequest,
+    FormatResponse,
+    NodeStatus,
+    OpaqueRecord,
+    ReadChunk,
+    ReadRequest,
+    UpdateFeaturesRequest,
+    UpgradeType,
+)
+from quorate.runtime.commits import Outcome
+from quorate.runtime.driver import Bytes, RaftDriver
+
+KRAFT_VERSION = "kraft.version"
+
+BATCH_OVERHEAD_BYTES = 64
+"""What a batch needs beyond its records, rounded up, bytes."""
+
+READ_CHUNK_BYTES = 1024 * 1024
+"""How much one message of a read carries, bytes (a single larger batch goes alone)."""
+
+
+class NodeService:
+    """Implements `rpc.server.RaftHandler` over a `RaftDriver`.
+
+    batch_bytes_max: a larger append is refused. pending_bytes_max: appends that are not committed yet
+    may take this much memory; beyond it callers are told to slow down.
+    """
+
+    def __init__(
+        self,
+        driver: RaftDriver,
+        *,
+        batch_bytes_max: int,
+        is_ready: Callable[[], bool],
+        pending_bytes_max: int = 256 * 1024 * 1024,
+    ) -> None:
+        self._driver = driver
+        self._batch_bytes_max = batch_bytes_max
+        self._pending_bytes_max = pending_bytes_max
+        self._is_ready = is_ready
+
+    # --- the protocol -----------------------------------------------------------------------------------
+
+    async def handle(self, request: PeerRequest | AdminRequest) -> Response:
+        response, _ = await self._driver.ask(request)
+        return response
+
+    async def fetch(self, request: FetchRequest) -> tuple[FetchResponse, list[Bytes]]:
+        response, data = await self._driver.ask(request)
+        assert isinstance(response, FetchResponse), type(response)
+        return response, data
+
+    async def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+        response, _ = await self._driver.ask(request)
+        assert isinstance(response, FetchSnapshotResponse), type(response)
+        return response
+
+    # --- append -----------------------------------------------------------------------------------------
+
+    async def append(self, records: Sequence[OpaqueRecord], timeout_ms: int) -> AppendOutcome:
+        """Append one atomic batch and wait for its commit (see `rpc.values.AppendOutcome`)."""
+        leader = self._driver.node.current_leader
+        refusal = self._refuse_append(records)
+        if refusal is not None:
+            return AppendOutcome(refusal[0], leader, message=refusal[1])
+        batch = build_data_batch(records, time.time_ns() // 1_000_000)
+        ended = await self._driver.append(len(records), batch, timeout_ms)
+        leader = self._driver.node.current_leader
+        if isinstance(ended, ErrorCode):
+            return AppendOutcome(ended, leader)
+        base, outcome = ended
+        if outcome is Outcome.COMMITTED:
+            return AppendOutcome(ErrorCode.NONE, leader, base)
+        return AppendOutcome(ErrorCode.REQUEST_TIMED_OUT, leader, base, outcome.value)
+
+    def _refuse_append(self, records: Sequence[OpaqueRecord]) -> tuple[ErrorCode, str] | None:
+        if not self._driver.node.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, ""
+        if not records:
+            return ErrorCode.INVALID_REQUEST, "an append needs at least one record"
+        size = BATCH_OVERHEAD_BYTES + sum(len(key or b"") + len(v) + 24 for key, v in records)
+        if size > self._batch_bytes_max:
+            text = f"{size} bytes in one batch; at most {self._batch_bytes_max} are accepted"
+            return ErrorCode.MESSAGE_TOO_LARGE, text
+        if self._driver.commits.pending_bytes + size > self._pending_bytes_max:
+            text = f"{self._driver.commits.pending_bytes} bytes wait for their commit; slow down"
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, text
+        for index, (key, value) in enumerate(records):
+            if key is None and peek(value) is None:
+                text = (
+                    f"record {index} has no key, so it must be a metadata record in Kafka's framing"
+                )
+                return ErrorCode.INVALID_RECORD, text
+        return None
+
+    # --- read -------------------------------------------------------------------------------------------
+
+    async def read(self, request: ReadRequest) -> AsyncIterator[ReadChunk]:
+        """Committed records from `from_offset` on, whole batches a chunk."""
+        node, log = self._driver.node, self._driver.log
+        end = node.high_watermark
+        if request.linearizable:
+            index, _ = await self._driver.ask(ReadIndexRequest("", request.timeout_ms))
+            assert isinstance(index, ReadIndexResponse), type(index)
+            if index.error is not ErrorCode.NONE:
+                yield ReadChunk(index.error, index.leader, last=True, message=index.message)
+                return
+            end = index.offset
+        left = request.max_records if request.max_records is not None else 1 << 62
+        try:
+            for snapshot, chunk, count in self._chunks(request, end):
+                yield ReadChunk(
+                    ErrorCode.NONE,
+                    node.current_leader,
+                    node.high_watermark,
+                    end,
+                    log.start_offset,
+                    snapshot,
+                    chunk,
+                )
+                left -= count
+                if left <= 0:
+                    break
+        except (LogError, RecordsError) as error:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+            yield ReadChunk(code, node.current_leader, last=True, message=str(error))
+            return
+        yield ReadChunk(
+            ErrorCode.NONE,
+            node.current_leader,
+            node.high_watermark,
+            end,
+            log.start_offset,
+            last=True,
+        )
+
+    def _chunks(
+        self, request: ReadRequest, end: int
+    ) -> Iterator[tuple[OffsetAndEpoch | None, bytes, int]]:
+        """(snapshot or None, whole batches, number of records) until `end`."""
+        log = self._driver.log
+        position = request.from_offset
+        if position < log.start_offset:
+            snapshot = log.latest_snapshot()
+            assert snapshot is not None, "a log that does not begin at 0 has a snapshot"
+            for chunk, count in _gather(log.iter_snapshot_batches(snapshot)):
+                yield snapshot, chunk, count
+            position = snapshot.offset
+        while position < end:
+            data = log.read(position, READ_CHUNK_BYTES, end)
+            wanted: list[Bytes] = []
+            count = 0
+            for piece in data:
+                for header, batch in iter_batches(piece):
+                    position = header.end_offset
+                    if request.include_control or not header.is_control:
+                        wanted.append(batch)
+                        count += header.count
+            if wanted:
+                yield None, b"".join(wanted), count
+
+    # --- features and status ----------------------------------------------------------------------------
+
+    async def describe_features(self) -> DescribeFeaturesResponse:
+        node = self._driver.node
+        feature = Feature(KRAFT_VERSION, SUPPORTED_KRAFT_VERSION, node.kraft_version)
+        return DescribeFeaturesResponse(
+            ErrorCode.NONE, node.current_leader, (feature,), node.high_watermark
+        )
+
+    async def update_features(self, request: UpdateFeaturesRequest) -> AdminResponse:
+        node = self._driver.node
+        if request.feature != KRAFT_VERSION:
+            text = f"the feature {request.feature} is not known here, only {KRAFT_VERSION}"
+            return AdminResponse(ErrorCode.INVALID_UPDATE_VERSION, node.current_leader, text)
+        is_upgrade = request.upgrade_type is UpgradeType.UPGRADE
+        if node.is_leader and not is_upgrade and request.level >= node.kraft_version:
+            text = f"{KRAFT_VERSION} is {node.kraft_version}: {request.level} is no downgrade"
+            return AdminResponse(ErrorCode.INVALID_UPDATE_VERSION, node.current_leader, text)
+        response = await self.handle(
+            UpdateKRaftVersionRequest(
+                request.cluster_id, request.level, request.validate_only, request.timeout_ms
+            )
+        )
+        assert isinstance(response, AdminResponse), type(response)
+        return response
+
+    async def node_status(self) -> NodeStatus:
+        node, log = self._driver.node, self._driver.log
+        local = node.core.local
+        return NodeStatus(
+            local.id,
+            True,
+            node.core.config.cluster_id,
+            local.directory_id,
+            node.role.value,
+            node.epoch,
+            node.current_leader.id,
+            node.high_watermark,
+            log.end_offset,
+            log.start_offset,
+            node.is_voter,
+            self._is_ready(),
+            __version__,
+            os.getpid(),
+        )
+
+    async def format(self, request: FormatRequest) -> FormatResponse:
+        """A node that runs is formatted: it says as what."""
+        config = self._driver.node.core.config
+        text = f"node {config.local.id} is formatted already"
+        same = request.cluster_id == config.cluster_id
+        if not same:
+            text += f", for cluster {config.cluster_id}"
+        return FormatResponse(
+            ErrorCode.INVALID_REQUEST, config.cluster_id, config.local.directory_id, text
+        )
+
+
+def _gather(batches: Iterator[memoryview] | Iterator[Bytes]) -> Iterator[tuple[bytes, int]]:
+    """Batches, joined to chunks of about READ_CHUNK_BYTES, with the number of their records."""
+    wanted: list[Bytes] = []
+    size = count = 0
+    for batch in batches:
+        header, _ = next(iter_batches(batch))
+        wanted.append(batch)
+        size += len(batch)
+        count += header.count
+        if size >= READ_CHUNK_BYTES:
+            yield b"".join(wanted), count
+            wanted, size, count = [], 0, 0
+    if wanted:
+        yield b"".join(wanted), count

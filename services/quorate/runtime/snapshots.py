@@ -1,0 +1,138 @@
+"""Snapshots of a plain replicated log, and the cleaning of what they make superfluous.
+
+The state of a plain log is its records, so a snapshot holds every committed data record, from the
+last snapshot and the log behind it, batch by batch as bytes. Control records are the quorum's own:
+the header carries kraft.version and the voters as of the snapshot's offset (KIP-853 "Snapshots").
+
+A snapshot is due after `interval_bytes` of new log (Kafka:
+metadata.log.max.record.bytes.between.snapshots), but not before the log has grown by the size of the
+last snapshot, so that copying stays linear in what is written; or after `interval_ms` if anything is
+new (metadata.log.max.snapshot.interval.ms).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from quorate.log.errors import LogError
+from quorate.log.metadata_log import MetadataLog
+from quorate.raft.types import OffsetAndEpoch
+from quorate.records.batch import iter_batches
+from quorate.records.errors import RecordsError
+from quorate.runtime.driver import Bytes, RaftDriver
+
+LOGGER = logging.getLogger(__name__)
+
+READ_BYTES_MAX = 4 * 1024 * 1024
+"""How much of the log is read at a time while a snapshot is written, bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPolicy:
+    """When to write a snapshot and when to look for superfluous files. Bytes and milliseconds."""
+
+    interval_bytes: int = 20 * 1024 * 1024
+    interval_ms: int = 60 * 60 * 1000
+    check_period_ms: int = 1_000
+
+
+class Snapshotter:
+    """One task that watches the committed log; the writing itself happens in a worker thread."""
+
+    def __init__(self, driver: RaftDriver, policy: SnapshotPolicy) -> None:
+        self._driver = driver
+        self._log = driver.log
+        self._policy = policy
+        self._task: asyncio.Task[None] | None = None
+        self._last_ms = driver.now_ms()
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="snapshotter")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._policy.check_period_ms / 1000)
+            if self._is_due():
+                await self.write()
+
+    def _is_due(self) -> bool:
+        committed = self._driver.node.high_watermark
+        latest = self._log.latest_snapshot()
+        since = latest.offset if latest is not None else self._log.start_offset
+        if committed <= since:
+            return False
+        if self._driver.now_ms() - self._last_ms >= self._policy.interval_ms:
+            return True
+        new_bytes = self._log.bytes_since(since)
+        floor = 0
+        if latest is not None:
+            reader = self._log.open_snapshot(latest)
+            floor = reader.size
+            reader.close()
+        return new_bytes >= max(self._policy.interval_bytes, floor)
+
+    async def write(self) -> OffsetAndEpoch | None:
+        """Write a snapshot of everything committed now, then delete what it made superfluous."""
+        node = self._driver.node
+        offset = node.high_watermark
+        snapshot = OffsetAndEpoch(offset, node.epoch_before(offset))
+        kraft_version, voters = node.membership_at(offset)
+        previous = self._log.latest_snapshot()
+        if previous is not None and previous.offset >= offset:
+            return None
+        try:
+            await asyncio.to_thread(
+                self._log.write_snapshot,
+                snapshot,
+                kraft_version,
+                voters,
+                self._driver.now_ms(),
+                _committed_batches(self._log, previous, offset),
+            )
+        except (LogError, RecordsError, OSError) as error:
+            LOGGER.error("snapshot %s was not written: %s", snapshot, error)
+            return None
+        LOGGER.info("wrote snapshot %s", snapshot)
+        self._last_ms = self._driver.now_ms()
+        self._driver.snapshot_created(snapshot)
+        self._clean()
+        return snapshot
+
+    def _clean(self) -> None:
+        before = self._log.start_offset
+        start = self._log.clean(self._driver.now_ms())
+        if start > before:
+            epochs = {s.offset: s.epoch for s in self._log.snapshots()}
+            LOGGER.info("the log starts at %d now, before at %d", start, before)
+            self._driver.log_start_advanced(OffsetAndEpoch(start, epochs[start]))
+
+
+def _committed_batches(
+    log: MetadataLog, previous: OffsetAndEpoch | None, end_offset: int
+) -> Iterator[Bytes]:
+    """Every committed data batch in order: the previous snapshot's, then the log's behind it."""
+    if previous is not None:
+        yield from log.iter_snapshot_batches(previous)
+    for _, batch in data_batches(log, previous.offset if previous else 0, end_offset):
+        yield batch
+
+
+def data_batches(
+    log: MetadataLog, start_offset: int, end_offset: int
+) -> Iterator[tuple[int, memoryview]]:
+    """The log's data batches in [start_offset, end_offset), each with its end offset."""
+    position = start_offset
+    while position < end_offset:
+        for chunk in log.read(position, READ_BYTES_MAX, end_offset):
+            for header, batch in iter_batches(chunk):
+                position = header.end_offset
+                if not header.is_control:
+                    yield position, batch

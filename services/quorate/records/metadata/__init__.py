@@ -1,0 +1,105 @@
+"""Kafka's metadata records: declared once, decoded and encoded in every version of Kafka 4.3.
+
+`schema` says how a record is declared; `partitions`, `nodes`, `security` and `cluster` declare
+them; `decoding` and `encoding` build a function per class and version; `registry` has the
+registry and the frame; `as_json` prints as Kafka's tools do.
+"""
+
+from quorate.records.metadata.as_json import json_text
+from quorate.records.metadata.cluster import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    ProducerIdsRecord,
+    ZkMigrationState,
+    ZkMigrationStateRecord,
+)
+from quorate.records.metadata.encoding import UnsupportedVersionError
+from quorate.records.metadata.nodes import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RegisteredEndpoint,
+    RegisteredFeature,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from quorate.records.metadata.partitions import (
+    ClearElrRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from quorate.records.metadata.registry import (
+    API_KEYS,
+    RECORD_TYPES,
+    UnknownRecord,
+    decode,
+    decode_json,
+    encode,
+    peek,
+    to_json,
+    type_name,
+)
+from quorate.records.metadata.schema import MetadataRecord, Structure
+from quorate.records.metadata.security import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    DelegationTokenRecord,
+    QuotaEntity,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+
+__all__ = [
+    "API_KEYS",
+    "RECORD_TYPES",
+    "AbortTransactionRecord",
+    "AccessControlEntryRecord",
+    "BeginTransactionRecord",
+    "BrokerRegistrationChangeRecord",
+    "ClearElrRecord",
+    "ClientQuotaRecord",
+    "ConfigRecord",
+    "DelegationTokenRecord",
+    "EndTransactionRecord",
+    "FeatureLevelRecord",
+    "FenceBrokerRecord",
+    "MetadataRecord",
+    "NoOpRecord",
+    "PartitionChangeRecord",
+    "PartitionRecord",
+    "ProducerIdsRecord",
+    "QuotaEntity",
+    "RegisterBrokerRecord",
+    "RegisterControllerRecord",
+    "RegisteredEndpoint",
+    "RegisteredFeature",
+    "RemoveAccessControlEntryRecord",
+    "RemoveDelegationTokenRecord",
+    "RemoveTopicRecord",
+    "RemoveUserScramCredentialRecord",
+    "Structure",
+    "TopicRecord",
+    "UnfenceBrokerRecord",
+    "UnknownRecord",
+    "UnregisterBrokerRecord",
+    "UnsupportedVersionError",
+    "UserScramCredentialRecord",
+    "ZkMigrationState",
+    "ZkMigrationStateRecord",
+    "decode",
+    "decode_json",
+    "encode",
+    "json_text",
+    "peek",
+    "to_json",
+    "type_name",
+]

@@ -1,0 +1,86 @@
+"""Records of the cluster: configuration, features, producer ids, transactions, the migration.
+
+Source: KIP-631, KIP-584 (features), KIP-835 (no-op), KIP-866 (ZooKeeper), KIP-868 (transactions).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from quorate.records.metadata.schema import (
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    MetadataRecord,
+    String,
+    record,
+    wire,
+)
+
+
+class ZkMigrationState(IntEnum):
+    """The numbers as 3.5 fixed them; 3.4 wrote only NONE and never the two that were swapped."""
+
+    NONE = 0
+    MIGRATION = 1
+    PRE_MIGRATION = 2
+    POST_MIGRATION = 3
+
+
+@record(api_key=4, versions=(0, 0))
+class ConfigRecord(MetadataRecord):
+    """One configuration value, None to delete it. `resource_type`: 2 topic, 4 broker, …"""
+
+    resource_type: Int8 = 0
+    resource_name: String = ""
+    name: String = ""
+    value: String | None = ""
+
+
+@record(api_key=12, versions=(0, 0))
+class FeatureLevelRecord(MetadataRecord):
+    """The finalized level of a feature, 0 for none. Logs begin with metadata.version's."""
+
+    name: String = ""
+    feature_level: Int16 = 0
+
+
+@record(api_key=15, versions=(0, 0))
+class ProducerIdsRecord(MetadataRecord):
+    """A block of producer ids is taken; `next_producer_id` begins the next one."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+    next_producer_id: Int64 = 0
+
+
+@record(api_key=20, versions=(0, 0))
+class NoOpRecord(MetadataRecord):
+    """Nothing: the leader writes it so that offsets advance (KIP-835)."""
+
+
+@record(api_key=21, versions=(0, 0))
+class ZkMigrationStateRecord(MetadataRecord):
+    """How far the migration from ZooKeeper is (see ZkMigrationState)."""
+
+    zk_migration_state: Int8 = 0
+
+
+@record(api_key=23, versions=(0, 0))
+class BeginTransactionRecord(MetadataRecord):
+    """What follows takes effect with EndTransactionRecord or not at all."""
+
+    name: String | None = wire(default=None, tag=0)
+
+
+@record(api_key=24, versions=(0, 0))
+class EndTransactionRecord(MetadataRecord):
+    """The transaction takes effect."""
+
+
+@record(api_key=25, versions=(0, 0))
+class AbortTransactionRecord(MetadataRecord):
+    """The transaction is void."""
+
+    reason: String | None = wire(default=None, tag=0)

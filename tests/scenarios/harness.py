@@ -1,0 +1,443 @@
+"""The commands of the transcripts, over a `Cluster`.
+
+A command is a name, values and options: `add-voter 1 4A timeout=5000`. Nodes are named by id where
+one is meant (`crash 2`), by id and directory where a replica is (`4A`). What a command prints is
+what happened, less the kinds that `hide` names: fetch, vote, begin, end, snapshot, update, message
+(other messages), persist, append, hw, lead, role, voters, notice, lost, refused, answer, all.
+
+The cluster and its time:
+  cluster voters=1A,2A [observers=4A] [brokers=7A] [kraft=0] [lead=1] [auto-join=4] [SETTING=MS]
+  start 4A | restart 2 | crash 2 | kill 2 (crash, and its connections break) | lose-disk 2
+      with endpoint=host:port, kraft=0-1, auto-join
+  elect 1 | tick 1 | advance MS | run MS (advance, delivering) | settle
+  hide KIND... | show KIND... | quietly COMMAND
+The network: deliver, drop, refuse, each with [1->2] [Kind] [n=1]; partition 1 | 2 3; cut 1->2; heal
+The log: append 1 x y | manual-sync 2 | auto-sync 2 | sync 2 | snapshot 1 5 | clean 1
+    manual-install 3 | install 3 | corrupt 3
+A node's door: shutdown 1 | resign 1 | connection-lost 2 1 | requests (see `requests.py`)
+Looking: state | log 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+
+from quorate.raft import RaftConfig
+from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.raft.types import (
+    BOOTSTRAP_SNAPSHOT,
+    Endpoint,
+    OffsetAndEpoch,
+    ReplicaKey,
+    VersionRange,
+    Voter,
+    VoterSet,
+)
+from tests.scenarios import rendering
+from tests.scenarios.cluster import Cluster, Message, Node
+from tests.scenarios.disk import Disk, Image, Snapshot
+
+CLUSTER_ID = "c"
+SETTINGS = {f.name for f in fields(RaftConfig) if f.name.endswith(("_ms", "_max"))}
+
+
+@dataclass(slots=True)
+class Arguments:
+    """A command's words: values in order, and options by name."""
+
+    values: list[str] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, words: list[str]) -> Arguments:
+        arguments = cls()
+        for word in words:
+            name, equals, value = word.partition("=")
+            if equals:
+                arguments.options[name] = value
+            else:
+                arguments.values.append(word)
+        return arguments
+
+    def flag(self, name: str) -> bool:
+        return name in self.values
+
+
+def parse_key(text: str) -> ReplicaKey:
+    """`4A`: id 4, directory A; `4`: directory unknown; `-1`: nobody."""
+    digits = len(text) - len(text.lstrip("-0123456789"))
+    return ReplicaKey(int(text[:digits]), text[digits:] or None)
+
+
+def parse_keys(text: str) -> list[ReplicaKey]:
+    return [parse_key(part) for part in text.split(",")] if text else []
+
+
+def parse_position(text: str) -> OffsetAndEpoch:
+    offset, epoch = text.split("@")
+    return OffsetAndEpoch(int(offset), int(epoch))
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    host, port = text.split(":")
+    return Endpoint("CONTROLLER", host, int(port))
+
+
+def parse_range(text: str) -> VersionRange:
+    low, high = text.split("-")
+    return VersionRange(int(low), int(high))
+
+
+def usual_endpoint(node_id: int) -> Endpoint:
+    return Endpoint("CONTROLLER", f"n{node_id}", 9093)
+
+
+def parse_link(text: str) -> tuple[int | None, int | None]:
+    source, target = text.split("->")
+    return (int(source) if source else None, int(target) if target else None)
+
+
+class Harness:
+    """One transcript's cluster."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self._settings: dict[str, int] = {}
+        self._static = VoterSet()
+        self._bootstrap: tuple[Endpoint, ...] = ()
+
+    def execute(self, line: str) -> list[str]:
+        """Do what one line says; return what it printed."""
+        from tests.scenarios import requests  # noqa: PLC0415  (the two know each other)
+
+        name, *words = line.split()
+        if name == "quietly":
+            hidden, self.cluster.hidden = self.cluster.hidden, {"all"}
+            self.execute(line.split(maxsplit=1)[1])
+            self.cluster.hidden = hidden
+            return self.cluster.take_printed()
+        arguments = Arguments.of(words)
+        if name in requests.REQUESTS:
+            requests.execute(self, name, arguments)
+        else:
+            command: Callable[[Arguments], None] = getattr(self, "do_" + name.replace("-", "_"))
+            command(arguments)
+        self.cluster.check()
+        return self.cluster.take_printed()
+
+    def node(self, text: str) -> Node:
+        return self.cluster.nodes[parse_key(text).id]
+
+    # --- the cluster ------------------------------------------------------------------------------
+
+    def do_cluster(self, arguments: Arguments) -> None:
+        options = dict(arguments.options)
+        voters = parse_keys(options.pop("voters", ""))
+        observers = parse_keys(options.pop("observers", ""))
+        brokers = parse_keys(options.pop("brokers", ""))
+        stopped = {key.id for key in parse_keys(options.pop("stopped", ""))}
+        joining = {key.id for key in parse_keys(options.pop("auto-join", ""))}
+        level = int(options.pop("kraft", "1"))
+        lead = options.pop("lead", "")
+        hidden = set(options.pop("hide", "").split(","))
+        for name, value in options.items():
+            setting = next(s for s in (f"{name}_ms", name) if s in SETTINGS)
+            self._settings[setting] = int(value)
+        self._bootstrap = tuple(usual_endpoint(key.id) for key in voters)
+        members = VoterSet.of(Voter(key, (usual_endpoint(key.id),)) for key in voters)
+        if level == 0:
+            self._static = members.without_directories()
+        self.cluster.hidden = {"all"} if lead else hidden
+        for key in [*voters, *observers, *brokers]:
+            node = self._add(key, auto_join=key.id in joining, can_vote=key not in brokers)
+            if level == 1 and key in voters:
+                checkpoint = Snapshot(BOOTSTRAP_SNAPSHOT, 1, members)
+                node.disk.live.snapshots[BOOTSTRAP_SNAPSHOT] = checkpoint
+                node.disk.durable = node.disk.live.copy()
+        for node in list(self.cluster.nodes.values()):
+            if node.id not in stopped:
+                self.cluster.start(node)
+        if lead:
+            self.do_elect(Arguments([lead]))
+            self.cluster.advance(200, delivers=True)
+            self.cluster.hidden = hidden
+
+    def _add(self, key: ReplicaKey, *, auto_join: bool = False, can_vote: bool = True) -> Node:
+        config = RaftConfig(
+            CLUSTER_ID,
+            key,
+            (usual_endpoint(key.id),),
+            bootstrap=self._bootstrap,
+            static_voters=self._static,
+            can_vote=can_vote,
+            auto_join=auto_join,
+            **self._settings,  # type: ignore[arg-type]
+        )
+        node = self.cluster.nodes[key.id] = Node(config)
+        return node
+
+    def _configure(self, node: Node, arguments: Arguments) -> None:
+        options = arguments.options
+        if "endpoint" in options:
+            endpoints = tuple(parse_endpoint(e) for e in options["endpoint"].split(",") if e)
+            node.config = replace(node.config, endpoints=endpoints)
+        if "kraft" in options:
+            node.config = replace(node.config, kraft_version=parse_range(options["kraft"]))
+        if arguments.flag("auto-join"):
+            node.config = replace(node.config, auto_join=True)
+
+    def do_start(self, arguments: Arguments) -> None:
+        key = parse_key(arguments.values[0])
+        node = self.cluster.nodes.get(key.id) or self._add(key)
+        self._configure(node, arguments)
+        if arguments.flag("standalone"):
+            self.cluster.is_checked = False  # another quorum with the same cluster id
+            members = VoterSet((node.config.voter,))
+            checkpoint = Snapshot(BOOTSTRAP_SNAPSHOT, 1, members)
+            node.disk.live.snapshots[BOOTSTRAP_SNAPSHOT] = checkpoint
+            node.disk.durable = node.disk.live.copy()
+        self.cluster.start(node)
+
+    def do_restart(self, arguments: Arguments) -> None:
+        node = self.node(arguments.values[0])
+        if node.raft is not None:
+            self.cluster.stop(node, resets=False)
+        self._configure(node, arguments)
+        self.cluster.start(node)
+
+    def do_crash(self, arguments: Arguments) -> None:
+        for value in arguments.values:
+            self.cluster.stop(self.node(value), resets=False)
+
+    def do_kill(self, arguments: Arguments) -> None:
+        for value in arguments.values:
+            self.cluster.stop(self.node(value), resets=True)
+
+    def do_lose_disk(self, arguments: Arguments) -> None:
+        """An empty disk gets a new directory id: the next letter."""
+        node = self.node(arguments.values[0])
+        if node.raft is not None:
+            self.cluster.stop(node, resets=False)
+        old = node.config.local
+        assert old.directory_id is not None
+        directory = chr(ord(old.directory_id) + 1)
+        node.config = replace(node.config, local=ReplicaKey(old.id, directory))
+        node.disk = Disk()
+        self._configure(node, arguments)
+        self.cluster.start(node)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def do_elect(self, arguments: Arguments) -> None:
+        """Let this node's clock run ahead until it leads."""
+        node = self.node(arguments.values[0])
+        for _ in range(20):
+            assert node.raft is not None
+            if node.raft.is_leader:
+                return
+            due = node.raft.next_deadline_ms()
+            self.cluster.now_ms = max(self.cluster.now_ms, due)
+            self.cluster.tick(node)
+            self.cluster.settle()
+        raise AssertionError(f"{node.name} is not elected")
+
+    def do_tick(self, arguments: Arguments) -> None:
+        for value in arguments.values:
+            self.cluster.tick(self.node(value))
+
+    def do_advance(self, arguments: Arguments) -> None:
+        self._let_pass(arguments, delivers=False)
+
+    def do_run(self, arguments: Arguments) -> None:
+        self._let_pass(arguments, delivers=True)
+
+    def _let_pass(self, arguments: Arguments, *, delivers: bool) -> None:
+        self.cluster.shows_time = True
+        if delivers:
+            self.cluster.settle()
+        self.cluster.advance(int(arguments.values[0]), delivers=delivers)
+        self.cluster.shows_time = False
+
+    def do_settle(self, _: Arguments) -> None:
+        self.cluster.settle()
+
+    def do_hide(self, arguments: Arguments) -> None:
+        self.cluster.hidden |= set(arguments.values)
+
+    def do_show(self, arguments: Arguments) -> None:
+        self.cluster.hidden -= set(arguments.values)
+
+    # --- the network ------------------------------------------------------------------------------
+
+    def _select(self, arguments: Arguments) -> list[Message]:
+        """Messages under way: of a link, of a kind (a request, or `re:` and the answer's)."""
+        source: int | None = None
+        target: int | None = None
+        kinds = []
+        for value in arguments.values:
+            if "->" in value:
+                source, target = parse_link(value)
+            else:
+                kinds.append(value)
+        chosen = [
+            message
+            for message in self.cluster.network
+            if source in (None, message.source)
+            and target in (None, message.target)
+            and all(kind in message.text.split() for kind in kinds)
+        ]
+        return chosen[: int(arguments.options.get("n", len(chosen)))]
+
+    def do_deliver(self, arguments: Arguments) -> None:
+        for message in self._select(arguments):
+            self.cluster.deliver(message)
+
+    def do_drop(self, arguments: Arguments) -> None:
+        for message in self._select(arguments):
+            self.cluster.network.remove(message)
+            self.cluster.show("lost", f"lost: {message.text}", message=message)
+
+    def do_refuse(self, arguments: Arguments) -> None:
+        for message in self._select(arguments):
+            assert not message.is_response, "only a request can be refused"
+            self.cluster.network.remove(message)
+            self.cluster.refuse(message)
+
+    def do_partition(self, arguments: Arguments) -> None:
+        groups: list[list[int]] = [[]]
+        for value in arguments.values:
+            if value == "|":
+                groups.append([])
+            else:
+                groups[-1].append(int(value))
+        for group in groups:
+            for node_id in group:
+                others = {other for g in groups if g is not group for other in g}
+                self.cluster.cut |= {(node_id, other) for other in others}
+
+    def do_cut(self, arguments: Arguments) -> None:
+        for value in arguments.values:
+            source, target = parse_link(value)
+            assert source is not None
+            assert target is not None
+            self.cluster.cut.add((source, target))
+
+    def do_heal(self, _: Arguments) -> None:
+        self.cluster.cut.clear()
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def do_append(self, arguments: Arguments) -> None:
+        node = self.node(arguments.values[0])
+        raft = node.raft
+        assert raft is not None
+        payloads = [(1, data) for data in arguments.values[1:]]
+        result = self.cluster.call(node, partial(raft.append, payloads, self.cluster.now_ms))
+        if isinstance(result, ErrorCode):
+            self.cluster.show("answer", f"{node.name} refuses to append: {result.name}")
+
+    def do_manual_sync(self, arguments: Arguments) -> None:
+        for value in arguments.values:
+            self.node(value).syncs_itself = False
+
+    def do_auto_sync(self, arguments: Arguments) -> None:
+        for value in arguments.values:
+            self.node(value).syncs_itself = True
+            self.do_sync(Arguments([value]))
+
+    def do_sync(self, arguments: Arguments) -> None:
+        for value in arguments.values:
+            node = self.node(value)
+            self.cluster.call(node, partial(self.cluster.sync, node))
+
+    def do_snapshot(self, arguments: Arguments) -> None:
+        """The state machine wrote a snapshot that ends at an offset (default: all committed)."""
+        node = self.node(arguments.values[0])
+        raft = node.raft
+        assert raft is not None
+        given = arguments.values[1:]
+        offset = int(given[0]) if given else raft.high_watermark
+        name = OffsetAndEpoch(offset, raft.epoch_before(offset))
+        level, members = raft.membership_at(offset)
+        try:
+            self.cluster.call(node, partial(raft.snapshot_created, name, self.cluster.now_ms))
+        except MisuseError as error:
+            self.cluster.show("snapshot", f"{node.name} refuses: {error}")
+            return
+        snapshot = Snapshot(name, level, members)
+        node.disk.change_durably(lambda image: image.snapshots.update({name: snapshot}))
+        members_text = rendering.voters(members)
+        self.cluster.show("snapshot", f"{node.name} has snapshot {name} with {members_text}")
+
+    def do_clean(self, arguments: Arguments) -> None:
+        """Delete the log before the latest snapshot."""
+        node = self.node(arguments.values[0])
+        raft = node.raft
+        assert raft is not None
+        start = max(node.disk.live.snapshots)
+        node.disk.change_durably(partial(Image.advance_start, start=start))
+        self.cluster.call(node, partial(raft.log_start_advanced, start, self.cluster.now_ms))
+        self.cluster.show("snapshot", f"{node.name} log starts at {start}")
+
+    def do_manual_install(self, arguments: Arguments) -> None:
+        self.node(arguments.values[0]).installs_itself = False
+
+    def do_install(self, arguments: Arguments) -> None:
+        node = self.node(arguments.values[0])
+        node.installs_itself = True
+        self.cluster.call(node, partial(self.cluster.install, node))
+
+    def do_corrupt(self, arguments: Arguments) -> None:
+        """What was received of a snapshot is not what was sent."""
+        disk = self.node(arguments.values[0]).disk
+        for name, data in disk.partial.items():
+            disk.partial[name] = b"?" * len(data)
+
+    def do_longer_partial(self, arguments: Arguments) -> None:
+        """More bytes of a snapshot lie here than the leader's has."""
+        name = parse_position(arguments.values[1])
+        self.node(arguments.values[0]).disk.partial[name] = b"?" * 4096
+
+    # --- a node's door ----------------------------------------------------------------------------
+
+    def do_shutdown(self, arguments: Arguments) -> None:
+        node = self.node(arguments.values[0])
+        assert node.raft is not None
+        self.cluster.call(node, partial(node.raft.shut_down, self.cluster.now_ms))
+
+    def do_resign(self, arguments: Arguments) -> None:
+        node = self.node(arguments.values[0])
+        assert node.raft is not None
+        reason = " ".join(arguments.values[1:])
+        self.cluster.call(node, partial(node.raft.resign, reason, self.cluster.now_ms))
+
+    def do_connection_lost(self, arguments: Arguments) -> None:
+        node = self.node(arguments.values[0])
+        assert node.raft is not None
+        leader_id = int(arguments.values[1])
+        lost = node.raft.connection_lost
+        self.cluster.call(node, partial(lost, leader_id, self.cluster.now_ms))
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def do_state(self, arguments: Arguments) -> None:
+        chosen = [self.node(v) for v in arguments.values] or list(self.cluster.nodes.values())
+        for node in sorted(chosen, key=lambda n: n.id):
+            if node.raft is None:
+                self.cluster.printed.append(f"{node.name} down")
+                continue
+            raft, log = node.raft, node.raft.core.log
+            led_by = raft.current_leader.id
+            of = "" if led_by in (None, node.id) else f" of {led_by}"
+            text = f"{node.name} {raft.role}{of} epoch={raft.epoch}"
+            text += f" log={log.start.offset}..{log.end_offset}@{log.last_epoch}"
+            text += f" durable={log.durable_end}" if not log.is_durable else ""
+            text += f" hw={raft.high_watermark} kraft.version={raft.kraft_version}"
+            self.cluster.printed.append(f"{text} voters={rendering.voters(raft.voters)}")
+
+    def do_log(self, arguments: Arguments) -> None:
+        node = self.node(arguments.values[0])
+        for batch in node.disk.live.batches:
+            self.cluster.printed.append(f"  {rendering.batch(batch)}")

@@ -1,0 +1,226 @@
+"""How transcripts spell values: one line each, stable, short.
+
+Replicas are `1A` (id and directory), offsets with their epoch `5@2`, ranges of offsets `3..5@2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorate.raft.batches import Batch, ControlRecord, KRaftVersion, LeaderChange, Voters
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import (
+    AddVoterRequest,
+    AdminResponse,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    CurrentLeader,
+    DescribeQuorumResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    ReadIndexResponse,
+    RemoveVoterRequest,
+    ReplicaStatus,
+    UpdateVoterRequest,
+    VoteRequest,
+    VoteResponse,
+)
+from quorate.raft.types import (
+    SUPPORTED_KRAFT_VERSION,
+    ElectionState,
+    Endpoint,
+    ReplicaKey,
+    Voter,
+    VoterSet,
+)
+
+
+def key(replica: ReplicaKey) -> str:
+    return f"{replica.id}{replica.directory_id or ''}"
+
+
+def keys(replicas: Iterable[ReplicaKey]) -> str:
+    return ",".join(key(replica) for replica in replicas) or "-"
+
+
+def endpoint(value: Endpoint) -> str:
+    return f"{value.host}:{value.port}"
+
+
+def voter(value: Voter) -> str:
+    """The key alone where the rest is as the harness configures it by itself."""
+    text = key(value.key)
+    usual = tuple(endpoint(e) for e in value.endpoints) == (f"n{value.id}:9093",)
+    if not usual:
+        text += "(" + (",".join(endpoint(e) for e in value.endpoints) or "no endpoint") + ")"
+    if value.kraft_version != SUPPORTED_KRAFT_VERSION:
+        text += f"[{value.kraft_version}]"
+    return text
+
+
+def voters(value: VoterSet) -> str:
+    return "{" + ",".join(voter(v) for v in value) + "}"
+
+
+def leader(value: CurrentLeader) -> str:
+    return f"epoch={value.epoch} leader={'-' if value.id is None else value.id}"
+
+
+def election(state: ElectionState) -> str:
+    led_by = "-" if state.leader_id is None else state.leader_id
+    voted = "-" if state.voted is None else key(state.voted)
+    return f"epoch={state.epoch} leader={led_by} voted={voted}"
+
+
+def control(record: ControlRecord) -> str:
+    match record:
+        case LeaderChange():
+            return f"LeaderChange({record.leader_id} by {keys(record.granting)})"
+        case KRaftVersion():
+            return f"KRaftVersion({record.level})"
+        case Voters():
+            return f"Voters{voters(record.voters)}"
+        case _:
+            return type(record).__name__
+
+
+def batch(value: Batch) -> str:
+    offsets = str(value.base_offset)
+    if value.last_offset > value.base_offset:
+        offsets += f"..{value.last_offset}"
+    content = " ".join(control(record) for record in value.control) or str(value.data)
+    return f"{offsets}@{value.epoch} {content}"
+
+
+def spans(batches: Iterable[Batch]) -> str:
+    """Offsets and epochs of batches, those of one epoch together."""
+    merged: list[tuple[int, int, int]] = []
+    for value in batches:
+        if merged and merged[-1][2] == value.epoch and merged[-1][1] + 1 == value.base_offset:
+            merged[-1] = (merged[-1][0], value.last_offset, value.epoch)
+        else:
+            merged.append((value.base_offset, value.last_offset, value.epoch))
+    return ",".join(
+        f"{first}@{epoch}" if first == last else f"{first}..{last}@{epoch}"
+        for first, last, epoch in merged
+    )
+
+
+def request(value: object, sender: ReplicaKey, receiver: ReplicaKey | None) -> str:
+    """A request; sender and receiver as it names them are left out where they are who they are."""
+    match value:
+        case VoteRequest():
+            kind = "PreVote" if value.pre_vote else "Vote"
+            text = f"{kind} epoch={value.epoch} last={value.last_offset}@{value.last_epoch}"
+            return text + _named("candidate", value.candidate, sender, "voter", value, receiver)
+        case BeginQuorumEpochRequest():
+            text = f"BeginQuorumEpoch epoch={value.epoch}"
+            return text + _named("leader", value.leader, sender, "voter", value, receiver)
+        case EndQuorumEpochRequest():
+            preferred = keys(value.preferred_candidates)
+            return f"EndQuorumEpoch epoch={value.epoch} preferred={preferred}"
+        case FetchRequest():
+            text = f"Fetch {value.offset}@{value.last_epoch} epoch={value.epoch}"
+            text += f" hw={value.high_watermark}"
+            text += f" round={value.read_round}" if value.read_round else ""
+            return text + (" wait=0" if value.max_wait_ms == 0 else "")
+        case FetchSnapshotRequest():
+            return f"FetchSnapshot {value.snapshot} epoch={value.epoch} position={value.position}"
+        case UpdateVoterRequest():
+            return f"UpdateVoter {voter(value.voter)} epoch={value.epoch}"
+        case ApiVersionsRequest():
+            return "ApiVersions"
+        case AddVoterRequest():
+            acked = "commit" if value.ack_when_committed else "append"
+            return f"AddVoter {key(value.voter)} timeout={value.timeout_ms} ack={acked}"
+        case RemoveVoterRequest():
+            return f"RemoveVoter {key(value.voter)} timeout={value.timeout_ms}"
+        case _:
+            return type(value).__name__
+
+
+def _named(
+    role: str,
+    claimed: ReplicaKey,
+    sender: ReplicaKey,
+    other_role: str,
+    value: VoteRequest | BeginQuorumEpochRequest,
+    receiver: ReplicaKey | None,
+) -> str:
+    text = f" {role}={key(claimed)}" if claimed != sender else ""
+    return text + (f" {other_role}={key(value.voter)}" if value.voter != receiver else "")
+
+
+def response(value: object) -> str:
+    """A response's verdict; `epoch=` and `leader=` are the answering replica's."""
+    match value:
+        case VoteResponse():
+            verdict = "granted" if value.granted else "not granted"
+            return _verdict("Vote", value.error, verdict, value.leader, value.message)
+        case BeginQuorumEpochResponse():
+            return _verdict("BeginQuorumEpoch", value.error, "ok", value.leader, value.message)
+        case EndQuorumEpochResponse():
+            return _verdict("EndQuorumEpoch", value.error, "ok", value.leader, value.message)
+        case FetchResponse():
+            return _verdict("Fetch", value.error, _fetched(value), value.leader, value.message)
+        case FetchSnapshotResponse():
+            end = value.position + len(value.data)
+            verdict = f"{value.snapshot} bytes {value.position}..{end} of {value.size}"
+            return _verdict("FetchSnapshot", value.error, verdict, value.leader, value.message)
+        case ApiVersionsResponse():
+            verdict = "ok" if value.error is ErrorCode.NONE else value.error.name
+            return f"ApiVersions {verdict} {key(value.replica)} kraft.version {value.kraft_version}"
+        case AdminResponse():
+            return _verdict("", value.error, "NONE", value.leader, value.message)
+        case ReadIndexResponse():
+            verdict = f"offset {value.offset}"
+            return _verdict("", value.error, verdict, value.leader, value.message)
+        case DescribeQuorumResponse():
+            return describe(value)
+        case _:
+            return type(value).__name__
+
+
+def _verdict(kind: str, error: ErrorCode, good: str, known: CurrentLeader, message: str) -> str:
+    verdict = good if error is ErrorCode.NONE else error.name
+    text = f"{kind} {verdict} {leader(known)}".lstrip()
+    return text + (f" ({message})" if message else "")
+
+
+def _fetched(value: FetchResponse) -> str:
+    what = "nothing"
+    if value.diverging is not None:
+        what = f"diverging {value.diverging}"
+    elif value.snapshot is not None:
+        what = f"snapshot {value.snapshot}"
+    elif value.batches:
+        what = f"records {spans(value.batches)}"
+    text = f"{what} hw={value.high_watermark}"
+    return text + (f" round={value.read_round}" if value.read_round else "")
+
+
+def describe(value: DescribeQuorumResponse) -> str:
+    lines = [
+        f"{value.error.name} {leader(value.leader)} hw={value.high_watermark} "
+        f"kraft.version={value.kraft_version} voters={voters(value.voter_set)}"
+    ]
+    if value.committed_voters != value.voter_set:
+        lines[0] += f" committed={voters(value.committed_voters)}"
+    lines += [f"  voter {_status(status)}" for status in value.voters]
+    lines += [f"  observer {_status(status)}" for status in value.observers]
+    return "\n".join(lines)
+
+
+def _status(status: ReplicaStatus) -> str:
+    where = ",".join(endpoint(e) for e in status.endpoints) or "-"
+    end = status.log_end_offset
+    return (
+        f"{key(status.replica)} end={end} fetched={status.last_fetch_ms} "
+        f"caught-up={status.last_caught_up_ms} at {where}"
+    )

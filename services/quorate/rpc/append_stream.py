@@ -1,0 +1,118 @@
+"""The leader's side of one Append stream: many batches under way, answers as they commit.
+
+Rules:
+1. At most `append_messages_in_flight_max` messages and `append_bytes_in_flight_max` bytes of a
+   stream are under way; the next message is read when there is room (one message may exceed the
+   bytes).
+2. An append that has begun is never cancelled, whatever becomes of the stream: its answer is
+   dropped if nobody is there to take it.
+3. A stream that its client has ended is answered to the last append, then closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import grpc
+
+from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.messages import CurrentLeader
+from quorate.rpc.channels import EOF
+from quorate.rpc.convert_quorum import decode_append_request, encode_append_response
+from quorate.rpc.handler import RaftHandler
+from quorate.rpc.limits import ServerLimits, batch_bytes, too_large
+from quorate.rpc.values import AppendOutcome
+from quorate.v1 import quorum_pb2
+
+LOGGER = logging.getLogger(__name__)
+
+NO_LEADER = CurrentLeader(0)
+
+
+class AppendStream:
+    """One stream. `running` collects the appends of all streams: they outlive theirs."""
+
+    def __init__(
+        self,
+        handler: RaftHandler,
+        context: grpc.aio.ServicerContext[Any, Any],
+        limits: ServerLimits,
+        running: set[asyncio.Task[None]],
+    ) -> None:
+        self._handler = handler
+        self._context = context
+        self._limits = limits
+        self._running = running
+        self._is_open = True
+        self._messages = 0
+        self._bytes = 0
+        self._changed = asyncio.Event()
+        self._write_lock = asyncio.Lock()
+
+    async def serve(self) -> None:
+        """Read until the client ends the stream, then wait for what is under way."""
+        try:
+            while (message := await self._context.read()) is not EOF:
+                self._begin(message)
+                await self._until(self._has_room)
+            await self._until(self._is_drained)
+        finally:
+            self._is_open = False
+
+    def _has_room(self) -> bool:
+        return (
+            self._messages < self._limits.append_messages_in_flight_max
+            and self._bytes < self._limits.append_bytes_in_flight_max
+        )
+
+    def _is_drained(self) -> bool:
+        return self._messages == 0
+
+    async def _until(self, condition: Any) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _begin(self, message: quorum_pb2.AppendRequest) -> None:
+        size = message.ByteSize()
+        self._messages += 1
+        self._bytes += size
+        task = asyncio.create_task(self._serve_one(message, size))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _serve_one(self, message: quorum_pb2.AppendRequest, size: int) -> None:
+        try:
+            outcome = await self._append(message)
+            if self._is_open:
+                async with self._write_lock:
+                    await self._context.write(
+                        encode_append_response(message.correlation_id, outcome)
+                    )
+        except Exception as error:
+            # gRPC raises many things where the client is gone.
+            LOGGER.debug("an append's answer could not be sent: %s", error)
+        finally:
+            self._messages -= 1
+            self._bytes -= size
+            self._changed.set()
+
+    async def _append(self, message: quorum_pb2.AppendRequest) -> AppendOutcome:
+        try:
+            records, timeout_ms = decode_append_request(message)
+        except ViolationError as error:
+            return AppendOutcome(ErrorCode.INVALID_REQUEST, NO_LEADER, message=str(error))
+        size = batch_bytes(records)
+        if size > self._limits.batch_bytes_max:
+            text = too_large(size, self._limits.batch_bytes_max)
+            return AppendOutcome(ErrorCode.MESSAGE_TOO_LARGE, NO_LEADER, message=text)
+        try:
+            return AppendOutcome(*await self._handler.append(records, timeout_ms))
+        except Exception as error:
+            LOGGER.exception(
+                "an append of %d records from %s failed", len(records), self._context.peer()
+            )
+            text = f"internal error: {type(error).__name__}"
+            return AppendOutcome(ErrorCode.UNKNOWN_SERVER_ERROR, NO_LEADER, message=text)

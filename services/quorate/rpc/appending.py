@@ -1,0 +1,327 @@
+"""The client's side of appending: one stream to the leader, and values that travel together.
+
+Rules:
+1. A message is one batch. It is sent at most once, unless the answer, or the lack of a connection,
+   says that nothing was appended: then it follows the leader. Otherwise its outcome is unknown, and
+   whoever called decides.
+2. `Coalescer`: what callers hand over while messages are under way becomes the next message. Its
+   one answer gives each caller an offset. This, not parallel calls, is what makes many callers
+   fast.
+3. Sending runs in tasks of its own: a caller that is cancelled stops waiting and harms nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import grpc.aio
+
+from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
+from quorate.rpc.convert_quorum import decode_append_response, encode_append_request
+from quorate.rpc.errors import (
+    AdminError,
+    ClientError,
+    OutcomeUnknownError,
+    TransportError,
+    TransportKind,
+    renewed,
+)
+from quorate.rpc.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_OVERHEAD_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    batch_bytes,
+    too_large,
+)
+from quorate.rpc.routing import NOT_LEADER, Address, LeaderSearch
+from quorate.rpc.values import NOT_APPENDED, AppendOutcome, AppendResult, OpaqueRecord
+from quorate.v1 import quorum_pb2
+
+LOGGER = logging.getLogger(__name__)
+
+APPEND = "/quorate.v1.Quorum/Append"
+ANSWER_SLACK_MS = 250
+"""How much longer than the server a client waits: the server's own "timed out" says more."""
+MESSAGES_IN_FLIGHT_MAX = 2
+"""Of coalesced values. More would make them smaller, and smaller messages cost more each."""
+BATCHES_IN_FLIGHT_MAX = 16
+"""Of batches that callers made themselves."""
+MESSAGE_RECORDS_MAX = 16_384
+MESSAGE_BYTES_MAX = 1024 * 1024
+"""Of coalesced values; a single value may be larger, up to a batch's limit."""
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+"""Handed over and not yet sent; beyond it callers wait."""
+
+
+class AppendConnection:
+    """One Append stream to one node. `send` must not be cancelled: gRPC would end the stream."""
+
+    def __init__(self, link: Link, channels: Channels) -> None:
+        self._link = link
+        self._channels = channels
+        self._call = link.bidirectional(APPEND, quorum_pb2.AppendResponse)()
+        self._pending: dict[int, asyncio.Future[AppendOutcome]] = {}
+        self._last_id = 0
+        self._has_answered = False
+        self._write_lock = asyncio.Lock()
+        self.is_open = True
+        self._reader = asyncio.create_task(self._read())
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._pending and not self._write_lock.locked()
+
+    async def send(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendOutcome:
+        """Send a batch and wait for its answer. TransportError, whose `nothing_done` can be
+        relied on.
+        """
+        future: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
+        async with self._write_lock:
+            if not self.is_open:
+                raise self._not_sent()
+            self._last_id += 1
+            correlation_id = self._last_id
+            self._pending[correlation_id] = future
+            try:
+                await self._call.write(
+                    encode_append_request(correlation_id, records, max(1, int(timeout_ms)))
+                )
+            except asyncio.InvalidStateError:
+                del self._pending[correlation_id]
+                raise self._not_sent() from None
+            except grpc.aio.AioRpcError:
+                # The reader learns the reason and tells everybody.
+                pass
+        try:
+            async with asyncio.timeout((timeout_ms + ANSWER_SLACK_MS) / 1000):
+                return await future
+        except TimeoutError:
+            text = f"no answer to an append within {timeout_ms:.0f} ms"
+            raise TransportError(TransportKind.TIMEOUT, self._link.address, text) from None
+        finally:
+            self._pending.pop(correlation_id, None)
+
+    def _not_sent(self) -> TransportError:
+        text = "the stream ended before this was sent"
+        return TransportError(TransportKind.UNREACHABLE, self._link.address, text)
+
+    async def _read(self) -> None:
+        error: TransportError
+        try:
+            while (message := await self._call.read()) is not EOF:
+                self._has_answered = True
+                future = self._pending.pop(message.correlation_id, None)
+                if future is not None and not future.done():
+                    future.set_result(decode_append_response(message))
+            code, details = await self._call.code(), await self._call.details()
+            error = status_error(self._link.address, code, details or "")
+        except grpc.aio.AioRpcError as broken:
+            error = call_error(self._link.address, broken)
+        except ViolationError as violation:
+            error = TransportError(TransportKind.FAILED, self._link.address, str(violation))
+        except asyncio.CancelledError:
+            error = TransportError(TransportKind.BROKEN, self._link.address, "the client closed it")
+        self._end(error)
+
+    def _end(self, error: TransportError) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._call.cancel()
+        self._channels.release(self._link)
+        # A node that never took a message from this stream did nothing; of others, nobody knows.
+        untouched = (TransportKind.NOT_SERVED, TransportKind.OVERLOADED, TransportKind.TOO_LARGE)
+        kind = error.kind
+        if kind not in untouched or (self._has_answered and kind is not TransportKind.TOO_LARGE):
+            kind = TransportKind.BROKEN
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(TransportError(kind, error.address, error.text))
+        self._pending.clear()
+
+    async def close(self) -> None:
+        self._reader.cancel()
+        await asyncio.wait([self._reader])
+
+
+class Appender:
+    """Sends batches to the leader, wherever it is."""
+
+    def __init__(self, search: LeaderSearch, channels: Channels, connect_timeout_ms: int) -> None:
+        self._search = search
+        self._channels = channels
+        self._connect_timeout_ms = connect_timeout_ms
+        self._connections: dict[Address, AppendConnection] = {}
+        self._tasks: set[asyncio.Task[AppendResult]] = set()
+
+    def start(
+        self, records: Sequence[OpaqueRecord], timeout_ms: float
+    ) -> asyncio.Task[AppendResult]:
+        """Send one batch in a task of its own; the result is its commit. See
+        `QuorumClient.append`.
+        """
+        task = asyncio.create_task(self._append(records, timeout_ms))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[AppendResult]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # a caller that went away does not fetch it
+
+    async def _append(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendResult:
+        size = batch_bytes(records)
+        if size > BATCH_BYTES_MAX:
+            raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, too_large(size, BATCH_BYTES_MAX))
+
+        async def call(address: Address, remaining_ms: float) -> AppendOutcome:
+            return await self._send(address, records, remaining_ms)
+
+        try:
+            outcome = await self._search.ask(call, timeout_ms, may_repeat=False)
+        except TransportError as error:
+            if error.kind is TransportKind.TOO_LARGE:
+                raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, error.text) from None
+            text = f"an append of {len(records)} records may or may not be committed: {error}"
+            raise OutcomeUnknownError(text) from None
+        if outcome.error is ErrorCode.NONE:
+            return AppendResult(outcome.base_offset, outcome.leader.epoch)
+        if outcome.error in NOT_APPENDED:
+            raise AdminError(outcome.error, outcome.message)
+        raise OutcomeUnknownError(
+            f"an append of {len(records)} records may or may not be committed: "
+            f"{outcome.error.name} {outcome.message}".rstrip()
+        )
+
+    async def _send(
+        self, address: Address, records: Sequence[OpaqueRecord], timeout_ms: float
+    ) -> AppendOutcome:
+        connection = await self._connection(address, timeout_ms)
+        outcome = await connection.send(records, timeout_ms)
+        if outcome.error in NOT_LEADER and connection.is_idle:
+            await connection.close()
+        return outcome
+
+    async def _connection(self, address: Address, timeout_ms: float) -> AppendConnection:
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        link = self._channels.acquire(*address)
+        try:
+            await self._channels.connected(link, min(timeout_ms, self._connect_timeout_ms))
+        except BaseException:
+            self._channels.release(link)
+            raise
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            # Another task was faster.
+            self._channels.release(link)
+            return connection
+        connection = self._connections[address] = AppendConnection(link, self._channels)
+        return connection
+
+    async def close(self) -> None:
+        for connection in self._connections.values():
+            await connection.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1)
+        for task in list(self._tasks):
+            task.cancel()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One caller's value."""
+
+    record: OpaqueRecord
+    size: int
+    offset: asyncio.Future[int]
+
+
+class Coalescer:
+    """Makes messages of single values (rule 2). `send` takes a batch and yields where it begins."""
+
+    def __init__(self, send: Callable[[list[OpaqueRecord]], Awaitable[AppendResult]]) -> None:
+        self._send = send
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._in_flight = 0
+        self._is_scheduled = False
+        self._room = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def append(self, record: OpaqueRecord) -> int:
+        """Commit one record; its offset. Raises what `QuorumClient.append` does."""
+        key, value = record
+        size = len(key or b"") + len(value) + RECORD_OVERHEAD_BYTES
+        if size + BATCH_OVERHEAD_BYTES > BATCH_BYTES_MAX:
+            text = too_large(size + BATCH_OVERHEAD_BYTES, BATCH_BYTES_MAX)
+            raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, text)
+        while self._waiting_bytes > WAITING_BYTES_MAX:
+            self._room.clear()
+            await self._room.wait()
+        loop = asyncio.get_running_loop()
+        offset: asyncio.Future[int] = loop.create_future()
+        self._waiting.append(_Waiting(record, size, offset))
+        self._waiting_bytes += size
+        if not self._is_scheduled and self._in_flight < MESSAGES_IN_FLIGHT_MAX:
+            # Not now: callers that the same answer woke shall travel together again.
+            self._is_scheduled = True
+            loop.call_soon(self._flush)
+        return await offset
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        while self._waiting and self._in_flight < MESSAGES_IN_FLIGHT_MAX:
+            taken = self._take()
+            if taken:
+                self._in_flight += 1
+                task = asyncio.create_task(self._carry(taken))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        if self._waiting_bytes <= WAITING_BYTES_MAX:
+            self._room.set()
+
+    def _take(self) -> list[_Waiting]:
+        """The next message: as many values as fit, at least one, in the order of arrival."""
+        taken: list[_Waiting] = []
+        size = 0
+        while self._waiting and len(taken) < MESSAGE_RECORDS_MAX:
+            waiting = self._waiting[0]
+            if taken and size + waiting.size > MESSAGE_BYTES_MAX:
+                break
+            self._waiting.popleft()
+            self._waiting_bytes -= waiting.size
+            if not waiting.offset.done():
+                taken.append(waiting)
+                size += waiting.size
+        return taken
+
+    async def _carry(self, taken: list[_Waiting]) -> None:
+        try:
+            result = await self._send([waiting.record for waiting in taken])
+        except ClientError as error:
+            for waiting in taken:
+                if not waiting.offset.done():
+                    waiting.offset.set_exception(renewed(error))
+        except BaseException as error:
+            text = f"appending failed: {error!r}"
+            for waiting in taken:
+                if not waiting.offset.done():
+                    waiting.offset.set_exception(OutcomeUnknownError(text))
+            raise
+        else:
+            for offset, waiting in enumerate(taken, result.base_offset):
+                if not waiting.offset.done():
+                    waiting.offset.set_result(offset)
+        finally:
+            self._in_flight -= 1
+            if self._waiting and not self._is_scheduled:
+                self._is_scheduled = True
+                asyncio.get_running_loop().call_soon(self._flush)

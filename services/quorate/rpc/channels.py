@@ -1,0 +1,241 @@
+"""Channels to other nodes: one per address, dialled when used, closed when unused for long.
+
+Owns the cache of channels and the translation of gRPC's errors into `TransportError`.
+
+Rules:
+1. A channel in use is never closed. One that nobody has used for `channel_idle_ms` is.
+2. `connected` tells "never reached" from "lost on the way": after it, a failed call may have been
+   acted on; before it, certainly not. It fails as fast as the peer's machine refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from quorate.rpc.errors import TransportError, TransportKind
+from quorate.rpc.limits import ChannelLimits, format_address
+from quorate.rpc.tls import TlsConfig
+from quorate.v1 import quorum_pb2
+
+M = TypeVar("M", bound=Message)
+
+EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
+"""What reading from a stream yields at its end."""
+
+NODE_STATUS = "/quorate.v1.Quorum/NodeStatus"
+
+_REFUSED = re.compile(r"connection refused", re.IGNORECASE)
+_NEVER_REACHED = re.compile(
+    r"failed to connect|dns resolution|name resolution|resolver|no address", re.IGNORECASE
+)
+_RESET = re.compile(
+    r"reset by peer|socket closed|connection reset|broken pipe|goaway|recvmsg|"
+    r"transport (is )?clos|endpoint closing|stream removed",
+    re.IGNORECASE,
+)
+_HANDSHAKE = re.compile(r"handshak|ssl|certificate|peer name", re.IGNORECASE)
+_TOO_LARGE = re.compile(r"larger than max", re.IGNORECASE)
+_PREFIX = re.compile(r"^failed to connect to all addresses; last error: (UNKNOWN|UNAVAILABLE): ")
+
+_KINDS = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: TransportKind.TIMEOUT,
+    grpc.StatusCode.UNAUTHENTICATED: TransportKind.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED: TransportKind.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED: TransportKind.NOT_SERVED,
+    grpc.StatusCode.FAILED_PRECONDITION: TransportKind.NOT_SERVED,
+    grpc.StatusCode.CANCELLED: TransportKind.BROKEN,
+}
+
+
+def status_error(address: str, code: grpc.StatusCode, details: str) -> TransportError:
+    """What the status of a call that failed means.
+
+    REFUSED and UNREACHABLE promise that nothing was sent, so only texts that say so lead there.
+    """
+    text = _PREFIX.sub("", details or "") or code.name
+    if code is grpc.StatusCode.UNAVAILABLE:
+        kind = _unavailable(details)
+    elif code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        is_size = _TOO_LARGE.search(text)
+        kind = TransportKind.TOO_LARGE if is_size else TransportKind.OVERLOADED
+    elif code is grpc.StatusCode.OK:
+        kind, text = TransportKind.BROKEN, "the peer ended the stream"
+    else:
+        kind = _KINDS.get(code, TransportKind.FAILED)
+    return TransportError(kind, address, text)
+
+
+def _unavailable(details: str) -> TransportKind:
+    if _REFUSED.search(details):
+        return TransportKind.REFUSED
+    if _NEVER_REACHED.search(details):
+        is_tls = _HANDSHAKE.search(details)
+        return TransportKind.UNAUTHENTICATED if is_tls else TransportKind.UNREACHABLE
+    return TransportKind.BROKEN if _RESET.search(details) else TransportKind.FAILED
+
+
+def call_error(address: str, error: grpc.aio.AioRpcError) -> TransportError:
+    # grpc-stubs lacks what AioRpcError inherits from grpc.Call.
+    status: Any = error
+    return status_error(address, status.code(), status.details() or "")
+
+
+@dataclass(slots=True)
+class Link:
+    """One channel and who uses it. `last_used` is the loop's time, in seconds."""
+
+    address: str
+    channel: grpc.aio.Channel
+    users: int = 0
+    last_used: float = 0.0
+    calls: dict[str, Any] = field(default_factory=dict)
+
+    def unary(self, path: str, reply: type[M]) -> Any:
+        """The multi-callable of a unary method."""
+        call = self.calls.get(path)
+        if call is None:
+            call = self.calls[path] = self.channel.unary_unary(
+                path, request_serializer=_serialize, response_deserializer=reply.FromString
+            )
+        return call
+
+    def server_stream(self, path: str, reply: type[M]) -> Any:
+        return self.channel.unary_stream(
+            path, request_serializer=_serialize, response_deserializer=reply.FromString
+        )
+
+    def bidirectional(self, path: str, reply: type[M]) -> Any:
+        return self.channel.stream_stream(
+            path, request_serializer=_serialize, response_deserializer=reply.FromString
+        )
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+class Channels:
+    """The channels of one process to others. `identity` is sent along as the user agent."""
+
+    def __init__(
+        self,
+        tls: TlsConfig | None,
+        limits: ChannelLimits,
+        identity: str,
+    ) -> None:
+        self._tls = tls
+        self._limits = limits
+        self._options: list[tuple[str, Any]] = [
+            *limits.options(),
+            ("grpc.primary_user_agent", identity),
+        ]
+        self._links: dict[tuple[str, int], Link] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @contextmanager
+    def use(self, host: str, port: int) -> Iterator[Link]:
+        """The channel to an address, kept open meanwhile. TlsError if the files cannot be used."""
+        link = self.acquire(host, port)
+        try:
+            yield link
+        finally:
+            self.release(link)
+
+    def acquire(self, host: str, port: int) -> Link:
+        link = self._links.get((host, port))
+        if link is None:
+            link = self._links[host, port] = self._dial(format_address(host, port))
+            self._schedule_sweep()
+        link.users += 1
+        return link
+
+    def release(self, link: Link) -> None:
+        link.users -= 1
+        link.last_used = asyncio.get_running_loop().time()
+
+    def _dial(self, address: str) -> Link:
+        if self._tls is None:
+            channel = grpc.aio.insecure_channel(address, options=self._options)
+        else:
+            credentials = self._tls.channel_credentials()
+            channel = grpc.aio.secure_channel(address, credentials, options=self._options)
+        return Link(address, channel)
+
+    def _schedule_sweep(self) -> None:
+        if self._sweep is None and self._links:
+            delay_s = self._limits.channel_idle_ms / 1000 / 2
+            self._sweep = asyncio.get_running_loop().call_later(delay_s, self._close_unused)
+
+    def _close_unused(self) -> None:
+        self._sweep = None
+        now = asyncio.get_running_loop().time()
+        idle_s = self._limits.channel_idle_ms / 1000
+        for key, link in list(self._links.items()):
+            if link.users == 0 and now - link.last_used >= idle_s:
+                del self._links[key]
+                task = asyncio.create_task(link.channel.close(None))
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+        self._schedule_sweep()
+
+    async def connected(self, link: Link, timeout_ms: float) -> None:
+        """Wait until the channel has a connection.
+
+        TransportError (REFUSED, UNREACHABLE, UNAUTHENTICATED) as soon as an attempt has failed, or
+        when time is up.
+        """
+        channel = link.channel
+        state = channel.get_state(try_to_connect=True)
+        if state is grpc.ChannelConnectivity.READY:
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while state not in (
+                    grpc.ChannelConnectivity.READY,
+                    grpc.ChannelConnectivity.TRANSIENT_FAILURE,
+                ):
+                    await channel.wait_for_state_change(state)
+                    state = channel.get_state(try_to_connect=True)
+        except TimeoutError:
+            text = f"no connection within {timeout_ms:.0f} ms"
+            raise TransportError(TransportKind.UNREACHABLE, link.address, text) from None
+        if state is grpc.ChannelConnectivity.READY:
+            return
+        # The state has no text: a call that changes nothing fails with the reason.
+        await self.unary(link, NODE_STATUS, _STATUS, quorum_pb2.NodeStatusResponse, timeout_ms)
+
+    async def unary(
+        self, link: Link, path: str, message: Message, reply: type[M], timeout_ms: float
+    ) -> M:
+        """One unary call. TransportError."""
+        try:
+            answer: M = await link.unary(path, reply)(message, timeout=max(0.0, timeout_ms) / 1000)
+        except grpc.aio.AioRpcError as error:
+            raise call_error(link.address, error) from None
+        return answer
+
+    @property
+    def addresses(self) -> list[str]:
+        """Those of the channels that are open."""
+        return [link.address for link in self._links.values()]
+
+    async def close(self) -> None:
+        """Close all channels; calls under way end."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        links, self._links = list(self._links.values()), {}
+        await asyncio.gather(*(link.channel.close(None) for link in links))
+
+
+_STATUS = quorum_pb2.NodeStatusRequest()

@@ -1,0 +1,140 @@
+"""The exceptions of this package. Errors that a server answered with are values until a client
+raises.
+
+RpcError
+├── TransportError        a peer gave no answer, for the reason in `kind`
+├── ListenError           a server cannot listen there
+│   └── PortInUseError    because somebody else does
+├── TlsError              a certificate, key or authority cannot be used
+└── ClientError           what the client library tells its callers
+    ├── AdminError            the quorum refused: `code`, `message`
+    ├── NoLeaderError         nodes answer, and no leader could be found in time
+    ├── UnreachableError      no node answers: `attempts` says which and why
+    └── OutcomeUnknownError   it was sent and not answered: it may have been done
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from quorate.raft.errors import ErrorCode
+
+
+class RpcError(Exception):
+    """The root of this package's exceptions."""
+
+
+class TransportKind(StrEnum):
+    """Why there is no answer."""
+
+    REFUSED = "refused"
+    """Nobody listens there; nothing was sent."""
+    UNREACHABLE = "unreachable"
+    """No connection could be made in time, or the name has no address; nothing was sent."""
+    BROKEN = "broken"
+    """The connection was closed under the call: the peer's process died, or it stopped."""
+    TIMEOUT = "timeout"
+    """The peer did not answer in time."""
+    UNAUTHENTICATED = "unauthenticated"
+    """The TLS handshake failed, or the peer does not let us in."""
+    NOT_SERVED = "not served"
+    """The node does not serve this: it is not formatted, or speaks another version. Nothing was
+    done.
+    """
+    TOO_LARGE = "too large"
+    """A message is over the limit."""
+    OVERLOADED = "overloaded"
+    """The peer serves as many calls as it will. Nothing was done."""
+    FAILED = "failed"
+    """Anything else."""
+
+
+class TransportError(RpcError):
+    """The peer at `address` gave no answer."""
+
+    def __init__(self, kind: TransportKind, address: str, text: str) -> None:
+        super().__init__(f"{address}: {text}")
+        self.kind = kind
+        self.address = address
+        self.text = text
+
+    @property
+    def refused(self) -> bool:
+        """Whether nobody is there any more, rather than somebody who is slow."""
+        return self.kind in (TransportKind.REFUSED, TransportKind.BROKEN)
+
+    @property
+    def nothing_done(self) -> bool:
+        """Whether the peer certainly did not act on the request."""
+        return self.kind in (
+            TransportKind.REFUSED,
+            TransportKind.UNREACHABLE,
+            TransportKind.UNAUTHENTICATED,
+            TransportKind.NOT_SERVED,
+            TransportKind.OVERLOADED,
+        )
+
+
+class ListenError(RpcError):
+    """A server cannot listen at `address`."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"cannot listen at {address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+
+class PortInUseError(ListenError):
+    """Another process listens at `address`."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address, "another process listens there")
+
+
+class TlsError(RpcError):
+    """A file that TLS needs cannot be used; the text names it."""
+
+
+class ClientError(RpcError):
+    """What the client library tells its callers."""
+
+
+class AdminError(ClientError):
+    """The quorum refused."""
+
+    def __init__(self, code: ErrorCode, message: str = "") -> None:
+        super().__init__(f"{code.name}: {message}" if message else code.name)
+        self.code = code
+        self.message = message
+
+
+def _listed(attempts: Mapping[str, str]) -> str:
+    return "; ".join(f"{address}: {reason}" for address, reason in attempts.items())
+
+
+class NoLeaderError(ClientError):
+    """Nodes answer, and none led in time. `attempts`: each address and what it said last."""
+
+    def __init__(self, waited_ms: int, attempts: Mapping[str, str]) -> None:
+        super().__init__(f"no leader within {waited_ms} ms ({_listed(attempts)})")
+        self.attempts = dict(attempts)
+
+
+class UnreachableError(ClientError):
+    """No node answers. `attempts`: each address that was tried and why it failed."""
+
+    def __init__(self, attempts: Mapping[str, str]) -> None:
+        super().__init__(f"no node answers ({_listed(attempts)})")
+        self.attempts = dict(attempts)
+
+
+class OutcomeUnknownError(ClientError):
+    """A request was sent and its answer did not come, or said so: it may have been done."""
+
+
+def renewed(error: ClientError) -> ClientError:
+    """The same error for one more caller: an exception collects the traces of who raises it."""
+    fresh = type(error).__new__(type(error), *error.args)
+    fresh.__dict__.update(error.__dict__)
+    return fresh

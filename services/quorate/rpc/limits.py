@@ -1,0 +1,130 @@
+"""Limits of the wire, each with its unit, and what follows from them for gRPC.
+
+Rules:
+1. A batch may be 8 MiB and a Fetch answers with 8 MiB or one batch: a message may be 16 MiB, which
+   leaves room for what surrounds the records. gRPC's own default of 4 MiB is too small.
+2. A connection on which nothing comes back is given up after keepalive_ms + keepalive_timeout_ms,
+   and sooner where sent bytes stay unacknowledged (TCP_USER_TIMEOUT is keepalive_timeout_ms).
+3. A peer that refused a connection is dialled again soon: its successor is a new process at the
+   same address. Names are resolved anew then, since a restarted pod has another address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from quorate.raft.errors import MisuseError
+from quorate.rpc.values import OpaqueRecord
+
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+SNAPSHOT_PIECE_BYTES_MAX = 1024 * 1024
+"""One message of a FetchSnapshot stream."""
+
+BATCH_OVERHEAD_BYTES = 61
+RECORD_OVERHEAD_BYTES = 21
+"""The most that a record takes beside its key and value: five varints, attributes, no headers."""
+
+PORT_MAX = 65_535
+
+GrpcOptions = list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """append_*: of one Append stream under way at once; more is not read until some is answered.
+
+    concurrent_rpcs_max: calls and streams of all connections; the ones beyond are refused.
+    """
+
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+    batch_bytes_max: int = BATCH_BYTES_MAX
+    append_messages_in_flight_max: int = 1_024
+    append_bytes_in_flight_max: int = 64 * 1024 * 1024
+    concurrent_rpcs_max: int = 8_192
+    ping_interval_min_ms: int = 1_000
+
+    def options(self) -> GrpcOptions:
+        return [
+            ("grpc.max_receive_message_length", self.message_bytes_max),
+            ("grpc.max_send_message_length", self.message_bytes_max),
+            # A port in use must be an error, not a share of somebody else's connections.
+            ("grpc.so_reuseport", 0),
+            ("grpc.http2.min_ping_interval_without_data_ms", self.ping_interval_min_ms),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", self.ping_interval_min_ms),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.keepalive_timeout_ms", 5_000),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelLimits:
+    """connect_timeout_ms: for one attempt. channel_idle_ms: an unused channel is closed after
+    that.
+    """
+
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+    connect_timeout_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    resolve_interval_min_ms: int = 500
+    keepalive_ms: int = 5_000
+    keepalive_timeout_ms: int = 2_500
+    channel_idle_ms: int = 300_000
+
+    def options(self) -> GrpcOptions:
+        return [
+            ("grpc.max_receive_message_length", self.message_bytes_max),
+            ("grpc.max_send_message_length", self.message_bytes_max),
+            ("grpc.initial_reconnect_backoff_ms", self.reconnect_backoff_ms),
+            ("grpc.max_reconnect_backoff_ms", self.reconnect_backoff_max_ms),
+            # gRPC's name for the time that one attempt to connect may take.
+            ("grpc.min_reconnect_backoff_ms", self.connect_timeout_ms),
+            ("grpc.dns_min_time_between_resolutions_ms", self.resolve_interval_min_ms),
+            ("grpc.keepalive_time_ms", self.keepalive_ms),
+            ("grpc.keepalive_timeout_ms", self.keepalive_timeout_ms),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            # Whether to try again is decided here, never below.
+            ("grpc.enable_retries", 0),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+
+
+def batch_bytes(records: Iterable[OpaqueRecord]) -> int:
+    """An upper bound of the encoded batch's size in bytes; what is compared with
+    `batch_bytes_max`.
+    """
+    return BATCH_OVERHEAD_BYTES + sum(
+        len(key or b"") + len(value) + RECORD_OVERHEAD_BYTES for key, value in records
+    )
+
+
+def too_large(size: int, limit: int) -> str:
+    """What MESSAGE_TOO_LARGE says."""
+    return f"the records make a batch of up to {size} bytes and the limit is {limit}"
+
+
+# --- addresses ------------------------------------------------------------------------------------
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`, `[v6]:port` or `:port` (host "" is every address). MisuseError if it is
+    neither.
+    """
+    host, colon, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise MisuseError(f"{text!r} is not host:port; an IPv6 address is written [::1]:9093")
+    if not colon or not port.isdecimal() or int(port) > PORT_MAX:
+        raise MisuseError(f"{text!r} is not host:port with a port of 0 to {PORT_MAX}")
+    return host, int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """`host:port` as gRPC and people write it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,180 @@
+"""How a client finds the leader, and what it tries again.
+
+To ask the leader (until the deadline):
+1. Ask where the leader was last, then the nodes that were given, then those that others named.
+2. NOT_LEADER_OR_FOLLOWER has done nothing: learn whom that node takes for the leader, unless it is
+   behind what is known, and ask there next. No address is asked twice in one round.
+3. No connection, or a node that does not serve: nothing was done, ask the next.
+4. A connection that broke, or no answer in time: it may have been done. Only what may be done twice
+   is tried again.
+5. After a round without a leader wait 20 to 500 ms, growing and random, and begin again with 1.
+
+Source: KIP-853 (CurrentLeader in every answer); tenacity for 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import CurrentLeader
+from quorate.raft.types import Endpoint
+from quorate.rpc.errors import NoLeaderError, TransportError, TransportKind, UnreachableError
+from quorate.rpc.limits import format_address
+
+BACKOFF_MIN_S = 0.02
+BACKOFF_MAX_S = 0.5
+ADDRESSES_MAX = 64
+"""Addresses that a client remembers, and asks in one round."""
+
+Address = tuple[str, int]
+
+
+class Answer(Protocol):
+    """What the answers of all nodes have in common."""
+
+    @property
+    def error(self) -> ErrorCode: ...
+    @property
+    def leader(self) -> CurrentLeader: ...
+
+
+R = TypeVar("R", bound=Answer)
+Call = Callable[[Address, float], Awaitable[R]]
+"""Asks one node and waits at most so many milliseconds. TransportError."""
+
+NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
+
+
+def now_ms() -> float:
+    """The running loop's clock in milliseconds: deadlines are points on it."""
+    return asyncio.get_running_loop().time() * 1000
+
+
+class Route:
+    """What a client knows of where nodes and the leader are."""
+
+    def __init__(self, bootstrap: Sequence[Address]) -> None:
+        self._bootstrap = tuple(bootstrap)
+        self._others: deque[Address] = deque(maxlen=ADDRESSES_MAX)
+        self._leader: tuple[Address, ...] = ()
+        self._epoch = -1
+
+    def order(self) -> list[Address]:
+        """All addresses, the likeliest first."""
+        return list(dict.fromkeys((*self._leader, *self._bootstrap, *self._others)))
+
+    def learn(self, leader: CurrentLeader) -> tuple[Address, ...]:
+        """Take what a node says of the leader; return where to go, nothing if it is old news."""
+        if leader.epoch < self._epoch:
+            return ()
+        addresses = self.learn_nodes(leader.endpoints)
+        if leader.epoch > self._epoch or addresses:
+            self._leader = addresses
+        self._epoch = leader.epoch
+        return addresses
+
+    def learn_nodes(self, endpoints: Iterable[Endpoint]) -> tuple[Address, ...]:
+        """Remember where other nodes are."""
+        addresses = tuple((endpoint.host, endpoint.port) for endpoint in endpoints)
+        for address in addresses:
+            if address not in self._others and address not in self._bootstrap:
+                self._others.append(address)
+        return addresses
+
+    def confirm(self, address: Address, epoch: int) -> None:
+        """The leader answered there."""
+        if epoch >= self._epoch:
+            self._leader, self._epoch = (address,), epoch
+
+    def lost(self, address: Address) -> None:
+        """Nobody answers there."""
+        self._leader = tuple(known for known in self._leader if known != address)
+
+
+class _NoLeaderYet(Exception):
+    """A round went by without a leader."""
+
+
+class LeaderSearch:
+    """Asks the leader, wherever it is; see the steps above."""
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+
+    async def ask(self, call: Call[R], timeout_ms: float, *, may_repeat: bool) -> R:
+        """The leader's answer, or any other node's that is not NOT_LEADER_OR_FOLLOWER.
+
+        may_repeat: whether doing it twice does no harm. Raises NoLeaderError, UnreachableError, and
+        the TransportError of step 4 where it must not be repeated or time is up.
+        """
+        deadline = now_ms() + timeout_ms
+        attempts: dict[str, str] = {}
+        heard: set[str] = set()
+
+        def is_over(state: RetryCallState) -> bool:
+            return now_ms() + state.upcoming_sleep * 1000 >= deadline
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(_NoLeaderYet),
+            wait=wait_random_exponential(
+                multiplier=2 * BACKOFF_MIN_S, min=BACKOFF_MIN_S, max=BACKOFF_MAX_S
+            ),
+            stop=is_over,
+            reraise=True,
+        )
+        try:
+            return await retrying(self._round, call, deadline, attempts, heard, may_repeat)
+        except _NoLeaderYet:
+            if heard:
+                raise NoLeaderError(round(timeout_ms), attempts) from None
+            raise UnreachableError(attempts) from None
+
+    async def _round(
+        self,
+        call: Call[R],
+        deadline: float,
+        attempts: dict[str, str],
+        heard: set[str],
+        may_repeat: bool,
+    ) -> R:
+        waiting = deque(self.route.order())
+        asked: set[Address] = set()
+        while waiting and len(asked) < ADDRESSES_MAX:
+            address = waiting.popleft()
+            remaining_ms = deadline - now_ms()
+            if address in asked or remaining_ms <= 0:
+                continue
+            asked.add(address)
+            shown = format_address(*address)
+            try:
+                answer = await call(address, remaining_ms)
+            except TransportError as error:
+                self.route.lost(address)
+                attempts[shown] = error.text
+                if error.kind is TransportKind.NOT_SERVED:
+                    heard.add(shown)
+                if error.nothing_done or (may_repeat and deadline > now_ms()):
+                    continue
+                raise
+            heard.add(shown)
+            if answer.error is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                attempts[shown] = "too much is pending there"
+                break
+            if answer.error not in NOT_LEADER:
+                self.route.confirm(address, answer.leader.epoch)
+                return answer
+            attempts[shown] = _describe(answer.leader)
+            waiting.extendleft(reversed(self.route.learn(answer.leader)))
+        raise _NoLeaderYet
+
+
+def _describe(leader: CurrentLeader) -> str:
+    if leader.id is None:
+        return f"knows no leader in epoch {leader.epoch}"
+    return f"takes node {leader.id} for the leader of epoch {leader.epoch}"

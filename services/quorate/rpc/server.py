@@ -1,0 +1,183 @@
+"""The gRPC server of a node: where it listens, what it serves, how it ends.
+
+Owns the server, its health (grpc.health.v1) and reflection. What it serves is up to the handler.
+
+Rules:
+1. A port that somebody else listens at is an error at once (`PortInUseError`), never a shared port.
+2. Health is NOT_SERVING until the runtime says otherwise, and again once the server stops.
+3. Stopping lets calls end for a while, and appends that have begun even where their stream is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Sequence
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from quorate.rpc.errors import ListenError, PortInUseError
+from quorate.rpc.handler import NodeHandler
+from quorate.rpc.limits import ServerLimits, format_address, parse_address
+from quorate.rpc.servicers import QuorumServicer, RaftServicer, Slot
+from quorate.rpc.tls import TlsConfig
+from quorate.v1 import quorum_pb2, quorum_pb2_grpc, raft_pb2, raft_pb2_grpc
+
+RAFT_SERVICE: str = raft_pb2.DESCRIPTOR.services_by_name["Raft"].full_name
+QUORUM_SERVICE: str = quorum_pb2.DESCRIPTOR.services_by_name["Quorum"].full_name
+SERVICES = ("", RAFT_SERVICE, QUORUM_SERVICE)
+"""The names that grpc.health.v1 knows; "" is the node as a whole."""
+
+STOP_GRACE_MS = 100
+
+
+class Servicers:
+    """The services of one server, all asking the same handler."""
+
+    def __init__(self, server: grpc.aio.Server, handler: NodeHandler, limits: ServerLimits) -> None:
+        self._slot = Slot(handler)
+        self._quorum = QuorumServicer(self._slot, limits)
+        self.health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        raft = RaftServicer(self._slot, limits)
+        # The generated functions are not typed.
+        raft_pb2_grpc.add_RaftServicer_to_server(raft, server)  # type: ignore[no-untyped-call]
+        quorum_pb2_grpc.add_QuorumServicer_to_server(  # type: ignore[no-untyped-call]
+            self._quorum, server
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
+        names = (RAFT_SERVICE, QUORUM_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+
+    def use(self, handler: NodeHandler) -> None:
+        """Let another handler answer from now on: the node was formatted and runs."""
+        self._slot.use(handler)
+
+    async def set_serving(self, service: str, is_serving: bool) -> None:
+        """What grpc.health.v1 says of one of `SERVICES`."""
+        status = health_pb2.HealthCheckResponse.ServingStatus
+        await self.health.set(service, status.SERVING if is_serving else status.NOT_SERVING)
+
+    async def finish(self, timeout_s: float) -> None:
+        """Wait for appends that have begun."""
+        if self._quorum.running:
+            await asyncio.wait(self._quorum.running, timeout=timeout_s)
+
+
+def add_servicers(
+    server: grpc.aio.Server, handler: NodeHandler, limits: ServerLimits | None = None
+) -> Servicers:
+    """Add Raft, Quorum, health and reflection to a server that has not been started."""
+    return Servicers(server, handler, limits or ServerLimits())
+
+
+class RpcServer:
+    """A running server. `addresses` are those it listens at, with the ports that were chosen for
+    0.
+    """
+
+    def __init__(
+        self, server: grpc.aio.Server, servicers: Servicers, addresses: Sequence[tuple[str, int]]
+    ) -> None:
+        self.server = server
+        self.addresses = tuple(addresses)
+        self._servicers = servicers
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return tuple(port for _, port in self.addresses)
+
+    def use(self, handler: NodeHandler) -> None:
+        """See `Servicers.use`. Streams that are open keep the handler they began with."""
+        self._servicers.use(handler)
+
+    async def set_serving(self, is_serving: bool, service: str | None = None) -> None:
+        """What grpc.health.v1 says, of one of `SERVICES` or of all."""
+        for name in SERVICES if service is None else (service,):
+            await self._servicers.set_serving(name, is_serving)
+
+    async def stop(self, grace_ms: int = STOP_GRACE_MS) -> None:
+        """Take no more calls, let those under way end within `grace_ms`, then cut them off.
+
+        A node that leads resigns before, so that nothing is under way and clients know where to go.
+        """
+        await self._servicers.health.enter_graceful_shutdown()
+        await self.server.stop(grace_ms / 1000)
+        await self._servicers.finish(grace_ms / 1000)
+
+    async def wait(self) -> None:
+        """Until the server has stopped."""
+        await self.server.wait_for_termination()
+
+
+async def start_server(
+    listen: Sequence[str],
+    handler: NodeHandler,
+    tls: TlsConfig | None = None,
+    limits: ServerLimits | None = None,
+    *,
+    plaintext: Sequence[str] = (),
+) -> RpcServer:
+    """Listen at `host:port` addresses, with TLS if `tls` is given, and at those in `plaintext`
+    without.
+
+    Raises PortInUseError, ListenError, TlsError, and MisuseError for what is no address.
+    """
+    limits = limits or ServerLimits()
+    server = grpc.aio.server(
+        options=limits.options(), maximum_concurrent_rpcs=limits.concurrent_rpcs_max
+    )
+    credentials = tls.server_credentials() if tls is not None else None
+    wanted = [(parse_address(text), credentials) for text in listen]
+    wanted += [(parse_address(text), None) for text in plaintext]
+    addresses: list[tuple[str, int]] = []
+    for (host, port), secure in wanted:
+        addresses.append((host, _bind(server, host, port, secure)))
+    servicers = add_servicers(server, handler, limits)
+    for service in SERVICES:
+        await servicers.set_serving(service, is_serving=False)
+    await server.start()
+    return RpcServer(server, servicers, addresses)
+
+
+def _bind(
+    server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None
+) -> int:
+    address = format_address(host or "::", port)
+    try:
+        if credentials is None:
+            bound = server.add_insecure_port(address)
+        else:
+            bound = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise _reason(host, port) or ListenError(format_address(host, port), str(error)) from None
+    if bound == 0:
+        raise _reason(host, port) or ListenError(format_address(host, port), "gRPC cannot bind it")
+    return bound
+
+
+def _reason(host: str, port: int) -> ListenError | None:
+    """Why an address cannot be bound, by trying it: gRPC does not say."""
+    shown = format_address(host, port)
+    try:
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror as error:
+        return ListenError(shown, f"{host} has no address: {error.strerror}")
+    for family, kind, protocol, _, target in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(target)
+                probe.listen()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return PortInUseError(shown)
+            return ListenError(shown, error.strerror or str(error))
+    return None

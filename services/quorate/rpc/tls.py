@@ -1,0 +1,121 @@
+"""TLS between nodes and for clients: PEM files in, gRPC credentials out.
+
+Rules:
+1. Mutual: a node shows its certificate and asks for one that its authorities signed, as a server
+   and as a client. Only with `require_client_certificate` off does a server take clients without
+   one.
+2. Files are read when a server starts and for each new channel. A server reads changed files again
+   before the next handshake, so a renewed certificate needs no restart; a file that cannot be used
+   then is logged and the old one stays in force.
+3. What cannot be read is a `TlsError` that names the file and the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from quorate.rpc.errors import TlsError
+
+LOGGER = logging.getLogger(__name__)
+
+_Stamp = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """PEM files. `key` and `certificate` may be one file; a client that needs neither leaves both
+    out.
+
+    ca: the authorities that the other side's certificate must come from; None for the system's,
+    which a server cannot take.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+    require_client_certificate: bool = True
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """For a client. TlsError."""
+        if (self.certificate is None) != (self.key is None):
+            raise TlsError("a certificate and its key go together: only one of them is given")
+        return grpc.ssl_channel_credentials(
+            root_certificates=_read(self.ca, "authorities", "CERTIFICATE") if self.ca else None,
+            private_key=_read(self.key, "key", "PRIVATE KEY") if self.key else None,
+            certificate_chain=_read(self.certificate, "certificate", "CERTIFICATE")
+            if self.certificate
+            else None,
+        )
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """For a server. TlsError."""
+        return _ServerFiles(self).credentials()
+
+
+class _ServerFiles:
+    """A server's files, read again when they change."""
+
+    def __init__(self, tls: TlsConfig) -> None:
+        self._tls = tls
+        self._stamp = self._current_stamp()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        return grpc.dynamic_ssl_server_credentials(
+            self._configuration(),
+            self._renewed,  # type: ignore[arg-type]  # None is "no change", which the stubs forget
+            self._tls.require_client_certificate,
+        )
+
+    def _paths(self) -> tuple[Path, ...]:
+        return tuple(p for p in (self._tls.certificate, self._tls.key, self._tls.ca) if p)
+
+    def _current_stamp(self) -> _Stamp:
+        try:
+            stats = [path.stat() for path in self._paths()]
+        except OSError:
+            return ()
+        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
+
+    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+        tls = self._tls
+        if tls.certificate is None or tls.key is None:
+            raise TlsError("a server needs a certificate and a key")
+        if tls.ca is None and tls.require_client_certificate:
+            raise TlsError("a server that asks for certificates needs the authorities' file")
+        return grpc.ssl_server_certificate_configuration(
+            [
+                (
+                    _read(tls.key, "key", "PRIVATE KEY"),
+                    _read(tls.certificate, "certificate", "CERTIFICATE"),
+                )
+            ],
+            _read(tls.ca, "authorities", "CERTIFICATE") if tls.ca else None,
+        )
+
+    def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Asked before each handshake, on a thread of gRPC's."""
+        stamp = self._current_stamp()
+        if stamp in ((), self._stamp):
+            return None
+        self._stamp = stamp
+        try:
+            configuration = self._configuration()
+        except TlsError as error:
+            LOGGER.warning("the changed TLS files cannot be used, the old ones stay: %s", error)
+            return None
+        LOGGER.info("the TLS files changed and were read again")
+        return configuration
+
+
+def _read(path: Path, what: str, block: str) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TlsError(f"{path}: the {what} cannot be read: {error.strerror}") from None
+    if b"-----BEGIN " not in data or f"{block}-----".encode() not in data:
+        raise TlsError(f"{path}: no {what} in PEM form: it lacks a block BEGIN {block}")
+    return data

@@ -1,0 +1,289 @@
+"""A replica's way to the others: unary calls, and a stream to its leader.
+
+Owns the channels to peers. A `FetchStream` carries one Fetch at a time; that it breaks is the
+fastest news of a dead leader there is, because a process that dies resets its connections at once.
+
+Source: KIP-595, KIP-853; raft.md "lost connection".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.raft.messages import (
+    AddVoterRequest,
+    ApiVersionsRequest,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    PeerRequest,
+    RemoveVoterRequest,
+    Response,
+    UpdateVoterRequest,
+    VoteRequest,
+)
+from quorate.raft.types import Endpoint
+from quorate.rpc import convert, convert_quorum
+from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
+from quorate.rpc.errors import TransportError, TransportKind
+from quorate.rpc.limits import ChannelLimits
+from quorate.rpc.tls import TlsConfig
+from quorate.v1 import quorum_pb2, raft_pb2
+
+__all__ = ["FetchStream", "PeerTransport", "TransportError", "TransportKind"]
+
+RAFT = "/quorate.v1.Raft/"
+QUORUM = "/quorate.v1.Quorum/"
+
+FETCH_TIMEOUT_MS = 2_000
+"""How long a Fetch may take beyond the time for which it may be parked."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """A unary method: where it is, and how its request is written and its response read."""
+
+    path: str
+    encode: Callable[[Any], Message]
+    reply: type[Message]
+    decode: Callable[[Any], Response]
+
+
+_METHODS: dict[type, _Method] = {
+    VoteRequest: _Method(
+        RAFT + "Vote",
+        convert.encode_vote_request,
+        raft_pb2.VoteResponse,
+        convert.decode_vote_response,
+    ),
+    BeginQuorumEpochRequest: _Method(
+        RAFT + "BeginQuorumEpoch",
+        convert.encode_begin_request,
+        raft_pb2.BeginQuorumEpochResponse,
+        convert.decode_begin_response,
+    ),
+    EndQuorumEpochRequest: _Method(
+        RAFT + "EndQuorumEpoch",
+        convert.encode_end_request,
+        raft_pb2.EndQuorumEpochResponse,
+        convert.decode_end_response,
+    ),
+    FetchRequest: _Method(
+        RAFT + "Fetch",
+        convert.encode_fetch_request,
+        raft_pb2.FetchResponse,
+        convert.decode_fetch_response,
+    ),
+    UpdateVoterRequest: _Method(
+        RAFT + "UpdateVoter",
+        convert.encode_update_voter_request,
+        raft_pb2.UpdateVoterResponse,
+        convert_quorum.decode_admin_response,
+    ),
+    ApiVersionsRequest: _Method(
+        RAFT + "ApiVersions",
+        convert.encode_api_versions_request,
+        raft_pb2.ApiVersionsResponse,
+        convert.decode_api_versions_response,
+    ),
+    # What a controller that joins by itself asks of its leader.
+    AddVoterRequest: _Method(
+        QUORUM + "AddVoter",
+        convert_quorum.encode_add_voter_request,
+        quorum_pb2.AddVoterResponse,
+        convert_quorum.decode_admin_response,
+    ),
+    RemoveVoterRequest: _Method(
+        QUORUM + "RemoveVoter",
+        convert_quorum.encode_remove_voter_request,
+        quorum_pb2.RemoveVoterResponse,
+        convert_quorum.decode_admin_response,
+    ),
+}
+
+
+class PeerTransport:
+    """Calls to peers of one cluster. Every request already names its cluster: `cluster_id` is for
+    logs there.
+    """
+
+    def __init__(
+        self,
+        cluster_id: str,
+        tls: TlsConfig | None = None,
+        limits: ChannelLimits | None = None,
+    ) -> None:
+        self._channels = Channels(tls, limits or ChannelLimits(), f"quorate-peer/{cluster_id}")
+
+    async def call(
+        self,
+        endpoint: Endpoint,
+        request: PeerRequest | AddVoterRequest | RemoveVoterRequest,
+        timeout_ms: int,
+    ) -> Response:
+        """One request and its response. TransportError; ViolationError if the answer makes no
+        sense.
+        """
+        with self._channels.use(endpoint.host, endpoint.port) as link:
+            if isinstance(request, FetchSnapshotRequest):
+                return await _fetch_snapshot(link, request, timeout_ms)
+            method = _METHODS.get(type(request))
+            if method is None:
+                raise MisuseError(f"{type(request).__name__} is not sent to peers")
+            message = await self._channels.unary(
+                link, method.path, method.encode(request), method.reply, timeout_ms
+            )
+            return method.decode(message)
+
+    async def open_fetch_stream(
+        self, endpoint: Endpoint, on_broken: Callable[[str], None]
+    ) -> FetchStream:
+        """A stream for fetches from a leader. It is dialled at once; failures come with the first
+        fetch.
+
+        on_broken is called once, with the reason, when the stream ends and `close` was not called.
+        """
+        link = self._channels.acquire(endpoint.host, endpoint.port)
+        return FetchStream(link, self._channels, on_broken)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Those to which channels are open."""
+        return self._channels.addresses
+
+    async def close(self) -> None:
+        """Close all channels. Streams end without a word, calls under way with TransportError."""
+        await self._channels.close()
+
+
+async def _fetch_snapshot(
+    link: Link, request: FetchSnapshotRequest, timeout_ms: int
+) -> FetchSnapshotResponse:
+    """The pieces of one byte range, put together. A stream that breaks loses nothing that is
+    here.
+    """
+    call = link.server_stream(RAFT + "FetchSnapshot", raft_pb2.FetchSnapshotResponse)(
+        convert.encode_snapshot_request(request), timeout=timeout_ms / 1000
+    )
+    first: FetchSnapshotResponse | None = None
+    pieces: list[bytes] = []
+    received = 0
+    try:
+        async for message in call:
+            piece = convert.decode_snapshot_response(message)
+            if first is None:
+                first = piece
+            if piece.error is not ErrorCode.NONE:
+                first = piece if received == 0 else first
+                break
+            if piece.position != first.position + received or piece.snapshot != first.snapshot:
+                raise ViolationError(
+                    f"a piece of snapshot {piece.snapshot} at {piece.position} follows "
+                    f"{received} bytes of {first.snapshot} at {first.position}"
+                )
+            received += len(piece.data)
+            if received > request.max_bytes:
+                raise ViolationError(f"more than the {request.max_bytes} bytes that were asked for")
+            pieces.append(piece.data)
+    except grpc.aio.AioRpcError as error:
+        if received == 0:
+            raise call_error(link.address, error) from None
+    finally:
+        call.cancel()
+    if first is None:
+        raise ViolationError(f"{link.address} answered FetchSnapshot with nothing")
+    return replace(first, data=pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+
+class FetchStream:
+    """One stream to a leader; see `PeerTransport.open_fetch_stream`."""
+
+    def __init__(self, link: Link, channels: Channels, on_broken: Callable[[str], None]) -> None:
+        self._link = link
+        self._channels = channels
+        self._on_broken = on_broken
+        self._call = link.bidirectional(RAFT + "FetchStream", raft_pb2.FetchResponse)()
+        self._is_open = True
+        self._is_busy = False
+        self._watcher = asyncio.create_task(self._watch())
+
+    @property
+    def is_open(self) -> bool:
+        """False once it was closed, broke, or a fetch on it was given up."""
+        return self._is_open
+
+    async def fetch(self, request: FetchRequest, timeout_ms: int | None = None) -> FetchResponse:
+        """Send one request and wait for its response; one at a time.
+
+        timeout_ms: `max_wait_ms` and two seconds if not given. A fetch that is given up, in time or
+        by
+        cancellation, ends the stream: its answer would be taken for the next one's.
+        TransportError; ViolationError if the answer makes no sense.
+        """
+        if self._is_busy:
+            raise MisuseError("a fetch is under way on this stream")
+        if not self._is_open:
+            raise TransportError(TransportKind.BROKEN, self._link.address, "the stream is closed")
+        if timeout_ms is None:
+            timeout_ms = request.max_wait_ms + FETCH_TIMEOUT_MS
+        self._is_busy = True
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._call.write(convert.encode_fetch_request(request))
+                message = await self._call.read()
+        except TimeoutError:
+            self._end()
+            text = f"no answer to a fetch within {timeout_ms} ms"
+            raise TransportError(TransportKind.TIMEOUT, self._link.address, text) from None
+        except grpc.aio.AioRpcError as error:
+            raise call_error(self._link.address, error) from None
+        except asyncio.InvalidStateError:
+            # The call ended before the write: its status says why.
+            raise await self._status() from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                self._end()
+                raise
+            # gRPC's way to say that the call was cancelled, here by `close`.
+            text = "the stream was closed"
+            raise TransportError(TransportKind.BROKEN, self._link.address, text) from None
+        finally:
+            self._is_busy = False
+        if message is EOF:
+            raise await self._status()
+        return convert.decode_fetch_response(message)
+
+    async def close(self) -> None:
+        """End the stream. A fetch under way fails; on_broken is not called."""
+        self._end()
+
+    async def _status(self) -> TransportError:
+        return status_error(
+            self._link.address, await self._call.code(), await self._call.details() or ""
+        )
+
+    async def _watch(self) -> None:
+        """Wait for the call's status, which comes the moment that the connection resets."""
+        error = await self._status()
+        if self._is_open:
+            self._end()
+            self._on_broken(error.text)
+
+    def _end(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._call.cancel()
+        self._channels.release(self._link)

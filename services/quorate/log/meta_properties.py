@@ -1,9 +1,7 @@
 """`meta.properties`: which cluster, node and directory this is (KIP-853, KIP-858).
 
-Kafka's version 1 of the file.
-
-Written once by `storage format`, and again only to add a missing directory.id. A directory id names
-a disk's content: it is never given to an empty disk a second time.
+Version 1 of the file, Kafka's for KRaft. Written once by `storage format`, and again only to add a
+missing directory.id. A directory id names a disk's content: an empty disk never gets an old one.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 
 from quorate.records.batch import (
-    CRC_START,
     HEADER_SIZE,
     MAGIC,
     BatchHeader,
@@ -20,6 +19,7 @@ from quorate.records.batch import (
 from quorate.records.errors import RecordsError, TruncatedBatchError
 
 WINDOW_BYTES = 1 << 20
+PAGE_BYTES = 4096
 _MAGIC_AT = 16
 
 
@@ -75,19 +75,39 @@ def scan(
 def _placed(error: RecordsError, position: int) -> RecordsError:
     """The same error, with the position in the file."""
     reason = getattr(error, "reason", str(error))
-    return type(error)(position, reason)  # type: ignore[call-arg]
+    return type(error)(position, reason)
 
 
-def is_zero(descriptor: int, start: int, end: int) -> bool:
-    """Whether the bytes of a range are all zero: room that was allocated and never written."""
-    while start < end:
-        chunk = read_range(descriptor, start, min(WINDOW_BYTES, end - start))
+def end_of_data(descriptor: int, start: int, end: int) -> int:
+    """Where the last byte that is not zero ends; `start` if all of the range is zero."""
+    position = data_end = start
+    while position < end:
+        chunk = read_range(descriptor, position, min(WINDOW_BYTES, end - position))
         if not chunk:
-            return True
-        if chunk.count(0) != len(chunk):
+            break
+        kept = chunk.rstrip(b"\0")
+        if kept:
+            data_end = position + len(kept)
+        position += len(chunk)
+    return data_end
+
+
+def has_unwritten_page(descriptor: int, start: int, end: int) -> bool:
+    """Whether a page that ends in a range is zero from the range's start, or wholly.
+
+    That is how a write looks of which the system had stored some pages and not others when it
+    stopped. A piece of a page counts if it is longer than a batch's header.
+    """
+    position = start
+    while position < end:
+        page_end = position - position % PAGE_BYTES + PAGE_BYTES
+        if page_end > end:
             return False
-        start += len(chunk)
-    return True
+        size = page_end - position
+        if size > HEADER_SIZE and read_range(descriptor, position, size).count(0) == size:
+            return True
+        position = page_end
+    return False
 
 
 def find_batch(descriptor: int, start: int, end: int, expected_offset: int) -> int | None:
@@ -105,32 +125,26 @@ def find_batch(descriptor: int, start: int, end: int, expected_offset: int) -> i
         at = window.find(MAGIC, _MAGIC_AT, last + _MAGIC_AT + 1)
         while at >= 0:
             candidate = at - _MAGIC_AT
-            if _is_batch(descriptor, window, candidate, start, end, expected_offset, offset_max):
+            header = _header(window, candidate)
+            if (
+                header is not None
+                and expected_offset <= header.base_offset <= offset_max
+                and header.size_bytes <= end - start - candidate
+                and _is_sound(descriptor, start + candidate, header)
+            ):
                 return start + candidate
             at = window.find(MAGIC, at + 1, last + _MAGIC_AT + 1)
         start += last + 1
     return None
 
 
-def _is_batch(
-    descriptor: int,
-    window: bytes,
-    candidate: int,
-    start: int,
-    end: int,
-    expected_offset: int,
-    offset_max: int,
-) -> bool:
+def _header(window: bytes, position: int) -> BatchHeader | None:
     try:
-        header = read_header(window, candidate)
+        header = read_header(window, position)
     except RecordsError:
-        return False
-    position = start + candidate
-    if not expected_offset <= header.base_offset <= offset_max:
-        return False
-    if position + header.size_bytes > end or header.count == 0:
-        return False
-    if candidate + header.size_bytes <= len(window):
-        return verify_crc(window, candidate, header)
-    batch = read_range(descriptor, position, header.size_bytes)
-    return len(batch) > CRC_START and verify_crc(batch, 0, header)
+        return None
+    return header if header.count > 0 else None
+
+
+def _is_sound(descriptor: int, position: int, header: BatchHeader) -> bool:
+    return verify_crc(read_range(descriptor, position, header.size_bytes), 0, header)

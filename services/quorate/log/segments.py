@@ -8,8 +8,9 @@ offsets are a subtraction. Kafka's own index files beside a segment are deleted 
 is changed: Kafka rebuilds what is missing, but believes what is there.
 
 Rules: the list is changed and descriptors are closed only under `guard`, and reads hold it too;
-syncs never do. Files that go are unlinked newest first on truncation and oldest first on cleaning,
-each followed by a sync of the directory: after a crash in between, what is left has no gap.
+of all syncs only those of a reset do. Files that go are unlinked newest first on truncation and
+oldest first on cleaning, each followed by a sync of the directory: after a crash in between, what
+is left has no gap.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
 INDEX_INTERVAL_BYTES = 4096
+GROUP_BYTES_MAX = 16 << 20
+"""What may be written between two syncs, a larger batch excepted. Recovery relies on it."""
 
 
 def offset_name(offset: int) -> str:
@@ -232,7 +235,8 @@ class SegmentList:
         """Delete the oldest segments."""
         for segment in old:
             with self.guard:
-                assert self.segments[0] is segment and len(self.segments) > 1
+                assert self.segments[0] is segment, f"{segment.path} is not the oldest"
+                assert len(self.segments) > 1, "the active segment stays"
                 self.segments.pop(0)
                 segment.close()
             self._unlink(segment)

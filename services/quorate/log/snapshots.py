@@ -79,7 +79,7 @@ def scan_snapshot(
     position = expected = 0
     footer = False
     try:
-        for position, header, batch, sound in scan(descriptor, size):  # noqa: B007
+        for position, header, batch, sound in scan(descriptor, size):
             if not sound:
                 raise DamagedSnapshotError(path, position, "the checksum is wrong")
             if header.base_offset != expected:
@@ -125,21 +125,21 @@ class SnapshotReader:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise SnapshotNotFoundError(f"there is no checkpoint {path}") from error
-        self.size = os.fstat(self._descriptor).st_size
+        self.size = os.fstat(self.descriptor).st_size
 
     def read(self, position: int, max_bytes: int) -> bytes:
         """Up to `max_bytes` from `position`, empty at or after the end."""
         if position < 0 or max_bytes < 0:
             raise ValueError(f"no range: {max_bytes} bytes at {position}")
-        return read_range(self._descriptor, position, min(max_bytes, self.size - position, 1 << 30))
+        return read_range(self.descriptor, position, min(max_bytes, self.size - position, 1 << 30))
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
     def __enter__(self) -> SnapshotReader:
         return self
@@ -169,6 +169,15 @@ class SnapshotStore:
     def part_path(self, snapshot: OffsetAndEpoch) -> Path:
         return self.directory / (snapshot_name(snapshot) + PART_SUFFIX)
 
+    def last_timestamp(self, snapshot: OffsetAndEpoch) -> int:
+        """Of the last record that a checkpoint stands for, from its first batch alone."""
+        with self.open(snapshot) as reader:
+            path = self.path(snapshot)
+            for _, _, control in scan_snapshot(path, reader.descriptor, reader.size):
+                if control and isinstance(control[0], SnapshotHeader):
+                    return control[0].last_contained_log_timestamp
+        raise DamagedSnapshotError(path, 0, "it does not begin with SnapshotHeader")
+
     def open(self, snapshot: OffsetAndEpoch) -> SnapshotReader:
         return SnapshotReader(self.path(snapshot))
 
@@ -193,7 +202,7 @@ class SnapshotStore:
         """The data batches, one after the other."""
         with self.open(snapshot) as reader:
             path = self.path(snapshot)
-            for header, batch, control in scan_snapshot(path, reader._descriptor, reader.size):
+            for header, batch, control in scan_snapshot(path, reader.descriptor, reader.size):
                 if not control:
                     yield Batch(
                         header.base_offset, header.last_offset, header.epoch, (), bytes(batch)

@@ -1,0 +1,264 @@
+"""The one thread that writes a log: group commit.
+
+1. Take everything that is queued.
+2. Write the batches of consecutive appends with one `writev`, rolling to a new segment where one is
+   full, and sync once. A truncation or a reset is done where it stands in the queue.
+3. Report the ticket of the last append that this sync covers.
+4. What nobody waits for comes after: `leader-epoch-checkpoint`, and, when the queue stays empty or
+   enough was written, the recovery point.
+
+A failure ends it: it is reported once, and nothing is reported durable after it. What the disk
+holds is then unknown until the log is opened again (a page that failed to sync may read as clean).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quorate.log.disk import Disk
+from quorate.log.epochs import EpochHistory
+from quorate.log.errors import LogFailedError, write_failure
+from quorate.log.offset_files import read_recovery_point, write_recovery_point
+from quorate.log.segments import GROUP_BYTES_MAX, Segment, SegmentList
+
+RECOVERY_POINT_IDLE_S = 1.0
+RECOVERY_POINT_BYTES = 16 << 20
+"""The recovery point is brought up to date after this much idleness, or this many bytes."""
+
+
+@dataclass(slots=True)
+class Append:
+    """Batches with their base offsets. stream: the stream position of the first one."""
+
+    ticket: int
+    operation: int
+    end_offset: int
+    stream: int
+    offsets: Sequence[int]
+    batches: Sequence[memoryview]
+    size: int
+
+
+@dataclass(slots=True)
+class Truncate:
+    ticket: int
+    operation: int
+    end_offset: int
+
+
+@dataclass(slots=True)
+class Reset:
+    """Begin again at a received checkpoint's offset. ticket None: only `done` is set."""
+
+    ticket: int | None
+    operation: int
+    offset: int
+    stream: int
+    complete_checkpoint: Callable[[], None]
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+Operation = Append | Truncate | Reset
+
+
+class LogWriter:
+    """Executes operations in order on a thread of its own, from construction to `stop`.
+
+    written: the number of the last operation whose bytes are in the files, synced or not.
+    durable_end: the end of what is known to be synced.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        segments: SegmentList,
+        epochs: EpochHistory,
+        *,
+        end_offset: int,
+        segment_bytes_max: int,
+        preallocate_bytes: int,
+        disk: Disk,
+        on_durable: Callable[[int], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._directory = directory
+        self._segments = segments
+        self._epochs = epochs
+        self._segment_bytes_max = segment_bytes_max
+        self._preallocate_bytes = preallocate_bytes
+        self._disk = disk
+        self._on_durable = on_durable
+        self._on_failure = on_failure
+        self._queue: deque[Operation] = deque()
+        self._ready = threading.Condition()
+        self._stopping = False
+        self._recovery_point = read_recovery_point(directory)
+        self._recovery_guard = threading.Lock()
+        self._bytes_since_point = 0
+        self.queued_bytes = 0
+        self.written = 0
+        self.durable_end = end_offset
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="quorate-log-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, operation: Operation) -> None:
+        """Queue an operation. LogFailedError once the writer has failed."""
+        with self._ready:
+            if self.failure is not None:
+                raise LogFailedError(f"the log takes nothing any more: {self.failure}")
+            assert not self._stopping, "the log is closed"
+            self._queue.append(operation)
+            if isinstance(operation, Append):
+                self.queued_bytes += operation.size
+            self._ready.notify()
+
+    def stop(self) -> None:
+        """Finish what is queued, then end."""
+        with self._ready:
+            self._stopping = True
+            self._ready.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                operations = self._take()
+                if not operations:
+                    return
+                self._execute(operations)
+                self._epochs.flush(self._disk, self._segments)
+                if self._bytes_since_point >= RECOVERY_POINT_BYTES:
+                    self.save_recovery_point()
+        except OSError as error:
+            self._fail(write_failure(self._segments.directory, error))
+        except BaseException as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._ready:
+            self.failure = error
+            pending = list(self._queue)
+            self._queue.clear()
+        for operation in pending:
+            if isinstance(operation, Reset):
+                operation.done.set()
+        self._on_failure(error)
+
+    def _take(self) -> list[Operation]:
+        """What is queued, up to the group's limit; [] when stopping with nothing left."""
+        while True:
+            with self._ready:
+                if not self._queue and not self._stopping:
+                    self._ready.wait(RECOVERY_POINT_IDLE_S if self._bytes_since_point else None)
+                if self._queue:
+                    return self._take_group()
+                if self._stopping:
+                    return []
+            if self._bytes_since_point:
+                self.save_recovery_point()
+
+    def _take_group(self) -> list[Operation]:
+        taken: list[Operation] = []
+        size = 0
+        while self._queue:
+            operation = self._queue[0]
+            if isinstance(operation, Append):
+                size += operation.size
+                if taken and size > GROUP_BYTES_MAX:
+                    break
+            taken.append(self._queue.popleft())
+        return taken
+
+    def _execute(self, operations: Sequence[Operation]) -> None:
+        group: list[Append] = []
+        for operation in operations:
+            if isinstance(operation, Append):
+                group.append(operation)
+                continue
+            self._commit(group)
+            group = []
+            if isinstance(operation, Truncate):
+                self._lower_recovery_point(operation.end_offset)
+                self._segments.truncate(operation.end_offset)
+            else:
+                self._reset(operation)
+            self.written = operation.operation
+            if isinstance(operation, Reset):
+                operation.done.set()
+            if operation.ticket is not None:
+                self._on_durable(operation.ticket)
+        self._commit(group)
+
+    def _reset(self, operation: Reset) -> None:
+        """The checkpoint is durable before anything of the log goes."""
+        self._lower_recovery_point(operation.offset)
+        operation.complete_checkpoint()
+        self._segments.reset(operation.offset, operation.stream)
+        self.durable_end = operation.offset
+        self.save_recovery_point()
+
+    def _commit(self, group: Sequence[Append]) -> None:
+        """Write, sync, report."""
+        if not group:
+            return
+        segment = self._segments.active
+        offsets: list[int] = []
+        batches: list[memoryview] = []
+        size = segment.size
+        stream = group[0].stream
+        for append in group:
+            for offset, batch in zip(append.offsets, append.batches, strict=True):
+                if size + len(batch) > self._segment_bytes_max and size > 0:
+                    self._write(segment, offsets, batches)
+                    offsets, batches, size = [], [], 0
+                    segment = self._roll(segment, offset, stream)
+                offsets.append(offset)
+                batches.append(batch)
+                size += len(batch)
+                stream += len(batch)
+        self._write(segment, offsets, batches)
+        self.written = group[-1].operation
+        self._disk.sync_data(segment.descriptor)
+        self.durable_end = group[-1].end_offset
+        written = sum(append.size for append in group)
+        self._bytes_since_point += written
+        with self._ready:
+            self.queued_bytes -= written
+        self._on_durable(group[-1].ticket)
+
+    def _write(
+        self, segment: Segment, offsets: Sequence[int], batches: Sequence[memoryview]
+    ) -> None:
+        room = self._segment_bytes_max - segment.allocated
+        step = min(self._preallocate_bytes, max(room, 0))
+        self._segments.append(segment, offsets, batches, step)
+
+    def _roll(self, segment: Segment, base_offset: int, stream: int) -> Segment:
+        """Sync the full segment before a newer one exists: recovery relies on it."""
+        self._segments.trim(segment)
+        self.durable_end = base_offset
+        fresh = self._segments.add(base_offset, stream)
+        self.save_recovery_point()
+        return fresh
+
+    def save_recovery_point(self) -> None:
+        """Everything before durable_end is synced: say so on disk."""
+        with self._recovery_guard:
+            self._bytes_since_point = 0
+            point = self.durable_end
+            if point != self._recovery_point:
+                write_recovery_point(self._disk, self._directory, point)
+                self._recovery_point = point
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """Before bytes at or after `offset` go; it stays below until they are synced again."""
+        with self._recovery_guard:
+            self.durable_end = min(self.durable_end, offset)
+            if self._recovery_point > offset:
+                write_recovery_point(self._disk, self._directory, offset)
+                self._recovery_point = offset

@@ -56,14 +56,13 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files. `key` and `certificate` may be one file. `ca` holds the authorities that the other
-    side must have.
+    """PEM files. `key` and `certificate` may be one file. `ca`: the authorities whose certificates
+    the other side must have, in both directions.
     """
 
     certificate: Path
     key: Path
-    ca: Path | None
-    require_client_certificate: bool = True
+    ca: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +408,12 @@ def _tls(given: _Given, listeners: tuple[Listener, ...]) -> TlsFiles | None:
     encrypted = next((listener.name for listener in listeners if listener.tls), None)
     if encrypted is None:
         return None
+    clear = next((listener.name for listener in listeners if not listener.tls), None)
+    if clear is not None:
+        given.fail(
+            "listener.security.protocol.map",
+            f"{encrypted} is encrypted and {clear} is not: a controller has one of both",
+        )
     because = f", and the listener {encrypted} is encrypted"
     store = "ssl.keystore.location"
     certificate = "ssl.certificate.location" if "ssl.certificate.location" in given else store
@@ -417,15 +422,14 @@ def _tls(given: _Given, listeners: tuple[Listener, ...]) -> TlsFiles | None:
         certificate, key = "ssl.certificate.location", "ssl.key.location"
     given.require(certificate, because)
     given.require(key, because)
-    ca = "ssl.ca.location" if "ssl.ca.location" in given else "ssl.truststore.location"
-    required = given.get("ssl.client.auth") == "required"
-    if required and given.get(ca) is None:
-        given.require("ssl.ca.location", because + " and ssl.client.auth is required")
+    ca = "ssl.truststore.location"
+    if "ssl.ca.location" in given or ca not in given:
+        ca = "ssl.ca.location"
+    given.require(ca, because)
     return TlsFiles(
         certificate=_pem(given, certificate, "CERTIFICATE"),
         key=_pem(given, key, "PRIVATE KEY"),
-        ca=None if given.get(ca) is None else _pem(given, ca, "CERTIFICATE"),
-        require_client_certificate=required,
+        ca=_pem(given, ca, "CERTIFICATE"),
     )
 
 

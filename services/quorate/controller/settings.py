@@ -412,9 +412,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "ssl.client.auth",
-        _choice("required", "none"),
+        _choice("required"),
         "required",
-        "Whether who connects to an SSL listener must present a certificate of our authority. "
+        "Who connects to an SSL listener must present a certificate of our authorities, always. "
         "Kafka's default is none.",
     ),
     Setting(

@@ -1,0 +1,234 @@
+"""How a command reaches a quorum: addresses, TLS, how long to wait, and what its errors mean.
+
+`--bootstrap-controller`, `--bootstrap-server` and `--command-config` are taken before the
+subcommand, as Kafka does, and after it. Without an address, that of the controller's own
+configuration is used, which is what one wants inside a controller's pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from quorate.cli.output import CommandError, UsageError, print_warning
+
+if TYPE_CHECKING:
+    from quorate.controller.settings import Address
+    from quorate.rpc.client import QuorumClient
+    from quorate.rpc.tls import TlsConfig
+
+T = TypeVar("T")
+
+BOOTSTRAP_VARIABLE = "QUORATE_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS"
+KEY = "quorate.cli.connection"
+
+BootstrapController = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-controller",
+        metavar="HOST:PORT,…",
+        help="Controllers to ask; those of the configuration if left out.",
+    ),
+]
+BootstrapServer = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server", metavar="HOST:PORT,…", help="The same: any node answers for all."
+    ),
+]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="Properties of the connection (security.protocol, ssl.…), or a controller's own file.",
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.1,
+        help="How long to wait: 10 for what is read, 30 for what is changed, if left out.",
+    ),
+]
+
+READ_TIMEOUT_S = 10.0
+CHANGE_TIMEOUT_S = 30.0
+"""KIP-853: the tool sets AddVoter's TimeoutMs to 30 seconds."""
+
+TLS_FILES = (
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.ca.location",
+    "ssl.keystore.location",
+    "ssl.truststore.location",
+)
+CLIENT_SETTINGS = (
+    *TLS_FILES,
+    "security.protocol",
+    "ssl.keystore.type",
+    "ssl.truststore.type",
+    "default.api.timeout.ms",
+)
+
+
+@dataclass(slots=True)
+class Options:
+    """What was given on the command line, before or after the subcommand."""
+
+    controllers: str | None = None
+    servers: str | None = None
+    command_config: Path | None = None
+
+
+def remember(
+    context: typer.Context,
+    controllers: str | None,
+    servers: str | None,
+    command_config: Path | None,
+) -> Options:
+    """Merge options given after the subcommand into those given before it."""
+    options: Options = context.meta.setdefault(KEY, Options())
+    options.controllers = controllers or options.controllers
+    options.servers = servers or options.servers
+    options.command_config = command_config or options.command_config
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where and how to ask. timeout_s: from the properties, None if they name none."""
+
+    addresses: tuple[Address, ...]
+    tls: TlsConfig | None = None
+    timeout_s: float | None = None
+
+
+def resolve(options: Options) -> Connection:
+    """What the options mean. Raises UsageError and ConfigError."""
+    from quorate.controller.settings import parse_address, split_list
+
+    if options.controllers is not None and options.servers is not None:
+        raise UsageError("--bootstrap-controller and --bootstrap-server exclude each other")
+    connection = _from_file(options.command_config)
+    given = options.controllers or options.servers
+    text = given
+    if text is None and not connection.addresses:
+        text = os.environ.get(BOOTSTRAP_VARIABLE)
+        if text is None:
+            raise UsageError(
+                "--bootstrap-controller HOST:PORT is missing, and neither a controller's "
+                f"properties nor {BOOTSTRAP_VARIABLE} say where the quorum is"
+            )
+    if text is None:
+        return connection
+    try:
+        addresses = tuple(parse_address(entry) for entry in split_list(text))
+    except ValueError as error:
+        where = "--bootstrap-controller" if options.controllers else "--bootstrap-server"
+        raise UsageError(f"{where if given else BOOTSTRAP_VARIABLE}: {error}") from None
+    if not addresses:
+        raise UsageError("--bootstrap-controller names no address")
+    return replace(connection, addresses=addresses)
+
+
+def _from_file(path: Path | None) -> Connection:
+    """The connection that a properties file describes: a controller's own, or a client's."""
+    if path is None:
+        return Connection(())
+    from quorate.controller.config import ConfigError, load_config, read_properties, suggestion
+    from quorate.rpc.tls import TlsConfig
+
+    given = read_properties(path)
+    if "process.roles" in given:
+        config = load_config(path)
+        files = config.tls
+        tls = None if files is None else TlsConfig(files.certificate, files.key, files.ca)
+        return Connection(config.bootstrap_servers, tls)
+    for name, (_, line) in given.items():
+        if name not in CLIENT_SETTINGS:
+            near = suggestion(name, dict.fromkeys(CLIENT_SETTINGS))
+            if "did you mean" in near:
+                raise ConfigError(f"{path}:{line}: {name} is not a client's setting{near}")
+            print_warning(f"{path}:{line}: {name} means nothing to this command: ignored")
+    values = {name: text.strip() for name, (text, _) in given.items()}
+    return Connection((), _client_tls(path, values), _client_timeout(path, values))
+
+
+def _client_tls(path: Path, values: dict[str, str]) -> TlsConfig | None:
+    from quorate.controller.config import ConfigError
+    from quorate.rpc.tls import TlsConfig
+
+    protocol = values.get("security.protocol", "PLAINTEXT").upper()
+    if protocol == "PLAINTEXT":
+        return None
+    if protocol != "SSL":
+        raise ConfigError(f"{path}: security.protocol={protocol}: accepted: PLAINTEXT, SSL")
+    for name in ("ssl.keystore.type", "ssl.truststore.type"):
+        if values.get(name, "PEM").upper() != "PEM":
+            raise ConfigError(f"{path}: {name}={values[name]}: accepted: PEM")
+    files = {name: Path(values[name]) for name in TLS_FILES if values.get(name)}
+    store = files.get("ssl.keystore.location")
+    return TlsConfig(
+        files.get("ssl.certificate.location", store),
+        files.get("ssl.key.location", store),
+        files.get("ssl.ca.location", files.get("ssl.truststore.location")),
+    )
+
+
+def _client_timeout(path: Path, values: dict[str, str]) -> float | None:
+    from quorate.controller.config import ConfigError
+
+    name = "default.api.timeout.ms"
+    text = values.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ConfigError(f"{path}: {name}={text}: not a number of milliseconds above 0")
+    return int(text) / 1000
+
+
+def run(
+    context: typer.Context,
+    ask: Callable[[QuorumClient], Awaitable[T]],
+    timeout: float | None,
+    default_timeout: float,
+    *,
+    changes: bool = False,
+) -> T:
+    """Run `ask` with a client of the quorum that the options name.
+
+    timeout: seconds, of the command line; else that of the properties; else the default. changes:
+    whether an answer that does not come leaves open what was done.
+    """
+    connection = resolve(context.meta.setdefault(KEY, Options()))
+    from quorate.cli.errors import unknown_outcome
+    from quorate.rpc.client import QuorumClient
+
+    waits = timeout or connection.timeout_s or default_timeout
+
+    async def whole() -> T:
+        async with QuorumClient(
+            [str(address) for address in connection.addresses],
+            tls=connection.tls,
+            timeout_ms=int(waits * 1000),
+        ) as client:
+            return await ask(client)
+
+    try:
+        return asyncio.run(whole())
+    except Exception as error:
+        if changes and unknown_outcome(error):
+            raise CommandError(
+                f"{error}. The change may still be committed: look with `quorate metadata-quorum … "
+                "describe --status` before trying again, which does no harm"
+            ) from error
+        raise

@@ -1,0 +1,25 @@
+"""Reading `--feature name=level` options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from quorate.cli.output import UsageError
+
+LEVEL_MAX = 32767
+
+
+def parse_features(texts: Sequence[str]) -> dict[str, int]:
+    """Names and levels of `name=level` texts. Raises UsageError."""
+    levels: dict[str, int] = {}
+    for text in texts:
+        name, separator, level = (part.strip() for part in text.partition("="))
+        if not separator:
+            raise UsageError(f"--feature {text}: it is not name=level")
+        if not re.fullmatch(r"[0-9]{1,5}", level) or int(level) > LEVEL_MAX:
+            raise UsageError(f"--feature {text}: {level!r} is not a level from 0 to {LEVEL_MAX}")
+        if name in levels:
+            raise UsageError(f"--feature {name} is given twice")
+        levels[name] = int(level)
+    return levels

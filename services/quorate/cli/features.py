@@ -1,0 +1,238 @@
+"""`quorate features`: Kafka's `kafka-features`: describe, upgrade, downgrade.
+
+Source: KIP-584, KIP-853 "kafka-features". The quorum's own feature is kraft.version.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.cli.connection import (
+    CHANGE_TIMEOUT_S,
+    READ_TIMEOUT_S,
+    BootstrapController,
+    BootstrapServer,
+    CommandConfig,
+    Timeout,
+    remember,
+    run,
+)
+from quorate.cli.feature_levels import parse_features
+from quorate.cli.output import AsJson, CommandError, UsageError, one_line, print_json
+
+if TYPE_CHECKING:
+    from quorate.rpc.client import QuorumClient
+    from quorate.rpc.values import DescribeFeaturesResponse, UpgradeType
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+FeatureLevels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--feature",
+        "-f",
+        metavar="NAME=LEVEL",
+        help="A feature and its new level; may be repeated.",
+    ),
+]
+ReleaseVersion = Annotated[
+    str | None,
+    typer.Option(
+        "--release-version",
+        "-r",
+        metavar="VERSION",
+        help="The levels that belong to this release of Kafka: kraft.version is 1 from 3.9 on.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")]
+
+
+@app.callback()
+def features(
+    context: typer.Context,
+    *,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Describe and change the levels of the features that a quorum has agreed on."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+
+
+@app.command("describe")
+def describe(
+    context: typer.Context,
+    *,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print each feature: the levels that are supported, and the one that is in force."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+
+    async def ask(client: QuorumClient) -> DescribeFeaturesResponse:
+        return await client.describe_features()
+
+    answer = run(context, ask, timeout, READ_TIMEOUT_S)
+    if as_json:
+        print_json(
+            [
+                {
+                    "feature": feature.name,
+                    "supportedMinVersion": feature.supported.min,
+                    "supportedMaxVersion": feature.supported.max,
+                    "finalizedVersionLevel": feature.finalized_level or 0,
+                    "epoch": None if answer.epoch < 0 else answer.epoch,
+                }
+                for feature in answer.features
+            ]
+        )
+        return
+    for feature in answer.features:
+        print(
+            feature_line(
+                feature.name,
+                str(feature.supported.min),
+                str(feature.supported.max),
+                str(feature.finalized_level or 0),
+                "-" if answer.epoch < 0 else str(answer.epoch),
+            )
+        )
+
+
+def feature_line(name: str, lowest: str, highest: str, level: str, epoch: str) -> str:
+    """One line of `describe`, as Kafka spaces it."""
+    return (
+        f"Feature: {name:<42}SupportedMinVersion: {lowest:<17}SupportedMaxVersion: {highest:<17}"
+        f"FinalizedVersionLevel: {level:<17}Epoch: {epoch}"
+    )
+
+
+@app.command("upgrade")
+def upgrade(
+    context: typer.Context,
+    *,
+    feature: FeatureLevels = None,
+    release_version: ReleaseVersion = None,
+    dry_run: DryRun = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Raise levels: those given, or else every feature to the highest that is supported.
+
+    kraft.version=1 turns a static quorum into one whose voters can be added and removed. It needs
+    every voter to support it, and there is no way back.
+    """
+    from quorate.rpc.values import UpgradeType
+
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    levels = _levels(feature, release_version) or _highest(context, timeout)
+    _update(
+        context,
+        "upgrade",
+        levels,
+        UpgradeType.UPGRADE,
+        dry_run=dry_run,
+        timeout=timeout,
+        as_json=as_json,
+    )
+
+
+@app.command("downgrade")
+def downgrade(
+    context: typer.Context,
+    *,
+    feature: FeatureLevels = None,
+    release_version: ReleaseVersion = None,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="Even if metadata is lost that way.")
+    ] = False,
+    dry_run: DryRun = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Lower levels. kraft.version cannot be lowered: its voters are in the log."""
+    from quorate.rpc.values import UpgradeType
+
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    levels = _levels(feature, release_version)
+    if not levels:
+        raise UsageError("You must specify at least one feature to downgrade")
+    kind = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
+    _update(context, "downgrade", levels, kind, dry_run=dry_run, timeout=timeout, as_json=as_json)
+
+
+def _levels(feature: list[str] | None, release_version: str | None) -> dict[str, int]:
+    if feature and release_version is not None:
+        raise UsageError("--feature and --release-version exclude each other")
+    if release_version is None:
+        return parse_features(feature or [])
+    found = re.fullmatch(r"([0-9]+)\.([0-9]+)(\.[0-9]+)?(-IV[0-9]+)?", release_version)
+    if found is None:
+        raise UsageError(f"--release-version {release_version} is not a version like 4.3-IV0")
+    return {"kraft.version": int((int(found[1]), int(found[2])) >= (3, 9))}
+
+
+def _highest(context: typer.Context, timeout: float | None) -> dict[str, int]:
+    async def ask(client: QuorumClient) -> DescribeFeaturesResponse:
+        return await client.describe_features()
+
+    return {
+        feature.name: feature.supported.max
+        for feature in run(context, ask, timeout, READ_TIMEOUT_S).features
+    }
+
+
+def _update(
+    context: typer.Context,
+    verb: str,
+    levels: dict[str, int],
+    kind: UpgradeType,
+    *,
+    dry_run: bool,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    from quorate.rpc.client import AdminError
+
+    async def ask(client: QuorumClient) -> dict[str, str | None]:
+        """The failure of each feature, None for success."""
+        failures: dict[str, str | None] = {}
+        for name, level in sorted(levels.items()):
+            try:
+                await client.update_features(name, level, upgrade_type=kind, validate_only=dry_run)
+                failures[name] = None
+            except AdminError as error:
+                failures[name] = one_line(error)
+        return failures
+
+    failures = run(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    if as_json:
+        print_json(
+            [
+                {"feature": name, "level": levels[name], "dryRun": dry_run, "error": failure}
+                for name, failure in failures.items()
+            ]
+        )
+    else:
+        for name, failure in failures.items():
+            if failure is None:
+                did = "can be" if dry_run else "was"
+                print(f"{name} {did} {verb}d to {levels[name]}.")
+            else:
+                could = "Can not" if dry_run else "Could not"
+                print(f"{could} {verb} {name} to {levels[name]}. {failure}")
+    failed = sum(failure is not None for failure in failures.values())
+    if failed:
+        raise CommandError(f"{failed} out of {len(failures)} operation(s) failed.")

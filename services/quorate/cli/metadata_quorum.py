@@ -1,0 +1,287 @@
+"""`quorate metadata-quorum`: Kafka's `kafka-metadata-quorum`, and transfer-leadership.
+
+Source: KIP-853, "kafka-metadata-quorum"; KIP-595 and KIP-836 for describe. Messages are Kafka's.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.cli.connection import (
+    CHANGE_TIMEOUT_S,
+    READ_TIMEOUT_S,
+    BootstrapController,
+    BootstrapServer,
+    CommandConfig,
+    Timeout,
+    remember,
+    run,
+)
+from quorate.cli.output import AsJson, CommandError, UsageError, print_json, progress
+from quorate.cli.settings_file import ConfigFile, load
+
+if TYPE_CHECKING:
+    from quorate.raft.types import Endpoint, ReplicaKey
+    from quorate.rpc.client import QuorumClient
+    from quorate.rpc.values import QuorumDescription
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+ControllerId = Annotated[
+    int,
+    typer.Option("--controller-id", "-i", metavar="ID", min=0, help="The controller's node.id."),
+]
+DirectoryIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--controller-directory-id",
+        "-d",
+        metavar="UUID",
+        help="Its directory id. May be left out: then it is the voter that has this id now.",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be done, and do not do it.")
+]
+
+
+@app.callback()
+def metadata_quorum(
+    context: typer.Context,
+    *,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Describe a quorum; add and remove controllers; move leadership.
+
+    Any controller may be asked: it names the leader, and the command asks that.
+    """
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+
+
+# --- describe -------------------------------------------------------------------------------------
+
+
+@app.command("describe")
+def describe(
+    context: typer.Context,
+    *,
+    status: Annotated[bool, typer.Option("--status", help="The quorum in short.")] = False,
+    replication: Annotated[
+        bool, typer.Option("--replication", help="How far each replica is.")
+    ] = False,
+    human_readable: Annotated[
+        bool, typer.Option("--human-readable", help="With --replication: ages, not times.")
+    ] = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the quorum's state. Exit status 1 if it has no leader."""
+    if status == replication:
+        raise UsageError("describe takes one of --status and --replication")
+    if human_readable and not replication:
+        raise UsageError("The option --human-readable is only supported along with --replication")
+    from quorate.cli import describe as text
+
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    description = _describe(context, timeout)
+    cluster_id, response = description.cluster_id, description.response
+    if as_json and status:
+        print_json(text.status_json(cluster_id, response))
+    elif as_json:
+        print_json(text.replication_json(response))
+    elif status:
+        print(text.status_text(cluster_id, response))
+    else:
+        now_ms = int(time.time() * 1000) if human_readable else None
+        print(text.replication_text(response, now_ms))
+    if not description.is_leaders_view:
+        raise CommandError(_no_leader(description))
+
+
+def _describe(context: typer.Context, timeout: float | None) -> QuorumDescription:
+    async def ask(client: QuorumClient) -> QuorumDescription:
+        return await client.describe_quorum()
+
+    return run(context, ask, timeout, READ_TIMEOUT_S)
+
+
+def _no_leader(description: QuorumDescription) -> str:
+    """Why there is only one node's view, and what to do about it."""
+    response = description.response
+    voters = response.voter_set
+    known = f"what is printed is what {description.answered_by} knows"
+    if not len(voters):
+        return (
+            f"there is no leader: {known}. It knows no voters: format and start a controller with "
+            "--standalone, or check its controller.quorum.bootstrap.servers"
+        )
+    need = f"{voters.majority} of the {len(voters)} voters must run and reach each other"
+    if response.leader.id is not None:
+        return (
+            f"the leader, controller {response.leader.id}, does not answer: {known}. A new one is "
+            f"elected soon if {need}"
+        )
+    return f"there is no leader: {known}. For a leader, {need}: start those that are down"
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+
+@app.command("add-controller")
+def add_controller(
+    context: typer.Context,
+    *,
+    config_file: ConfigFile = None,
+    dry_run: DryRun = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a running controller a voter. Run this where its properties and its directory are.
+
+    The controller must be formatted (--no-initial-controllers) and started. The leader waits until
+    it has caught up, then commits the new set of voters.
+    """
+    options = remember(context, bootstrap_controller, bootstrap_server, command_config)
+    path = config_file or options.command_config
+    options.command_config = options.command_config or path
+    config = load(path, "--config, the properties of the controller to add,")
+    from quorate.cli.describe import endpoint_text
+    from quorate.log.meta_properties import MetaProperties
+    from quorate.raft.types import ReplicaKey
+
+    meta = MetaProperties.read(config.metadata_log_dir)
+    if meta.directory_id is None:
+        raise CommandError(f"No directory id found in {config.metadata_log_dir}")
+    if meta.node_id != config.node_id:
+        raise CommandError(
+            f"{config.metadata_log_dir} belongs to node {meta.node_id}, and node.id of "
+            f"{config.source} is {config.node_id}"
+        )
+    key = ReplicaKey(meta.node_id, meta.directory_id)
+
+    async def ask(client: QuorumClient) -> None:
+        await client.add_voter(key, config.endpoints)
+
+    if not dry_run:
+        with progress(f"Waiting for controller {key.id} to catch up and become a voter"):
+            run(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    if as_json:
+        print_json(_change_json(key, dry_run, config.endpoints))
+        return
+    print(
+        f"{'DRY RUN of adding' if dry_run else 'Added'} controller {key.id} with directory id "
+        f"{key.directory_id} and endpoints: {', '.join(map(endpoint_text, config.endpoints))}"
+    )
+
+
+@app.command("remove-controller")
+def remove_controller(
+    context: typer.Context,
+    *,
+    controller_id: ControllerId,
+    directory_id: DirectoryIdOption = None,
+    dry_run: DryRun = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a controller out of the voters. It may be running or lost; it becomes an observer.
+
+    Stop a controller with controller.quorum.auto.join.enable first, or it joins again.
+    """
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    key = _voter(context, controller_id, directory_id, timeout)
+
+    async def ask(client: QuorumClient) -> None:
+        await client.remove_voter(key)
+
+    if not dry_run:
+        with progress(f"Waiting for the voters to commit the removal of controller {key.id}"):
+            run(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    if as_json:
+        print_json(_change_json(key, dry_run))
+        return
+    print(
+        f"{'DRY RUN of removing' if dry_run else 'Removed'} KRaft controller {key.id} with "
+        f"directory id {key.directory_id}"
+    )
+
+
+@app.command("transfer-leadership")
+def transfer_leadership(
+    context: typer.Context,
+    *,
+    controller_id: ControllerId,
+    directory_id: DirectoryIdOption = None,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a voter the leader: before its old leader's machine is stopped, for example."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    key = _voter(context, controller_id, directory_id, timeout)
+
+    async def ask(client: QuorumClient) -> None:
+        await client.transfer_leadership(key)
+
+    with progress(f"Waiting for controller {key.id} to catch up and take over"):
+        run(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    if as_json:
+        print_json(_change_json(key, False))
+        return
+    print(f"Leadership moved to controller {key.id} with directory id {key.directory_id}")
+
+
+def _voter(
+    context: typer.Context, controller_id: int, directory_id: str | None, timeout: float | None
+) -> ReplicaKey:
+    """The replica that is meant: as given, or the voter that has this id now."""
+    from quorate.controller.formatting import parse_uuid
+    from quorate.raft.types import ReplicaKey
+
+    if directory_id is not None:
+        try:
+            return ReplicaKey(controller_id, parse_uuid(directory_id))
+        except ValueError as error:
+            raise UsageError(f"--controller-directory-id: {error}") from None
+    description = _describe(context, timeout)
+    if not description.is_leaders_view:
+        raise CommandError(_no_leader(description))
+    voters = description.response.voter_set
+    voter = voters.get(controller_id)
+    if voter is None:
+        raise CommandError(
+            f"controller {controller_id} is not a voter; the voters are "
+            f"{', '.join(str(voter.key) for voter in voters)}"
+        )
+    return voter.key
+
+
+def _change_json(
+    key: ReplicaKey, dry_run: bool, endpoints: tuple[Endpoint, ...] | None = None
+) -> dict[str, object]:
+    from quorate.cli.describe import endpoint_text
+
+    changed: dict[str, object] = {
+        "controllerId": key.id,
+        "directoryId": key.directory_id,
+        "dryRun": dry_run,
+    }
+    if endpoints is not None:
+        changed["endpoints"] = [endpoint_text(endpoint) for endpoint in endpoints]
+    return changed

@@ -1,0 +1,243 @@
+"""`quorate storage`: Kafka's `kafka-storage`: random-uuid, format, info."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.cli.output import AsJson, CommandError, UsageError, print_json, print_warning
+from quorate.cli.settings_file import ConfigFile, load
+
+if TYPE_CHECKING:
+    from quorate.controller.config import ControllerConfig
+    from quorate.controller.formatting import Formatted
+    from quorate.raft.types import VoterSet
+    from quorate.rpc.values import FormatMode
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.callback()
+def storage() -> None:
+    """Format the directories of a controller, and tell what is in them.
+
+    A new quorum: format one controller with --standalone, start it, format the others with
+    --no-initial-controllers, start them, and make each a voter with
+    `quorate metadata-quorum … add-controller`.
+    """
+
+
+@app.command("random-uuid")
+def random_uuid(as_json: AsJson = False) -> None:
+    """Print a new random id, for a cluster or for a directory."""
+    from quorate.log.meta_properties import random_uuid
+
+    value = random_uuid()
+    if as_json:
+        print_json({"uuid": value})
+    else:
+        print(value)
+
+
+@app.command("format")
+def format_storage(
+    *,
+    cluster_id: Annotated[
+        str,
+        typer.Option(
+            "--cluster-id",
+            "-t",
+            metavar="ID",
+            help="The cluster's id, the same on all of its nodes; see `random-uuid`.",
+        ),
+    ],
+    config_file: ConfigFile = None,
+    standalone: Annotated[
+        bool,
+        typer.Option(
+            "--standalone",
+            "-s",
+            help="Make this controller the only voter of a new quorum. For one controller of a "
+            "cluster only: two of them would be two quorums.",
+        ),
+    ] = False,
+    initial_controllers: Annotated[
+        str | None,
+        typer.Option(
+            "--initial-controllers",
+            "-I",
+            "--controller-quorum-voters",
+            metavar="LIST",
+            help="Make the listed controllers the voters of a new quorum. Each is written "
+            "ID-DIRECTORYID@HOST:PORT (or ID@HOST:PORT:DIRECTORYID), with commas between them; "
+            "format each of them with the same list.",
+        ),
+    ] = None,
+    no_initial_controllers: Annotated[
+        bool,
+        typer.Option(
+            "--no-initial-controllers",
+            "-N",
+            help="Make no quorum: this controller finds an existing one, and is added to it later.",
+        ),
+    ] = False,
+    ignore_formatted: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-formatted", "-g", help="Leave formatted directories as they are, no error."
+        ),
+    ] = False,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--feature",
+            "-f",
+            metavar="NAME=LEVEL",
+            help="kraft.version=1 (dynamic voters) or kraft.version=0 (controller.quorum.voters).",
+        ),
+    ] = None,
+    release_version: Annotated[
+        str | None,
+        typer.Option(
+            "--release-version",
+            "-r",
+            metavar="VERSION",
+            help="Taken for Kafka's sake: the quorum has no feature that depends on a release.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give the directories of a controller their ids, and a new quorum its voters.
+
+    Nothing is written to a directory that is formatted already. Without one of --standalone,
+    --initial-controllers and --no-initial-controllers the configuration must set
+    controller.quorum.voters, and the quorum is static (kraft.version 0).
+    """
+    from quorate.controller.formatting import format_directory
+
+    config = load(config_file, "--config")
+    formatted = format_directory(
+        config,
+        cluster_id,
+        _mode(standalone, initial_controllers, no_initial_controllers),
+        _initial_controllers(config, initial_controllers),
+        kraft_version=_kraft_version(feature or []),
+        ignore_formatted=ignore_formatted,
+    )
+    if release_version is not None:
+        if not re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", release_version):
+            raise UsageError(f"--release-version {release_version} is not a version like 4.3-IV0")
+        print_warning("--release-version changes nothing: it is about Kafka's metadata.version")
+    for warning in (*config.warnings, *formatted.warnings):
+        print_warning(warning)
+    if as_json:
+        print_json(_formatted_json(formatted))
+        return
+    new = [directory for directory in formatted.directories if not directory.was_formatted]
+    if not new:
+        print("All of the log directories are already formatted.")
+    for directory in new:
+        print(
+            f"Formatting {directory.kind} {directory.path} with kraft.version "
+            f"{formatted.kraft_version}."
+        )
+
+
+def _mode(standalone: bool, initial_controllers: str | None, no_initial: bool) -> FormatMode | None:
+    from quorate.rpc.values import FormatMode
+
+    modes = [
+        mode
+        for mode, wanted in (
+            (FormatMode.STANDALONE, standalone),
+            (FormatMode.INITIAL_CONTROLLERS, initial_controllers is not None),
+            (FormatMode.NO_INITIAL_CONTROLLERS, no_initial),
+        )
+        if wanted
+    ]
+    if len(modes) > 1:
+        raise UsageError(f"--{modes[0].value} and --{modes[1].value} exclude each other")
+    return modes[0] if modes else None
+
+
+def _initial_controllers(config: ControllerConfig, text: str | None) -> VoterSet | None:
+    from quorate.controller.formatting import parse_initial_controllers
+
+    if text is None:
+        return None
+    try:
+        return parse_initial_controllers(text, config.listener_names[0])
+    except ValueError as error:
+        raise CommandError(f"--initial-controllers: {error}") from None
+
+
+def _kraft_version(features: list[str]) -> int | None:
+    """The level in `--feature kraft.version=…`, the only feature that a quorum is born with."""
+    from quorate.cli.feature_levels import parse_features
+    from quorate.controller.formatting import KRAFT_VERSION
+
+    levels = parse_features(features)
+    for name in levels:
+        if name != KRAFT_VERSION:
+            raise CommandError(
+                f"Unsupported feature: {name}. Supported features are: {KRAFT_VERSION}"
+            )
+    return levels.get(KRAFT_VERSION)
+
+
+def _formatted_json(formatted: Formatted) -> dict[str, object]:
+    return {
+        "clusterId": formatted.cluster_id,
+        "kraftVersion": formatted.kraft_version,
+        "directories": [
+            {
+                "path": str(directory.path),
+                "kind": directory.kind,
+                "directoryId": directory.directory_id,
+                "wasFormatted": directory.was_formatted,
+            }
+            for directory in formatted.directories
+        ],
+        "voters": [
+            {
+                "id": voter.id,
+                "directoryId": voter.key.directory_id,
+                "endpoints": [str(endpoint) for endpoint in voter.endpoints],
+            }
+            for voter in formatted.voters
+        ],
+    }
+
+
+@app.command("info")
+def info(config_file: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Tell whether the directories are formatted, and for whom. Exit status 1 if they are not."""
+    from quorate.controller.formatting import inspect_directories
+
+    found = inspect_directories(load(config_file, "--config"))
+    if as_json:
+        print_json(
+            {
+                "directories": [str(directory) for directory in found.directories],
+                "metadata": found.metadata,
+                "problems": list(found.problems),
+            }
+        )
+    else:
+        _print_list("Found log director", found.directories, "y:", "ies:")
+        if found.metadata is not None:
+            inside = ", ".join(f"{name}={value}" for name, value in sorted(found.metadata.items()))
+            print(f"Found metadata: {{{inside}}}\n")
+        _print_list("Found problem", found.problems, ":", "s:")
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _print_list(title: str, entries: tuple[object, ...], one: str, many: str) -> None:
+    if entries:
+        print(title + (one if len(entries) == 1 else many))
+        for entry in entries:
+            print(f"  {entry}")
+        print()

@@ -1,0 +1,381 @@
+"""Formatting: what makes a directory a replica's, once, before its controller starts.
+
+Steps of `format_directory` (KIP-853, "kafka-storage format"; the refusals are those of Kafka's
+Formatter and MetaPropertiesEnsemble):
+
+1. What is asked for must fit together: a dynamic quorum (--standalone, --initial-controllers,
+   --no-initial-controllers) has kraft.version 1, a static one (controller.quorum.voters) 0.
+2. A directory that is formatted must be of this cluster and this node; it is left as it is, and
+   refused unless that is wanted. A directory that holds a log but no meta.properties is refused:
+   an old log under a new directory id would be another replica with this one's memory.
+3. The bootstrap checkpoint is written first, `meta.properties` last: a directory counts as
+   formatted only when everything else is durable, and formatting that was cut short is repeated.
+
+Every directory gets a new random id, except that --initial-controllers says the id of this node's.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate.controller.config import ControllerConfig
+from quorate.controller.settings import parse_address, split_list
+from quorate.log.disk import Disk
+from quorate.log.errors import MetaPropertiesError
+from quorate.log.lock import DirectoryLock
+from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties, random_uuid
+from quorate.log.metadata_log import write_bootstrap_checkpoint
+from quorate.raft.types import ZERO_UUID, DirectoryId, Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.records.primitives import uuid_from_bytes
+from quorate.rpc.values import FormatMode
+
+KRAFT_VERSION = "kraft.version"
+KRAFT_VERSION_DYNAMIC = 1
+PARTITION_DIRECTORY = "__cluster_metadata-0"
+ONE_UUID: DirectoryId = "AAAAAAAAAAAAAAAAAAAAAQ"
+RESERVED_UUIDS = (ZERO_UUID, ONE_UUID)
+"""Kafka's Uuid.RESERVED: "unknown", and the metadata topic's."""
+
+
+class FormatError(Exception):
+    """A directory that is not formatted, and why; its text is one line for the person who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormattedDirectory:
+    """One directory after formatting. `kind` is Kafka's name for its part."""
+
+    path: Path
+    kind: str
+    directory_id: DirectoryId | None
+    was_formatted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Formatted:
+    """What `format_directory` did. `warnings` are lines for the person who asked."""
+
+    cluster_id: str
+    kraft_version: int
+    voters: VoterSet
+    directories: tuple[FormattedDirectory, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def directory_id(self) -> DirectoryId | None:
+        """The id of the metadata log's directory: with node.id it names this replica. None only
+        for a directory that Kafka formatted before 3.7.
+        """
+        return self.directories[0].directory_id
+
+
+# --- identifiers ----------------------------------------------------------------------------------
+
+
+def parse_uuid(text: str) -> DirectoryId:
+    """A UUID in Kafka's text form, in its one canonical spelling. Raises ValueError.
+
+    22 characters hold four bits too many, which people who make up ids do not leave empty (the
+    KIP's own examples do not); Kafka ignores them too.
+    """
+    try:
+        data = base64.b64decode(text.removesuffix("==") + "==", altchars=b"-_", validate=True)
+        return uuid_from_bytes(data)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a UUID: 22 characters as `quorate storage random-uuid` prints"
+        ) from None
+
+
+def parse_initial_controllers(text: str, listener_name: str) -> VoterSet:
+    """The voters in a list of ID-DIRECTORYID@HOST:PORT (KIP-853) or ID@HOST:PORT:DIRECTORYID
+    (Kafka 4); they listen on `listener_name`. Raises ValueError.
+    """
+    voters = []
+    for entry in split_list(text):
+        name, separator, place = entry.partition("@")
+        number, dash, directory = name.partition("-")
+        if not separator or not re.fullmatch(r"[0-9]{1,10}", number) or int(number) > 2**31 - 1:
+            raise ValueError(f"{entry!r} is not ID-DIRECTORYID@HOST:PORT")
+        if not dash and re.search(r":[0-9]+:[A-Za-z0-9_-]*$", place):
+            place, _, directory = place.rpartition(":")
+        if not directory:
+            raise ValueError(
+                f"{entry!r} names no directory id; `quorate storage random-uuid` makes one, and it "
+                f"is written {number}-DIRECTORYID@{place}"
+            )
+        host, port = parse_address(place)
+        directory_id = parse_uuid(directory)
+        if directory_id in RESERVED_UUIDS:
+            raise ValueError(f"the directory id {directory_id} is reserved")
+        voters.append(
+            Voter(ReplicaKey(int(number), directory_id), (Endpoint(listener_name, host, port),))
+        )
+    if not voters:
+        raise ValueError("it names no controller")
+    if len({voter.key.directory_id for voter in voters}) < len(voters):
+        raise ValueError("a directory id appears twice")
+    return VoterSet.of(voters)
+
+
+# --- formatting -----------------------------------------------------------------------------------
+
+
+def format_directory(
+    config: ControllerConfig,
+    cluster_id: str,
+    mode: FormatMode | None,
+    initial_controllers: VoterSet | None = None,
+    *,
+    directory_id: DirectoryId | None = None,
+    kraft_version: int | None = None,
+    ignore_formatted: bool = False,
+) -> Formatted:
+    """Format what `config` names for the cluster `cluster_id`.
+
+    mode: who the voters of a new quorum are; None for those of controller.quorum.voters.
+    initial_controllers: with FormatMode.INITIAL_CONTROLLERS only. directory_id: of the metadata
+    log's directory; None for a new one, or for this node's in the list. kraft_version: what the
+    person insists on; it follows from the mode. ignore_formatted: leave formatted directories as
+    they are instead of refusing. Raises FormatError, OSError, and the log's errors.
+    """
+    _check_cluster_id(config, cluster_id)
+    level = _kraft_version(config, mode, kraft_version)
+    voters = VoterSet()
+    if mode is FormatMode.INITIAL_CONTROLLERS:
+        voters = initial_controllers or VoterSet()
+        directory_id = _own_directory(config, voters, directory_id)
+    directory_id = directory_id or random_uuid()
+    if mode is FormatMode.STANDALONE:
+        voters = VoterSet.of([Voter(ReplicaKey(config.node_id, directory_id), config.endpoints)])
+    found = {directory: _look_at(directory, config, cluster_id) for directory in config.log_dirs}
+    formatted = next((directory for directory, known in found.items() if known), None)
+    if formatted is not None and not ignore_formatted:
+        raise FormatError(
+            f"Log directory {formatted} is already formatted. Use --ignore-formatted to ignore "
+            "this directory and format the others."
+        )
+    done = []
+    for directory, known in reversed(found.items()):
+        is_metadata = directory == config.metadata_log_dir
+        kind = _kind(mode) if is_metadata else "data directory"
+        if known is None:
+            own_id = directory_id if is_metadata else random_uuid()
+            properties = MetaProperties(cluster_id, config.node_id, own_id)
+            _write(directory, properties, voters if is_metadata else VoterSet())
+            done.append(FormattedDirectory(directory, kind, own_id))
+        else:
+            done.append(FormattedDirectory(directory, kind, known.directory_id, True))
+    return Formatted(cluster_id, level, voters, tuple(reversed(done)), _warnings(config, voters))
+
+
+def _look_at(directory: Path, config: ControllerConfig, cluster_id: str) -> MetaProperties | None:
+    """What `directory` was formatted with, None if it was not. Raises FormatError if it is not
+    ours to format.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise FormatError(f"{directory} is not a directory")
+    if not (directory / META_PROPERTIES_FILE).exists():
+        log = directory / PARTITION_DIRECTORY
+        if any(log.glob("*.log")) or (log / "quorum-state").exists():
+            raise FormatError(
+                f"{log} holds a log, but {directory} has no {META_PROPERTIES_FILE}: restore that "
+                "file if the log is this replica's, or move the log away"
+            )
+        return None
+    known = MetaProperties.read(directory)
+    path = directory / META_PROPERTIES_FILE
+    if known.cluster_id != cluster_id:
+        raise FormatError(
+            f"Invalid cluster.id in: {path}. Expected {cluster_id}, but read {known.cluster_id}"
+        )
+    if known.node_id != config.node_id:
+        raise FormatError(
+            f"Invalid node.id in: {path}. Expected {config.node_id}, but read {known.node_id}"
+        )
+    return known
+
+
+def _write(directory: Path, properties: MetaProperties, voters: VoterSet) -> None:
+    """Step 3: everything else, then the file that says that all is there."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for created in missing:
+        Disk().sync_directory(created.parent)
+    with DirectoryLock(directory):
+        if len(voters):
+            now_ms = int(time.time() * 1000)
+            write_bootstrap_checkpoint(directory, voters, KRAFT_VERSION_DYNAMIC, now_ms)
+        properties.write(directory)
+
+
+# --- looking --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What `storage info` tells. metadata: the first directory's properties, by name."""
+
+    directories: tuple[Path, ...]
+    metadata: dict[str, str] | None
+    problems: tuple[str, ...]
+
+
+def inspect_directories(config: ControllerConfig) -> Inspection:
+    """Look at every directory of `config`, and change nothing."""
+    found: list[Path] = []
+    problems: list[str] = []
+    first: MetaProperties | None = None
+    for directory in sorted(config.log_dirs):
+        if not directory.exists():
+            problems.append(f"{directory} does not exist")
+        elif not directory.is_dir():
+            problems.append(f"{directory} is not a directory")
+        else:
+            found.append(directory)
+            if not (directory / META_PROPERTIES_FILE).exists():
+                problems.append(f"{directory} is not formatted.")
+                continue
+            try:
+                known = MetaProperties.read(directory)
+            except MetaPropertiesError as error:
+                problems.append(f"Error loading {directory / META_PROPERTIES_FILE}: {error}")
+                continue
+            problems += _contradictions(config, directory, known, first or known)
+            first = first or known
+    metadata = None
+    if first is not None:
+        metadata = {
+            "cluster.id": first.cluster_id,
+            "node.id": str(first.node_id),
+            "version": str(first.version),
+        }
+        if first.directory_id is not None:
+            metadata["directory.id"] = first.directory_id
+    return Inspection(tuple(found), metadata, tuple(problems))
+
+
+def _contradictions(
+    config: ControllerConfig, directory: Path, known: MetaProperties, first: MetaProperties
+) -> list[str]:
+    if known.cluster_id != first.cluster_id:
+        return ["Mismatched cluster IDs between storage directories."]
+    if known.node_id != first.node_id:
+        return ["Mismatched node IDs between storage directories."]
+    problems = []
+    if known.node_id != config.node_id:
+        problems.append(
+            f"{directory} belongs to node {known.node_id}, and node.id is {config.node_id}."
+        )
+    if config.cluster_id not in (None, known.cluster_id):
+        problems.append(
+            f"{directory} belongs to cluster {known.cluster_id}, and cluster.id is "
+            f"{config.cluster_id}."
+        )
+    return problems
+
+
+# --- what must fit together -----------------------------------------------------------------------
+
+
+def _check_cluster_id(config: ControllerConfig, cluster_id: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", cluster_id):
+        raise FormatError(
+            f"the cluster id {cluster_id!r} is not 1 to 64 of A-Z a-z 0-9 . _ - "
+            "(`quorate storage random-uuid` makes one)"
+        )
+    if config.cluster_id is not None and config.cluster_id != cluster_id:
+        raise FormatError(
+            f"the cluster id {cluster_id} is not the cluster.id {config.cluster_id} of "
+            f"{config.source}"
+        )
+
+
+def _kraft_version(config: ControllerConfig, mode: FormatMode | None, wanted: int | None) -> int:
+    """The level that the mode means; refuses what contradicts it."""
+    if wanted not in (None, 0, 1):
+        raise FormatError(f"{KRAFT_VERSION} {wanted} is not supported: the levels are 0 and 1")
+    if mode is None:
+        if not len(config.static_voters):
+            raise FormatError(
+                "Because controller.quorum.voters is not set on this controller, you must specify "
+                "one of the following: --standalone, --initial-controllers, or "
+                "--no-initial-controllers."
+            )
+        if wanted == 1:
+            raise FormatError(
+                f"Cannot set {KRAFT_VERSION} to 1 unless controller.quorum.voters is empty and one "
+                "of the flags --standalone, --initial-controllers, or --no-initial-controllers is "
+                "used."
+            )
+        return 0
+    if len(config.static_voters):
+        raise FormatError(
+            f"controller.quorum.voters is set in {config.source}, and --{mode.value} makes a "
+            "dynamic quorum, whose voters are in the log: set controller.quorum.bootstrap.servers "
+            "instead"
+        )
+    if wanted == 0:
+        raise FormatError(
+            f"Cannot set {KRAFT_VERSION} to 0 with --{mode.value}: only controller.quorum.voters "
+            f"makes a quorum without dynamic voters. Try removing the --feature flag for "
+            f"{KRAFT_VERSION}."
+        )
+    return KRAFT_VERSION_DYNAMIC
+
+
+def _own_directory(
+    config: ControllerConfig, voters: VoterSet, wanted: DirectoryId | None
+) -> DirectoryId:
+    """The directory id that the list of initial controllers gives to this node."""
+    own = voters.get(config.node_id)
+    if own is None:
+        raise FormatError(
+            f"node.id {config.node_id} of {config.source} is not among the initial controllers "
+            f"{voters}; a controller that joins later is formatted with --no-initial-controllers"
+        )
+    unknown = next((voter.id for voter in voters if voter.key.directory_id is None), None)
+    if unknown is not None or own.key.directory_id is None:
+        raise FormatError(f"the initial controller {unknown} has no directory id")
+    if wanted not in (None, own.key.directory_id):
+        raise FormatError(
+            f"the directory id {wanted} is not the one that the initial controllers give to node "
+            f"{config.node_id}: {own.key.directory_id}"
+        )
+    return own.key.directory_id
+
+
+def _kind(mode: FormatMode | None) -> str:
+    """What Kafka's Formatter calls the metadata log's directory."""
+    if mode in (FormatMode.STANDALONE, FormatMode.INITIAL_CONTROLLERS):
+        return "dynamic metadata voter directory"
+    return "metadata directory"
+
+
+def _warnings(config: ControllerConfig, voters: VoterSet) -> tuple[str, ...]:
+    own = voters.get(config.node_id)
+    if own is None or own.endpoints[0] == config.endpoints[0]:
+        return ()
+    difference = (
+        f"the list says that controller {own.id} is at {own.endpoints[0]}, and {config.source} "
+        f"advertises {config.endpoints[0]}: others dial the former until it leads or is updated"
+    )
+    return (difference,)
+
+
+__all__ = [
+    "FormatError",
+    "FormatMode",
+    "Formatted",
+    "FormattedDirectory",
+    "Inspection",
+    "format_directory",
+    "inspect_directories",
+    "parse_initial_controllers",
+    "parse_uuid",
+    "random_uuid",
+]

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
+from json.encoder import encode_basestring
 from operator import attrgetter
 from typing import Any
 
@@ -82,20 +83,26 @@ def _base64(value: bytes) -> str:
 
 def json_text(document: Any) -> str:
     """Compact JSON exactly as Kafka's tools print it."""
-    if document is None:
-        return "null"
+    if isinstance(document, str):
+        return _string(document)
     if isinstance(document, bool):
         return "true" if document else "false"
-    if isinstance(document, str):
-        return '"' + document.translate(_ESCAPES) + '"'
     if isinstance(document, int):
         return str(int(document))
     if isinstance(document, float):
         return _number(document)
-    if isinstance(document, Mapping):
-        pairs = (f"{json_text(key)}:{json_text(value)}" for key, value in document.items())
+    if isinstance(document, dict):
+        pairs = [f"{_string(key)}:{json_text(value)}" for key, value in document.items()]
         return "{" + ",".join(pairs) + "}"
-    return "[" + ",".join(json_text(value) for value in document) + "]"
+    if document is None:
+        return "null"
+    return "[" + ",".join([json_text(value) for value in document]) + "]"
+
+
+def _string(value: str) -> str:
+    """Python's form, unless a control character may be in it: their digits differ."""
+    text = encode_basestring(value)
+    return text if "\\u00" not in text else '"' + value.translate(_ESCAPES) + '"'
 
 
 def _number(value: float) -> str:

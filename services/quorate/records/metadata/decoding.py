@@ -40,7 +40,7 @@ FIXED_FORMATS = {
     Kind.FLOAT64: "d",
 }
 UUIDS_REMEMBERED = 4096
-_SHORT_ARRAYS = 64
+_SHORT_LISTS = 32
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
@@ -172,7 +172,7 @@ def _value_step(kind: Kind | type[Structure], nullable: bool, version: int) -> S
     if not isinstance(kind, Kind):
         return structure_step(kind, version)
     if kind is Kind.STRING:
-        return _nullable_string if nullable else _string
+        return _string_step(nullable)
     if kind is Kind.BYTES:
         return _nullable_bytes if nullable else _bytes
     if kind is Kind.UUID:
@@ -215,26 +215,31 @@ def _no_null(position: int, what: str) -> CorruptBatchError:
     return CorruptBatchError(position, f"null where a {what} must be")
 
 
-def _nullable_string(data: bytes, position: int, out: list[Any]) -> int:
-    length, at = _length(data, position, "string")
-    if length < 0:
-        out.append(None)
-        return at
-    if length > STRING_BYTES_MAX:
-        raise CorruptBatchError(position, f"a string of {length} bytes")
-    end = at + length
-    try:
-        out.append(data[at:end].decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise CorruptBatchError(at, "a string is not UTF-8") from error
-    return end
+def _string_step(nullable: bool) -> Step:
+    def step(data: bytes, position: int, out: list[Any]) -> int:
+        length = data[position]
+        if 0 < length < 0x80:
+            at = position + 1
+            end = position + length
+            if end > len(data):
+                raise CorruptBatchError(position, f"a string of {length - 1} passes the end")
+        else:
+            length, at = _length(data, position, "string")
+            if length < 0:
+                if not nullable:
+                    raise _no_null(position, "string")
+                out.append(None)
+                return at
+            if length > STRING_BYTES_MAX:
+                raise CorruptBatchError(position, f"a string of {length} bytes")
+            end = at + length
+        try:
+            out.append(str(data[at:end], "utf-8"))
+        except UnicodeDecodeError as error:
+            raise CorruptBatchError(at, "a string is not UTF-8") from error
+        return end
 
-
-def _string(data: bytes, position: int, out: list[Any]) -> int:
-    end = _nullable_string(data, position, out)
-    if out[-1] is None:
-        raise _no_null(position, "string")
-    return end
+    return step
 
 
 def _nullable_bytes(data: bytes, position: int, out: list[Any]) -> int:
@@ -271,25 +276,32 @@ def _array(element: Step, nullable: bool) -> Step:
     return step
 
 
+@lru_cache(None)
+def _unpackers(formats: str) -> tuple[Callable[[bytes, int], tuple[Any, ...]], ...]:
+    """Those of the short lists, by length."""
+    return tuple(struct.Struct(f">{n}{formats}").unpack_from for n in range(_SHORT_LISTS))
+
+
 def _fixed_array(formats: str, nullable: bool) -> Step:
     size = struct.calcsize(">" + formats)
-    unpackers = [struct.Struct(f">{n}{formats}").unpack_from for n in range(_SHORT_ARRAYS)]
+    unpackers = _unpackers(formats)
 
     def step(data: bytes, position: int, out: list[Any]) -> int:
+        length = data[position]
+        if 0 < length <= _SHORT_LISTS:
+            out.append(unpackers[length - 1](data, position + 1))
+            return position + 1 + (length - 1) * size
         length, at = _length(data, position, "list")
-        if 0 <= length < _SHORT_ARRAYS:
-            out.append(unpackers[length](data, at))
-        elif length < 0:
+        if length < 0:
             if not nullable:
                 raise _no_null(position, "list")
             out.append(None)
             return at
-        else:
-            end = at + length * size
-            if end > len(data):
-                raise CorruptBatchError(position, f"a list of {length} passes the end")
-            out.append(struct.unpack_from(f">{length}{formats}", data, at))
-        return at + length * size
+        end = at + length * size
+        if end > len(data):
+            raise CorruptBatchError(position, f"a list of {length} passes the end")
+        out.append(struct.unpack_from(f">{length}{formats}", data, at))
+        return end
 
     return step
 

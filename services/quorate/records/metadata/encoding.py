@@ -35,6 +35,7 @@ from quorate.records.primitives import (
 Put = Callable[[Any, list[bytes]], None]
 
 _VARINTS = tuple(encode_unsigned_varint(value) for value in range(4096))
+_SHORT_LISTS = 32
 _NULL = b"\x00"
 _NO_TAGS = b"\x00"
 # From the url-safe alphabet to the plain one, whose own two characters are not welcome here.
@@ -171,6 +172,8 @@ def _field_put(spec: FieldSpec, version: int) -> Put:
         return _value_put(spec.kind, spec.nullable, version)
     if isinstance(spec.kind, Kind) and spec.kind in FIXED_FORMATS:
         return _fixed_array(FIXED_FORMATS[spec.kind], spec.nullable)
+    if spec.kind is Kind.UUID:
+        return _nullable(_uuid_array) if spec.nullable else _uuid_array
     return _array(_value_put(spec.kind, False, version), spec.nullable)
 
 
@@ -209,12 +212,16 @@ def _uuid(value: str, out: list[bytes]) -> None:
     out.append(uuid_bytes(value))
 
 
+def _uuid_array(value: Any, out: list[bytes]) -> None:
+    out.append(_compact_length(len(value)))
+    out += [uuid_bytes(text) for text in value]
+
+
 def _string(value: str, out: list[bytes]) -> None:
     data = value.encode("utf-8")
     if len(data) > STRING_BYTES_MAX:
         raise ValueError(f"a string of {len(data)} bytes is over {STRING_BYTES_MAX}")
-    out.append(varint(len(data) + 1))
-    out.append(data)
+    out.append(_compact_length(len(data)) + data)
 
 
 def _bytes(value: bytes, out: list[bytes]) -> None:
@@ -223,6 +230,8 @@ def _bytes(value: bytes, out: list[bytes]) -> None:
 
 
 def _compact_length(length: int) -> bytes:
+    if length < 4095:
+        return _VARINTS[length + 1]
     if length > COMPACT_LENGTH_MAX:
         raise ValueError(f"a length of {length} is over {COMPACT_LENGTH_MAX}")
     return varint(length + 1)
@@ -237,9 +246,20 @@ def _array(element: Put, nullable: bool) -> Put:
     return _nullable(put) if nullable else put
 
 
+@lru_cache(None)
+def _packers(formats: str) -> tuple[Callable[..., bytes], ...]:
+    """Those of the short lists, by length."""
+    return tuple(struct.Struct(f">{n}{formats}").pack for n in range(_SHORT_LISTS))
+
+
 def _fixed_array(formats: str, nullable: bool) -> Put:
+    packers = _packers(formats)
+
     def put(value: Any, out: list[bytes]) -> None:
-        out.append(_compact_length(len(value)))
-        out.append(struct.pack(f">{len(value)}{formats}", *value))
+        length = len(value)
+        if length < _SHORT_LISTS:
+            out.append(_VARINTS[length + 1] + packers[length](*value))
+        else:
+            out.append(_compact_length(length) + struct.pack(f">{length}{formats}", *value))
 
     return _nullable(put) if nullable else put

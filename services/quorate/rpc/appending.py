@@ -97,6 +97,11 @@ class AppendConnection:
             except grpc.aio.AioRpcError:
                 # The reader learns the reason and tells everybody.
                 pass
+            except asyncio.CancelledError:
+                # So gRPC calls the end of a stream, too; then the reader has told everybody.
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
         try:
             async with asyncio.timeout((timeout_ms + ANSWER_SLACK_MS) / 1000):
                 return await future
@@ -134,11 +139,13 @@ class AppendConnection:
         self.is_open = False
         self._call.cancel()
         self._channels.release(self._link)
-        # A node that never took a message from this stream did nothing; of others, nobody knows.
-        untouched = (TransportKind.NOT_SERVED, TransportKind.OVERLOADED, TransportKind.TOO_LARGE)
-        kind = error.kind
-        if kind not in untouched or (self._has_answered and kind is not TransportKind.TOO_LARGE):
-            kind = TransportKind.BROKEN
+        # A node that serves no appends, or not now, did nothing. Of others, nobody knows; and of
+        # several messages nobody knows which one was too large.
+        kind = TransportKind.BROKEN
+        is_untouched = error.kind in (TransportKind.NOT_SERVED, TransportKind.OVERLOADED)
+        is_alone = error.kind is TransportKind.TOO_LARGE and len(self._pending) == 1
+        if is_alone or (is_untouched and not self._has_answered):
+            kind = error.kind
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(TransportError(kind, error.address, error.text))

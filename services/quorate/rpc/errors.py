@@ -133,6 +133,10 @@ class OutcomeUnknownError(ClientError):
     """A request was sent and its answer did not come, or said so: it may have been done."""
 
 
+class ReadBrokenError(ClientError):
+    """A read broke where it cannot go on, or yields bytes that are no records."""
+
+
 def renewed(error: ClientError) -> ClientError:
     """The same error for one more caller: an exception collects the traces of who raises it."""
     fresh = type(error).__new__(type(error), *error.args)

@@ -97,7 +97,7 @@ class Route:
         self._leader = tuple(known for known in self._leader if known != address)
 
 
-class _NoLeaderYet(Exception):
+class _NoLeaderYetError(Exception):
     """A round went by without a leader."""
 
 
@@ -121,7 +121,7 @@ class LeaderSearch:
             return now_ms() + state.upcoming_sleep * 1000 >= deadline
 
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(_NoLeaderYet),
+            retry=retry_if_exception_type(_NoLeaderYetError),
             wait=wait_random_exponential(
                 multiplier=2 * BACKOFF_MIN_S, min=BACKOFF_MIN_S, max=BACKOFF_MAX_S
             ),
@@ -130,7 +130,7 @@ class LeaderSearch:
         )
         try:
             return await retrying(self._round, call, deadline, attempts, heard, may_repeat)
-        except _NoLeaderYet:
+        except _NoLeaderYetError:
             if heard:
                 raise NoLeaderError(round(timeout_ms), attempts) from None
             raise UnreachableError(attempts) from None
@@ -171,7 +171,7 @@ class LeaderSearch:
                 return answer
             attempts[shown] = _describe(answer.leader)
             waiting.extendleft(reversed(self.route.learn(answer.leader)))
-        raise _NoLeaderYet
+        raise _NoLeaderYetError
 
 
 def _describe(leader: CurrentLeader) -> str:

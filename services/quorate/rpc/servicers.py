@@ -238,9 +238,10 @@ class RaftServicer(raft_pb2_grpc.RaftServicer):
     def _encode(self, answer: tuple[FetchResponse, Sequence[Buffer]]) -> raft_pb2.FetchResponse:
         response, records = answer
         size = sum(len(part) for part in records)
-        if size > self._limits.message_bytes_max - RESPONSE_ROOM_BYTES:
+        limit = self._limits.message_bytes_max - RESPONSE_ROOM_BYTES
+        if size > limit:
             # It would break the stream, again and again; the error has a reader.
-            text = f"{size} bytes of records in one answer: the limit is {self._limits.message_bytes_max}"
+            text = f"{size} bytes of records in one answer: the limit is {limit}"
             LOGGER.error("a fetch at offset %s: %s", response.records_from, text)
             refused = FetchResponse(ErrorCode.MESSAGE_TOO_LARGE, response.leader, message=text)
             return convert.encode_fetch_response(refused)

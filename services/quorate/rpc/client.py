@@ -1,0 +1,438 @@
+"""The client library: administration, appends and reads, at whichever node leads.
+
+Owns a client's channels, what it knows of the leader, and its append stream. `routing` says how the
+leader is found and what is tried again, `appending` how values travel together, `reading` how a
+read goes on where it broke.
+
+Rules:
+1. Every call ends: with an answer, or with a `ClientError` once its time is up.
+2. Reading and describing are repeated freely. A change of the quorum is repeated where a connection
+   breaks, since doing it twice comes to the same: a voter that is there already, or gone already,
+   is then what was asked for. An append that may have been appended is never repeated.
+3. The first node that tells it pins the cluster: nodes of another one refuse from then on.
+
+Source: KIP-853, "Admin client"; KIP-836 and KIP-584 for what is described.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from google.protobuf.message import Message
+
+from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.raft.messages import (
+    AddVoterRequest,
+    AdminResponse,
+    DescribeQuorumRequest,
+    RemoveVoterRequest,
+    TransferLeadershipRequest,
+)
+from quorate.raft.types import Endpoint, ReplicaKey, VoterSet
+from quorate.records.batch import Record
+from quorate.rpc import convert_quorum as c
+from quorate.rpc.appending import BATCHES_IN_FLIGHT_MAX, Appender, Coalescer
+from quorate.rpc.channels import Channels
+from quorate.rpc.errors import (
+    AdminError,
+    ClientError,
+    NoLeaderError,
+    OutcomeUnknownError,
+    ReadBrokenError,
+    TransportError,
+    TransportKind,
+    UnreachableError,
+)
+from quorate.rpc.limits import ChannelLimits, format_address, parse_address
+from quorate.rpc.reading import LogReader
+from quorate.rpc.routing import Address, Answer, Call, LeaderSearch, Route, now_ms
+from quorate.rpc.tls import TlsConfig
+from quorate.rpc.values import (
+    OPAQUE_KEY,
+    AppendResult,
+    DescribeFeaturesResponse,
+    FormatRequest,
+    FormatResponse,
+    NodeStatus,
+    OpaqueRecord,
+    QuorumDescription,
+    ReadRequest,
+    UpdateFeaturesRequest,
+    UpgradeType,
+)
+from quorate.v1 import quorum_pb2 as pb
+
+__all__ = [
+    "AdminError",
+    "ClientError",
+    "NoLeaderError",
+    "OutcomeUnknownError",
+    "QuorumClient",
+    "ReadBrokenError",
+    "UnreachableError",
+]
+
+QUORUM = "/quorate.v1.Quorum/"
+ANSWER_SLACK_MS = 500
+"""How much longer than the server a client waits: the server's own "timed out" says more."""
+STATUS_TIMEOUT_MS = 1_000
+"""For what a node answers by itself, at once."""
+LEADER_WAIT_MS = 1_500
+"""How long a description waits for a leader before it is the view of a node that does not lead."""
+DESCRIBE_PAUSE_MS = 100
+
+M = TypeVar("M", bound=Message)
+V = TypeVar("V")
+A = TypeVar("A", bound=Answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Method(Generic[M, V]):
+    """A unary method of the service Quorum and how its answer is read."""
+
+    name: str
+    reply: type[M]
+    decode: Callable[[M], V]
+
+
+_DESCRIBE = _Method("DescribeQuorum", pb.DescribeQuorumResponse, c.decode_describe_response)
+_ADD_VOTER = _Method("AddVoter", pb.AddVoterResponse, c.decode_admin_response)
+_REMOVE_VOTER = _Method("RemoveVoter", pb.RemoveVoterResponse, c.decode_admin_response)
+_TRANSFER = _Method("TransferLeadership", pb.TransferLeadershipResponse, c.decode_admin_response)
+_DESCRIBE_FEATURES = _Method(
+    "DescribeFeatures", pb.DescribeFeaturesResponse, c.decode_features_response
+)
+_UPDATE_FEATURES = _Method("UpdateFeatures", pb.UpdateFeaturesResponse, c.decode_admin_response)
+_FORMAT = _Method("Format", pb.FormatResponse, c.decode_format_response)
+_STATUS = _Method("NodeStatus", pb.NodeStatusResponse, c.decode_node_status)
+
+
+class QuorumClient:
+    """A client of one quorum; an asynchronous context manager, or closed with `close`.
+
+    bootstrap: `host:port` of some nodes. request_timeout_ms: the time of each call that names none.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        *,
+        tls: TlsConfig | None = None,
+        request_timeout_ms: int = 30_000,
+        client_id: str = "quorate-client",
+        limits: ChannelLimits | None = None,
+    ) -> None:
+        if not bootstrap:
+            raise MisuseError("a client needs the address of at least one node")
+        self.request_timeout_ms = request_timeout_ms
+        self._limits = limits or ChannelLimits()
+        self._channels = Channels(tls, self._limits, client_id)
+        self._route = Route([parse_address(text) for text in bootstrap])
+        self._search = LeaderSearch(self._route)
+        connect_ms = self._limits.connect_timeout_ms
+        self._appender = Appender(self._search, self._channels, connect_ms)
+        self._reader = LogReader(self._search, self._channels, connect_ms)
+        self._coalescer = Coalescer(
+            lambda records: self._appender.start(records, self.request_timeout_ms)
+        )
+        self._batches = asyncio.Semaphore(BATCHES_IN_FLIGHT_MAX)
+        self._cluster_id = ""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections. Appends under way end with OutcomeUnknownError."""
+        await self._appender.close()
+        await self._channels.close()
+
+    # --- the quorum -------------------------------------------------------------------------------
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """The leader's view; without a leader, that of the node that answers with the highest
+        epoch.
+
+        Takes about two seconds at most. UnreachableError if no node answers; AdminError.
+        """
+        started = now_ms()
+        attempts: dict[str, str] = {}
+        best: QuorumDescription | None = None
+        while True:
+            for view in await self._views(attempts):
+                if view.is_leaders_view:
+                    return view
+                if best is None or view.response.leader.epoch >= best.response.leader.epoch:
+                    best = view
+            if now_ms() - started >= min(LEADER_WAIT_MS, self.request_timeout_ms):
+                break
+            await asyncio.sleep(DESCRIBE_PAUSE_MS / 1000)
+        if best is None:
+            raise UnreachableError(attempts)
+        return best
+
+    async def _views(self, attempts: dict[str, str]) -> list[QuorumDescription]:
+        """What all known nodes say, asked at once, and then those that they name for the leader."""
+        asked: set[Address] = set()
+        views: list[QuorumDescription] = []
+        wanted = self._route.order()
+        while wanted and not any(view.is_leaders_view for view in views):
+            asked.update(wanted)
+            answers = await asyncio.gather(*(self._view(address, attempts) for address in wanted))
+            found = [view for view in answers if view is not None]
+            views += found
+            named: list[Address] = []
+            for view in found:
+                named += self._route.learn(view.response.leader)
+                for voter in view.response.voter_set:
+                    self._route.learn_nodes(voter.endpoints[:1])
+            wanted = [address for address in dict.fromkeys(named) if address not in asked]
+        return views
+
+    async def _view(self, address: Address, attempts: dict[str, str]) -> QuorumDescription | None:
+        shown = format_address(*address)
+        message = c.encode_describe_request(DescribeQuorumRequest(self._cluster_id))
+        try:
+            status, response = await asyncio.gather(
+                self._status(address),
+                self._unary(address, _DESCRIBE, message, STATUS_TIMEOUT_MS),
+            )
+        except TransportError as error:
+            attempts[shown] = error.text
+            return None
+        if response.error not in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            attempts[shown] = f"{response.error.name} {response.message}".rstrip()
+            return None
+        self._cluster_id = self._cluster_id or status.cluster_id
+        if response.error is ErrorCode.NONE:
+            self._route.confirm(address, response.leader.epoch)
+        return QuorumDescription(status.cluster_id, shown, response)
+
+    async def add_voter(
+        self,
+        voter: ReplicaKey,
+        endpoints: Sequence[Endpoint],
+        *,
+        timeout_ms: int | None = None,
+        ack_when_committed: bool = True,
+    ) -> None:
+        """Make a replica a voter; returns after commit. AdminError, NoLeaderError,
+        UnreachableError.
+        """
+        request = AddVoterRequest(
+            self._cluster_id,
+            voter,
+            tuple(endpoints),
+            ack_when_committed=ack_when_committed,
+        )
+
+        await self._change(
+            _ADD_VOTER,
+            lambda left: c.encode_add_voter_request(replace(request, timeout_ms=left)),
+            timeout_ms,
+            {ErrorCode.DUPLICATE_VOTER: lambda voters: voter in voters},
+        )
+
+    async def remove_voter(self, voter: ReplicaKey, *, timeout_ms: int | None = None) -> None:
+        """Take a replica out of the voter set; returns after commit. Raises as `add_voter`."""
+        request = RemoveVoterRequest(self._cluster_id, voter)
+
+        await self._change(
+            _REMOVE_VOTER,
+            lambda left: c.encode_remove_voter_request(replace(request, timeout_ms=left)),
+            timeout_ms,
+            {ErrorCode.VOTER_NOT_FOUND: lambda voters: voters.get(voter.id) is None},
+        )
+
+    async def transfer_leadership(
+        self, target: ReplicaKey, *, timeout_ms: int | None = None
+    ) -> None:
+        """Let another voter lead; returns when it does. Raises as `add_voter`."""
+        request = TransferLeadershipRequest(self._cluster_id, target)
+        await self._change(
+            _TRANSFER,
+            lambda left: c.encode_transfer_request(replace(request, timeout_ms=left)),
+            timeout_ms,
+        )
+
+    async def describe_features(self) -> DescribeFeaturesResponse:
+        """The features, their supported and finalized levels. Raises as `add_voter`."""
+        message = pb.DescribeFeaturesRequest(cluster_id=self._cluster_id)
+
+        async def call(address: Address, left_ms: float) -> DescribeFeaturesResponse:
+            return await self._unary(address, _DESCRIBE_FEATURES, message, left_ms)
+
+        answer = await self._ask(call, None)
+        if answer.error is not ErrorCode.NONE:
+            raise AdminError(answer.error, answer.message)
+        return answer
+
+    async def update_features(
+        self,
+        feature: str,
+        level: int,
+        *,
+        upgrade_type: UpgradeType = UpgradeType.UPGRADE,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Finalize the level of a feature; returns after commit. Raises as `add_voter`."""
+        request = UpdateFeaturesRequest(
+            self._cluster_id, feature, level, upgrade_type, validate_only
+        )
+        await self._change(
+            _UPDATE_FEATURES,
+            lambda left: c.encode_update_features_request(replace(request, timeout_ms=left)),
+            timeout_ms,
+        )
+
+    # --- one node ---------------------------------------------------------------------------------
+
+    async def node_status(self, address: str) -> NodeStatus:
+        """What the node at `host:port` knows of itself. UnreachableError."""
+        try:
+            return await self._status(parse_address(address))
+        except TransportError as error:
+            raise UnreachableError({address: error.text}) from None
+
+    async def format_node(self, address: str, request: FormatRequest) -> FormatResponse:
+        """Format the storage of the node at `host:port`. AdminError, UnreachableError.
+
+        OutcomeUnknownError if the connection broke; the node's status then says what became of it.
+        """
+        try:
+            response = await self._unary(
+                parse_address(address),
+                _FORMAT,
+                c.encode_format_request(request),
+                self.request_timeout_ms,
+            )
+        except TransportError as error:
+            if error.nothing_done:
+                raise UnreachableError({address: error.text}) from None
+            raise OutcomeUnknownError(f"formatting {address}: {error.text}") from None
+        if response.error is not ErrorCode.NONE:
+            raise AdminError(response.error, response.message)
+        return response
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    async def append(
+        self, records: Sequence[OpaqueRecord], *, timeout_ms: int | None = None
+    ) -> AppendResult:
+        """Commit one batch of (key, value): all of it, or nothing. Returns after commit.
+
+        A record with a key, which may be empty, is opaque. One whose key is None must be a metadata
+        record in Kafka's framing. Batches that are under way at once may be committed in any order.
+
+        AdminError, NoLeaderError, UnreachableError: nothing was appended. OutcomeUnknownError: it
+        may have been, and is not tried again.
+        """
+        if not records:
+            raise MisuseError("a batch holds at least one record")
+        async with self._batches:
+            task = self._appender.start(records, timeout_ms or self.request_timeout_ms)
+            return await asyncio.shield(task)
+
+    async def append_value(self, value: bytes, key: bytes = OPAQUE_KEY) -> int:
+        """Commit one opaque record and return its offset. Raises as `append`.
+
+        Made for many callers at once: what they hand over meanwhile travels together.
+        """
+        return await self._coalescer.append((key, value))
+
+    def read(
+        self,
+        from_offset: int = 0,
+        *,
+        linearizable: bool = True,
+        max_records: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> AsyncIterator[Record]:
+        """The committed data records from an offset on, to the end that was known when it began.
+
+        linearizable: includes all that was committed before the call. Otherwise any node's own
+        view. Where the log begins later, a snapshot comes first: the state at its offset, not the
+        records that led to it. timeout_ms: for the first records and for each pause. AdminError,
+        NoLeaderError, UnreachableError, ReadBrokenError.
+        """
+        request = ReadRequest(
+            from_offset,
+            max_records,
+            linearizable,
+            timeout_ms=timeout_ms or self.request_timeout_ms,
+        )
+        return self._reader.read(request)
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    async def _status(self, address: Address) -> NodeStatus:
+        timeout_ms = min(STATUS_TIMEOUT_MS, self.request_timeout_ms)
+        return await self._unary(address, _STATUS, pb.NodeStatusRequest(), timeout_ms)
+
+    async def _unary(
+        self, address: Address, method: _Method[M, V], message: Message, timeout_ms: float
+    ) -> V:
+        """One call to one node. TransportError, also where the answer makes no sense."""
+        with self._channels.use(*address) as link:
+            connect_ms = min(timeout_ms, self._limits.connect_timeout_ms)
+            await self._channels.connected(link, connect_ms)
+            answer = await self._channels.unary(
+                link, QUORUM + method.name, message, method.reply, timeout_ms
+            )
+            try:
+                return method.decode(answer)
+            except ViolationError as error:
+                raise TransportError(TransportKind.FAILED, link.address, str(error)) from None
+
+    async def _ask(self, call: Call[A], timeout_ms: int | None) -> A:
+        timeout_ms = timeout_ms or self.request_timeout_ms
+        try:
+            return await self._search.ask(call, timeout_ms, may_repeat=True)
+        except TransportError as error:
+            text = f"no answer within {timeout_ms} ms ({error}); it may still be done"
+            raise AdminError(ErrorCode.REQUEST_TIMED_OUT, text) from None
+
+    async def _change(
+        self,
+        method: _Method[Any, AdminResponse],
+        encode: Callable[[int], Message],
+        timeout_ms: int | None,
+        done_if: Mapping[ErrorCode, Callable[[VoterSet], bool]] | None = None,
+    ) -> None:
+        """Ask the leader for a change until it answers; see rule 2.
+
+        encode: makes the request for a time in milliseconds. done_if: errors that may come from an
+        earlier attempt's success, and whether the leader's voter set says so.
+        """
+        may_be_done = False
+
+        async def call(address: Address, left_ms: float) -> AdminResponse:
+            nonlocal may_be_done
+            message = encode(max(1, int(left_ms)))
+            try:
+                return await self._unary(address, method, message, left_ms + ANSWER_SLACK_MS)
+            except TransportError as error:
+                may_be_done = may_be_done or not error.nothing_done
+                raise
+
+        response = await self._ask(call, timeout_ms)
+        if response.error is ErrorCode.NONE:
+            return
+        is_done = (done_if or {}).get(response.error)
+        if may_be_done and is_done is not None:
+            view = await self.describe_quorum()
+            if view.is_leaders_view and is_done(view.response.voter_set):
+                return
+        raise AdminError(response.error, response.message)

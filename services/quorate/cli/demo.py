@@ -1,7 +1,8 @@
 """`quorate quickstart --demo`: KIP-853's story, told by real processes under load.
 
-Each step changes the quorum while callers append, waits until the change is through, then pauses the
-callers, reads the whole log and checks it against everything they were told. What is printed of a
+Each step changes the quorum while callers append, waits until the change is through, then pauses
+the callers, reads the whole log and checks it against everything they were told. What is printed of
+a
 step is what was measured in it: the longest time in which no append was acknowledged.
 """
 
@@ -13,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +25,7 @@ from quorate.cli.output import CommandError, print_json
 from quorate.cli.workload import Workload
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.raft.types import ReplicaKey
-from quorate.rpc.client import QuorumClient, QuorumError
+from quorate.rpc.client import ClientError, QuorumClient
 
 STEP_TIMEOUT_S = 30.0
 LOAD_S = 0.7
@@ -76,7 +78,7 @@ class Demo:
         self.cluster = upgrade.cluster
         try:
             for name, chapter in upgrade.chapters():
-                await self._step(name, lambda chapter=chapter: self._in_upgrade(upgrade, chapter))
+                await self._step(name, partial(self._in_upgrade, upgrade, chapter))
         finally:
             self._admin, self._load = upgrade.admin, upgrade.load
             await self._close()
@@ -129,7 +131,8 @@ class Demo:
         )
         self._console.print(f"    [dim]{step.outcome}[/]", highlight=False)
 
-    # --- the chapters ---------------------------------------------------------------------------------
+    # --- the chapters
+    # ---------------------------------------------------------------------------------
 
     async def _form(self) -> str:
         self.cluster.create([1, 2, 3])
@@ -180,11 +183,15 @@ class Demo:
         self.cluster.start([node_id])
         key = ReplicaKey(node_id, new)
         await self._until(
-            lambda d: len(d.voters) == 3
-            and any(status.replica == key for status in d.voters)
-            and _all_caught_up(d)
+            lambda d: (
+                len(d.voters) == 3
+                and any(status.replica == key for status in d.voters)
+                and _all_caught_up(d)
+            )
         )
-        return f"controller {node_id}: directory {old} is gone from the voters, {new} is one of them"
+        return (
+            f"controller {node_id}: directory {old} is gone from the voters, {new} is one of them"
+        )
 
     async def _grow(self) -> str:
         for node_id in (4, 5):
@@ -207,7 +214,8 @@ class Demo:
         await asyncio.to_thread(self.cluster.stop, gone)
         return f"removed {leader} (the leader) and {other}; {described.leader.id} leads"
 
-    # --- asking ---------------------------------------------------------------------------------------
+    # --- asking
+    # ---------------------------------------------------------------------------------------
 
     async def _leader(self) -> tuple[int, int]:
         described = await self._until(lambda d: d.leader.id is not None)
@@ -220,7 +228,8 @@ class Demo:
 
 
 class UpgradeChapter:
-    """The last chapter: three static voters (kraft.version 0) become dynamic, and a fourth joins."""
+    """The last chapter: three static voters (kraft.version 0) become dynamic, and a fourth joins.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.cluster = LocalCluster(folder, static_voters=True)
@@ -265,7 +274,7 @@ async def until(
     while True:
         try:
             description = await admin.describe_quorum()
-        except QuorumError:
+        except ClientError:
             pass
         else:
             if description.is_leaders_view and condition(description.response):
@@ -284,7 +293,9 @@ def _status(console: Console, name: str) -> Status:
 
 
 def run_demo(folder: Path | None, *, as_json: bool) -> int:
-    """Tell the story; 0 if nothing was lost. Without a folder a temporary one is used and removed."""
+    """Tell the story; 0 if nothing was lost. Without a folder a temporary one is used and
+    removed.
+    """
     temporary = folder is None
     root = Path(tempfile.mkdtemp(prefix="quorate-demo-")) if folder is None else folder
     console = Console(stderr=as_json, soft_wrap=True)

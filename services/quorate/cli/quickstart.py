@@ -1,4 +1,6 @@
-"""`quorate quickstart`: a quorum of real controllers on this machine, with a live table of its state."""
+"""`quorate quickstart`: a quorum of real controllers on this machine, with a live table of its
+state.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,8 @@ def quickstart(
 ) -> None:
     """Run a quorum of real controller processes on free loopback ports until Ctrl-C.
 
-    The first controller is formatted standalone, the others join by themselves. With --json one line
-    of JSON is printed a change, for programs.
+    The first controller is formatted standalone, the others join by themselves. With --json one
+    line of JSON is printed a change, for programs.
     """
     if not 1 <= controllers <= CONTROLLERS_MAX:
         raise UsageError(f"--controllers {controllers}: 1 to {CONTROLLERS_MAX} are possible")
@@ -79,7 +81,7 @@ async def _run(folder: Path, controllers: int, as_json: bool) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     what = "goes on" if kept else "is new"
-    console.print(f"Quorum {cluster.cluster_id} {what}, in {folder.resolve()}", highlight=False)
+    console.print(f"Quorum {cluster.cluster_id} {what}, in {folder}", highlight=False)
     for node in cluster.nodes.values():
         console.print(f"  controller {node.id}  {node.address}  {node.log_file}", highlight=False)
     addresses = ",".join(cluster.addresses)
@@ -135,7 +137,7 @@ async def _watch(
 
 async def _state(cluster: LocalCluster, client: QuorumClient) -> dict[str, Any]:
     """What there is to show, as plain data. Offsets count records; -1 is unknown."""
-    from quorate.rpc.client import QuorumError
+    from quorate.rpc.client import ClientError
 
     nodes: dict[int, dict[str, Any]] = {
         node.id: {
@@ -150,7 +152,7 @@ async def _state(cluster: LocalCluster, client: QuorumClient) -> dict[str, Any]:
     state: dict[str, Any] = {"leader": None, "epoch": -1, "high_watermark": -1, "voters": 0}
     try:
         description = await asyncio.wait_for(client.describe_quorum(), 2.0)
-    except (QuorumError, TimeoutError):
+    except (ClientError, TimeoutError):
         return state | {"controllers": list(nodes.values())}
     found = description.response
     state["epoch"] = found.leader.epoch

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from quorate.history import HistoryChecker, Violation
-from quorate.rpc.client import OutcomeUnknownError, QuorumClient, QuorumError
+from quorate.rpc.client import ClientError, OutcomeUnknownError, QuorumClient
 
 VALUE_BYTES = 64
 
@@ -37,6 +37,7 @@ class Workload:
         self._name = name
         self._next = 0
         self._under_way = 0
+        self._idle = asyncio.Event()
         self._go = asyncio.Event()
         self._go.set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -73,7 +74,7 @@ class Workload:
             except OutcomeUnknownError:
                 self.history.unknown(value)
                 self.unknown_count += 1
-            except QuorumError:
+            except ClientError:
                 self.history.refused(value)
                 self.refused_count += 1
             else:
@@ -81,6 +82,8 @@ class Workload:
                 self._acknowledged()
             finally:
                 self._under_way -= 1
+                if not self._under_way:
+                    self._idle.set()
             await asyncio.sleep(self._pause_s)
 
     def _acknowledged(self) -> None:
@@ -101,14 +104,16 @@ class Workload:
     async def verify(self) -> list[Violation]:
         """Pause the callers, read the whole log, linearizably, and check the history against it."""
         self._go.clear()
-        while self._under_way:
-            await asyncio.sleep(0.002)
+        if self._under_way:
+            self._idle.clear()
+            await self._idle.wait()
         try:
             token = self.history.begin_read()
-            committed: list[tuple[int, str]] = []
-            async for record in self.client.read(0, linearizable=True):
-                if record.key is not None and record.value is not None:
-                    committed.append((record.offset, bytes(record.value).decode()))
+            committed = [
+                (record.offset, bytes(record.value).decode())
+                async for record in self.client.read(0, linearizable=True)
+                if record.key is not None and record.value is not None
+            ]
             end_offset = committed[-1][0] + 1 if committed else 0
             self.history.read(token, end_offset, committed)
             return self.history.verify(committed)

@@ -2,8 +2,8 @@
 
 Start: 1. lock the directory, 2. read meta.properties and check who this is, 3. recover the log and
 quorum-state, 4. listen, 5. run. End, on SIGTERM or SIGINT: hand over leadership, answer what is
-parked, close the log with its clean-shutdown marker, release the lock. What goes wrong ends the process
-with one line and an exit status that is not 0.
+parked, close the log with its clean-shutdown marker, release the lock. What goes wrong ends the
+process with one line and an exit status that is not 0.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from pathlib import Path
 from quorate.controller.config import ConfigError, ControllerConfig
 from quorate.log.errors import LogError
 from quorate.log.lock import DirectoryLock
-from quorate.log.meta_properties import MetaProperties
+from quorate.log.meta_properties import MetaProperties, ensure_directory_id
 from quorate.log.metadata_log import LogConfig, MetadataLog
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft import outputs as out
 from quorate.raft.errors import RaftError
-from quorate.raft.types import OffsetAndEpoch, ReplicaKey
+from quorate.raft.types import ReplicaKey
 from quorate.records.errors import RecordsError
-from quorate.rpc.server import PortInUseError, RunningServer, ServerLimits, start_server
-from quorate.rpc.tls import TlsConfig, TlsError
+from quorate.rpc.errors import RpcError
+from quorate.rpc.server import RpcServer, start_server
+from quorate.rpc.tls import TlsConfig
 from quorate.rpc.transport import PeerTransport
 from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
@@ -43,7 +44,8 @@ SHUTDOWN_TIMEOUT_S = 3.0
 """How long a leader that stops waits for the voters to hear of it, seconds."""
 
 REMOVED_MARKER = "removed-voter"
-"""A file in `__cluster_metadata-0`: this replica was removed from the voters and does not join again
+"""A file in `__cluster_metadata-0`: this replica was removed from the voters and does not join
+again
 by itself."""
 
 
@@ -56,7 +58,7 @@ def run_controller(config: ControllerConfig) -> int:
     configure_logging(config.node_id)
     try:
         return asyncio.run(Controller(config).run())
-    except (ControllerError, LogError, RecordsError, RaftError, PortInUseError, TlsError) as error:
+    except (ControllerError, LogError, RecordsError, RaftError, RpcError) as error:
         print(f"quorate: error: {error}", file=sys.stderr)
         return 1
 
@@ -78,7 +80,7 @@ class Controller:
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._driver: RaftDriver | None = None
-        self._server: RunningServer | None = None
+        self._server: RpcServer | None = None
 
     async def run(self) -> int:
         config = self._config
@@ -114,8 +116,7 @@ class Controller:
                 f"is {config.cluster_id} in {config.source}: correct metadata.log.dir or cluster.id"
             )
         if meta.directory_id is None:
-            meta = meta.with_new_directory_id()
-            meta.write(directory)
+            meta = ensure_directory_id(directory)
             LOGGER.info("gave the directory %s the id %s", directory, meta.directory_id)
         return meta
 
@@ -161,15 +162,17 @@ class Controller:
             on_voters=lambda change: _remember_removal(marker, change),
         )
         service = NodeService(driver, batch_bytes_max=BATCH_BYTES_MAX, is_ready=self._is_ready)
-        listen = [f"{listener.host or '[::]'}:{listener.port}" for listener in config.listeners]
-        limits = ServerLimits()
-        self._server = await start_server(listen, service, tls, limits)
+        listen = {
+            tls_wanted: [f"{x.host}:{x.port}" for x in config.listeners if x.tls is tls_wanted]
+            for tls_wanted in (True, False)
+        }
+        self._server = await start_server(listen[True], service, tls, plaintext=listen[False])
         LOGGER.info(
             "node %d, directory %s, cluster %s, listening on %s",
             config.node_id,
             meta.directory_id,
             meta.cluster_id,
-            ", ".join(listen),
+            ", ".join(listen[True] + listen[False]),
         )
         policy = SnapshotPolicy(config.snapshot_interval_bytes_max, config.snapshot_interval_ms_max)
         snapshotter = Snapshotter(driver, policy)
@@ -186,7 +189,8 @@ class Controller:
         await driver.stop(SHUTDOWN_TIMEOUT_S)
         await self._server.stop()
 
-    # --- callbacks --------------------------------------------------------------------------------------
+    # --- callbacks
+    # --------------------------------------------------------------------------------------
 
     def _durable(self, ticket: int) -> None:
         if self._driver is not None:
@@ -226,11 +230,9 @@ def _initial_state(
 ) -> InitialState:
     """What recovery found, as the protocol wants it."""
     recovered = log.recovered
-    by_offset = {snapshot.offset: snapshot for snapshot in log.snapshots()}
-    start = by_offset.get(recovered.start_offset, OffsetAndEpoch(recovered.start_offset, 0))
-    # RecoveredLog names an epoch with its first offset.
+    # RecoveredLog names an epoch by the offset at which it starts.
     epochs = tuple((entry.epoch, entry.offset) for entry in recovered.epochs)
-    state = LogState(start, recovered.end_offset, epochs, recovered.latest_snapshot)
+    state = LogState(recovered.start, recovered.end_offset, epochs, recovered.latest_snapshot)
     return InitialState(
         quorum_state.read(), state, recovered.voters, recovered.kraft_versions, removed
     )
@@ -282,7 +284,7 @@ def _tls(config: ControllerConfig) -> TlsConfig | None:
         return None
     if files.ca is None:
         raise ConfigError(
-            f"{config.source}: ssl.ca.location is not set; controllers check each other's certificates"
+            f"{config.source}: ssl.ca.location is not set: controllers check each other"
         )
     return TlsConfig(files.certificate, files.key, files.ca)
 

@@ -247,6 +247,16 @@ class MetadataLog:
             return self._cache.read(offset, max_bytes, limit)
         return self._segments.read(offset, max_bytes, limit)
 
+    @property
+    def durable_end(self) -> int:
+        """Everything before this offset is on disk."""
+        return self._writer.durable_end
+
+    def read_durable(self, offset: int, max_bytes: int, end_offset: int) -> list[memoryview]:
+        """Like `read`, for any thread: `end_offset` must not be beyond `durable_end`."""
+        assert end_offset <= self._writer.durable_end, "only what is in the files is read here"
+        return self._segments.read(offset, max_bytes, end_offset) if offset < end_offset else []
+
     def bytes_since(self, offset: int) -> int:
         """The size of the log from the batch that holds `offset` to its end."""
         if offset >= self._end_offset:

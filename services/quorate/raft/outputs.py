@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from quorate.raft.batches import Batch
-from quorate.raft.messages import PeerRequest, Response
+from quorate.raft.messages import AddVoterRequest, PeerRequest, RemoveVoterRequest, Response
 from quorate.raft.types import ElectionState, Endpoint, OffsetAndEpoch, VoterSet
 
 
@@ -74,7 +74,7 @@ class SendAdmin:
 
     request_id: int
     endpoint: Endpoint
-    request: object
+    request: AddVoterRequest | RemoveVoterRequest
     timeout_ms: int
 
 

@@ -1,4 +1,6 @@
-"""Time for the protocol: milliseconds since 1970 that never go back, whatever the wall clock does."""
+"""Time for the protocol: milliseconds since 1970 that never go back, whatever the wall clock
+does.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Clients that wait for the commit of what they appended.
 
-Waiters stand in the order of their offsets, so a commit answers a prefix of the queue. A leader that
-loses its office answers all of them with "unknown": what they appended may still be committed.
+Waiters stand in the order of their offsets, so a commit answers a prefix of the queue. A leader
+that loses its office answers all of them with "unknown": what they appended may still be committed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ Commit = tuple[int, Outcome]
 
 @dataclass(slots=True)
 class PendingAppend:
-    """One batch on its way: `base_offset` is -1 until it is appended. Times in ms, sizes in bytes."""
+    """One batch on its way: `base_offset` is -1 until it is appended. Times in ms, sizes in
+    bytes.
+    """
 
     count: int
     batch: bytearray
@@ -39,8 +41,9 @@ class PendingAppend:
     def end(self, outcome: Outcome | ErrorCode) -> None:
         """Answer whoever waits, once."""
         if not self.future.done():
-            is_error = isinstance(outcome, ErrorCode)
-            self.future.set_result(outcome if is_error else (self.base_offset, outcome))
+            self.future.set_result(
+                outcome if isinstance(outcome, ErrorCode) else (self.base_offset, outcome)
+            )
 
 
 class CommitQueue:
@@ -68,7 +71,9 @@ class CommitQueue:
             self._end(self._pending.popleft(), Outcome.LEADERSHIP_LOST)
 
     def expire(self, now_ms: int) -> None:
-        """Answer those whose time is up; they keep their place, for their bytes are still pending."""
+        """Answer those whose time is up; they keep their place, for their bytes are still
+        pending.
+        """
         for pending in self._pending:
             if pending.deadline_ms <= now_ms:
                 pending.end(Outcome.TIMED_OUT)

@@ -3,10 +3,11 @@
 Rules:
 1. The node is called on the event loop's thread only, and never across an await: an input, the
    outputs it causes and their execution are one uninterrupted step (`_settle`).
-2. Outputs are executed in order. `PersistElection` returns when it is durable; log changes are queued
-   with the log's writer thread, which reports their tickets.
+2. Outputs are executed in order. `PersistElection` returns when it is durable; log changes are
+   queued with the log's writer thread, which reports their tickets.
 3. Fetch answers take their bytes from the log in that same step, so records and epoch fit together.
-4. What cannot be written ends the process: a replica that cannot keep its promises must not make any.
+4. What cannot be written ends the process: a replica that cannot keep its promises must not make
+   any.
 
 Source: the contract of `raft.node`; durability rules of the log.
 """
@@ -14,12 +15,13 @@ Source: the contract of `raft.node`; durability rules of the log.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from quorate.log.errors import LogError, SnapshotNotFound
+from quorate.log.errors import LogError, SnapshotNotFoundError
 from quorate.log.metadata_log import MetadataLog
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.raft import RaftNode
@@ -89,8 +91,10 @@ class RaftDriver:
         self._expiry: asyncio.TimerHandle | None = None
         self._failed = False
         self._settling = False
+        self._quiet = asyncio.Event()
 
-    # --- life -----------------------------------------------------------------------------------------
+    # --- life
+    # -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin: execute what recovery decided and arm the timer."""
@@ -99,12 +103,12 @@ class RaftDriver:
         self._expire()
 
     async def stop(self, timeout_s: float) -> None:
-        """Hand over leadership, give the voters up to `timeout_s` seconds to hear of it, and end."""
+        """Hand over leadership, give the voters up to `timeout_s` seconds to hear of it, and end.
+        """
         if not self._failed:
             self._step(self.node.shut_down)
-            deadline = asyncio.get_running_loop().time() + timeout_s
-            while not self.node.is_quiet and asyncio.get_running_loop().time() < deadline:
-                await asyncio.sleep(0.005)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._quiet.wait(), timeout_s)
         self._failed = True
         for handle in (self._timer, self._expiry):
             if handle is not None:
@@ -121,7 +125,8 @@ class RaftDriver:
             LOGGER.critical("the replica stops: %s", reason)
             self._on_fatal(reason)
 
-    # --- inputs ---------------------------------------------------------------------------------------
+    # --- inputs
+    # ---------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -183,8 +188,9 @@ class RaftDriver:
     async def append(self, count: int, batch: bytearray, timeout_ms: int) -> Commit | ErrorCode:
         """Append one data batch of `count` records and wait for its commit.
 
-        Returns the offset of its first record and how the wait ended, or NOT_LEADER_OR_FOLLOWER, and
-        then nothing was appended. All batches that arrive in one turn of the loop are one append.
+        Returns the offset of its first record and how the wait ended, or NOT_LEADER_OR_FOLLOWER,
+        and then nothing was appended. All batches that arrive in one turn of the loop are one
+        append.
         """
         loop = asyncio.get_running_loop()
         if not self._appends:
@@ -209,7 +215,8 @@ class RaftDriver:
             self.commits.add(pending)
         self._settle()
 
-    # --- outputs --------------------------------------------------------------------------------------
+    # --- outputs
+    # --------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Execute outputs until there are none, then arm the timer."""
@@ -224,6 +231,10 @@ class RaftDriver:
             self.fail(error)
         finally:
             self._settling = False
+        if self.node.is_quiet:
+            self._quiet.set()
+        else:
+            self._quiet.clear()
         self._arm()
 
     def _execute(self, output: out.Output) -> None:
@@ -276,11 +287,13 @@ class RaftDriver:
         future.set_result((response, data))
 
     def _read_snapshot(self, response: FetchSnapshotResponse) -> FetchSnapshotResponse:
-        """Fill in the bytes (KIP-630): SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE are known only here."""
+        """Fill in the bytes (KIP-630): SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE are known only
+        here.
+        """
         assert response.snapshot is not None
         try:
             reader = self.log.open_snapshot(response.snapshot)
-        except SnapshotNotFound:
+        except SnapshotNotFoundError:
             return replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
         try:
             if response.position > reader.size:
@@ -308,7 +321,8 @@ class RaftDriver:
         except (LogError, RecordsError) as error:
             self.node.snapshot_failed(output.snapshot, str(error), now_ms)
 
-    # --- time -----------------------------------------------------------------------------------------
+    # --- time
+    # -----------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
         """Keep one timer at or before the node's next deadline."""

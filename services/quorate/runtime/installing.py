@@ -5,7 +5,8 @@ Source: KIP-630, FetchSnapshot; the install is atomic (`log.SnapshotInstall`).
 
 from __future__ import annotations
 
-from quorate.log.metadata_log import MetadataLog, SnapshotInstall
+from quorate.log.install import SnapshotInstall
+from quorate.log.metadata_log import MetadataLog
 from quorate.raft.types import OffsetAndEpoch, VoterSet
 
 VoterSets = tuple[tuple[int, VoterSet], ...]

@@ -1,8 +1,8 @@
 """The node's own requests on their way: unary calls, and one FetchStream to the leader.
 
 A Fetch to the leader goes over the stream; when the stream breaks, the node hears of it at once, as
-a hint that the leader died. Everything else is a unary call in a task of its own; the node sends few
-of them, and never two of a kind to one peer at a time.
+a hint that the leader died. Everything else is a unary call in a task of its own; the node sends
+few of them, and never two of a kind to one peer at a time.
 """
 
 from __future__ import annotations

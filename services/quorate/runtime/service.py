@@ -1,8 +1,8 @@
 """What a node answers over gRPC: the handler behind the servicers of `rpc.server`.
 
-Requests of the protocol go to the driver as they are. Appends are checked and encoded here, once, one
-batch a request; reads are streamed from the checkpoint and the log, up to an offset that a majority
-confirmed if they are to be linearizable.
+Requests of the protocol go to the driver as they are. Appends are checked and encoded here, once,
+one batch a request; reads are streamed from the checkpoint and the log, up to an offset that a
+majority confirmed if they are to be linearizable.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from quorate import __version__
 from quorate.log.errors import LogError
+from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AdminRequest,
@@ -59,8 +60,8 @@ READ_CHUNK_BYTES = 1024 * 1024
 class NodeService:
     """Implements `rpc.server.RaftHandler` over a `RaftDriver`.
 
-    batch_bytes_max: a larger append is refused. pending_bytes_max: appends that are not committed yet
-    may take this much memory; beyond it callers are told to slow down.
+    batch_bytes_max: a larger append is refused. pending_bytes_max: appends that are not committed
+    yet may take this much memory; beyond it callers are told to slow down.
     """
 
     def __init__(
@@ -76,7 +77,8 @@ class NodeService:
         self._pending_bytes_max = pending_bytes_max
         self._is_ready = is_ready
 
-    # --- the protocol -----------------------------------------------------------------------------------
+    # --- the protocol
+    # -----------------------------------------------------------------------------------
 
     async def handle(self, request: PeerRequest | AdminRequest) -> Response:
         response, _ = await self._driver.ask(request)
@@ -92,7 +94,8 @@ class NodeService:
         assert isinstance(response, FetchSnapshotResponse), type(response)
         return response
 
-    # --- append -----------------------------------------------------------------------------------------
+    # --- append
+    # -----------------------------------------------------------------------------------------
 
     async def append(self, records: Sequence[OpaqueRecord], timeout_ms: int) -> AppendOutcome:
         """Append one atomic batch and wait for its commit (see `rpc.values.AppendOutcome`)."""
@@ -130,7 +133,8 @@ class NodeService:
                 return ErrorCode.INVALID_RECORD, text
         return None
 
-    # --- read -------------------------------------------------------------------------------------------
+    # --- read
+    # -------------------------------------------------------------------------------------------
 
     async def read(self, request: ReadRequest) -> AsyncIterator[ReadChunk]:
         """Committed records from `from_offset` on, whole batches a chunk."""
@@ -196,7 +200,8 @@ class NodeService:
             if wanted:
                 yield None, b"".join(wanted), count
 
-    # --- features and status ----------------------------------------------------------------------------
+    # --- features and status
+    # ----------------------------------------------------------------------------
 
     async def describe_features(self) -> DescribeFeaturesResponse:
         node = self._driver.node
@@ -254,15 +259,15 @@ class NodeService:
         )
 
 
-def _gather(batches: Iterator[memoryview] | Iterator[Bytes]) -> Iterator[tuple[bytes, int]]:
+def _gather(batches: Iterator[Batch]) -> Iterator[tuple[bytes, int]]:
     """Batches, joined to chunks of about READ_CHUNK_BYTES, with the number of their records."""
     wanted: list[Bytes] = []
     size = count = 0
     for batch in batches:
-        header, _ = next(iter_batches(batch))
-        wanted.append(batch)
-        size += len(batch)
-        count += header.count
+        assert isinstance(batch.data, bytes | memoryview), type(batch.data)
+        wanted.append(batch.data)
+        size += len(batch.data)
+        count += batch.end_offset - batch.base_offset
         if size >= READ_CHUNK_BYTES:
             yield b"".join(wanted), count
             wanted, size, count = [], 0, 0

@@ -5,9 +5,9 @@ last snapshot and the log behind it, batch by batch as bytes. Control records ar
 the header carries kraft.version and the voters as of the snapshot's offset (KIP-853 "Snapshots").
 
 A snapshot is due after `interval_bytes` of new log (Kafka:
-metadata.log.max.record.bytes.between.snapshots), but not before the log has grown by the size of the
-last snapshot, so that copying stays linear in what is written; or after `interval_ms` if anything is
-new (metadata.log.max.snapshot.interval.ms).
+metadata.log.max.record.bytes.between.snapshots), but not before the log has grown by the size of
+the last snapshot, so that copying stays linear in what is written; or after `interval_ms` if
+anything is new (metadata.log.max.snapshot.interval.ms).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from quorate.log.errors import LogError
 from quorate.log.metadata_log import MetadataLog
 from quorate.raft.types import OffsetAndEpoch
-from quorate.records.batch import iter_batches
+from quorate.records.batch import iter_batches, read_header
 from quorate.records.errors import RecordsError
 from quorate.runtime.driver import Bytes, RaftDriver
+from quorate.runtime.transactions import without_transactions
 
 LOGGER = logging.getLogger(__name__)
 
@@ -80,9 +81,14 @@ class Snapshotter:
         return new_bytes >= max(self._policy.interval_bytes, floor)
 
     async def write(self) -> OffsetAndEpoch | None:
-        """Write a snapshot of everything committed now, then delete what it made superfluous."""
+        """Write a snapshot of everything committed now, then delete what it made superfluous.
+
+        None if there is nothing new, or what is committed is not on this replica's disk yet.
+        """
         node = self._driver.node
         offset = node.high_watermark
+        if offset > self._log.durable_end:
+            return None
         snapshot = OffsetAndEpoch(offset, node.epoch_before(offset))
         kraft_version, voters = node.membership_at(offset)
         previous = self._log.latest_snapshot()
@@ -94,8 +100,8 @@ class Snapshotter:
                 snapshot,
                 kraft_version,
                 voters,
-                self._driver.now_ms(),
-                _committed_batches(self._log, previous, offset),
+                _timestamp_before(self._log, offset),
+                without_transactions(_committed_batches(self._log, previous, offset)),
             )
         except (LogError, RecordsError, OSError) as error:
             LOGGER.error("snapshot %s was not written: %s", snapshot, error)
@@ -120,19 +126,19 @@ def _committed_batches(
 ) -> Iterator[Bytes]:
     """Every committed data batch in order: the previous snapshot's, then the log's behind it."""
     if previous is not None:
-        yield from log.iter_snapshot_batches(previous)
-    for _, batch in data_batches(log, previous.offset if previous else 0, end_offset):
-        yield batch
-
-
-def data_batches(
-    log: MetadataLog, start_offset: int, end_offset: int
-) -> Iterator[tuple[int, memoryview]]:
-    """The log's data batches in [start_offset, end_offset), each with its end offset."""
-    position = start_offset
+        for batch in log.iter_snapshot_batches(previous):
+            assert isinstance(batch.data, bytes | memoryview), type(batch.data)
+            yield batch.data
+    position = previous.offset if previous is not None else 0
     while position < end_offset:
-        for chunk in log.read(position, READ_BYTES_MAX, end_offset):
-            for header, batch in iter_batches(chunk):
+        for chunk in log.read_durable(position, READ_BYTES_MAX, end_offset):
+            for header, view in iter_batches(chunk):
                 position = header.end_offset
                 if not header.is_control:
-                    yield position, batch
+                    yield view
+
+
+def _timestamp_before(log: MetadataLog, offset: int) -> int:
+    """When the last record before `offset` was written, milliseconds since 1970."""
+    batch = log.read_durable(offset - 1, 1, offset)[0]
+    return read_header(batch).max_timestamp

@@ -1,0 +1,70 @@
+"""kill -9 of one of three controllers under load, again and again, each in its turn.
+
+Rounds alternate between the leader and a named controller. After each round the whole log is read,
+linearizably, and checked against all that the writers were told; the figures are printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+from pathlib import Path
+
+import pytest
+from quorate.cli.demo import until
+from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.workload import Workload
+from quorate.rpc.client import QuorumClient
+
+ROUNDS = int(os.environ.get("QUORATE_KILL_ROUNDS", "20"))
+
+
+@pytest.mark.timeout(600)
+async def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path / "cluster")
+    cluster.create([1, 2, 3])
+    admin = QuorumClient(cluster.addresses)
+    load = Workload(cluster.addresses, callers=16, pause_s=0.002)
+    leader_gaps: list[float] = []
+    follower_gaps: list[float] = []
+    try:
+        cluster.start()
+        await until(cluster, admin, lambda d: len(d.voters) == 3)
+        await load.start()
+        for number in range(ROUNDS):
+            described = await until(cluster, admin, lambda d: d.leader.id is not None)
+            leader = described.leader.id
+            assert leader is not None
+            victim = leader if number % 2 == 0 else number % 3 + 1
+            load.measure()
+            await cluster.poll(0.3)
+            cluster.kill(victim)
+            await cluster.poll(1.0)
+            cluster.start([victim])
+            await until(
+                cluster,
+                admin,
+                lambda d: all(s.log_end_offset >= d.high_watermark for s in d.voters),
+            )
+            gap_ms = load.longest_gap_s * 1000
+            (leader_gaps if victim == leader else follower_gaps).append(gap_ms)
+            violations = await load.verify()
+            assert not violations, [str(violation) for violation in violations[:5]]
+            print(
+                f"round {number + 1:2}: killed {victim}{' (leader)' if victim == leader else ''}, "
+                f"longest gap {gap_ms:.0f} ms, {load.acknowledged_count} acknowledged, "
+                f"{load.unknown_count} unknown, all there, none doubled"
+            )
+    finally:
+        await load.stop()
+        await admin.close()
+        await asyncio.to_thread(cluster.stop)
+    for name, gaps in (("leader", leader_gaps), ("follower", follower_gaps)):
+        if gaps:
+            print(
+                f"{name} killed {len(gaps)} times: longest gap "
+                f"median {statistics.median(gaps):.0f} ms, max {max(gaps):.0f} ms"
+            )
+    assert load.acknowledged_count > ROUNDS * 100
+    assert leader_gaps

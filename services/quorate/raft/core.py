@@ -50,7 +50,14 @@ from quorate.raft.roles import (
     Unattached,
 )
 from quorate.raft.transitions import check_transition
-from quorate.raft.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, ReplicaKey, VoterSet
+from quorate.raft.types import (
+    BOOTSTRAP_SNAPSHOT,
+    ElectionState,
+    Endpoint,
+    OffsetAndEpoch,
+    ReplicaKey,
+    VoterSet,
+)
 
 RoleT = TypeVar("RoleT")
 
@@ -68,7 +75,12 @@ class Inflight:
 
 
 class Core:
-    """The shared state of one replica. `now_ms` is the time of the input being handled."""
+    """The shared state of one replica. `now_ms` is the time of the input being handled.
+
+    installing: the snapshot that is about to replace the log. Until it did, or could not, this
+    replica neither fetches nor elects, whatever becomes of its role: what it would append, or boast
+    of, is the log that goes away.
+    """
 
     def __init__(
         self, config: RaftConfig, initial: InitialState, random: Randomness, now_ms: int
@@ -90,6 +102,7 @@ class Core:
         self._last_request_id = 0
         self.fetch_id: int | None = None
         self.fetch_at_ms = 0
+        self.installing: OffsetAndEpoch | None = None
         self.transfer: Transfer | None = None
         self.shutting_down = False
         self.persisted = initial.election
@@ -115,6 +128,11 @@ class Core:
     @property
     def is_voter(self) -> bool:
         return self.config.can_vote and self.local in self.history.voters
+
+    @property
+    def may_elect(self) -> bool:
+        """Whether this replica may start an election at all."""
+        return self.is_voter and not self.shutting_down and self.installing is None
 
     @property
     def leader_id(self) -> int | None:

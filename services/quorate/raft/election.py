@@ -213,7 +213,7 @@ def handle_end(core: Core, request: EndQuorumEpochRequest) -> EndQuorumEpochResp
     if isinstance(role, Follower) and role.leader_id == request.leader.id:
         role.has_fetched = False
         position = _position(core.local, request.preferred_candidates)
-        if position == 0 and core.is_voter:
+        if position == 0 and core.may_elect:
             start_pre_vote(core, "preferred successor of the leader that resigned", elect_now=True)
         elif core.is_voter:
             role.fetch_deadline_ms = core.now_ms + _end_epoch_backoff_ms(core, position)
@@ -297,7 +297,7 @@ def handle_vote_failure(core: Core, request: VoteRequest) -> None:
 def tick(core: Core) -> None:
     role = core.role
     if isinstance(role, Unattached):
-        if core.is_voter and core.now_ms >= role.election_deadline_ms and not core.shutting_down:
+        if core.may_elect and core.now_ms >= role.election_deadline_ms:
             start_pre_vote(core, "the election timeout passed")
     elif isinstance(role, Prospective):
         if core.now_ms >= role.election_deadline_ms:

@@ -46,14 +46,11 @@ def maybe_fetch(core: Core) -> None:
     role = core.role
     if not isinstance(role, Follower | Unattached) or core.fetch_id is not None:
         return
-    if core.now_ms < core.fetch_at_ms or core.shutting_down:
+    if core.now_ms < core.fetch_at_ms or core.shutting_down or core.installing is not None:
         return
-    if isinstance(role, Follower):
-        if role.installing:
-            return
-        if role.snapshot is not None:
-            _fetch_snapshot(core, role)
-            return
+    if isinstance(role, Follower) and role.snapshot is not None:
+        _fetch_snapshot(core, role)
+        return
     if not core.log.is_durable:
         return
     use_leader = isinstance(role, Follower) and (
@@ -180,9 +177,8 @@ def handle_fetch_failure(core: Core, *, refused: bool) -> None:
     core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
     role = core.role
     if isinstance(role, Follower):
-        if role.snapshot is not None and not role.installing:
-            role.snapshot_position = -1
-            role.snapshot = None
+        role.snapshot_position = -1
+        role.snapshot = None
         if refused:
             suspect_leader(core)
 
@@ -223,7 +219,7 @@ def _begin_snapshot(core: Core, role: Follower, snapshot: OffsetAndEpoch) -> Non
 def snapshot_position(core: Core, snapshot: OffsetAndEpoch, position: int) -> None:
     """How many bytes of the snapshot are here already."""
     role = core.role
-    if isinstance(role, Follower) and role.snapshot == snapshot and not role.installing:
+    if isinstance(role, Follower) and role.snapshot == snapshot and core.installing is None:
         role.snapshot_position = position
         maybe_fetch(core)
 
@@ -277,7 +273,7 @@ def _take_chunk(
         core.emit(WriteSnapshotChunk(request.snapshot, response.position, response.data))
         role.snapshot_position = end
     if end == response.size:
-        role.installing = True
+        core.installing = request.snapshot
         core.emit(InstallSnapshot(request.snapshot))
     elif not response.data:
         core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
@@ -290,6 +286,7 @@ def snapshot_installed(
     kraft_versions: tuple[tuple[int, int], ...],
 ) -> None:
     """The snapshot is on disk and has replaced the log."""
+    core.installing = None
     was_voter, before = core.is_voter, core.voters
     ticket = core.log.reset_to(snapshot)
     core.log.durable(ticket)
@@ -298,7 +295,6 @@ def snapshot_installed(
     core.reset_membership(before, was_voter)
     role = core.role
     if isinstance(role, Follower):
-        role.installing = False
         role.snapshot = None
         role.fetch_deadline_ms = core.now_ms + core.config.fetch_timeout_ms
     maybe_fetch(core)
@@ -307,9 +303,9 @@ def snapshot_installed(
 def snapshot_failed(core: Core, snapshot: OffsetAndEpoch, reason: str) -> None:
     """What was received is no good: ask the leader again."""
     core.notice(f"snapshot {snapshot} was not installed: {reason}", warning=True)
+    core.installing = None
     role = core.role
-    if isinstance(role, Follower) and role.snapshot == snapshot:
-        role.installing = False
+    if isinstance(role, Follower):
         role.snapshot = None
         core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
 
@@ -412,6 +408,6 @@ def next_deadline_ms(core: Core) -> int:
     if isinstance(role, Follower):
         deadlines += [role.update_voter_at_ms, role.join_at_ms]
     later = [deadline for deadline in deadlines if deadline > core.now_ms]
-    if isinstance(role, Follower) and core.is_voter and not role.installing:
+    if isinstance(role, Follower) and core.may_elect:
         later.append(role.fetch_deadline_ms)
     return min(later, default=core.now_ms + core.config.fetch_timeout_ms)

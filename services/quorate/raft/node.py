@@ -142,7 +142,9 @@ class RaftNode:
         elif isinstance(role, Follower):
             deadlines.append(follower.next_deadline_ms(core))
         elif isinstance(role, Unattached):
-            deadlines += [role.election_deadline_ms, follower.next_deadline_ms(core)]
+            deadlines.append(follower.next_deadline_ms(core))
+            if core.may_elect:
+                deadlines.append(role.election_deadline_ms)
         elif isinstance(role, Prospective | Candidate):
             deadlines.append(role.election_deadline_ms)
             deadlines += [t for t in role.ballot.retry_at_ms.values() if t > core.now_ms]
@@ -169,9 +171,7 @@ class RaftNode:
         follower.tick(core)
 
     def _fetch_timed_out(self, role: Follower) -> bool:
-        core = self._core
-        may_elect = core.is_voter and not core.shutting_down and not role.installing
-        return may_elect and core.now_ms >= role.fetch_deadline_ms
+        return self._core.may_elect and self._core.now_ms >= role.fetch_deadline_ms
 
     def _begin(self, now_ms: int) -> Core:
         if now_ms < self._core.now_ms:

@@ -115,7 +115,6 @@ class Follower:
     read_round: int = 0
     snapshot: OffsetAndEpoch | None = None
     snapshot_position: int = -1
-    installing: bool = False
     update_voter_at_ms: int = NEVER
     update_voter_acked: Voter | None = None
     join_at_ms: int = NEVER

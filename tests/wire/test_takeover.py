@@ -18,11 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from quorate.log.meta_properties import MetaProperties
 from quorate.records.batch import iter_batches, iter_records
 from quorate.records.metadata import ConfigRecord, encode
 from quorate.rpc.client import ClientError, QuorumClient
+
 from tests.wire.conftest import copy_writable, missing
 
 KAFKA_DUMP = "org.apache.kafka.tools.DumpLogSegments"

@@ -131,8 +131,7 @@ class Demo:
         )
         self._console.print(f"    [dim]{step.outcome}[/]", highlight=False)
 
-    # --- the chapters
-    # ---------------------------------------------------------------------------------
+    # --- the chapters -----------------------------------------------------------------------------
 
     async def _form(self) -> str:
         self.cluster.create([1, 2, 3])
@@ -214,8 +213,7 @@ class Demo:
         await asyncio.to_thread(self.cluster.stop, gone)
         return f"removed {leader} (the leader) and {other}; {described.leader.id} leads"
 
-    # --- asking
-    # ---------------------------------------------------------------------------------------
+    # --- asking -----------------------------------------------------------------------------------
 
     async def _leader(self) -> tuple[int, int]:
         described = await self._until(lambda d: d.leader.id is not None)
@@ -228,8 +226,7 @@ class Demo:
 
 
 class UpgradeChapter:
-    """The last chapter: three static voters (kraft.version 0) become dynamic, and a fourth joins.
-    """
+    """The last chapter: three static voters (kraft.version 0) become dynamic, and a fourth joins."""
 
     def __init__(self, folder: Path) -> None:
         self.cluster = LocalCluster(folder, static_voters=True)

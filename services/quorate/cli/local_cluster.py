@@ -81,8 +81,7 @@ class LocalCluster:
         self.nodes: dict[int, LocalNode] = {}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
-    # --- the folder
-    # -----------------------------------------------------------------------------------
+    # --- the folder -------------------------------------------------------------------------------
 
     @property
     def _index(self) -> Path:
@@ -173,8 +172,7 @@ class LocalCluster:
         assert node_id not in self.running, f"controller {node_id} still runs"
         shutil.rmtree(self.nodes[node_id].data)
 
-    # --- the processes
-    # --------------------------------------------------------------------------------
+    # --- the processes ----------------------------------------------------------------------------
 
     @property
     def running(self) -> list[int]:

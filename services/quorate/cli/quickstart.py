@@ -29,7 +29,7 @@ REFRESH_S = 0.5
 def quickstart(
     controllers: Annotated[
         int,
-        typer.Option("--controllers", "-n", help=f"How many voters, 1 to {CONTROLLERS_MAX}."),
+        typer.Option("--controllers", "-n", help=f"How many voters (1 to {CONTROLLERS_MAX})."),
     ] = 3,
     directory: Annotated[
         Path | None,

@@ -186,11 +186,11 @@ class Controller:
         LOGGER.info("stopping")
         health.cancel()
         await snapshotter.stop()
-        await driver.stop(SHUTDOWN_TIMEOUT_S)
+        await driver.hand_over(SHUTDOWN_TIMEOUT_S)
         await self._server.stop()
+        await driver.close()
 
-    # --- callbacks
-    # --------------------------------------------------------------------------------------
+    # --- callbacks --------------------------------------------------------------------------------
 
     def _durable(self, ticket: int) -> None:
         if self._driver is not None:

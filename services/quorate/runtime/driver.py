@@ -53,7 +53,7 @@ Answer = tuple[Response, list[Bytes]]
 
 
 class RaftDriver:
-    """Owns one `RaftNode`. Start with `start()`, end with `stop()`.
+    """Owns one `RaftNode`. Start with `start()`, end with `hand_over()` and `close()`.
 
     on_fatal: called once, with the reason, when the replica cannot go on.
     on_committed: called after each advance of the high watermark.
@@ -93,8 +93,7 @@ class RaftDriver:
         self._settling = False
         self._quiet = asyncio.Event()
 
-    # --- life
-    # -----------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin: execute what recovery decided and arm the timer."""
@@ -102,13 +101,15 @@ class RaftDriver:
         self._settle()
         self._expire()
 
-    async def stop(self, timeout_s: float) -> None:
-        """Hand over leadership, give the voters up to `timeout_s` seconds to hear of it, and end.
-        """
+    async def hand_over(self, timeout_s: float) -> None:
+        """Stop leading, and give the voters up to `timeout_s` seconds to hear of it."""
         if not self._failed:
             self._step(self.node.shut_down)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._quiet.wait(), timeout_s)
+
+    async def close(self) -> None:
+        """Take no further input. Whoever still waits is told that the node is gone."""
         self._failed = True
         for handle in (self._timer, self._expiry):
             if handle is not None:
@@ -125,8 +126,7 @@ class RaftDriver:
             LOGGER.critical("the replica stops: %s", reason)
             self._on_fatal(reason)
 
-    # --- inputs
-    # ---------------------------------------------------------------------------------------
+    # --- inputs -----------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -215,8 +215,7 @@ class RaftDriver:
             self.commits.add(pending)
         self._settle()
 
-    # --- outputs
-    # --------------------------------------------------------------------------------------
+    # --- outputs ----------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Execute outputs until there are none, then arm the timer."""
@@ -321,8 +320,7 @@ class RaftDriver:
         except (LogError, RecordsError) as error:
             self.node.snapshot_failed(output.snapshot, str(error), now_ms)
 
-    # --- time
-    # -----------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
         """Keep one timer at or before the node's next deadline."""

@@ -77,8 +77,7 @@ class NodeService:
         self._pending_bytes_max = pending_bytes_max
         self._is_ready = is_ready
 
-    # --- the protocol
-    # -----------------------------------------------------------------------------------
+    # --- the protocol -----------------------------------------------------------------------------
 
     async def handle(self, request: PeerRequest | AdminRequest) -> Response:
         response, _ = await self._driver.ask(request)
@@ -94,8 +93,7 @@ class NodeService:
         assert isinstance(response, FetchSnapshotResponse), type(response)
         return response
 
-    # --- append
-    # -----------------------------------------------------------------------------------------
+    # --- append -----------------------------------------------------------------------------------
 
     async def append(self, records: Sequence[OpaqueRecord], timeout_ms: int) -> AppendOutcome:
         """Append one atomic batch and wait for its commit (see `rpc.values.AppendOutcome`)."""
@@ -133,8 +131,7 @@ class NodeService:
                 return ErrorCode.INVALID_RECORD, text
         return None
 
-    # --- read
-    # -------------------------------------------------------------------------------------------
+    # --- read -------------------------------------------------------------------------------------
 
     async def read(self, request: ReadRequest) -> AsyncIterator[ReadChunk]:
         """Committed records from `from_offset` on, whole batches a chunk."""
@@ -200,8 +197,7 @@ class NodeService:
             if wanted:
                 yield None, b"".join(wanted), count
 
-    # --- features and status
-    # ----------------------------------------------------------------------------
+    # --- features and status ----------------------------------------------------------------------
 
     async def describe_features(self) -> DescribeFeaturesResponse:
         node = self._driver.node

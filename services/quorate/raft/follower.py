@@ -248,6 +248,11 @@ def handle_snapshot_response(core: Core, sent: Inflight, response: FetchSnapshot
     if not changed and isinstance(role, Follower) and role.snapshot == request.snapshot:
         if response.error is ErrorCode.NONE:
             _take_chunk(core, role, request, response)
+        elif response.error is ErrorCode.POSITION_OUT_OF_RANGE:
+            # More is here than this leader's snapshot has: another replica's copy, written
+            # differently. It is verified as if complete: installed if sound, else thrown away.
+            core.installing = request.snapshot
+            core.emit(InstallSnapshot(request.snapshot))
         else:
             core.notice(
                 f"snapshot {request.snapshot} at {request.position}: {response.error.name}; "

@@ -16,7 +16,7 @@ VERSIONS = [
 ]
 """Every declared class with each of its versions."""
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 UNKNOWN_TAGS = st.dictionaries(
     st.integers(100, 0xFFFF_FFFF), st.binary(max_size=20), max_size=3
 ).map(lambda tags: tuple(sorted(tags.items())))

@@ -108,12 +108,14 @@ def wire(
     tag: int | None = None,
     kw_only: bool = False,
     compare: bool = True,
+    repr: bool = True,  # noqa: A002 (the name that dataclasses use)
 ) -> Any:
     """A field that begins at version `since`, tagged if `tag` is given."""
     return dataclasses.field(
         default=default,
         kw_only=kw_only,
         compare=compare,
+        repr=repr,
         metadata={"since": since, "tag": tag},
     )
 
@@ -165,7 +167,7 @@ def _base(cls: type[S]) -> type[S]:
 class Structure(_Declared):
     """The base of records and of the structures within them."""
 
-    unknown_tags: UnknownTags = wire(default=(), kw_only=True)
+    unknown_tags: UnknownTags = wire(default=(), kw_only=True, repr=False)
 
 
 @_base
@@ -176,7 +178,7 @@ class MetadataRecord(Structure):
     VERSIONS: ClassVar[VersionRange]
     TYPE: ClassVar[str]
 
-    version: int | None = wire(default=None, kw_only=True, compare=False)
+    version: int | None = wire(default=None, kw_only=True, compare=False, repr=False)
 
 
 S = TypeVar("S", bound=_Declared)

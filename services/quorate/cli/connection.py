@@ -219,7 +219,7 @@ def run(
         async with QuorumClient(
             [str(address) for address in connection.addresses],
             tls=connection.tls,
-            timeout_ms=int(waits * 1000),
+            request_timeout_ms=int(waits * 1000),
         ) as client:
             return await ask(client)
 

@@ -49,13 +49,18 @@ def from_leader(description: DescribeQuorumResponse) -> bool:
     return description.error is ErrorCode.NONE and description.leader.id is not None
 
 
+def leader_id(description: DescribeQuorumResponse) -> int:
+    """Who leads, -1 if that is not known: another node's word for it may be out of date."""
+    known = description.leader.id
+    return known if known is not None and from_leader(description) else NO_NODE
+
+
 def status_text(cluster_id: str, description: DescribeQuorumResponse) -> str:
     """What `describe --status` prints."""
     lag, lag_ms = max_follower_lag(description)
-    leader_id = description.leader.id
     lines = [
         ("ClusterId", cluster_id),
-        ("LeaderId", str(NO_NODE if leader_id is None else leader_id)),
+        ("LeaderId", str(leader_id(description))),
         ("LeaderEpoch", str(description.leader.epoch)),
         ("HighWatermark", str(description.high_watermark)),
         ("MaxFollowerLag", str(lag)),
@@ -73,7 +78,8 @@ def status_json(cluster_id: str, description: DescribeQuorumResponse) -> dict[st
     lag, lag_ms = max_follower_lag(description)
     return {
         "clusterId": cluster_id,
-        "leaderId": NO_NODE if description.leader.id is None else description.leader.id,
+        "leaderId": leader_id(description),
+        "lastKnownLeaderId": NO_NODE if description.leader.id is None else description.leader.id,
         "leaderEpoch": description.leader.epoch,
         "highWatermark": description.high_watermark,
         "maxFollowerLag": lag,

@@ -1,4 +1,4 @@
-"""Reading `--feature name=level` options."""
+"""Reading `--feature name=level` and `--release-version` options."""
 
 from __future__ import annotations
 
@@ -23,3 +23,9 @@ def parse_features(texts: Sequence[str]) -> dict[str, int]:
             raise UsageError(f"--feature {name} is given twice")
         levels[name] = int(level)
     return levels
+
+
+def parse_release(text: str) -> tuple[int, int] | None:
+    """Major and minor version of a release of Kafka (4.3, 4.3.0, 4.3-IV0); None if it is none."""
+    found = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?(-IV[0-9]{1,4})?", text)
+    return None if found is None else (int(found[1]), int(found[2]))

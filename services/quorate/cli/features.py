@@ -5,7 +5,6 @@ Source: KIP-584, KIP-853 "kafka-features". The quorum's own feature is kraft.ver
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +19,7 @@ from quorate.cli.connection import (
     remember,
     run,
 )
-from quorate.cli.feature_levels import parse_features
+from quorate.cli.feature_levels import parse_features, parse_release
 from quorate.cli.output import AsJson, CommandError, UsageError, one_line, print_json
 
 if TYPE_CHECKING:
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
     from quorate.rpc.values import DescribeFeaturesResponse, UpgradeType
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+KRAFT_VERSION_1_SINCE = (3, 9)
+"""The release of Kafka that brought kraft.version 1."""
 
 FeatureLevels = Annotated[
     list[str] | None,
@@ -178,10 +180,10 @@ def _levels(feature: list[str] | None, release_version: str | None) -> dict[str,
         raise UsageError("--feature and --release-version exclude each other")
     if release_version is None:
         return parse_features(feature or [])
-    found = re.fullmatch(r"([0-9]+)\.([0-9]+)(\.[0-9]+)?(-IV[0-9]+)?", release_version)
-    if found is None:
+    release = parse_release(release_version)
+    if release is None:
         raise UsageError(f"--release-version {release_version} is not a version like 4.3-IV0")
-    return {"kraft.version": int((int(found[1]), int(found[2])) >= (3, 9))}
+    return {"kraft.version": int(release >= KRAFT_VERSION_1_SINCE)}
 
 
 def _highest(context: typer.Context, timeout: float | None) -> dict[str, int]:

@@ -7,6 +7,7 @@ except to who asks for it with QUORATE_DEBUG=1.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -66,6 +67,13 @@ class LazyGroup(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         lazy = COMMANDS.get(cmd_name)
         return None if lazy is None else load(cmd_name, lazy)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+            raise UsageError(f"no such command {args[0]!r}: {hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
@@ -141,7 +149,8 @@ def _report(error: Exception) -> int:
     if hasattr(error, "format_message"):  # of the parser of command lines
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "quorate"
-        print_error(f"{error.format_message()} (see {where} --help)")
+        message = error.format_message().replace("Value error, ", "").rstrip(".")
+        print_error(f"{message} (see {where} --help)")
         return USAGE
     from quorate.cli.errors import explain
 

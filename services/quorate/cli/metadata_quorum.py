@@ -59,6 +59,12 @@ def metadata_quorum(
     """Describe a quorum; add and remove controllers; move leadership.
 
     Any controller may be asked: it names the leader, and the command asks that.
+
+    \b
+    quorate metadata-quorum --bootstrap-controller HOST:PORT describe --status
+    quorate metadata-quorum --bootstrap-controller HOST:PORT describe --replication
+    quorate metadata-quorum add-controller --config controller.properties
+    quorate metadata-quorum --bootstrap-controller HOST:PORT remove-controller -i 3
     """
     remember(context, bootstrap_controller, bootstrap_server, command_config)
 
@@ -94,7 +100,7 @@ def describe(
     description = _describe(context, timeout)
     cluster_id, response = description.cluster_id, description.response
     if as_json and status:
-        print_json(text.status_json(cluster_id, response))
+        print_json(text.status_json(cluster_id, response) | {"answeredBy": description.answered_by})
     elif as_json:
         print_json(text.replication_json(response))
     elif status:
@@ -103,7 +109,9 @@ def describe(
         now_ms = int(time.time() * 1000) if human_readable else None
         print(text.replication_text(response, now_ms))
     if not description.is_leaders_view:
-        raise CommandError(_no_leader(description))
+        raise CommandError(
+            f"{_no_leader(description)} (printed is what {description.answered_by} knows)"
+        )
 
 
 def _describe(context: typer.Context, timeout: float | None) -> QuorumDescription:
@@ -117,19 +125,16 @@ def _no_leader(description: QuorumDescription) -> str:
     """Why there is only one node's view, and what to do about it."""
     response = description.response
     voters = response.voter_set
-    known = f"what is printed is what {description.answered_by} knows"
     if not len(voters):
         return (
-            f"there is no leader: {known}. It knows no voters: format and start a controller with "
-            "--standalone, or check its controller.quorum.bootstrap.servers"
+            f"there is no leader, and {description.answered_by} knows no voters: format and start "
+            "a controller with --standalone, or check controller.quorum.bootstrap.servers"
         )
-    need = f"{voters.majority} of the {len(voters)} voters must run and reach each other"
+    what = "there is no leader"
     if response.leader.id is not None:
-        return (
-            f"the leader, controller {response.leader.id}, does not answer: {known}. A new one is "
-            f"elected soon if {need}"
-        )
-    return f"there is no leader: {known}. For a leader, {need}: start those that are down"
+        what = f"controller {response.leader.id}, which led last, does not answer"
+    need = f"{voters.majority} of the {len(voters)} voters run and reach each other"
+    return f"{what}. A leader is elected when {need}: start those that are down"
 
 
 # --- changes --------------------------------------------------------------------------------------
@@ -171,6 +176,12 @@ def add_controller(
     key = ReplicaKey(meta.node_id, meta.directory_id)
 
     async def ask(client: QuorumClient) -> None:
+        cluster_id = (await client.describe_quorum()).cluster_id
+        if cluster_id != meta.cluster_id:
+            raise CommandError(
+                f"{config.metadata_log_dir} was formatted for the cluster {meta.cluster_id}, and "
+                f"the quorum is that of {cluster_id}"
+            )
         await client.add_voter(key, config.endpoints)
 
     if not dry_run:
@@ -232,7 +243,7 @@ def transfer_leadership(
     timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a voter the leader: before its old leader's machine is stopped, for example."""
+    """Make a voter the leader. Do so before the leader's machine is stopped, for example."""
     remember(context, bootstrap_controller, bootstrap_server, command_config)
     key = _voter(context, controller_id, directory_id, timeout)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,9 +22,19 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def storage() -> None:
     """Format the directories of a controller, and tell what is in them.
 
-    A new quorum: format one controller with --standalone, start it, format the others with
-    --no-initial-controllers, start them, and make each a voter with
-    `quorate metadata-quorum … add-controller`.
+    A new quorum begins with one controller:
+
+    \b
+    ID=$(quorate storage random-uuid)
+    quorate storage format -t $ID -c 1.properties --standalone
+    quorate controller 1.properties
+
+    Each further one is formatted, started, and made a voter:
+
+    \b
+    quorate storage format -t $ID -c 2.properties --no-initial-controllers
+    quorate controller 2.properties
+    quorate metadata-quorum add-controller -c 2.properties
     """
 
 
@@ -115,8 +124,11 @@ def format_storage(
     --initial-controllers and --no-initial-controllers the configuration must set
     controller.quorum.voters, and the quorum is static (kraft.version 0).
     """
+    from quorate.cli.feature_levels import parse_release
     from quorate.controller.formatting import format_directory
 
+    if release_version is not None and parse_release(release_version) is None:
+        raise UsageError(f"--release-version {release_version} is not a version like 4.3-IV0")
     config = load(config_file, "--config")
     formatted = format_directory(
         config,
@@ -127,8 +139,6 @@ def format_storage(
         ignore_formatted=ignore_formatted,
     )
     if release_version is not None:
-        if not re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)?(-IV[0-9]+)?", release_version):
-            raise UsageError(f"--release-version {release_version} is not a version like 4.3-IV0")
         print_warning("--release-version changes nothing: it is about Kafka's metadata.version")
     for warning in (*config.warnings, *formatted.warnings):
         print_warning(warning)

@@ -1,0 +1,422 @@
+"""The command line without a quorum: help, latency, wrong input, storage, settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from quorate import __version__
+from quorate.cli.connection import Options, resolve
+from quorate.cli.features import feature_line
+from quorate.cli.main import COMMANDS, main
+from quorate.cli.output import UsageError, kafka_table
+from quorate.controller.config import ConfigError
+from quorate.controller.settings import SETTINGS, Address
+
+ROOT = Path(__file__).resolve().parents[3]
+SHARED = Path(os.environ.get("QUORATE_SHARED", ROOT.parent / "shared"))
+CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
+LATENCY_MAX_S = 0.3
+
+
+class Ran(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs one command line in this process."""
+    for name in list(os.environ):
+        if name.startswith("QUORATE_"):
+            monkeypatch.delenv(name)
+
+    def run(*arguments: str | Path) -> Ran:
+        status = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ran(status, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> Path:
+    path = tmp_path / "controller.properties"
+    path.write_text(
+        "process.roles=controller\nnode.id=1\n"
+        "controller.quorum.bootstrap.servers=127.0.0.1:9093\n"
+        "controller.listener.names=CONTROLLER\nlisteners=CONTROLLER://127.0.0.1:9093\n"
+        f"log.dirs={tmp_path}/data\n"
+    )
+    return path
+
+
+def assert_refused(ran: Ran, status: int, reason: str) -> None:
+    """One line on stderr, nothing on stdout, the right status."""
+    assert ran.status == status
+    assert ran.out == ""
+    assert re.fullmatch(r"quorate: error: [^\n]+\n", ran.err), ran.err
+    assert reason in ran.err
+    assert "this is a bug" not in ran.err
+
+
+# --- the frame ------------------------------------------------------------------------------------
+
+
+def quorate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    python_path = os.pathsep.join([str(ROOT / "services"), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", "quorate.cli.main", *arguments],
+        env=dict(os.environ, PYTHONPATH=python_path, **environment),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_help_answers_at_once() -> None:
+    best = 60.0
+    for _ in range(10):
+        started = time.perf_counter()
+        done = quorate("--help")
+        best = min(best, time.perf_counter() - started)
+        assert done.returncode == 0
+        for name in COMMANDS:
+            assert f"  {name} " in done.stdout
+        if best < LATENCY_MAX_S:
+            return
+    pytest.fail(f"quorate --help took {best:.3f} s at best")
+
+
+def test_help_imports_no_subcommand_and_nothing_heavy() -> None:
+    probe = (
+        "import sys; from quorate.cli.main import main; main(['--help']); "
+        "print([m for m in sys.modules if m.split('.')[0] in ('grpc', 'rich', 'asyncio') "
+        "or m.startswith(('quorate.controller', 'quorate.rpc', 'quorate.log'))], file=sys.stderr)"
+    )
+    python_path = os.pathsep.join([str(ROOT / "services"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", probe],
+        env=dict(os.environ, PYTHONPATH=python_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == "[]\n"
+
+
+def test_version(run: Run) -> None:
+    assert run("--version") == Ran(0, f"quorate {__version__}\n", "")
+
+
+def test_nothing_asked(run: Run) -> None:
+    ran = run()
+    assert ran.status == 2
+    assert ran.out.startswith("Usage: quorate")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *([name] for name in COMMANDS),
+        ["storage", "format"],
+        ["storage", "info"],
+        ["storage", "random-uuid"],
+        ["metadata-quorum", "describe"],
+        ["metadata-quorum", "add-controller"],
+        ["metadata-quorum", "remove-controller"],
+        ["metadata-quorum", "transfer-leadership"],
+        ["features", "describe"],
+        ["features", "upgrade"],
+        ["features", "downgrade"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_explains_itself(run: Run, command: list[str]) -> None:
+    ran = run(*command, "--help")
+    assert ran.status == 0, ran.err
+    assert ran.out.startswith(f"Usage: quorate {' '.join(command)}")
+    assert len(ran.out.splitlines()) > 5
+
+
+def test_completion_knows_subcommands_and_options() -> None:
+    def complete(words: str, position: int) -> list[str]:
+        done = quorate(
+            _QUORATE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(position)
+        )
+        return done.stdout.split()
+
+    assert complete("quorate stor", 1) == ["storage"]
+    assert "--initial-controllers" in complete("quorate storage format --ini", 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("storge", "no such command 'storge': did you mean storage?"),
+        ("xyzzy", "no such command 'xyzzy': there are quickstart,"),
+        ("storage fromat", "Did you mean 'format'"),
+        ("storage", "Missing command (see quorate storage --help)"),
+        ("storage format", "Missing option '--cluster-id' / '-t' (see"),
+        ("storage format -t x --bogus", "No such option: --bogus"),
+        ("storage format -t x", "--config is missing, and QUORATE_NODE_ID is not in the"),
+        ("controller", "the properties FILE is missing"),
+        ("controller a b", "extra argument"),
+        ("config-docs --format x", "'x' is not one of 'text', 'markdown' (see"),
+        ("metadata-quorum describe", "describe takes one of --status and --replication"),
+        ("metadata-quorum describe --status --replication", "takes one of"),
+        ("metadata-quorum describe --status --human-readable", "only supported along with"),
+        ("metadata-quorum describe --status", "--bootstrap-controller HOST:PORT is missing"),
+        ("metadata-quorum --bootstrap-server x describe --status", "'x' is not host:port"),
+        ("metadata-quorum remove-controller", "Missing option '--controller-id'"),
+        ("metadata-quorum remove-controller -i x", "Invalid value for '--controller-id'"),
+        ("metadata-quorum remove-controller -i 1 -d zz", "'zz' is not a UUID"),
+        ("features downgrade", "You must specify at least one feature to downgrade"),
+        ("features upgrade --feature kraft.version", "it is not name=level"),
+        ("features upgrade --feature kraft.version=x", "'x' is not a level"),
+        ("features upgrade --feature a=1 --feature a=2", "is given twice"),
+        ("features upgrade --release-version four", "is not a version like 4.3-IV0"),
+        ("features upgrade --release-version 4.3 -f a=1", "exclude each other"),
+    ],
+)
+def test_wrong_command_lines(run: Run, line: str, reason: str) -> None:
+    assert_refused(run(*line.split()), 2, reason)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("controller /nonexistent/file", "/nonexistent/file: cannot be read: No such file"),
+        ("storage info -c /nonexistent/file", "cannot be read"),
+        ("metadata-quorum --command-config /nonexistent/f describe --status", "cannot be read"),
+        (
+            "metadata-quorum --bootstrap-controller 127.0.0.1:1 describe --status --timeout 0.5",
+            "no node answers (127.0.0.1:1: ",
+        ),
+        ("features --bootstrap-controller 127.0.0.1:1 describe --timeout 0.5", "127.0.0.1:1"),
+    ],
+)
+def test_what_cannot_be_done(run: Run, line: str, reason: str) -> None:
+    assert_refused(run(*line.split()), 1, reason)
+
+
+def test_a_bug_is_one_line_too_and_a_traceback_for_who_asks(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COMMANDS, "config-docs", COMMANDS["config-docs"]._replace(attribute="no"))
+    ran = run("config-docs")
+    assert ran.status == 1
+    assert re.fullmatch(r"quorate: error: this is a bug: AttributeError: [^\n]+\n", ran.err)
+    monkeypatch.setenv("QUORATE_DEBUG", "1")
+    with pytest.raises(AttributeError):
+        main(["config-docs"])
+
+
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    python_path = os.pathsep.join([str(ROOT / "services"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{sys.executable} -m quorate.cli.main config-docs --json | head -c 1"],
+        env=dict(os.environ, PYTHONPATH=python_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("[", "")
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def test_every_setting_is_documented(run: Run) -> None:
+    listed = json.loads(run("config-docs", "--json").out)
+    assert [entry["name"] for entry in listed] == [setting.name for setting in SETTINGS]
+    texts = [run("config-docs").out, run("controller", "--help-settings").out]
+    assert texts[0] == texts[1]
+    table = run("config-docs", "--format", "markdown").out
+    for setting in SETTINGS:
+        assert setting.variable in texts[0]
+        assert f"| `{setting.name}` |" in table
+
+
+# --- storage --------------------------------------------------------------------------------------
+
+
+def test_random_uuid(run: Run) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}\n", run("storage", "random-uuid").out)
+    assert len(json.loads(run("storage", "random-uuid", "--json").out)["uuid"]) == 22
+
+
+def test_format_and_info_of_kafka(run: Run, properties: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    ran = run("storage", "info", "-c", properties)
+    assert ran == Ran(1, f"Found problem:\n  {data} does not exist\n\n", "")
+
+    ran = run("storage", "format", "-t", CLUSTER, "-c", properties, "--standalone")
+    said = f"Formatting dynamic metadata voter directory {data} with kraft.version 1.\n"
+    assert ran == Ran(0, said, "")
+
+    ran = run("storage", "info", "-c", properties)
+    assert ran.status == 0
+    assert re.fullmatch(
+        rf"Found log directory:\n  {re.escape(str(data))}\n\n"
+        rf"Found metadata: {{cluster.id={CLUSTER}, directory.id=[\w-]{{22}}, node.id=1, "
+        r"version=1}\n\n",
+        ran.out,
+    )
+    found = json.loads(run("storage", "info", "-c", properties, "--json").out)
+    assert found["metadata"]["cluster.id"] == CLUSTER
+    assert found["problems"] == []
+
+    again = ("storage", "format", "-t", CLUSTER, "-c", properties, "-s")
+    assert_refused(run(*again), 1, f"Log directory {data} is already formatted.")
+    ran = run(*again, "--ignore-formatted")
+    assert ran == Ran(0, "All of the log directories are already formatted.\n", "")
+    other = ("storage", "format", "-t", "B" * 22, "-c", properties, "-s", "-g")
+    assert_refused(run(*other), 1, f"Expected {'B' * 22}, but read {CLUSTER}")
+
+
+def test_format_with_initial_controllers(run: Run, properties: Path) -> None:
+    directory = "Rigw3vfNRMmcl9pdbu4hDQ"
+    for option in ("-I", "--initial-controllers", "--controller-quorum-voters"):
+        text = f"1-{directory}@127.0.0.1:9093"
+        base = ("storage", "format", "-t", CLUSTER, "-c", properties, "-g", "--json")
+        formatted = json.loads(run(*base, option, text).out)
+        assert formatted["directories"][0]["directoryId"] == directory
+        assert formatted["voters"] == [
+            {"id": 1, "directoryId": directory, "endpoints": ["CONTROLLER://127.0.0.1:9093"]}
+        ]
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "reason"),
+    [
+        ("-s -N", 2, "--standalone and --no-initial-controllers exclude each other"),
+        ("-s -I x", 2, "exclude each other"),
+        ("-I x", 1, "--initial-controllers: 'x' is not ID-DIRECTORYID@HOST:PORT"),
+        ("", 1, "you must specify one of the following"),
+        ("-s -f kraft.version=0", 1, "Cannot set kraft.version to 0"),
+        ("-s -f metadata.version=3", 1, "Unsupported feature: metadata.version. Supported"),
+        ("-s -f kraft.version", 2, "it is not name=level"),
+        ("-s -r latest", 2, "is not a version like 4.3-IV0"),
+    ],
+)
+def test_formatting_that_is_refused(
+    run: Run, properties: Path, *, options: str, status: int, reason: str
+) -> None:
+    line = ("storage", "format", "-t", CLUSTER, "-c", properties, *options.split())
+    assert_refused(run(*line), status, reason)
+    assert not (properties.parent / "data").exists()
+
+
+def test_a_release_version_is_taken_and_said_to_change_nothing(run: Run, properties: Path) -> None:
+    ran = run("storage", "format", "-t", CLUSTER, "-c", properties, "-N", "-r", "4.1-IV1")
+    assert ran.status == 0
+    assert ran.err.startswith("quorate: warning: --release-version changes nothing")
+
+
+def test_the_environment_is_enough(
+    run: Run, properties: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for line in properties.read_text().splitlines():
+        name, value = line.split("=", 1)
+        monkeypatch.setenv("QUORATE_" + name.upper().replace(".", "_"), value)
+    assert run("storage", "format", "-t", CLUSTER, "-N").status == 0
+    assert run("storage", "info").status == 0
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+def test_where_the_addresses_come_from(
+    properties: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable = "QUORATE_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS"
+    monkeypatch.delenv(variable, raising=False)
+    given = resolve(Options(controllers="a:1, [::1]:2"))
+    assert given.addresses == (Address("a", 1), Address("::1", 2))
+    assert resolve(Options(servers="b:1")).addresses == (Address("b", 1),)
+    of_controller = resolve(Options(command_config=properties))
+    assert of_controller.addresses == (Address("127.0.0.1", 9093),)
+    both = resolve(Options(controllers="a:1", command_config=properties))
+    assert both.addresses == (Address("a", 1),)
+    monkeypatch.setenv(variable, "c:1")
+    assert resolve(Options()).addresses == (Address("c", 1),)
+    with pytest.raises(UsageError, match="exclude each other"):
+        resolve(Options(controllers="a:1", servers="b:1"))
+    with pytest.raises(UsageError, match="names no address"):
+        resolve(Options(controllers=","))
+    monkeypatch.setenv(variable, "c")
+    with pytest.raises(UsageError, match=f"{variable}: 'c' is not host:port"):
+        resolve(Options())
+
+
+def test_the_properties_of_a_client(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+
+    def given(text: str) -> Options:
+        path.write_text(text)
+        return Options(controllers="a:1", command_config=path)
+
+    plain = resolve(given("default.api.timeout.ms=4000\n"))
+    assert (plain.tls, plain.timeout_s) == (None, 4.0)
+    tls = resolve(
+        given(
+            "security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location=/ca\n"
+            "ssl.keystore.type=PEM\nssl.keystore.location=/both\n"
+        )
+    ).tls
+    assert tls is not None
+    assert (tls.certificate, tls.key, tls.ca) == (Path("/both"), Path("/both"), Path("/ca"))
+    for text, reason in (
+        ("security.protocol=SASL_SSL\n", "accepted: PLAINTEXT, SSL"),
+        ("security.protocol=SSL\nssl.truststore.type=JKS\n", "accepted: PEM"),
+        ("ssl.truststor.location=/ca\n", "did you mean ssl.truststore.location"),
+        ("default.api.timeout.ms=soon\n", "not a number of milliseconds"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            resolve(given(text))
+
+
+def test_properties_that_mean_nothing_are_mentioned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("client.id=me\n")
+    resolve(Options(controllers="a:1", command_config=path))
+    assert "client.properties:1: client.id means nothing" in capsys.readouterr().err
+
+
+# --- layouts --------------------------------------------------------------------------------------
+
+
+def test_features_are_spaced_as_by_kafka() -> None:
+    oracle = SHARED / "data/kafka-4.3/quorum/events.txt"
+    if not oracle.exists():
+        if "CI" in os.environ and SHARED.exists():
+            pytest.fail(f"{oracle} is missing")
+        pytest.skip(f"no golden data of Kafka: {oracle} does not exist")
+    lines = [
+        line.removeprefix("    | ")
+        for line in oracle.read_text().splitlines()
+        if line.startswith("    | Feature: ")
+    ]
+    assert len(lines) == 14
+    for line in lines:
+        words = re.findall(r"(?:\w+): +(\S+)", line)
+        assert feature_line(*words) == line
+
+
+def test_a_table_without_rows() -> None:
+    assert kafka_table(["A", "Bc"], []) == "A\tBc\t"

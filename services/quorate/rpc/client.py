@@ -49,7 +49,7 @@ from quorate.rpc.errors import (
 )
 from quorate.rpc.limits import ChannelLimits, format_address, parse_address
 from quorate.rpc.reading import LogReader
-from quorate.rpc.routing import Address, Answer, Call, LeaderSearch, Route, now_ms
+from quorate.rpc.routing import NOT_LEADER, Address, Answer, Call, LeaderSearch, Route, now_ms
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.values import (
     OPAQUE_KEY,
@@ -422,10 +422,13 @@ class QuorumClient:
             nonlocal may_be_done
             message = encode(max(1, int(left_ms)))
             try:
-                return await self._unary(address, method, message, left_ms + ANSWER_SLACK_MS)
+                answer = await self._unary(address, method, message, left_ms + ANSWER_SLACK_MS)
             except TransportError as error:
                 may_be_done = may_be_done or not error.nothing_done
                 raise
+            # A leader that resigned while it was at it says so.
+            may_be_done = may_be_done or (answer.error in NOT_LEADER and answer.message != "")
+            return answer
 
         response = await self._ask(call, timeout_ms)
         if response.error is ErrorCode.NONE:

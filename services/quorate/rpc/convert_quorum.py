@@ -309,7 +309,9 @@ def decode_format_request(message: quorum_pb2.FormatRequest) -> FormatRequest:
         raise ViolationError(f"no format mode: {message.mode}")
     if not message.cluster_id:
         raise ViolationError("FormatRequest.cluster_id is empty")
-    controllers = tuple(f.voter_set_from_wire(message.initial_controllers))
+    controllers = f.voters_from_wire(message.initial_controllers)
+    if len({voter.id for voter in controllers}) != len(controllers):
+        raise ViolationError("an id appears twice among the initial controllers")
     if bool(controllers) != (mode is FormatMode.INITIAL_CONTROLLERS):
         raise ViolationError(f"{len(controllers)} initial controllers with --{mode.value}")
     return FormatRequest(

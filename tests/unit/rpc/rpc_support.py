@@ -1,0 +1,245 @@
+"""A node for the tests of `rpc`: a real handler with a log in memory, behind a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import (
+    AddVoterRequest,
+    AdminRequest,
+    AdminResponse,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    CurrentLeader,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    PeerRequest,
+    RemoveVoterRequest,
+    Response,
+    TransferLeadershipRequest,
+    UpdateVoterRequest,
+    VoteRequest,
+    VoteResponse,
+)
+from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter, VoterSet
+from quorate.records.batch import build_data_batch, read_header, stamp
+from quorate.rpc.limits import ServerLimits
+from quorate.rpc.server import RpcServer, start_server
+from quorate.rpc.tls import TlsConfig
+from quorate.rpc.values import (
+    AppendOutcome,
+    Buffer,
+    DescribeFeaturesResponse,
+    Feature,
+    FormatRequest,
+    FormatResponse,
+    NodeStatus,
+    OpaqueRecord,
+    ReadChunk,
+    ReadRequest,
+    UpdateFeaturesRequest,
+)
+
+CLUSTER = "4L6g3nShT-eMCtK--X86sw"
+DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAQ"
+KEY = ReplicaKey(1, DIRECTORY)
+HOST = "127.0.0.1"
+
+
+@dataclass
+class Node:
+    """A handler. It leads if `leader.id` is its own; what it is asked is kept in `asked`."""
+
+    id: int = 1
+    leader: CurrentLeader = field(default_factory=lambda: CurrentLeader(3, 1))
+    voters: VoterSet = field(default_factory=VoterSet)
+    delay_s: float = 0.0
+    append_error: ErrorCode | None = None
+    failure: Exception | None = None
+    snapshot: bytes = b""
+    batches: list[bytearray] = field(default_factory=list)
+    end_offset: int = 0
+    log_start: int = 0
+    asked: list[object] = field(default_factory=list)
+    appended: list[list[OpaqueRecord]] = field(default_factory=list)
+    under_way: int = 0
+    most_under_way: int = 0
+    parked: asyncio.Event = field(default_factory=asyncio.Event)
+    chunks: list[ReadChunk] | None = None
+
+    @property
+    def leads(self) -> bool:
+        return self.leader.id == self.id
+
+    async def _refusal(self, request: object) -> ErrorCode:
+        self.asked.append(request)
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
+        if self.failure is not None:
+            raise self.failure
+        return ErrorCode.NONE if self.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    async def handle(self, request: PeerRequest | AdminRequest) -> Response:
+        error = await self._refusal(request)
+        match request:
+            case VoteRequest():
+                return VoteResponse(ErrorCode.NONE, self.leader, granted=request.pre_vote)
+            case BeginQuorumEpochRequest():
+                return BeginQuorumEpochResponse(ErrorCode.NONE, self.leader)
+            case EndQuorumEpochRequest():
+                return EndQuorumEpochResponse(ErrorCode.NONE, self.leader)
+            case ApiVersionsRequest():
+                return ApiVersionsResponse(ErrorCode.NONE, KEY, VersionRange(0, 1))
+            case DescribeQuorumRequest():
+                return DescribeQuorumResponse(
+                    error, self.leader, self.end_offset, 1, voter_set=self.voters
+                )
+            case AddVoterRequest() if error is ErrorCode.NONE:
+                if self.voters.get(request.voter.id) is not None:
+                    return AdminResponse(ErrorCode.DUPLICATE_VOTER, self.leader, "is a voter")
+                self.voters = self.voters.adding(Voter(request.voter, request.endpoints))
+                return AdminResponse(ErrorCode.NONE, self.leader)
+            case RemoveVoterRequest() if error is ErrorCode.NONE:
+                if request.voter not in self.voters:
+                    return AdminResponse(ErrorCode.VOTER_NOT_FOUND, self.leader, "no voter")
+                self.voters = self.voters.removing(request.voter)
+                return AdminResponse(ErrorCode.NONE, self.leader)
+            case (
+                AddVoterRequest()
+                | RemoveVoterRequest()
+                | UpdateVoterRequest()
+                | TransferLeadershipRequest()
+            ):
+                return AdminResponse(error, self.leader)
+        raise AssertionError(request)
+
+    async def fetch(self, request: FetchRequest) -> tuple[FetchResponse, Sequence[Buffer]]:
+        error = await self._refusal(request)
+        if request.offset >= self.end_offset and request.max_wait_ms:
+            try:
+                async with asyncio.timeout(request.max_wait_ms / 1000):
+                    await self.parked.wait()
+            except TimeoutError:
+                pass
+        records = [b for b in self.batches if read_header(b).base_offset >= request.offset]
+        return FetchResponse(error, self.leader, self.end_offset, records_from=0), records
+
+    async def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+        await self._refusal(request)
+        data = self.snapshot[request.position : request.position + request.max_bytes]
+        return FetchSnapshotResponse(
+            ErrorCode.NONE,
+            self.leader,
+            request.snapshot,
+            len(self.snapshot),
+            request.position,
+            data=data,
+        )
+
+    def store(self, records: Sequence[OpaqueRecord]) -> int:
+        base = self.end_offset
+        batch = build_data_batch(records, 1)
+        stamp(batch, base, self.leader.epoch)
+        self.batches.append(batch)
+        self.end_offset += len(records)
+        return base
+
+    async def append(self, records: Sequence[OpaqueRecord], timeout_ms: int) -> AppendOutcome:
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            error = await self._refusal(timeout_ms)
+            if error is not ErrorCode.NONE:
+                return AppendOutcome(error, self.leader)
+            if self.append_error is not None:
+                return AppendOutcome(self.append_error, self.leader, message="as told")
+            self.appended.append(list(records))
+            return AppendOutcome(ErrorCode.NONE, self.leader, self.store(records))
+        finally:
+            self.under_way -= 1
+
+    async def read(self, request: ReadRequest) -> AsyncIterator[ReadChunk]:
+        error = await self._refusal(request)
+        if request.linearizable and error is not ErrorCode.NONE:
+            yield ReadChunk(error, self.leader, last=True)
+            return
+        if self.chunks is not None:
+            for chunk in self.chunks:
+                yield chunk
+            return
+        for batch in self.batches:
+            header = read_header(batch)
+            if header.end_offset > request.from_offset:
+                yield ReadChunk(ErrorCode.NONE, self.leader, self.end_offset, records=batch)
+        yield ReadChunk(ErrorCode.NONE, self.leader, self.end_offset, last=True)
+
+    async def node_status(self) -> NodeStatus:
+        if self.failure is not None:
+            raise self.failure
+        return NodeStatus(self.id, True, CLUSTER, DIRECTORY, "leader" if self.leads else "follower")
+
+    async def format(self, request: FormatRequest) -> FormatResponse:
+        return FormatResponse(ErrorCode.INVALID_REQUEST, CLUSTER, DIRECTORY, "formatted already")
+
+    async def describe_features(self) -> DescribeFeaturesResponse:
+        error = await self._refusal(None)
+        features = (Feature("kraft.version", VersionRange(0, 1), 1),)
+        return DescribeFeaturesResponse(error, self.leader, features, 7)
+
+    async def update_features(self, request: UpdateFeaturesRequest) -> AdminResponse:
+        error = await self._refusal(request)
+        if error is ErrorCode.NONE and request.level > 1:
+            return AdminResponse(ErrorCode.INVALID_UPDATE_VERSION, self.leader, "0 to 1")
+        return AdminResponse(error, self.leader)
+
+
+class Unformatted:
+    """A node without storage."""
+
+    async def node_status(self) -> NodeStatus:
+        return NodeStatus(5, False)
+
+    async def format(self, request: FormatRequest) -> FormatResponse:
+        return FormatResponse(ErrorCode.NONE, request.cluster_id, DIRECTORY)
+
+
+@asynccontextmanager
+async def serving(
+    handler: Node | Unformatted,
+    tls: TlsConfig | None = None,
+    limits: ServerLimits | None = None,
+    port: int = 0,
+) -> AsyncIterator[RpcServer]:
+    server = await start_server([f"{HOST}:{port}"], handler, tls, limits)
+    try:
+        yield server
+    finally:
+        await server.stop(0)
+
+
+def endpoint_of(server: RpcServer) -> Endpoint:
+    return Endpoint("CONTROLLER", HOST, server.ports[0])
+
+
+def address_of(server: RpcServer) -> str:
+    return f"{HOST}:{server.ports[0]}"
+
+
+def fetch_request(offset: int = 0, **changes: object) -> FetchRequest:
+    return FetchRequest(CLUSTER, KEY, 3, offset, 3, **changes)  # type: ignore[arg-type]
+
+
+def snapshot_request(position: int = 0, max_bytes: int = 1 << 20) -> FetchSnapshotRequest:
+    return FetchSnapshotRequest(CLUSTER, KEY, 3, OffsetAndEpoch(10, 2), position, max_bytes)

@@ -1,0 +1,564 @@
+"""Values to the wire and back, and what malformed messages lead to."""
+
+from __future__ import annotations
+
+import base64
+import string
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from quorate.raft import messages as m
+from quorate.raft.batches import Batch
+from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.raft.types import (
+    Endpoint,
+    OffsetAndEpoch,
+    ReplicaKey,
+    VersionRange,
+    Voter,
+    VoterSet,
+)
+from quorate.records.batch import build_data_batch, stamp
+from quorate.rpc import convert, convert_quorum, fields
+from quorate.rpc import values as v
+from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
+
+INT32 = 2**31 - 1
+INT64 = 2**63 - 1
+UINT32 = 2**32 - 1
+
+ids = st.integers(0, INT32)
+epochs = st.integers(0, INT32)
+offsets = st.integers(0, INT64)
+known_or_not = st.integers(-1, INT64)
+times_ms = st.integers(0, UINT32)
+texts = st.text(max_size=30)
+names = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=20)
+directories = st.none() | (
+    st.binary(min_size=16, max_size=16)
+    .filter(any)
+    .map(lambda raw: base64.urlsafe_b64encode(raw)[:22].decode())
+)
+keys = st.builds(ReplicaKey, ids, directories)
+endpoint_lists = st.lists(
+    st.builds(Endpoint, names, names, st.integers(1, 65_535)), max_size=3
+).map(tuple)
+ranges = st.tuples(st.integers(0, 32_767), st.integers(0, 32_767)).map(
+    lambda pair: VersionRange(min(pair), max(pair))
+)
+voters = st.builds(Voter, keys, endpoint_lists, ranges)
+voter_lists = st.lists(voters, max_size=4, unique_by=lambda voter: voter.id).map(tuple)
+voter_sets = voter_lists.map(VoterSet)
+positions = st.builds(OffsetAndEpoch, offsets, epochs)
+leaders = st.builds(m.CurrentLeader, epochs, st.none() | ids, endpoint_lists)
+errors = st.sampled_from(list(ErrorCode))
+statuses = st.lists(
+    st.builds(m.ReplicaStatus, keys, known_or_not, known_or_not, known_or_not, endpoint_lists),
+    max_size=3,
+).map(tuple)
+
+
+def admin_cases() -> list[Any]:
+    admin = st.builds(m.AdminResponse, errors, leaders, texts)
+    q, p = quorum_pb2, convert_quorum
+    return [
+        (admin, p.encode_add_voter_response, q.AddVoterResponse, p.decode_admin_response),
+        (admin, p.encode_remove_voter_response, q.RemoveVoterResponse, p.decode_admin_response),
+        (admin, p.encode_transfer_response, q.TransferLeadershipResponse, p.decode_admin_response),
+        (
+            admin,
+            p.encode_update_features_response,
+            q.UpdateFeaturesResponse,
+            p.decode_admin_response,
+        ),
+        (
+            admin,
+            convert.encode_update_voter_response,
+            raft_pb2.UpdateVoterResponse,
+            p.decode_admin_response,
+        ),
+    ]
+
+
+RAFT_CASES = [
+    (
+        st.builds(m.VoteRequest, texts, epochs, keys, keys, epochs, offsets, st.booleans()),
+        convert.encode_vote_request,
+        raft_pb2.VoteRequest,
+        convert.decode_vote_request,
+    ),
+    (
+        st.builds(m.VoteResponse, errors, leaders, st.booleans(), texts),
+        convert.encode_vote_response,
+        raft_pb2.VoteResponse,
+        convert.decode_vote_response,
+    ),
+    (
+        st.builds(m.BeginQuorumEpochRequest, texts, epochs, keys, endpoint_lists, keys),
+        convert.encode_begin_request,
+        raft_pb2.BeginQuorumEpochRequest,
+        convert.decode_begin_request,
+    ),
+    (
+        st.builds(m.BeginQuorumEpochResponse, errors, leaders, texts),
+        convert.encode_begin_response,
+        raft_pb2.BeginQuorumEpochResponse,
+        convert.decode_begin_response,
+    ),
+    (
+        st.builds(
+            m.EndQuorumEpochRequest,
+            texts,
+            epochs,
+            keys,
+            st.lists(keys, max_size=4).map(tuple),
+            endpoint_lists,
+        ),
+        convert.encode_end_request,
+        raft_pb2.EndQuorumEpochRequest,
+        convert.decode_end_request,
+    ),
+    (
+        st.builds(m.EndQuorumEpochResponse, errors, leaders, texts),
+        convert.encode_end_response,
+        raft_pb2.EndQuorumEpochResponse,
+        convert.decode_end_response,
+    ),
+    (
+        st.builds(
+            m.FetchRequest,
+            texts,
+            keys,
+            epochs,
+            offsets,
+            epochs,
+            known_or_not,
+            times_ms,
+            times_ms,
+            st.integers(0, INT64),
+            endpoint_lists,
+        ),
+        convert.encode_fetch_request,
+        raft_pb2.FetchRequest,
+        convert.decode_fetch_request,
+    ),
+    (
+        st.builds(
+            m.FetchResponse,
+            errors,
+            leaders,
+            known_or_not,
+            offsets,
+            st.none() | positions,
+            st.none() | positions,
+            st.none() | offsets,
+            read_round=offsets,
+            message=texts,
+        ),
+        convert.encode_fetch_response,
+        raft_pb2.FetchResponse,
+        convert.decode_fetch_response,
+    ),
+    (
+        st.builds(m.FetchSnapshotRequest, texts, keys, epochs, positions, offsets, times_ms),
+        convert.encode_snapshot_request,
+        raft_pb2.FetchSnapshotRequest,
+        convert.decode_snapshot_request,
+    ),
+    (
+        st.builds(
+            m.FetchSnapshotResponse,
+            errors,
+            leaders,
+            st.none() | positions,
+            offsets,
+            offsets,
+            data=st.binary(max_size=50),
+            message=texts,
+        ),
+        convert.encode_snapshot_response,
+        raft_pb2.FetchSnapshotResponse,
+        convert.decode_snapshot_response,
+    ),
+    (
+        st.builds(m.UpdateVoterRequest, texts, epochs, voters),
+        convert.encode_update_voter_request,
+        raft_pb2.UpdateVoterRequest,
+        convert.decode_update_voter_request,
+    ),
+    (
+        st.builds(m.ApiVersionsRequest, texts),
+        convert.encode_api_versions_request,
+        raft_pb2.ApiVersionsRequest,
+        convert.decode_api_versions_request,
+    ),
+    (
+        st.builds(m.ApiVersionsResponse, errors, keys, ranges, texts),
+        convert.encode_api_versions_response,
+        raft_pb2.ApiVersionsResponse,
+        convert.decode_api_versions_response,
+    ),
+]
+
+QUORUM_CASES = [
+    (
+        st.builds(m.AddVoterRequest, texts, keys, endpoint_lists, times_ms, st.booleans()),
+        convert_quorum.encode_add_voter_request,
+        quorum_pb2.AddVoterRequest,
+        convert_quorum.decode_add_voter_request,
+    ),
+    (
+        st.builds(m.RemoveVoterRequest, texts, keys, times_ms),
+        convert_quorum.encode_remove_voter_request,
+        quorum_pb2.RemoveVoterRequest,
+        convert_quorum.decode_remove_voter_request,
+    ),
+    (
+        st.builds(m.TransferLeadershipRequest, texts, keys, times_ms),
+        convert_quorum.encode_transfer_request,
+        quorum_pb2.TransferLeadershipRequest,
+        convert_quorum.decode_transfer_request,
+    ),
+    (
+        st.builds(m.DescribeQuorumRequest, texts),
+        convert_quorum.encode_describe_request,
+        quorum_pb2.DescribeQuorumRequest,
+        convert_quorum.decode_describe_request,
+    ),
+    (
+        st.builds(
+            m.DescribeQuorumResponse,
+            errors,
+            leaders,
+            known_or_not,
+            st.integers(0, 1),
+            statuses,
+            statuses,
+            voter_sets,
+            voter_sets,
+            texts,
+        ),
+        convert_quorum.encode_describe_response,
+        quorum_pb2.DescribeQuorumResponse,
+        convert_quorum.decode_describe_response,
+    ),
+    (
+        st.builds(
+            v.DescribeFeaturesResponse,
+            errors,
+            leaders,
+            st.lists(st.builds(v.Feature, names, ranges, st.none() | epochs), max_size=3).map(
+                tuple
+            ),
+            known_or_not,
+            texts,
+        ),
+        convert_quorum.encode_features_response,
+        quorum_pb2.DescribeFeaturesResponse,
+        convert_quorum.decode_features_response,
+    ),
+    (
+        st.builds(
+            v.UpdateFeaturesRequest,
+            texts,
+            names,
+            epochs,
+            st.sampled_from(list(v.UpgradeType)),
+            st.booleans(),
+            times_ms,
+        ),
+        convert_quorum.encode_update_features_request,
+        quorum_pb2.UpdateFeaturesRequest,
+        convert_quorum.decode_update_features_request,
+    ),
+    (
+        st.builds(
+            v.FormatRequest,
+            names,
+            st.just(v.FormatMode.INITIAL_CONTROLLERS),
+            voter_lists.filter(bool),
+            directories,
+        )
+        | st.builds(
+            v.FormatRequest,
+            names,
+            st.sampled_from([v.FormatMode.STANDALONE, v.FormatMode.NO_INITIAL_CONTROLLERS]),
+            directory_id=directories,
+        ),
+        convert_quorum.encode_format_request,
+        quorum_pb2.FormatRequest,
+        convert_quorum.decode_format_request,
+    ),
+    (
+        st.builds(v.FormatResponse, errors, texts, directories, texts),
+        convert_quorum.encode_format_response,
+        quorum_pb2.FormatResponse,
+        convert_quorum.decode_format_response,
+    ),
+    (
+        st.builds(
+            v.NodeStatus,
+            ids,
+            st.booleans(),
+            texts,
+            directories,
+            names,
+            epochs,
+            st.none() | ids,
+            known_or_not,
+            offsets,
+            offsets,
+            st.booleans(),
+            st.booleans(),
+            texts,
+            st.integers(0, UINT32),
+        ),
+        convert_quorum.encode_node_status,
+        quorum_pb2.NodeStatusResponse,
+        convert_quorum.decode_node_status,
+    ),
+    (
+        st.builds(
+            v.ReadRequest,
+            offsets,
+            st.none() | offsets,
+            st.booleans(),
+            st.booleans(),
+            times_ms,
+        ),
+        convert_quorum.encode_read_request,
+        quorum_pb2.ReadRequest,
+        convert_quorum.decode_read_request,
+    ),
+    (
+        st.builds(
+            v.ReadChunk,
+            errors,
+            leaders,
+            known_or_not,
+            known_or_not,
+            offsets,
+            st.none() | positions,
+            st.binary(max_size=50),
+            st.booleans(),
+            texts,
+        ),
+        convert_quorum.encode_read_chunk,
+        quorum_pb2.ReadResponse,
+        convert_quorum.decode_read_chunk,
+    ),
+    *admin_cases(),
+]
+CASES = RAFT_CASES + QUORUM_CASES
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1].__name__)
+def test_every_value_comes_back_as_it_was(case: Any) -> None:
+    values, encode, message_type, decode = case
+
+    @settings(max_examples=25, deadline=None)
+    @given(values)
+    def comes_back(value: Any) -> None:
+        sent = encode(value).SerializeToString()
+        assert decode(message_type.FromString(sent)) == value
+
+    comes_back()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1].__name__)
+def test_hostile_bytes_are_a_value_or_a_violation(case: Any) -> None:
+    """Any message that protobuf can read: a value, or ViolationError, and nothing else."""
+    _, _, message_type, decode = case
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.binary(max_size=60))
+    def is_taken_or_refused(raw: bytes) -> None:
+        try:
+            message = message_type.FromString(raw)
+        except Exception:
+            return
+        try:
+            decode(message)
+        except ViolationError:
+            return
+
+    is_taken_or_refused()
+
+
+def test_every_message_of_the_protocol_has_a_way_to_the_wire() -> None:
+    """All of raft.messages but what stays inside a node."""
+    covered = {case[1].__annotations__.get("request", "") for case in CASES}
+    covered |= {case[1].__annotations__.get("response", "") for case in CASES}
+    inside = {"UpdateKRaftVersionRequest", "ReadIndexRequest", "ReadIndexResponse"}
+    everything = {kind.__name__ for kind in (*m.Request.__args__, *m.Response.__args__)}
+    assert everything - inside <= covered
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 2**64 - 1),
+    st.lists(st.tuples(st.none() | st.binary(max_size=9), st.binary(max_size=9)), min_size=1),
+    st.integers(1, UINT32),
+)
+def test_an_append_keeps_absent_and_empty_keys_apart(
+    correlation_id: int, records: list[v.OpaqueRecord], timeout_ms: int
+) -> None:
+    message = convert_quorum.encode_append_request(correlation_id, records, timeout_ms)
+    message = quorum_pb2.AppendRequest.FromString(message.SerializeToString())
+    assert message.correlation_id == correlation_id
+    assert convert_quorum.decode_append_request(message) == (records, timeout_ms)
+
+
+@settings(max_examples=25, deadline=None)
+@given(errors, leaders, offsets, texts)
+def test_an_append_is_answered_with_the_epoch_of_its_leader(
+    error: ErrorCode, leader: m.CurrentLeader, base: int, text: str
+) -> None:
+    outcome = v.AppendOutcome(error, leader, base, text)
+    message = convert_quorum.encode_append_response(5, outcome)
+    assert message.epoch == leader.epoch
+    assert convert_quorum.decode_append_response(message) == outcome
+
+
+def test_the_records_of_a_fetch_arrive_as_batches_of_the_same_bytes() -> None:
+    first = build_data_batch([(b"", b"a"), (b"", b"b")], 1)
+    second = build_data_batch([(b"", b"c")], 2)
+    stamp(first, 10, 3)
+    stamp(second, 12, 4)
+    value = m.FetchResponse(ErrorCode.NONE, m.CurrentLeader(4, 1), records_from=10, max_bytes=99)
+    message = convert.encode_fetch_response(value, [memoryview(first), second])
+    got = convert.decode_fetch_response(message)
+    assert [(b.base_offset, b.last_offset, b.epoch) for b in got.batches] == [
+        (10, 11, 3),
+        (12, 12, 4),
+    ]
+    assert [bytes(batch.data) for batch in got.batches] == [first, second]
+    assert all(isinstance(batch, Batch) for batch in got.batches)
+    assert got.max_bytes == 0, "a note for the leader's own use"
+
+
+def test_a_fetch_with_a_flipped_bit_is_a_violation() -> None:
+    batch = build_data_batch([(b"", b"value")], 1)
+    batch[-3] ^= 1
+    message = convert.encode_fetch_response(
+        m.FetchResponse(ErrorCode.NONE, m.CurrentLeader(1)), [batch]
+    )
+    with pytest.raises(ViolationError, match="checksum"):
+        convert.decode_fetch_response(message)
+
+
+def test_the_error_codes_are_the_protocols() -> None:
+    assert dict(common_pb2.ErrorCode.items()) == {code.name: int(code) for code in ErrorCode}
+
+
+def test_an_unknown_error_code_is_a_server_error() -> None:
+    assert fields.error_from_wire(12_345) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_sixteen_zero_bytes_are_no_directory() -> None:
+    assert fields.directory_from_wire(bytes(16)) is None
+    assert fields.directory_to_wire("A" * 22) == b""
+
+
+def test_an_own_directory_id_that_is_no_uuid_is_misuse() -> None:
+    with pytest.raises(MisuseError):
+        fields.directory_to_wire("not a uuid")
+
+
+KEY = common_pb2.ReplicaKey(id=1)
+
+
+@pytest.mark.parametrize(
+    ("message", "decode", "text"),
+    [
+        (
+            raft_pb2.VoteRequest(candidate=KEY),
+            convert.decode_vote_request,
+            "VoteRequest.voter is missing",
+        ),
+        (
+            raft_pb2.FetchRequest(replica=common_pb2.ReplicaKey(id=-1)),
+            convert.decode_fetch_request,
+            "-1, which is negative",
+        ),
+        (
+            raft_pb2.FetchRequest(replica=common_pb2.ReplicaKey(id=1, directory_id=b"short")),
+            convert.decode_fetch_request,
+            "16 bytes, not 5",
+        ),
+        (
+            raft_pb2.FetchRequest(replica=KEY, offset=-5),
+            convert.decode_fetch_request,
+            "the fetch offset is -5",
+        ),
+        (
+            raft_pb2.FetchRequest(replica=KEY, endpoints=[common_pb2.Endpoint(host="h", port=0)]),
+            convert.decode_fetch_request,
+            "is 0, not 1 to 65535",
+        ),
+        (
+            raft_pb2.FetchRequest(
+                replica=KEY, endpoints=[common_pb2.Endpoint(host="h", port=70_000)]
+            ),
+            convert.decode_fetch_request,
+            "70000",
+        ),
+        (
+            raft_pb2.FetchRequest(replica=KEY, endpoints=[common_pb2.Endpoint(port=1)]),
+            convert.decode_fetch_request,
+            "host of endpoint '' is empty",
+        ),
+        (
+            raft_pb2.ApiVersionsResponse(
+                replica=KEY, kraft_version=common_pb2.VersionRange(min=2, max=1)
+            ),
+            convert.decode_api_versions_response,
+            "2 to 1",
+        ),
+        (
+            quorum_pb2.DescribeQuorumResponse(
+                voter_set=[common_pb2.Voter(key=KEY), common_pb2.Voter(key=KEY)]
+            ),
+            convert_quorum.decode_describe_response,
+            "twice",
+        ),
+        (quorum_pb2.AppendRequest(), convert_quorum.decode_append_request, "without records"),
+        (
+            quorum_pb2.FormatRequest(cluster_id="c"),
+            convert_quorum.decode_format_request,
+            "no format mode",
+        ),
+        (
+            quorum_pb2.FormatRequest(cluster_id="c", mode=quorum_pb2.INITIAL_CONTROLLERS),
+            convert_quorum.decode_format_request,
+            "0 initial controllers",
+        ),
+        (
+            quorum_pb2.UpdateFeaturesRequest(feature="f", upgrade_type=9),  # type: ignore[arg-type]
+            convert_quorum.decode_update_features_request,
+            "no upgrade type: 9",
+        ),
+        (
+            quorum_pb2.ReadRequest(from_offset=-1),
+            convert_quorum.decode_read_request,
+            "negative",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_malformed_message_is_a_violation_that_says_what_is_wrong(
+    message: Any, decode: Any, text: str
+) -> None:
+    with pytest.raises(ViolationError, match=text):
+        decode(message)
+
+
+def test_what_a_simple_client_leaves_out_has_the_kips_defaults() -> None:
+    add = convert_quorum.decode_add_voter_request(quorum_pb2.AddVoterRequest(voter=KEY))
+    assert (add.timeout_ms, add.ack_when_committed) == (30_000, True)
+    fetch = convert.decode_fetch_request(raft_pb2.FetchRequest(replica=KEY))
+    assert (fetch.high_watermark, fetch.max_wait_ms, fetch.max_bytes) == (-1, 500, 8 << 20)
+    read = convert_quorum.decode_read_request(quorum_pb2.ReadRequest())
+    assert (read.linearizable, read.max_records) == (True, None)

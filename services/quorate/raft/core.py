@@ -307,9 +307,10 @@ class Core:
             ),
             reason,
         )
-        self._finish_transfer(leader_id)
+        self.finish_transfer(leader_id)
 
-    def _finish_transfer(self, leader_id: int) -> None:
+    def finish_transfer(self, leader_id: int) -> None:
+        """Someone leads: answer the transfer that this replica resigned for, if there is one."""
         transfer, self.transfer = self.transfer, None
         if transfer is None:
             return

@@ -41,12 +41,14 @@ def become_leader(core: Core, ballot: Ballot) -> None:
     start = core.log.end_offset
     leader = Leader(core.epoch, start, core.now_ms + core.config.check_quorum_timeout_ms)
     core.become(leader, "elected by a majority")
+    core.finish_transfer(core.local.id)
+    # Version 0 at every kraft.version: Kafka 4.3 reads this record as version 0 whatever it says of
+    # itself, and fails on the KIP's version 1.
     records: list[ControlRecord] = [
         LeaderChange(
             core.local.id,
             tuple(voter.key for voter in ballot.voters),
             ballot.granting(),
-            version=core.history.kraft_version,
         )
     ]
     if core.history.kraft_version >= 1 and core.history.voters_offset < 0:

@@ -110,6 +110,7 @@ class Node:
     raft: RaftNode | None = None
     life: int = 0
     syncs_itself: bool = True
+    is_silent: bool = False
     holds_install: OffsetAndEpoch | None = None
     installs_itself: bool = True
     waiting: dict[int, FromPeer | FromClient] = field(default_factory=dict)
@@ -184,6 +185,7 @@ class Cluster:
 
     def start(self, node: Node) -> None:
         node.life += 1
+        node.is_silent = False
         node.sent.clear()
         node.waiting.clear()
         random = NodeRandom(node.id)
@@ -191,8 +193,11 @@ class Cluster:
         self.pump(node)
 
     def stop(self, node: Node, *, resets: bool) -> None:
-        """End a process. resets: its connections break at once, else it just falls silent."""
+        """End a process. resets: its connections break at once, and new ones are refused; else it
+        just falls silent.
+        """
         node.raft = None
+        node.is_silent = not resets
         node.holds_install = None
         node.disk.crash()
         self.network = [m for m in self.network if m.source != node.id]
@@ -409,7 +414,8 @@ class Cluster:
         """Let one message arrive, or get lost, or find nobody."""
         self.network.remove(message)
         target = self.nodes.get(message.target)
-        if (message.source, message.target) in self.cut:
+        silent = target is not None and target.is_silent and not message.is_response
+        if silent or (message.source, message.target) in self.cut:
             self.show("lost", f"lost: {message.text}", message=message)
             return
         if message.is_response:

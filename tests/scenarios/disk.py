@@ -48,9 +48,9 @@ class Snapshot:
     @classmethod
     def decode(cls, data: bytes) -> Snapshot:
         """Raises ValueError unless it is complete."""
-        name, level, *voters, footer = data.decode().split("\n")
-        if footer != "footer":
+        if not data.endswith(b"\nfooter"):
             raise ValueError("the snapshot has no footer")
+        name, level, *voters, _ = data.decode().split("\n")
         offset, epoch = name.split("@")
         return cls(
             OffsetAndEpoch(int(offset), int(epoch)),

@@ -7,7 +7,9 @@ what happened, less the kinds that `hide` names: fetch, vote, begin, end, snapsh
 
 The cluster and its time:
   cluster voters=1A,2A [observers=4A] [brokers=7A] [kraft=0] [lead=1] [auto-join=4] [SETTING=MS]
-  start 4A | restart 2 | crash 2 | kill 2 (crash, and its connections break) | lose-disk 2
+      [loud] [hide=KIND,KIND]
+  start 4A | restart 2 | crash 2 (the machine falls silent) | kill 2 (the process: connections
+      break and are refused) | lose-disk 2
       with endpoint=host:port, kraft=0-1, auto-join
   elect 1 | tick 1 | advance MS | run MS (advance, delivering) | settle
   hide KIND... | show KIND... | quietly COMMAND
@@ -149,7 +151,7 @@ class Harness:
         members = VoterSet.of(Voter(key, (usual_endpoint(key.id),)) for key in voters)
         if level == 0:
             self._static = members.without_directories()
-        self.cluster.hidden = {"all"} if lead else hidden
+        self.cluster.hidden = hidden if arguments.flag("loud") else {"all"}
         for key in [*voters, *observers, *brokers]:
             node = self._add(key, auto_join=key.id in joining, can_vote=key not in brokers)
             if level == 1 and key in voters:
@@ -162,7 +164,7 @@ class Harness:
         if lead:
             self.do_elect(Arguments([lead]))
             self.cluster.advance(200, delivers=True)
-            self.cluster.hidden = hidden
+        self.cluster.hidden = hidden
 
     def _add(self, key: ReplicaKey, *, auto_join: bool = False, can_vote: bool = True) -> Node:
         config = RaftConfig(

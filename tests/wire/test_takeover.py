@@ -123,7 +123,7 @@ def data_values(file: Path) -> list[bytes]:
     """The values of all data records in a segment or checkpoint."""
     return [
         bytes(record.value or b"")
-        for header, batch in iter_batches(file.read_bytes().rstrip(b"\0"))
+        for header, batch in iter_batches(file.read_bytes())
         if not header.is_control
         for record in iter_records(batch, header)
     ]

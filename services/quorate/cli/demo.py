@@ -226,7 +226,7 @@ class Demo:
 
 
 class UpgradeChapter:
-    """The last chapter: three static voters (kraft.version 0) become dynamic, and a fourth joins."""
+    """The last chapter: three static voters (kraft.version 0) become dynamic, and one leaves."""
 
     def __init__(self, folder: Path) -> None:
         self.cluster = LocalCluster(folder, static_voters=True)

@@ -44,8 +44,8 @@ def quickstart(
         bool,
         typer.Option(
             "--demo",
-            help="Tell KIP-853's story with a quorum of its own: kill the leader, lose disks, grow, "
-            "shrink, upgrade, and check after each step that nothing acknowledged is lost.",
+            help="Tell KIP-853's story with a quorum of its own: kill the leader, lose disks, "
+            "grow, shrink, upgrade, and check after each step that nothing acknowledged is lost.",
         ),
     ] = False,
     as_json: AsJson = False,

@@ -154,7 +154,10 @@ def _can_grant(core: Core, request: VoteRequest, up_to_date: bool) -> bool:
         return False
     if request.pre_vote:
         if isinstance(role, Follower):
-            return up_to_date and not role.has_fetched
+            # A leader that has been silent for the fetch timeout is not protected any more. A voter
+            # would elect by itself then; an observer may be a voter that does not know it yet.
+            hears_leader = role.has_fetched and core.now_ms < role.fetch_deadline_ms
+            return up_to_date and not hears_leader
         return up_to_date
     if isinstance(role, Candidate | Resigned):
         return False

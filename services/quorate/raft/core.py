@@ -80,6 +80,7 @@ class Core:
     installing: the snapshot that is about to replace the log. Until it did, or could not, this
     replica neither fetches nor elects, whatever becomes of its role: what it would append, or boast
     of, is the log that goes away.
+    replaced: what others said who answered in a voter's place, by that voter's id.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Core:
         self.fetch_id: int | None = None
         self.fetch_at_ms = 0
         self.installing: OffsetAndEpoch | None = None
+        self.replaced: dict[int, str] = {}
         self.transfer: Transfer | None = None
         self.shutting_down = False
         self.persisted = initial.election
@@ -142,6 +144,17 @@ class Core:
         if isinstance(role, Follower | Prospective | Unattached):
             return role.leader_id
         return None
+
+    def why_no_leader(self) -> str:
+        """What is the matter, for those who ask a replica that knows no leader; else empty."""
+        if self.leader_id is not None:
+            return ""
+        if not len(self.voters):
+            return "neither a leader nor a voter is known here yet"
+        needed = f"electing one takes {self.voters.majority} of {self.voters}"
+        return "; ".join(
+            [f"no leader is known in epoch {self.epoch}: {needed}", *self.replaced.values()]
+        )
 
     @property
     def current_leader(self) -> CurrentLeader:

@@ -253,11 +253,21 @@ def handle_vote_response(core: Core, request: VoteRequest, response: VoteRespons
         role.ballot.retry_at_ms[request.voter.id] = core.now_ms + core.config.retry_backoff_ms
         core.notice(f"vote request to {request.voter} failed: {response.error.name}", warning=True)
         return
+    _note_replaced(core, request.voter, response)
     if response.granted:
         role.ballot.grant(request.voter.id)
     else:
         role.ballot.reject(request.voter.id)
     _count(core)
+
+
+def _note_replaced(core: Core, voter: ReplicaKey, response: VoteResponse) -> None:
+    """Remember who answers in a voter's place: a lost disk that may be what an election lacks."""
+    if response.error is not ErrorCode.INVALID_VOTER_KEY:
+        core.replaced.pop(voter.id, None)
+    elif voter.id not in core.replaced:
+        core.replaced[voter.id] = f"the vote of {voter} cannot be had: {response.message}"
+        core.notice(core.replaced[voter.id], warning=True)
 
 
 def _count(core: Core) -> None:

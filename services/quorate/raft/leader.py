@@ -213,6 +213,7 @@ def handle_describe(core: Core, request: DescribeQuorumRequest) -> DescribeQuoru
             voters=tuple(ReplicaStatus(v.key, -1, -1, -1, v.endpoints) for v in core.voters),
             voter_set=core.voters,
             committed_voters=committed,
+            message=core.why_no_leader(),
         )
     voters = tuple(_voter_status(core, leader, voter) for voter in core.voters)
     voter_keys = {status.replica for status in voters}

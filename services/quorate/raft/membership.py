@@ -71,7 +71,7 @@ def _refuse(core: Core, request: ChangeRequest) -> tuple[ErrorCode | None, str]:
         if error is not None:
             return error, ""
     if not isinstance(leader, Leader):
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER, ""
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER, core.why_no_leader()
     if len(leader.changes) >= core.config.pending_changes_max:
         return ErrorCode.REQUEST_TIMED_OUT, f"{len(leader.changes)} changes are pending already"
     return None, ""

@@ -40,7 +40,8 @@ def handle_read_index(core: Core, request_id: int, request: ReadIndexRequest) ->
         error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     if error is not None or not isinstance(leader, Leader):
         code = error or ErrorCode.NOT_LEADER_OR_FOLLOWER
-        core.respond(request_id, ReadIndexResponse(code, core.current_leader))
+        text = core.why_no_leader()
+        core.respond(request_id, ReadIndexResponse(code, core.current_leader, message=text))
         return
     deadline = core.now_ms + request.timeout_ms
     if core.high_watermark <= leader.epoch_start_offset:
@@ -96,7 +97,7 @@ def handle_transfer(core: Core, request_id: int, request: TransferLeadershipRequ
     if request.cluster_id and request.cluster_id != core.config.cluster_id:
         code = ErrorCode.INCONSISTENT_CLUSTER_ID
     elif not isinstance(leader, Leader):
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        code, text = ErrorCode.NOT_LEADER_OR_FOLLOWER, core.why_no_leader()
     elif core.voters.find(request.target) is None:
         code, text = ErrorCode.VOTER_NOT_FOUND, f"{request.target} is not in {core.voters}"
     elif leader.transfer is not None:

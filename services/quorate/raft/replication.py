@@ -149,6 +149,8 @@ def resign(core: Core, reason: str, *, first: ReplicaKey | None = None) -> None:
     if first is not None and first in preferred:
         preferred.remove(first)
         preferred.insert(0, first)
-    resigned = Resigned(leader.epoch, core.election_deadline(), tuple(preferred))
+    # An only voter waits as well, or a reason to resign that stays would spin through the epochs.
+    deadline = max(core.election_deadline(), core.now_ms + core.config.election_timeout_ms)
+    resigned = Resigned(leader.epoch, deadline, tuple(preferred))
     resigned.unacknowledged = {voter.id: core.now_ms for voter in others}
     core.become(resigned, reason)

@@ -132,9 +132,24 @@ class Core:
         return self.config.can_vote and self.local in self.history.voters
 
     @property
+    def is_electable(self) -> bool:
+        """Whether this replica may have to lead: a voter, or one whose removal is not known to be
+        committed.
+
+        Until it is, the voters that remain may be unable to elect any of themselves, because this
+        replica's log alone is long enough, or its vote still counts where the record has not
+        arrived (Ongaro's dissertation, 4.2.2). Its own vote counts only in a set that has it.
+        """
+        if self.is_voter or not self.config.can_vote:
+            return self.is_voter
+        history = self.history
+        uncommitted = history.voters_offset >= self.high_watermark
+        return uncommitted and self.local in history.voters_at(self.high_watermark)
+
+    @property
     def may_elect(self) -> bool:
         """Whether this replica may start an election at all."""
-        return self.is_voter and not self.shutting_down and self.installing is None
+        return self.is_electable and not self.shutting_down and self.installing is None
 
     @property
     def leader_id(self) -> int | None:
@@ -216,7 +231,7 @@ class Core:
         if state.leader_id == self.local.id and self.is_voter:
             # It may have led this epoch: it must not vote in it, nor follow anyone in it.
             return Resigned(state.epoch, self.election_deadline())
-        deadline = self.election_deadline() if self.is_voter else NEVER
+        deadline = self.election_deadline() if self.is_electable else NEVER
         leader = self.history.voters.get(state.leader_id) if state.leader_id is not None else None
         if leader is not None and leader.endpoints and leader.id != self.local.id:
             return Follower(
@@ -296,7 +311,7 @@ class Core:
         leader_id: int | None = None,
         voted: ReplicaKey | None = None,
     ) -> None:
-        deadline = self.election_deadline() if self.is_voter else NEVER
+        deadline = self.election_deadline() if self.is_electable else NEVER
         self.become(Unattached(epoch, leader_id, voted, deadline), reason)
 
     def become_follower(

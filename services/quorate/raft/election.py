@@ -218,7 +218,7 @@ def handle_end(core: Core, request: EndQuorumEpochRequest) -> EndQuorumEpochResp
         position = _position(core.local, request.preferred_candidates)
         if position == 0 and core.may_elect:
             start_pre_vote(core, "preferred successor of the leader that resigned", elect_now=True)
-        elif core.is_voter:
+        elif core.is_electable:
             role.fetch_deadline_ms = core.now_ms + _end_epoch_backoff_ms(core, position)
     return EndQuorumEpochResponse(ErrorCode.NONE, core.current_leader)
 
@@ -331,7 +331,7 @@ def _tick_resigned(core: Core, role: Resigned) -> None:
         send_end_epoch(core, role)
     elif core.shutting_down:
         role.election_deadline_ms = NEVER
-    elif core.is_voter:
+    elif core.is_electable:
         core.become_unattached(role.epoch + 1, "resigned and the election timeout passed")
     else:
         core.become_unattached(

@@ -72,6 +72,8 @@ def settle(core: Core) -> None:
         moved = replication.commit(core, core.role)
         if not membership.advance(core) and not moved:
             break
+    if isinstance(core.role, Leader) and membership.is_removed(core, core.role):
+        replication.resign(core, "a committed record took this leader out of the voters")
     if isinstance(core.role, Leader):
         reads.advance(core, core.role)
         replication.answer_parked(core)

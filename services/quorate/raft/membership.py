@@ -105,7 +105,7 @@ def _step(core: Core, leader: Leader, change: PendingChange) -> bool:
     """One step of the first change in the queue. Return whether another may follow at once."""
     match change.stage:
         case ChangeStage.WAITING:
-            if not _is_quiet(core, leader):
+            if not _is_quiet(core, leader) or is_removed(core, leader):
                 return False
             return _check(core, leader, change)
         case ChangeStage.PROBING:
@@ -131,6 +131,13 @@ def _is_quiet(core: Core, leader: Leader) -> bool:
     """Whether this epoch has committed a record and every earlier change is committed."""
     epoch_committed = core.high_watermark > leader.epoch_start_offset
     return epoch_committed and core.history.last_change_offset < core.high_watermark
+
+
+def is_removed(core: Core, leader: Leader) -> bool:
+    """Whether this leader is out of the voters for good. It may have been elected so: when the
+    record was in its log, but not known to be committed (see `Core.is_electable`).
+    """
+    return not core.is_voter and _is_quiet(core, leader)
 
 
 def _finish(

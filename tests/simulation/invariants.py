@@ -1,0 +1,286 @@
+"""The safety invariants, checked as the cluster runs; all of them cost little per event.
+
+Names from Kafka's raft simulation and the published TLA+ specifications of KRaft:
+
+    ElectionSafety                   an epoch is led once
+    LogMatching                      same offset and epoch, same record, and the same before it
+    LeaderCompleteness               who leads holds all that earlier epochs committed
+    MajorityReachedHighWatermark     at commit, a majority of the voters in force holds it durably
+    CommitsOwnEpoch                  a leader counts replicas only for records of its own epoch
+    MonotonicHighWatermark           neither a node's nor the cluster's goes back
+    MonotonicEpoch                   nor does a node's epoch; in memory is what is on disk
+    OneVotePerEpoch                  what quorum-state says of an epoch is never unsaid
+    StateMachineAgreement            every replica applies the same records
+    AtMostOneUncommittedVoterSet     in every log
+    NeighbouringVoterSetsDifferByOne in every log
+    SnapshotAtLogStart               a log that was cut at its start has the snapshot for it
+    SnapshotHoldsVoters              a snapshot says who the voters were where it ends
+    LeaderNeverLoadsSnapshot         only followers do
+    ValidRoles                       only voters elect and lead; roles change as the table allows
+    AnsweredOnce                     every request is answered, once
+    ChangeIsCommitted                a change that was acknowledged is in a committed voter set
+
+Durability is checked where the clients are (`Cluster.verify`), and by MajorityReachedHighWatermark
+at each commit. The checker sees every disk; it never tells the nodes anything.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from quorate.raft.batches import Batch, KRaftVersion, Voters
+from quorate.raft.messages import AddVoterRequest, RemoveVoterRequest
+from quorate.raft.outputs import RoleName
+from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey, VoterSet, same_replica
+
+from tests.simulation.errors import InvariantError
+
+if TYPE_CHECKING:
+    from tests.simulation.node import SimNode
+    from tests.simulation.storage import Disk, Snapshot
+
+ELECTING = frozenset({RoleName.PROSPECTIVE, RoleName.CANDIDATE, RoleName.LEADER})
+
+
+class Oracle:
+    """What an observer of everything knows: the committed log, and who led when.
+
+    committed: the committed batches, in order, as the first leader that committed them holds them.
+    """
+
+    def __init__(self, nodes: list[SimNode], static_voters: VoterSet) -> None:
+        self.nodes = nodes
+        self.committed: list[Batch] = []
+        self.committed_ends: list[int] = []
+        self.committed_end = 0
+        self.voter_sets: list[tuple[int, VoterSet]] = [(-2, static_voters)]
+        self.versions: list[tuple[int, int]] = [(-2, 0)]
+        self.changes_committed = 0
+        self.leaders: dict[int, ReplicaKey] = {}
+        self.lost_disks: dict[ReplicaKey, Disk] = {}
+        self._written: dict[int, tuple[Batch, int]] = {}
+        self._commit_epochs: list[int] = []
+        self._commit_ends: list[int] = []
+
+    def bootstrap(self, level: int, voters: VoterSet) -> None:
+        self.voter_sets.append((-1, voters))
+        self.versions.append((-1, level))
+
+    @property
+    def voters(self) -> VoterSet:
+        """The committed voter set."""
+        return self.voter_sets[-1][1]
+
+    # --- elections --------------------------------------------------------------------------------
+
+    def leads(self, node: SimNode, epoch: int) -> None:
+        other = self.leaders.get(epoch)
+        if other is not None:
+            raise InvariantError("ElectionSafety", f"{other} and {node.key} lead epoch {epoch}")
+        self.leaders[epoch] = node.key
+        index = bisect_left(self._commit_epochs, epoch) - 1
+        if index < 0:
+            return
+        needed = self._commit_ends[index]
+        log = node.disk.log
+        if log.end >= needed:
+            if log.start.offset >= needed:
+                return
+            mine = log.batch_before(needed)
+            theirs = self.committed[bisect_left(self.committed_ends, needed)]
+            if mine is not None and (mine is theirs or mine == theirs):
+                return
+        raise InvariantError(
+            "LeaderCompleteness",
+            f"{node.key} leads epoch {epoch} with a log that ends at {log.end}; up to {needed} was "
+            f"committed in epoch {self._commit_epochs[index]}",
+        )
+
+    def persists(self, node: SimNode, old: ElectionState | None, new: ElectionState) -> None:
+        if old is None or new.epoch > old.epoch:
+            return
+        if new.epoch < old.epoch:
+            raise InvariantError("MonotonicEpoch", f"{node.key}: from {old} to {new}")
+        if old.voted is not None and new.voted is not None and old.voted != new.voted:
+            raise InvariantError("OneVotePerEpoch", f"{node.key}: from {old} to {new}")
+        leader_changed = old.leader_id is not None and new.leader_id not in (None, old.leader_id)
+        if leader_changed or (old.voted is not None and new.voted is None):
+            raise InvariantError("OneVotePerEpoch", f"{node.key}: from {old} to {new}")
+
+    def changes_role(self, node: SimNode, role: RoleName) -> None:
+        # Who is out by a record that may not be committed still elects (Ongaro, 4.2.2).
+        removal_open = bool(node.voter_sets) and node.voter_sets[-1][0] >= node.high_watermark
+        may = node.key in node.voters or (removal_open and self._was_voter(node))
+        if role in ELECTING and not (node.can_vote and may):
+            text = f"{node.key} is {role}, but {node.voters} are the voters"
+            raise InvariantError("ValidRoles", text)
+
+    @staticmethod
+    def _was_voter(node: SimNode) -> bool:
+        return any(node.key in voters for _, voters in node.voter_sets[:-1]) or (
+            node.key in node.cluster.static_voters
+        )
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def appends(self, node: SimNode, batches: tuple[Batch, ...]) -> None:
+        """Before the batches are in the node's log."""
+        log = node.disk.log
+        before = log.batch_before(batches[0].base_offset)
+        previous = before.epoch if before is not None else log.start.epoch
+        for batch in batches:
+            place = batch.base_offset << 24 | batch.epoch
+            known = self._written.setdefault(place, (batch, previous))
+            if known[1] != previous or (known[0] is not batch and known[0] != batch):
+                raise InvariantError(
+                    "LogMatching",
+                    f"{node.key} appends {batch} after epoch {previous}; {known[0]} after epoch "
+                    f"{known[1]} has its offset and epoch",
+                )
+            previous = batch.epoch
+            if batch.control:
+                self._appends_control(node, batch)
+
+    def _appends_control(self, node: SimNode, batch: Batch) -> None:
+        for index, record in enumerate(batch.control):
+            if not isinstance(record, Voters):
+                continue
+            offset = batch.base_offset + index
+            uncommitted = [
+                at for at, _ in node.voter_sets if self.committed_end <= at < batch.base_offset
+            ]
+            if uncommitted:
+                text = f"{node.key} appends a set at {offset}, that at {uncommitted} is uncommitted"
+                raise InvariantError("AtMostOneUncommittedVoterSet", text)
+            check_neighbours(node.voters_in_log, record.voters)
+            node.voter_sets.append((offset, record.voters))
+
+    def truncates(self, node: SimNode, end_offset: int) -> None:
+        while node.voter_sets and node.voter_sets[-1][0] >= end_offset:
+            node.voter_sets.pop()
+        if end_offset < node.high_watermark:
+            text = f"{node.key} truncates to {end_offset} below {node.high_watermark}"
+            raise InvariantError("MonotonicHighWatermark", text)
+
+    # --- commit -----------------------------------------------------------------------------------
+
+    def commits(self, node: SimNode, offset: int) -> None:
+        """A node's high watermark moved to `offset`."""
+        if offset <= node.high_watermark:
+            text = f"{node.key}: from {node.high_watermark} to {offset}"
+            raise InvariantError("MonotonicHighWatermark", text)
+        if offset > self.committed_end:
+            self._commits_first(node, offset)
+        end = bisect_left(self.committed_ends, offset) + 1
+        if self.committed_ends[end - 1] != offset:
+            raise InvariantError("StateMachineAgreement", f"{node.key}: {offset} is in a batch")
+        mine = node.disk.log.batches_between(node.high_watermark, offset)
+        theirs = self.committed[node.applied : end]
+        # Identity first: a batch is the same object on every replica.
+        if len(mine) != len(theirs) or not all(
+            a is b or a == b for a, b in zip(mine, theirs, strict=True)
+        ):
+            text = f"{node.key} applies {mine}, committed is {theirs}"
+            raise InvariantError("StateMachineAgreement", text)
+        node.applied = end
+
+    def _commits_first(self, node: SimNode, offset: int) -> None:
+        if not node.is_leading or self.leaders.get(node.led_epoch) != node.key:
+            text = f"{node.key} does not lead and commits {offset} beyond {self.committed_end}"
+            raise InvariantError("MonotonicHighWatermark", text)
+        last = node.disk.log.batch_before(offset)
+        holding = [v.key for v in node.voters if self._holds(v.key, offset, last)]
+        if len(holding) < node.voters.majority:
+            raise InvariantError(
+                "MajorityReachedHighWatermark",
+                f"{node.key} commits {offset} in epoch {node.led_epoch}, which only "
+                f"{[str(key) for key in holding]} of {node.voters} hold durably",
+            )
+        if last is None or last.epoch != node.led_epoch:
+            text = f"{node.key} commits {last} by counting in epoch {node.led_epoch}"
+            raise InvariantError("CommitsOwnEpoch", text)
+        for batch in node.disk.log.batches_between(self.committed_end, offset):
+            self.committed.append(batch)
+            self.committed_ends.append(batch.end_offset)
+            self._commits_control(batch)
+        self.committed_end = offset
+        epoch = node.led_epoch
+        if self._commit_epochs and self._commit_epochs[-1] == epoch:
+            self._commit_ends[-1] = offset
+        elif not self._commit_epochs or self._commit_epochs[-1] < epoch:
+            self._commit_epochs.append(epoch)
+            self._commit_ends.append(offset)
+
+    def _commits_control(self, batch: Batch) -> None:
+        for index, record in enumerate(batch.control):
+            if isinstance(record, Voters):
+                if len(self.voter_sets) > 1 or self.versions[-1][1] > 0:
+                    check_neighbours(self.voters, record.voters)
+                if record.voters != self.voters:
+                    self.changes_committed += 1
+                self.voter_sets.append((batch.base_offset + index, record.voters))
+            elif isinstance(record, KRaftVersion):
+                self.versions.append((batch.base_offset + index, record.level))
+
+    def _holds(self, key: ReplicaKey, offset: int, last: Batch | None) -> bool:
+        """Whether that replica's disk holds this durably, or did when the disk was lost: its last
+        acknowledgement may still be under way.
+        """
+        node = self.nodes[key.id - 1]
+        disk = node.disk if same_replica(key, node.key) else self.lost_disks.get(key)
+        if disk is None or disk.log.durable_end < offset:
+            return False
+        mine = disk.log.batch_before(offset)
+        return disk.log.start.offset >= offset or mine is last or mine == last
+
+    # --- snapshots --------------------------------------------------------------------------------
+
+    def membership_at(self, end_offset: int) -> tuple[int, VoterSet]:
+        level = [level for offset, level in self.versions if offset < end_offset][-1]
+        return level, [voters for offset, voters in self.voter_sets if offset < end_offset][-1]
+
+    def snapshots(self, node: SimNode, snapshot: Snapshot) -> None:
+        """A node wrote or installed a snapshot."""
+        level, voters = self.membership_at(snapshot.id.offset)
+        expected = (level, voters if level > 0 else None)
+        if (snapshot.kraft_version, snapshot.voters) != expected:
+            text = f"{node.key}: {snapshot.id} has {snapshot.voters}, committed is {voters}"
+            raise InvariantError("SnapshotHoldsVoters", text)
+        index = bisect_left(self.committed_ends, snapshot.id.offset)
+        is_there = index < len(self.committed) and (
+            self.committed_ends[index] == snapshot.id.offset
+            and self.committed[index].epoch == snapshot.id.epoch
+            and snapshot.count == index + 1
+        )
+        if not is_there:
+            text = f"{node.key}: {snapshot.id} is no position of the committed log"
+            raise InvariantError("StateMachineAgreement", text)
+
+    def log_start(self, node: SimNode, start: OffsetAndEpoch) -> None:
+        disk = node.disk
+        if start.offset > 0 and (disk.latest is None or disk.latest.id.offset < start.offset):
+            text = f"{node.key}: the log starts at {start}, the newest snapshot is {disk.latest}"
+            raise InvariantError("SnapshotAtLogStart", text)
+
+    # --- membership -------------------------------------------------------------------------------
+
+    def acknowledges(self, node: SimNode, request: object) -> None:
+        """A node answered a change of the voters with success, after its commit."""
+        if isinstance(request, AddVoterRequest) and request.ack_when_committed:
+            if not any(request.voter in voters for _, voters in self.voter_sets):
+                raise InvariantError("ChangeIsCommitted", f"{node.key} answered {request}")
+        elif isinstance(request, RemoveVoterRequest):
+            before = [request.voter in voters for _, voters in self.voter_sets]
+            if True not in before or all(before[before.index(True) :]):
+                raise InvariantError("ChangeIsCommitted", f"{node.key} answered {request}")
+
+
+def check_neighbours(old: VoterSet, new: VoterSet) -> None:
+    """At most one voter more or less, or the same voters, described better."""
+    if not len(old):
+        return
+    same = sum(1 for voter in new if old.find(voter.key) is not None)
+    if (len(old) - same) + (len(new) - same) > 1:
+        text = f"{old} is followed by {new}"
+        raise InvariantError("NeighbouringVoterSetsDifferByOne", text)

@@ -1,0 +1,536 @@
+"""A process: the driver of one `RaftNode`, on a simulated disk, clock and network.
+
+It does the outputs in their order, as `raft/outputs.py` asks: quorum-state is durable before the
+next output is done, changes of the log are queued and reported by their ticket when a sync that
+began after them has ended, a Fetch is answered with what the log holds at that moment.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from quorate.raft.config import RaftConfig
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import FetchResponse, FetchSnapshotResponse, Request, Response
+from quorate.raft.node import RaftNode
+from quorate.raft.outputs import (
+    AppendBatches,
+    HighWatermarkAdvanced,
+    InstallSnapshot,
+    LeadershipAcquired,
+    LeadershipLost,
+    Notice,
+    PersistElection,
+    Respond,
+    RoleChanged,
+    Send,
+    SendAdmin,
+    StartSnapshotFetch,
+    TruncateLog,
+    VotersChanged,
+    WriteSnapshotChunk,
+)
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, VoterSet
+
+from tests.simulation.clock import Clock
+from tests.simulation.errors import InvariantError
+from tests.simulation.storage import Disk
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+Waiter = tuple[Any, int, int, object]
+"""Who asked: (node or callback, its life, its request id, the request)."""
+
+
+class SimNode:
+    """One node. `raft` is None while the process does not run; `life` numbers its runs."""
+
+    def __init__(self, cluster: Cluster, index: int, disk: Disk, clock: Clock) -> None:
+        self.cluster = cluster
+        self.scheduler = cluster.scheduler
+        self.oracle = cluster.oracle
+        self.network = cluster.network
+        self.index = index
+        self.id = index + 1
+        self.disk = disk
+        self.clock = clock
+        self.raft: RaftNode | None = None
+        self.config: RaftConfig | None = None
+        self.life = 0
+        self.port = 0
+        self.can_vote = True
+        self.auto_join = False
+        self.is_silent = False
+        self.cut = 0
+        self.paused_until = 0
+        self.fuse = -1
+        self.sync_delay_us = 400
+        self.sync_fails = False
+        self.random = Random(cluster.random.getrandbits(64))
+        self._reset()
+
+    def _reset(self) -> None:
+        self.waiting: dict[int, Waiter] = {}
+        self.appends: deque[tuple[int, tuple[object, ...]]] = deque()
+        self.high_watermark = 0
+        self.applied = 0
+        self.led_epoch = -1
+        self.is_leading = False
+        self.voters = VoterSet()
+        self.voter_sets: list[tuple[int, VoterSet]] = []
+        self.syncing = False
+        self.fuse = -1
+        self.loaded = -1
+        self._last_request_id = 0
+        self._timer_us = -1
+
+    @property
+    def key(self) -> ReplicaKey:
+        return ReplicaKey(self.id, self.disk.directory_id)
+
+    @property
+    def voters_in_log(self) -> VoterSet:
+        return self.voter_sets[-1][1] if self.voter_sets else self.cluster.static_voters
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms(self.scheduler.now)
+
+    # --- the process ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recover from the disk and run."""
+        assert self.raft is None
+        self.life += 1
+        self._reset()
+        disk = self.disk
+        initial = disk.recover()
+        self.oracle.log_start(self, disk.log.start)
+        if disk.latest is not None:
+            self.high_watermark = disk.latest.id.offset
+            self.applied = disk.latest.count
+        self.config = self.cluster.config_of(self)
+        self.voter_sets = list(initial.voters)
+        self.voters = initial.voters[-1][1] if initial.voters else self.cluster.static_voters
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"starts: log [{disk.log.start}, {disk.log.end}), "
+                               f"election {disk.election}, voters {self.voters}")  # fmt: skip
+        self.raft = RaftNode(self.config, initial, self.random, self.now_ms())
+        self._flush()
+
+    def stop(self, mode: str, *, silent: bool = False) -> None:
+        """The process ends now. mode: what becomes of volatile changes (see `storage`)."""
+        if self.raft is None:
+            return
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"ends, {mode} of what is volatile is at risk")
+        self.raft = None
+        self.life += 1
+        self.is_silent = silent
+        self.paused_until = 0
+        for waiter in self.waiting.values():
+            self.cluster.dropped(waiter[3])
+        for _, values in self.appends:
+            self.cluster.clients.unknown(values)
+        self.appends.clear()
+        self.disk.crash(self.random, mode)
+        if not silent:
+            self.network.break_streams(self)
+            for source, life, request_id, _ in self.waiting.values():
+                if isinstance(source, SimNode) and self.network.reaches(self, source):
+                    self.scheduler.after(
+                        300, source.receive_reset, life, request_id
+                    )  # fmt: skip
+        self.waiting = {}
+
+    # --- inputs -----------------------------------------------------------------------------------
+
+    def _deferred(self, function: Callable[..., None], *args: Any) -> bool:
+        """Whether the process stands still; then the input waits for it."""
+        if self.paused_until <= self.scheduler.now:
+            return False
+        self.scheduler.at(self.paused_until, function, *args)
+        return True
+
+    def receive_request(self, request: Request, source: object, life: int, request_id: int) -> None:
+        raft = self.raft
+        if raft is None:
+            self.cluster.dropped(request)
+            return
+        if self.paused_until and self._deferred(
+            self.receive_request, request, source, life, request_id
+        ):
+            return
+        self._last_request_id += 1
+        mine = self._last_request_id
+        self.waiting[mine] = (source, life, request_id, request)
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"<- {self.cluster.name(source)} {request}")
+        raft.handle_request(mine, request, self.clock.now_ms(self.scheduler.now))
+        self._flush()
+
+    def receive_response(self, life: int, request_id: int, response: Response) -> None:
+        raft = self.raft
+        if raft is None or life != self.life:
+            return
+        if self.paused_until and self._deferred(self.receive_response, life, request_id, response):
+            return
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"<- answer {request_id} {response}")
+        raft.handle_response(request_id, response, self.clock.now_ms(self.scheduler.now))
+        self._flush()
+
+    def receive_refusal(self, life: int, output: Send | SendAdmin) -> None:
+        self.receive_reset(life, output.request_id)
+
+    def receive_reset(self, life: int, request_id: int) -> None:
+        raft = self.raft
+        if raft is None or life != self.life:
+            return
+        if self._deferred(self.receive_reset, life, request_id):
+            return
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"<- request {request_id} was refused")
+        raft.handle_failure(request_id, "connection refused", self.now_ms(), refused=True)
+        self._flush()
+
+    def receive_lost_connection(self, life: int, leader_id: int) -> None:
+        raft = self.raft
+        if raft is None or life != self.life:
+            return
+        if self._deferred(self.receive_lost_connection, life, leader_id):
+            return
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"<- the stream to {leader_id} broke")
+        raft.connection_lost(leader_id, self.now_ms())
+        self._flush()
+
+    def tick(self, life: int, timer_us: int) -> None:
+        raft = self.raft
+        if raft is None or life != self.life or timer_us != self._timer_us:
+            return
+        if self.paused_until and self._deferred(self.tick, life, timer_us):
+            return
+        self._timer_us = -1
+        now_ms = self.clock.now_ms(self.scheduler.now)
+        if now_ms >= raft.next_deadline_ms():
+            if self.cluster.trace is not None:
+                self.cluster.trace(self, "tick")
+            raft.tick(now_ms)
+        self._flush()
+
+    def _synced(self, life: int, ticket: int) -> None:
+        raft = self.raft
+        if raft is None or life != self.life:
+            return
+        if self.paused_until and self._deferred(self._synced, life, ticket):
+            return
+        if self.sync_fails:
+            self.sync_fails = False
+            self.cluster.injector.process_ends(self, "prefix", "its fsync failed")
+            return
+        self.syncing = False
+        self.disk.log.synced(ticket)
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"<- log durable to {self.disk.log.durable_end}")
+        raft.log_durable(ticket, self.clock.now_ms(self.scheduler.now))
+        self._sync()
+        self._flush()
+
+    def _sync(self) -> None:
+        """Begin a sync of what is volatile, unless one is under way or the disk is full."""
+        log = self.disk.log
+        if self.syncing or not log.is_dirty or self.disk.is_full:
+            return
+        self.syncing = True
+        delay = 100 + int(self.random.random() * self.sync_delay_us)
+        self.scheduler.after(delay, self._synced, self.life, log.last_ticket)
+
+    def disk_has_room(self) -> None:
+        self.disk.is_full = False
+        if self.raft is not None:
+            self._sync()
+
+    def resign(self, life: int, reason: str) -> None:
+        if self.raft is not None and life == self.life:
+            self.raft.resign(reason, self.now_ms())
+            self._flush()
+
+    def shut_down(self) -> None:
+        if self.raft is not None:
+            self.raft.shut_down(self.now_ms())
+            self._flush()
+
+    def append(self, values: tuple[tuple[object, ...], ...]) -> bool:
+        """Append one batch for each group of values; False if this node refuses."""
+        raft = self.raft
+        assert raft is not None
+        payloads = [(len(group), group) for group in values]
+        offset = raft.append(payloads, self.clock.now_ms(self.scheduler.now))
+        if isinstance(offset, ErrorCode):
+            return False
+        for group in values:
+            self.appends.append((offset, group))
+            offset += len(group)
+        self._flush()
+        return True
+
+    def take_snapshot(self) -> None:
+        """The state machine writes a checkpoint of what it has applied."""
+        raft, disk = self.raft, self.disk
+        offset = self.high_watermark
+        if raft is None or offset == 0 or (disk.latest and disk.latest.id.offset >= offset):
+            return
+        snapshot = self.cluster.make_snapshot(self, raft, offset)
+        self.oracle.snapshots(self, snapshot)
+        disk.keep(snapshot)
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"snapshot {snapshot.id} of {snapshot.voters}")
+        raft.snapshot_created(snapshot.id, self.now_ms())
+        self._flush()
+
+    def clean_log(self) -> None:
+        """Delete what lies before the newest snapshot, and older snapshots."""
+        raft, disk = self.raft, self.disk
+        if raft is None or disk.latest is None or self.syncing:
+            return
+        disk.drop_old_snapshots()
+        disk.log.clean(disk.latest.id)
+        self.oracle.log_start(self, disk.log.start)
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"log cleaned up to {disk.latest.id}")
+        raft.log_start_advanced(disk.latest.id, self.now_ms())
+        self._flush()
+
+    # --- outputs ----------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        raft = self.raft
+        while raft is not None:
+            outputs = raft.take_outputs()
+            if not outputs:
+                break
+            for output in outputs:
+                if self.fuse >= 0:
+                    if self.fuse == 0:
+                        self.cluster.injector.process_ends(self, "prefix", "between two outputs")
+                        return
+                    self.fuse -= 1
+                _DO[type(output)](self, output)
+                if self.raft is not raft:
+                    return
+        if raft is None:
+            return
+        election = self.disk.election
+        if election is None or raft.epoch != election.epoch:
+            text = f"{self.key} is in epoch {raft.epoch}, on disk is {election}"
+            raise InvariantError("MonotonicEpoch", text)
+        self.rearm()
+
+    def rearm(self) -> None:
+        """See to it that `tick` comes no later than the next deadline."""
+        assert self.raft is not None
+        when = self.clock.when_us(self.raft.next_deadline_ms())
+        if when < self._timer_us or self._timer_us < 0:
+            now = self.scheduler.now
+            self._timer_us = when = when if when > now else now + 1
+            self.scheduler.at(when, self.tick, self.life, when)
+
+    def _persist(self, output: PersistElection) -> None:
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"-> quorum-state {output.state}")
+        self.oracle.persists(self, self.disk.election, output.state)
+        self.disk.election = output.state
+
+    def _append(self, output: AppendBatches) -> None:
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"-> append {output.ticket} {output.batches}")
+        self.oracle.appends(self, output.batches)
+        self.disk.log.append(output.ticket, output.batches)
+        if self.disk.is_full and self.is_leading:
+            self.scheduler.after(100, self.resign, self.life, "the disk is full")
+        self._sync()
+
+    def _truncate(self, output: TruncateLog) -> None:
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"-> truncate {output.ticket} to {output.end_offset}")
+        self.oracle.truncates(self, output.end_offset)
+        self.disk.log.truncate(output.ticket, output.end_offset)
+        self._sync()
+
+    def _send(self, output: Send | SendAdmin) -> None:
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"-> {output.endpoint.host} {output.request_id} "
+                               f"{output.request}")  # fmt: skip
+        self.network.send(self, output)
+
+    def _send_admin(self, output: SendAdmin) -> None:
+        self.cluster.pending_changes[id(output.request)] = output.request
+        self._send(output)
+
+    def _respond(self, output: Respond) -> None:
+        waiter = self.waiting.pop(output.request_id, None)
+        if waiter is None:
+            raise InvariantError("AnsweredOnce", f"{self.key} answers nobody with {output}")
+        source, life, request_id, request = waiter
+        response = output.response
+        kind = type(response)
+        if kind is FetchResponse:
+            response = self._with_records(response)  # type: ignore[arg-type]
+        elif kind is FetchSnapshotResponse:
+            response = self._with_bytes(response)  # type: ignore[arg-type]
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"-> answer to {self.cluster.name(source)} {response}")
+        if isinstance(source, SimNode):
+            if kind is not FetchResponse:
+                self.cluster.answered(self, request, response)
+            self.network.respond(self, source, life, request_id, response)
+        else:
+            self.cluster.answered(self, request, response)
+            source(self, request, response)
+
+    def _with_records(self, response: FetchResponse) -> FetchResponse:
+        offset = response.records_from
+        if offset is None:
+            return response
+        return FetchResponse(
+            response.error, response.leader, response.high_watermark, response.log_start_offset,
+            None, None, offset, response.max_bytes, response.read_round,
+            self.disk.log.read(offset, response.max_bytes),
+        )  # fmt: skip
+
+    def _with_bytes(self, response: FetchSnapshotResponse) -> FetchSnapshotResponse:
+        if response.error is not ErrorCode.NONE or response.snapshot is None:
+            return response
+        snapshot = self.disk.snapshots.get(response.snapshot)
+        if snapshot is None:
+            return FetchSnapshotResponse(
+                ErrorCode.SNAPSHOT_NOT_FOUND, response.leader, response.snapshot
+            )
+        size, position = len(snapshot.content), response.position
+        if position > size:
+            return FetchSnapshotResponse(
+                ErrorCode.POSITION_OUT_OF_RANGE, response.leader, response.snapshot
+            )
+        data = snapshot.content[position : position + response.max_bytes]
+        return FetchSnapshotResponse(
+            ErrorCode.NONE, response.leader, response.snapshot, size, position, 0, data
+        )
+
+    def _committed(self, output: HighWatermarkAdvanced) -> None:
+        offset = output.offset
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"-> committed to {offset}")
+        if offset != self.loaded:
+            self.oracle.commits(self, offset)
+            self.high_watermark = offset
+        appends = self.appends
+        while appends and appends[0][0] + len(appends[0][1]) <= offset:
+            base, values = appends.popleft()
+            self.cluster.clients.acknowledged(base, values)
+
+    def _acquired(self, output: LeadershipAcquired) -> None:
+        self.oracle.leads(self, output.epoch)
+        self.led_epoch = output.epoch
+        self.is_leading = True
+        self.cluster.elections += 1
+
+    def _lost(self, output: LeadershipLost) -> None:
+        self.is_leading = False
+        for _, values in self.appends:
+            self.cluster.clients.unknown(values)
+        self.appends.clear()
+
+    def _role(self, output: RoleChanged) -> None:
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"-> {output.role} of epoch {output.epoch}, leader "
+                               f"{output.leader_id}: {output.reason}")  # fmt: skip
+        self.oracle.changes_role(self, output.role)
+
+    def _voters(self, output: VotersChanged) -> None:
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"-> voters {output.voters}, removed {output.removed_self}")
+        self.voters = output.voters
+        self.disk.removed = output.removed_self
+
+    def _note(self, output: Notice) -> None:
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"-> note: {output.text}")
+
+    # --- receiving a snapshot ---------------------------------------------------------------------
+
+    def _start_snapshot(self, output: StartSnapshotFetch) -> None:
+        part = self.disk.parts.setdefault(output.snapshot, bytearray())
+        self.scheduler.after(100, self._position, self.life, output.snapshot, len(part))
+
+    def _position(self, life: int, snapshot: OffsetAndEpoch, position: int) -> None:
+        if self.raft is not None and life == self.life:
+            self.raft.snapshot_position(snapshot, position, self.now_ms())
+            self._flush()
+
+    def _write_chunk(self, output: WriteSnapshotChunk) -> None:
+        part = self.disk.parts.setdefault(output.snapshot, bytearray())
+        if output.position > len(part):
+            text = f"{self.key} writes at {output.position} of a part of {len(part)} bytes"
+            raise InvariantError("LogContract", text)
+        part[output.position :] = output.data
+
+    def _install(self, output: InstallSnapshot) -> None:
+        delay = 300 + int(self.random.random() * self.cluster.install_us)
+        self.scheduler.after(delay, self._installed, self.life, output.snapshot)
+
+    def _installed(self, life: int, snapshot_id: OffsetAndEpoch) -> None:
+        raft, disk = self.raft, self.disk
+        if raft is None or life != self.life:
+            return
+        if self._deferred(self._installed, life, snapshot_id):
+            return
+        if raft.is_leader:
+            text = f"{self.key} leads epoch {raft.epoch} and loads {snapshot_id}"
+            raise InvariantError("LeaderNeverLoadsSnapshot", text)
+        snapshot = self.cluster.read_snapshot(snapshot_id, bytes(disk.parts.pop(snapshot_id, b"")))
+        if snapshot is None:
+            raft.snapshot_failed(snapshot_id, "its bytes are damaged", self.now_ms())
+            self._flush()
+            return
+        if self.cluster.trace is not None:
+            self.cluster.trace(self, f"installs {snapshot_id} with {snapshot.voters}")
+        self.oracle.snapshots(self, snapshot)
+        if snapshot_id.offset < self.high_watermark:
+            text = f"{self.key} loads {snapshot_id} at {self.high_watermark}"
+            raise InvariantError("MonotonicHighWatermark", text)
+        disk.log.install(snapshot)
+        disk.keep(snapshot)
+        self.cluster.installed += 1
+        self.high_watermark = snapshot_id.offset
+        self.applied = snapshot.count
+        voters, versions = snapshot.membership
+        self.voter_sets = list(voters)
+        if snapshot.voters is not None:
+            self.voters = snapshot.voters
+        self.loaded = snapshot_id.offset
+        raft.snapshot_installed(snapshot_id, voters, versions, self.now_ms())
+        self._flush()
+        self.loaded = -1
+
+
+_DO: dict[type, Callable[[SimNode, Any], None]] = {
+    PersistElection: SimNode._persist,
+    AppendBatches: SimNode._append,
+    TruncateLog: SimNode._truncate,
+    Send: SimNode._send,
+    SendAdmin: SimNode._send_admin,
+    Respond: SimNode._respond,
+    HighWatermarkAdvanced: SimNode._committed,
+    LeadershipAcquired: SimNode._acquired,
+    LeadershipLost: SimNode._lost,
+    RoleChanged: SimNode._role,
+    VotersChanged: SimNode._voters,
+    StartSnapshotFetch: SimNode._start_snapshot,
+    WriteSnapshotChunk: SimNode._write_chunk,
+    InstallSnapshot: SimNode._install,
+    Notice: SimNode._note,
+}

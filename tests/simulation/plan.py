@@ -1,0 +1,137 @@
+"""What will happen to a cluster, drawn from a seed before it runs: its shape and its faults.
+
+A plan is a list of actions with a time each; whom an action hits is decided when it happens (the
+leader of that moment, say), from numbers that the plan fixes. So any subset of a plan can be run:
+that is how a failing plan is shrunk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from tests.simulation.scheduler import MS, SECOND
+
+FAULTS: dict[str, float] = {
+    # network
+    "lossy": 1.0,
+    "duplicating": 0.7,
+    "straggling": 0.7,
+    "partition": 1.5,
+    "one_way": 1.0,
+    "partial": 1.0,
+    "isolate_leader": 0.8,
+    "broken_stream": 0.8,
+    "false_hint": 1.0,
+    # process and clock
+    "crash": 2.0,
+    "crash_between_outputs": 1.5,
+    "crash_all": 0.3,
+    "pause": 1.0,
+    "clock_jump": 0.7,
+    "clock_rate": 0.7,
+    "clock_back": 0.5,
+    "shut_down": 0.8,
+    # disk
+    "slow_disk": 1.0,
+    "fsync_fails": 0.7,
+    "full_disk": 0.6,
+    "lost_disk": 1.2,
+    "damaged_disk": 0.5,
+    # membership and leadership
+    "add": 2.0,
+    "add_nonsense": 0.4,
+    "remove": 1.5,
+    "remove_leader": 0.8,
+    "two_callers": 1.0,
+    "replace": 1.0,
+    "update": 0.8,
+    "upgrade": 1.0,
+    "transfer": 1.0,
+    # the log
+    "snapshot": 2.5,
+    "clean": 1.5,
+}
+"""Every kind of action with its weight in the default mix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to happen. numbers: uniform in [0, 1), interpreted by the kind."""
+
+    at_us: int
+    kind: str
+    numbers: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A cluster and what happens to it.
+
+    voters: how many of the nodes are voters at the beginning; the others are observers.
+    level: kraft.version at the beginning. append_period_us: the clients' mean time between appends.
+    """
+
+    seed: int
+    nodes: int = 3
+    voters: int = 3
+    level: int = 1
+    auto_join: bool = False
+    append_period_us: int = 60 * MS
+    read_period_us: int = 250 * MS
+    snapshot_period_us: int = 4 * SECOND
+    fetch_batches_max: int = 8
+    snapshot_bytes: int = 300
+    chunk_bytes: int = 100
+    install_us: int = 5 * MS
+    election_timeout_ms: int = 1_000
+    fetch_timeout_ms: int = 2_000
+    loss: float = 0.0
+    duplicates: float = 0.0
+    stragglers: float = 0.0
+    faults_us: int = 20 * SECOND
+    actions: tuple[Action, ...] = field(default=())
+
+    def only(self, indices: frozenset[int]) -> Scenario:
+        """The same with these actions alone, by their place in the plan."""
+        kept = tuple(action for i, action in enumerate(self.actions) if i in indices)
+        return replace(self, actions=kept)
+
+
+def draw(seed: int) -> Scenario:
+    """The default mix: every kind of fault is possible, with rates that differ by seed."""
+    random = Random(f"plan {seed}")
+    nodes = random.choice((1, 2, 3, 3, 4, 4, 5, 5, 6, 7))
+    level = 0 if random.random() < 0.12 else 1
+    voters = random.choice((1, min(3, nodes), min(3, nodes), (nodes + 1) // 2, nodes))
+    duration = random.randint(8, 30) * SECOND
+    scenario = Scenario(
+        seed,
+        nodes,
+        voters,
+        level,
+        auto_join=random.random() < 0.25,
+        append_period_us=random.choice((20, 50, 100, 300)) * MS,
+        read_period_us=random.choice((100, 300, 1_000)) * MS,
+        fetch_batches_max=random.choice((1, 3, 50)),
+        snapshot_bytes=random.choice((1, 100, 1_000)),
+        chunk_bytes=random.choice((40, 100, 1_000)),
+        install_us=random.choice((1, 20, 800)) * MS,
+        election_timeout_ms=random.choice((200, 500, 1_000)),
+        fetch_timeout_ms=random.choice((500, 1_000, 2_000)),
+        loss=random.choice((0.0, 0.0, 0.005, 0.03)),
+        duplicates=random.choice((0.0, 0.01, 0.05)),
+        stragglers=random.choice((0.0, 0.005, 0.02)),
+        faults_us=duration,
+    )
+    # Swarm testing: a seed that does much of a few things finds what an even mix does not.
+    weights = [weight * random.choice((0.2, 1.0, 1.0, 4.0)) for weight in FAULTS.values()]
+    per_second = random.choice((0.3, 0.8, 1.6, 3.0))
+    count = max(1, int(duration / SECOND * per_second))
+    kinds = random.choices(list(FAULTS), weights, k=count)
+    times = sorted(random.randint(1 * SECOND, duration) for _ in range(count))
+    actions = tuple(
+        Action(at, kind, tuple(random.random() for _ in range(6)))
+        for at, kind in zip(times, kinds, strict=True)
+    )
+    return replace(scenario, actions=actions)

@@ -1,0 +1,51 @@
+"""One event queue and one time for the whole cluster.
+
+Time is an integer of microseconds since the start. Events at the same microsecond run in the order
+in which they were scheduled, so that a seed gives one trace only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+Event = tuple[int, int, Callable[..., None], tuple[Any, ...]]
+
+MS = 1_000
+SECOND = 1_000_000
+
+
+class Scheduler:
+    """A queue of (time, number, function, arguments)."""
+
+    __slots__ = ("events", "heap", "now", "number")
+
+    def __init__(self) -> None:
+        self.heap: list[Event] = []
+        self.now = 0
+        self.number = 0
+        self.events = 0
+
+    def after(self, delay_us: int, function: Callable[..., None], *args: Any) -> None:
+        """Run `function(*args)` when this many microseconds have passed."""
+        self.number += 1
+        heappush(self.heap, (self.now + delay_us, self.number, function, args))
+
+    def at(self, time_us: int, function: Callable[..., None], *args: Any) -> None:
+        """Run `function(*args)` at that time, which is not in the past."""
+        self.number += 1
+        heappush(self.heap, (max(time_us, self.now), self.number, function, args))
+
+    def run_until(self, time_us: int) -> None:
+        """Run everything that is due before or at that time."""
+        heap = self.heap
+        count = 0
+        try:
+            while heap and heap[0][0] <= time_us:
+                self.now, _, function, args = heappop(heap)
+                count += 1
+                function(*args)
+        finally:
+            self.events += count
+        self.now = max(self.now, time_us)

@@ -1,0 +1,287 @@
+"""A node's disk: the log with a page cache, quorum-state, snapshots, and what a crash leaves.
+
+Rules:
+- an append or a truncation is volatile until a sync that began after it has ended; a crash keeps a
+  prefix of the volatile changes, in their order, and may tear the last kept append between its
+  batches (a torn batch does not survive recovery);
+- quorum-state is written atomically and durably at once; so are snapshots, and the installation of
+  a received snapshot, which replaces the log and what is pending for it;
+- bytes of a snapshot being received are volatile;
+- recovery makes durable what it found.
+
+`Storage` is the seam: `SimLog` keeps batches as objects; a storage over the real log and record
+formats on a simulated file system takes its place without a change elsewhere.
+
+Source: KIP-595, KIP-630; design: "What lies on disk".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from quorate.raft.batches import Batch, KRaftVersion, Voters
+from quorate.raft.config import InitialState
+from quorate.raft.logstate import LogState
+from quorate.raft.types import BOOTSTRAP_SNAPSHOT, ElectionState, OffsetAndEpoch, VoterSet
+
+from tests.simulation.errors import InvariantError
+
+BATCH_BYTES = 100
+"""What a batch counts against `max_bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A checkpoint of committed records.
+
+    voters: None at kraft.version 0. count: how many committed batches it stands for, which is the
+    state of the simulated state machine. content: its bytes, as they are replicated.
+    """
+
+    id: OffsetAndEpoch
+    kraft_version: int
+    voters: VoterSet | None
+    count: int
+    content: bytes
+
+    @property
+    def membership(self) -> tuple[tuple[tuple[int, VoterSet], ...], tuple[tuple[int, int], ...]]:
+        """Voter sets and kraft.versions as `InitialState` and `snapshot_installed` take them."""
+        offset = self.id.offset - 1
+        if self.voters is None:
+            return (), ()
+        return ((offset, self.voters),), ((offset, self.kraft_version),)
+
+
+class Storage(Protocol):
+    """What the driver needs of a log; offsets and batches are those of the protocol."""
+
+    @property
+    def start(self) -> OffsetAndEpoch: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def durable_end(self) -> int: ...
+
+    @property
+    def is_dirty(self) -> bool: ...
+
+    def append(self, ticket: int, batches: tuple[Batch, ...]) -> None: ...
+
+    def truncate(self, ticket: int, end_offset: int) -> None: ...
+
+    def synced(self, ticket: int) -> None: ...
+
+    def read(self, offset: int, max_bytes: int) -> tuple[Batch, ...]: ...
+
+    def batch_before(self, offset: int) -> Batch | None: ...
+
+    def batches_between(self, offset: int, end_offset: int) -> list[Batch]: ...
+
+    def clean(self, start: OffsetAndEpoch) -> None: ...
+
+    def install(self, snapshot: Snapshot) -> None: ...
+
+    def crash(self, random: Random, mode: str) -> None: ...
+
+    def recover(self, snapshot: Snapshot | None) -> InitialState: ...
+
+
+@dataclass(slots=True)
+class _Change:
+    """A volatile change, with what is needed to undo it. removed None: an append from `offset` on."""
+
+    ticket: int
+    offset: int
+    removed: list[Batch] | None
+
+
+class SimLog:
+    """The log as a list of batches, with a journal of what is not synced."""
+
+    __slots__ = ("_bases", "_batches", "_journal", "durable_end", "end", "start")
+
+    def __init__(self) -> None:
+        self.start = BOOTSTRAP_SNAPSHOT
+        self.end = 0
+        self.durable_end = 0
+        self._batches: list[Batch] = []
+        self._bases: list[int] = []
+        self._journal: deque[_Change] = deque()
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._journal)
+
+    @property
+    def last_ticket(self) -> int:
+        """The ticket of the last volatile change; only while there is one."""
+        return self._journal[-1].ticket
+
+    def append(self, ticket: int, batches: tuple[Batch, ...]) -> None:
+        self._journal.append(_Change(ticket, self.end, None))
+        for batch in batches:
+            if batch.base_offset != self.end:
+                text = f"append of {batch.base_offset} to a log that ends at {self.end}"
+                raise InvariantError("LogContract", text)
+            self._batches.append(batch)
+            self._bases.append(batch.base_offset)
+            self.end = batch.last_offset + 1
+
+    def truncate(self, ticket: int, end_offset: int) -> None:
+        if not self.start.offset <= end_offset <= self.end:
+            text = f"truncation to {end_offset} outside of [{self.start.offset}, {self.end}]"
+            raise InvariantError("LogContract", text)
+        self._journal.append(_Change(ticket, end_offset, self._cut(end_offset)))
+        self.durable_end = min(self.durable_end, end_offset)
+
+    def _cut(self, end_offset: int) -> list[Batch]:
+        keep = bisect_right(self._bases, end_offset - 1)
+        removed = self._batches[keep:]
+        del self._batches[keep:], self._bases[keep:]
+        if self._batches and self._batches[-1].end_offset > end_offset:
+            raise InvariantError("LogContract", f"{end_offset} is inside of {self._batches[-1]}")
+        self.end = self._batches[-1].end_offset if self._batches else self.start.offset
+        return removed
+
+    def synced(self, ticket: int) -> None:
+        """Everything up to this ticket is durable."""
+        journal = self._journal
+        while journal and journal[0].ticket <= ticket:
+            journal.popleft()
+        end = self.end
+        for change in journal:
+            end = min(end, change.offset)
+        self.durable_end = max(end, self.start.offset)
+
+    def read(self, offset: int, max_bytes: int) -> tuple[Batch, ...]:
+        """At least one batch, more as far as `max_bytes` allows."""
+        first = bisect_right(self._bases, offset) - 1
+        if first < 0 or self._batches[first].end_offset <= offset:
+            return ()
+        return tuple(self._batches[first : first + max(1, max_bytes // BATCH_BYTES)])
+
+    def batch_before(self, offset: int) -> Batch | None:
+        """The batch that ends at `offset`, None if it is not in the log."""
+        index = bisect_right(self._bases, offset - 1) - 1
+        if index < 0 or self._batches[index].end_offset != offset:
+            return None
+        return self._batches[index]
+
+    def batches_between(self, offset: int, end_offset: int) -> list[Batch]:
+        first = bisect_right(self._bases, offset - 1)
+        last = bisect_right(self._bases, end_offset - 1)
+        return self._batches[first:last]
+
+    def clean(self, start: OffsetAndEpoch) -> None:
+        """Delete what lies before `start`, a snapshot's id."""
+        if start.offset <= self.start.offset:
+            return
+        gone = bisect_right(self._bases, start.offset - 1)
+        del self._batches[:gone], self._bases[:gone]
+        self.start = start
+        self.durable_end = max(self.durable_end, start.offset)
+
+    def install(self, snapshot: Snapshot) -> None:
+        """A snapshot replaces the log, durably."""
+        self._batches, self._bases = [], []
+        self._journal.clear()
+        self.start = snapshot.id
+        self.end = self.durable_end = snapshot.id.offset
+
+    def crash(self, random: Random, mode: str) -> None:
+        """Lose volatile changes. mode: "all" of them, all after a "prefix", or after a "torn" one."""
+        count = len(self._journal)
+        kept = 0 if mode == "all" else int(random.random() * (count + 1))
+        while len(self._journal) > kept:
+            self._undo(self._journal.pop())
+        if mode == "torn" and self._journal and self._journal[-1].removed is None:
+            change = self._journal[-1]
+            bases = [base for base in self._bases if base >= change.offset]
+            if bases:
+                self._cut(bases[int(random.random() * len(bases))])
+        self._journal.clear()
+
+    def _undo(self, change: _Change) -> None:
+        if change.removed is None:
+            if change.offset < self.end:
+                self._cut(max(change.offset, self.start.offset))
+            return
+        for batch in change.removed:
+            if batch.base_offset >= self.start.offset:
+                self._batches.append(batch)
+                self._bases.append(batch.base_offset)
+                self.end = batch.end_offset
+
+    def recover(self, snapshot: Snapshot | None) -> InitialState:
+        """Read the log again; what is there is durable from now on."""
+        if snapshot is not None and snapshot.id.offset > self.end:
+            # The state machine ran ahead of the log's sync: what the snapshot stands for replaces
+            # the shorter log.
+            self.install(snapshot)
+        self.durable_end = self.end
+        epochs: list[tuple[int, int]] = []
+        first = snapshot.id.offset if snapshot is not None else 0
+        voters: list[tuple[int, VoterSet]] = []
+        versions: list[tuple[int, int]] = []
+        if snapshot is not None:
+            snapshot_voters, snapshot_versions = snapshot.membership
+            voters += snapshot_voters
+            versions += snapshot_versions
+        for batch in self._batches:
+            if not epochs or batch.epoch > epochs[-1][0]:
+                epochs.append((batch.epoch, batch.base_offset))
+            for index, record in enumerate(batch.control):
+                offset = batch.base_offset + index
+                if offset >= first and isinstance(record, Voters):
+                    voters.append((offset, record.voters))
+                elif offset >= first and isinstance(record, KRaftVersion):
+                    versions.append((offset, record.level))
+        state = LogState(self.start, self.end, epochs, snapshot.id if snapshot else None)
+        return InitialState(None, state, tuple(voters), tuple(versions))
+
+
+@dataclass(slots=True)
+class Disk:
+    """All that a node keeps. A lost disk is replaced by a new one with another directory id."""
+
+    directory_id: str
+    log: SimLog = field(default_factory=SimLog)
+    election: ElectionState | None = None
+    bootstrap: tuple[int, VoterSet] | None = None
+    removed: bool = False
+    snapshots: dict[OffsetAndEpoch, Snapshot] = field(default_factory=dict)
+    parts: dict[OffsetAndEpoch, bytearray] = field(default_factory=dict)
+    latest: Snapshot | None = None
+    is_full: bool = False
+    is_damaged: bool = False
+
+    def keep(self, snapshot: Snapshot) -> None:
+        self.snapshots[snapshot.id] = snapshot
+        if self.latest is None or snapshot.id.offset > self.latest.id.offset:
+            self.latest = snapshot
+
+    def drop_old_snapshots(self) -> None:
+        """Keep the newest."""
+        if self.latest is not None:
+            self.snapshots = {self.latest.id: self.latest}
+
+    def crash(self, random: Random, mode: str) -> None:
+        self.log.crash(random, mode)
+        for part in self.parts.values():
+            del part[int(random.random() * (len(part) + 1)) :]
+
+    def recover(self) -> InitialState:
+        found = self.log.recover(self.latest)
+        voters, versions = found.voters, found.kraft_versions
+        if self.latest is None and self.bootstrap is not None:
+            level, bootstrap_voters = self.bootstrap
+            voters = ((-1, bootstrap_voters), *voters)
+            versions = ((-1, level), *versions)
+        return InitialState(self.election, found.log, voters, versions, self.removed)

@@ -212,6 +212,7 @@ def describe(value: DescribeQuorumResponse) -> str:
     ]
     if value.committed_voters != value.voter_set:
         lines[0] += f" committed={voters(value.committed_voters)}"
+    lines[0] += f" ({value.message})" if value.message else ""
     lines += [f"  voter {_status(status)}" for status in value.voters]
     lines += [f"  observer {_status(status)}" for status in value.observers]
     return "\n".join(lines)

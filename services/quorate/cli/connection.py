@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from quorate.cli.output import CommandError, UsageError, print_warning
+from quorate.cli.output import CommandError, UsageError, one_line, print_warning
 
 if TYPE_CHECKING:
     from quorate.controller.settings import Address
@@ -210,7 +210,6 @@ def run(
     whether an answer that does not come leaves open what was done.
     """
     connection = resolve(context.meta.setdefault(KEY, Options()))
-    from quorate.cli.errors import unknown_outcome
     from quorate.rpc.client import QuorumClient
 
     waits = timeout or connection.timeout_s or default_timeout
@@ -226,9 +225,12 @@ def run(
     try:
         return asyncio.run(whole())
     except Exception as error:
+        from quorate.cli.errors import unknown_outcome
+
         if changes and unknown_outcome(error):
             raise CommandError(
-                f"{error}. The change may still be committed: look with `quorate metadata-quorum … "
-                "describe --status` before trying again, which does no harm"
+                f"{one_line(error).rstrip('.')}. The change may still take effect: look with "
+                "`quorate metadata-quorum … describe --status` before trying again, which does no "
+                "harm"
             ) from error
         raise

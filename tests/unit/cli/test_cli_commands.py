@@ -15,11 +15,23 @@ from typing import NamedTuple
 import pytest
 from quorate import __version__
 from quorate.cli.connection import Options, resolve
+from quorate.cli.errors import explain, unknown_outcome
 from quorate.cli.features import feature_line
 from quorate.cli.main import COMMANDS, main
 from quorate.cli.output import UsageError, kafka_table
 from quorate.controller.config import ConfigError
+from quorate.controller.formatting import FormatError
 from quorate.controller.settings import SETTINGS, Address
+from quorate.log.errors import DirectoryLockedError
+from quorate.raft.errors import ErrorCode
+from quorate.rpc.errors import (
+    AdminError,
+    NoLeaderError,
+    OutcomeUnknownError,
+    TransportError,
+    TransportKind,
+    UnreachableError,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARED = Path(os.environ.get("QUORATE_SHARED", ROOT.parent / "shared"))
@@ -396,6 +408,32 @@ def test_properties_that_mean_nothing_are_mentioned(
     path.write_text("client.id=me\n")
     resolve(Options(controllers="a:1", command_config=path))
     assert "client.properties:1: client.id means nothing" in capsys.readouterr().err
+
+
+def test_after_which_errors_a_change_may_still_be_committed() -> None:
+    unknown = [
+        AdminError(ErrorCode.REQUEST_TIMED_OUT),
+        AdminError(ErrorCode.UNKNOWN_SERVER_ERROR),
+        OutcomeUnknownError("sent"),
+        TransportError(TransportKind.BROKEN, "a:1", "closed"),
+        TransportError(TransportKind.TIMEOUT, "a:1", "late"),
+    ]
+    known = [
+        AdminError(ErrorCode.DUPLICATE_VOTER),
+        NoLeaderError(1, {}),
+        UnreachableError({}),
+        TransportError(TransportKind.REFUSED, "a:1", "refused"),
+        OSError(),
+    ]
+    assert all(unknown_outcome(error) for error in unknown)
+    assert not any(unknown_outcome(error) for error in known)
+
+
+def test_foreseen_errors_speak_for_themselves() -> None:
+    assert explain(FormatError("text")) == "text"
+    assert explain(DirectoryLockedError("text")) == "text"
+    assert explain(FileNotFoundError(2, "No such file", "/x")) == "/x: No such file"
+    assert explain(ValueError("nobody foresaw this")) is None
 
 
 # --- layouts --------------------------------------------------------------------------------------

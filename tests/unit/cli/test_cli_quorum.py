@@ -34,7 +34,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: str | Path) -> Ran:
+    def run(*arguments: object) -> Ran:
         status = main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         return Ran(status, captured.out, captured.err)
@@ -211,6 +211,19 @@ def test_without_a_leader(quorum: Quorum, run: Run) -> None:
     assert (ran.status, ran.out) == (1, "")
     ran = run(*ask, "describe", "--status", "--json")
     assert json.loads(ran.out)["leaderId"] == -1
+
+
+@pytest.mark.timeout(240)
+def test_a_change_that_is_not_done_in_time_may_still_be(quorum: Quorum, run: Run) -> None:
+    """The other voter hangs: the leader resigns in its favour, and nobody leads."""
+    ask = ("metadata-quorum", "--bootstrap-controller", quorum.servers)
+    until(quorum, run, observers=1)
+    assert run(*ask, "add-controller", "-c", quorum.properties(2)).status == 0
+    quorum.processes[2].send_signal(signal.SIGSTOP)
+    ran = run(*ask, "transfer-leadership", "-i", "2", "-d", quorum.directory_id(2), "--timeout", 1)
+    assert (ran.status, ran.out) == (1, "")
+    assert "The change may still take effect: look with" in ran.err
+    quorum.processes[2].send_signal(signal.SIGCONT)
 
 
 @pytest.mark.timeout(240)

@@ -88,6 +88,7 @@ class ControllerConfig:
     static_voters: VoterSet = field(default_factory=VoterSet)
     cluster_id: str | None = None
     auto_join: bool = False
+    unformatted_wait: bool = False
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
     request_timeout_ms: int = 2000
@@ -279,6 +280,7 @@ def _build(given: _Given) -> ControllerConfig:
         static_voters=static_voters,
         cluster_id=given.get("cluster.id"),
         auto_join=_auto_join(given),
+        unformatted_wait=given.get("quorate.unformatted.wait"),
         election_timeout_ms=given.get("controller.quorum.election.timeout.ms"),
         fetch_timeout_ms=given.get("controller.quorum.fetch.timeout.ms"),
         request_timeout_ms=given.get("controller.quorum.request.timeout.ms"),

@@ -17,9 +17,14 @@ import sys
 from pathlib import Path
 
 from quorate.controller.config import ConfigError, ControllerConfig
+from quorate.controller.unformatted import UnformattedNode
 from quorate.log.errors import LogError
 from quorate.log.lock import DirectoryLock
-from quorate.log.meta_properties import MetaProperties, ensure_directory_id
+from quorate.log.meta_properties import (
+    META_PROPERTIES_FILE,
+    MetaProperties,
+    ensure_directory_id,
+)
 from quorate.log.metadata_log import LogConfig, MetadataLog
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
@@ -28,6 +33,7 @@ from quorate.raft.errors import RaftError
 from quorate.raft.types import ReplicaKey
 from quorate.records.errors import RecordsError
 from quorate.rpc.errors import RpcError
+from quorate.rpc.handler import NodeHandler
 from quorate.rpc.server import RpcServer, start_server
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.transport import PeerTransport
@@ -85,12 +91,15 @@ class Controller:
     async def run(self) -> int:
         config = self._config
         directory = config.metadata_log_dir
-        meta = self._identify(directory)
         tls = _tls(config)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        waits = config.unformatted_wait and not (directory / META_PROPERTIES_FILE).exists()
+        if waits and not await self._wait_for_format(tls):
+            return 0
+        meta = self._identify(directory)
         with DirectoryLock(directory):
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._stop.set)
             log = self._open_log(loop)
             try:
                 await self._serve(meta, log, tls)
@@ -100,6 +109,32 @@ class Controller:
             raise ControllerError(str(self._failure))
         LOGGER.info("stopped")
         return 0
+
+    async def _wait_for_format(self, tls: TlsConfig | None) -> bool:
+        """Serve Format until it was done (True), or the process is told to stop (False)."""
+        node = UnformattedNode(self._config)
+        await self._listen(node, tls)
+        LOGGER.warning(
+            "%s is not formatted: waiting for Format over gRPC", self._config.metadata_log_dir
+        )
+        waiting = {asyncio.create_task(e.wait()) for e in (node.formatted, self._stop)}
+        _, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        if self._stop.is_set() and self._server is not None:
+            await self._server.stop()
+        return not self._stop.is_set()
+
+    async def _listen(self, handler: NodeHandler, tls: TlsConfig | None) -> None:
+        """Start the server, or let another handler answer on the one that runs."""
+        if self._server is not None:
+            self._server.use(handler)
+            return
+        listeners = self._config.listeners
+        secure = [f"{each.host}:{each.port}" for each in listeners if each.tls]
+        plain = [f"{each.host}:{each.port}" for each in listeners if not each.tls]
+        self._server = await start_server(secure, handler, tls, plaintext=plain)
+        LOGGER.info("node %d listens on %s", self._config.node_id, ", ".join(secure + plain))
 
     def _identify(self, directory: Path) -> MetaProperties:
         """Who the directory says this is; it must agree with the configuration."""
@@ -162,18 +197,8 @@ class Controller:
             on_voters=lambda change: _remember_removal(marker, change),
         )
         service = NodeService(driver, batch_bytes_max=BATCH_BYTES_MAX, is_ready=self._is_ready)
-        listen = {
-            tls_wanted: [f"{x.host}:{x.port}" for x in config.listeners if x.tls is tls_wanted]
-            for tls_wanted in (True, False)
-        }
-        self._server = await start_server(listen[True], service, tls, plaintext=listen[False])
-        LOGGER.info(
-            "node %d, directory %s, cluster %s, listening on %s",
-            config.node_id,
-            meta.directory_id,
-            meta.cluster_id,
-            ", ".join(listen[True] + listen[False]),
-        )
+        await self._listen(service, tls)
+        LOGGER.info("directory %s, cluster %s", meta.directory_id, meta.cluster_id)
         policy = SnapshotPolicy(config.snapshot_interval_bytes_max, config.snapshot_interval_ms_max)
         snapshotter = Snapshotter(driver, policy)
         driver.start()
@@ -187,7 +212,8 @@ class Controller:
         health.cancel()
         await snapshotter.stop()
         await driver.hand_over(SHUTDOWN_TIMEOUT_S)
-        await self._server.stop()
+        if self._server is not None:
+            await self._server.stop()
         await driver.close()
 
     # --- callbacks --------------------------------------------------------------------------------

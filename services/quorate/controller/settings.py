@@ -284,8 +284,15 @@ SETTINGS: tuple[Setting, ...] = (
         "controller.quorum.auto.join.enable",
         _boolean(),
         "false",
-        "Whether this controller makes itself a voter. Stop it before it is removed, or it joins "
-        "again.",
+        "Whether this controller makes itself a voter. One that an administrator removed does not "
+        "join again by itself.",
+    ),
+    Setting(
+        "quorate.unformatted.wait",
+        _boolean(),
+        "false",
+        "Whether a controller whose directory is not formatted waits to be formatted over gRPC "
+        "instead of ending (for pods).",
     ),
     Setting(
         "controller.quorum.election.timeout.ms",

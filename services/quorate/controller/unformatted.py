@@ -1,0 +1,54 @@
+"""A controller without storage that waits to be formatted over gRPC.
+
+For pods: a new volume must not become a replica of its own accord, so the process waits, says so,
+and serves nothing but NodeStatus and Format until somebody who knows the quorum (the operator)
+decides what it shall be. At a terminal an unformatted directory is an error instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+from quorate import __version__
+from quorate.controller.config import ControllerConfig
+from quorate.controller.formatting import FormatError, format_directory
+from quorate.log.errors import LogError
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import VoterSet
+from quorate.rpc.values import FormatRequest, FormatResponse, NodeStatus
+
+LOGGER = logging.getLogger(__name__)
+
+
+class UnformattedNode:
+    """Implements `rpc.handler.NodeHandler`; `formatted` is set once there is a replica here."""
+
+    def __init__(self, config: ControllerConfig) -> None:
+        self._config = config
+        self._guard = asyncio.Lock()
+        self.formatted = asyncio.Event()
+
+    async def node_status(self) -> NodeStatus:
+        return NodeStatus(
+            self._config.node_id, formatted=False, version=__version__, pid=os.getpid()
+        )
+
+    async def format(self, request: FormatRequest) -> FormatResponse:
+        """Format as asked, once: of two requests at a time the second finds it done."""
+        async with self._guard:
+            try:
+                done = await asyncio.to_thread(
+                    format_directory,
+                    self._config,
+                    request.cluster_id,
+                    request.mode,
+                    VoterSet.of(request.initial_controllers),
+                    directory_id=request.directory_id,
+                )
+            except (FormatError, LogError, OSError, ValueError) as error:
+                return FormatResponse(ErrorCode.INVALID_REQUEST, message=str(error))
+        LOGGER.info("formatted as directory %s of %s", done.directory_id, done.cluster_id)
+        self.formatted.set()
+        return FormatResponse(ErrorCode.NONE, done.cluster_id, done.directory_id)

@@ -58,7 +58,12 @@ def handle(core: Core, request_id: int, request: ChangeRequest) -> None:
     timeout_ms = core.config.request_timeout_ms
     if not isinstance(request, UpdateVoterRequest):
         timeout_ms = max(0, request.timeout_ms)
-    leader.changes.append(PendingChange(request, request_id, core.now_ms + timeout_ms))
+    change = PendingChange(request, request_id, core.now_ms + timeout_ms)
+    leader.changes.append(change)
+    if isinstance(request, UpdateVoterRequest) and core.history.kraft_version < 1:
+        # It is kept in memory, so there is nothing to wait for; and the upgrade to kraft.version 1
+        # may be first in the queue, waiting for just this.
+        _check_update(core, leader, change, request)
 
 
 def _refuse(core: Core, request: ChangeRequest) -> tuple[ErrorCode | None, str]:
@@ -243,8 +248,8 @@ def _check_update(
     if level not in request.voter.kraft_version:
         text = f"kraft.version {level} is outside of {request.voter.kraft_version}"
         return _finish(core, leader, change, ErrorCode.INVALID_UPDATE_VERSION, text)
-    if not request.voter.endpoints:
-        text = "a voter needs an endpoint"
+    if request.voter.key.directory_id is None or not request.voter.endpoints:
+        text = "a voter needs a directory id and an endpoint"
         return _finish(core, leader, change, ErrorCode.INVALID_REQUEST, text)
     if level < 1:
         leader.reported[request.voter.id] = request.voter

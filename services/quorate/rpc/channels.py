@@ -35,7 +35,7 @@ NODE_STATUS = "/quorate.v1.Quorum/NodeStatus"
 
 _REFUSED = re.compile(r"connection refused", re.IGNORECASE)
 _NEVER_REACHED = re.compile(
-    r"failed to connect|dns resolution|name resolution|resolver|no address", re.IGNORECASE
+    r"failed to connect|dns resolution|errors resolving|lookup failed|resolver", re.IGNORECASE
 )
 _RESET = re.compile(
     r"reset by peer|socket closed|connection reset|broken pipe|goaway|recvmsg|"

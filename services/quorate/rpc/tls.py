@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,7 @@ class TlsConfig:
         """For a client. TlsError."""
         if (self.certificate is None) != (self.key is None):
             raise TlsError("a certificate and its key go together: only one of them is given")
+        _check(self)
         return grpc.ssl_channel_credentials(
             root_certificates=_read(self.ca, "authorities", "CERTIFICATE") if self.ca else None,
             private_key=_read(self.key, "key", "PRIVATE KEY") if self.key else None,
@@ -86,6 +88,7 @@ class _ServerFiles:
             raise TlsError("a server needs a certificate and a key")
         if tls.ca is None and tls.require_client_certificate:
             raise TlsError("a server that asks for certificates needs the authorities' file")
+        _check(tls)
         return grpc.ssl_server_certificate_configuration(
             [
                 (
@@ -109,6 +112,36 @@ class _ServerFiles:
             return None
         LOGGER.info("the TLS files changed and were read again")
         return configuration
+
+
+def _check(tls: TlsConfig) -> None:
+    """Refuse files that gRPC would take now and fail with at each handshake."""
+    for path, what, block in (
+        (tls.certificate, "certificate", "CERTIFICATE"),
+        (tls.key, "key", "PRIVATE KEY"),
+        (tls.ca, "authorities", "CERTIFICATE"),
+    ):
+        if path is not None:
+            _read(path, what, block)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        if tls.certificate is not None and tls.key is not None:
+            # The empty password keeps OpenSSL from asking for one at the terminal.
+            context.load_cert_chain(tls.certificate, tls.key, password="")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise TlsError(
+            f"the certificate {tls.certificate} with the key {tls.key}: {_said(error)}"
+        ) from None
+    try:
+        if tls.ca is not None:
+            context.load_verify_locations(tls.ca)
+    except (ssl.SSLError, OSError) as error:
+        raise TlsError(f"the authorities in {tls.ca}: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    reason = error.reason if isinstance(error, ssl.SSLError) else None
+    return (reason or str(error) or type(error).__name__).lower().replace("_", " ")
 
 
 def _read(path: Path, what: str, block: str) -> bytes:

@@ -46,6 +46,9 @@ __all__ = ["FetchStream", "PeerTransport", "TransportError", "TransportKind"]
 RAFT = "/quorate.v1.Raft/"
 QUORUM = "/quorate.v1.Quorum/"
 
+LOCALLY_CANCELLED = "Locally cancelled by application!"
+"""gRPC's details of a call that this process cancelled."""
+
 FETCH_TIMEOUT_MS = 2_000
 """How long a Fetch may take beyond the time for which it may be parked."""
 
@@ -279,7 +282,9 @@ class FetchStream:
         error = await self._status()
         if self._is_open:
             self._end()
-            self._on_broken(error.text)
+            # gRPC cancels the call of a task that is cancelled while it reads: nobody broke that.
+            if error.text != LOCALLY_CANCELLED:
+                self._on_broken(error.text)
 
     def _end(self) -> None:
         if not self._is_open:

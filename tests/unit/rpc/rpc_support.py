@@ -78,6 +78,7 @@ class Node:
     most_under_way: int = 0
     parked: asyncio.Event = field(default_factory=asyncio.Event)
     chunks: list[ReadChunk] | None = None
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def leads(self) -> bool:
@@ -85,6 +86,7 @@ class Node:
 
     async def _refusal(self, request: object) -> ErrorCode:
         self.asked.append(request)
+        self.begun.set()
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
         if self.failure is not None:

@@ -1,0 +1,558 @@
+"""The client library against real servers: the leader, what is repeated and what never is."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.raft.messages import AdminResponse, CurrentLeader
+from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.records.batch import build_data_batch, stamp
+from quorate.rpc import appending
+from quorate.rpc.client import (
+    AdminError,
+    NoLeaderError,
+    OutcomeUnknownError,
+    QuorumClient,
+    ReadBrokenError,
+    UnreachableError,
+)
+from quorate.rpc.limits import BATCH_BYTES_MAX
+from quorate.rpc.routing import Route
+from quorate.rpc.server import RpcServer
+from quorate.rpc.values import (
+    AppendOutcome,
+    AppendResult,
+    FormatMode,
+    FormatRequest,
+    OpaqueRecord,
+    ReadChunk,
+    ReadRequest,
+    UpgradeType,
+)
+
+from tests.unit.rpc.rpc_process import running
+from tests.unit.rpc.rpc_support import (
+    CLUSTER,
+    DIRECTORY,
+    HOST,
+    Node,
+    Unformatted,
+    address_of,
+    endpoint_of,
+    serving,
+)
+
+VOTER = ReplicaKey(7, "AAAAAAAAAAAAAAAAAAAABw")
+ENDPOINTS = (Endpoint("CONTROLLER", "seven", 9093),)
+
+
+def unused_address() -> str:
+    with socket.socket() as closed:
+        closed.bind((HOST, 0))
+        return f"{HOST}:{closed.getsockname()[1]}"
+
+
+class Pair:
+    """Two nodes of one quorum; `lead` says which of them leads, from which epoch on."""
+
+    def __init__(self, nodes: list[Node], servers: list[RpcServer]) -> None:
+        self.nodes = nodes
+        self.servers = servers
+
+    @property
+    def addresses(self) -> list[str]:
+        return [address_of(server) for server in self.servers]
+
+    def lead(self, index: int | None, epoch: int) -> None:
+        leader = CurrentLeader(epoch)
+        if index is not None:
+            endpoints = (endpoint_of(self.servers[index]),)
+            leader = CurrentLeader(epoch, self.nodes[index].id, endpoints)
+        for node in self.nodes:
+            node.leader = leader
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    async with AsyncExitStack() as stack:
+        nodes = [Node(id=1), Node(id=2)]
+        servers = [await stack.enter_async_context(serving(node)) for node in nodes]
+        pair = Pair(nodes, servers)
+        pair.lead(1, 3)
+        yield pair
+
+
+# --- the leader -----------------------------------------------------------------------------------
+
+
+async def test_a_follower_names_the_leader_and_the_client_goes_there(pair: Pair) -> None:
+    async with QuorumClient(pair.addresses[:1]) as client:
+        await client.add_voter(VOTER, ENDPOINTS)
+        assert pair.nodes[1].voters.get(7) == Voter(VOTER, ENDPOINTS)
+        asked = len(pair.nodes[0].asked)
+        await client.remove_voter(VOTER)
+        assert len(pair.nodes[0].asked) == asked, "the leader is remembered"
+        assert pair.nodes[1].voters == VoterSet()
+
+
+async def test_a_new_leader_is_followed(pair: Pair) -> None:
+    async with QuorumClient(pair.addresses) as client:
+        await client.append_value(b"one")
+        pair.lead(0, 4)
+        await client.append_value(b"two")
+        assert [len(node.appended) for node in pair.nodes] == [1, 1]
+
+
+async def test_the_client_waits_for_an_election(pair: Pair) -> None:
+    pair.lead(None, 4)
+    async with QuorumClient(pair.addresses) as client:
+        asyncio.get_running_loop().call_later(0.3, pair.lead, 0, 5)
+        started = time.monotonic()
+        await client.append_value(b"value")
+        assert 0.25 < time.monotonic() - started < 1.5
+
+
+async def test_without_a_leader_the_client_says_what_the_nodes_say(pair: Pair) -> None:
+    pair.lead(None, 4)
+    async with QuorumClient(pair.addresses, request_timeout_ms=300) as client:
+        with pytest.raises(NoLeaderError, match="no leader in epoch 4") as failed:
+            await client.append_value(b"value")
+        assert set(failed.value.attempts) == set(pair.addresses)
+        with pytest.raises(NoLeaderError):
+            await client.add_voter(VOTER, ENDPOINTS)
+        with pytest.raises(NoLeaderError):
+            _ = [record async for record in client.read()]
+
+
+async def test_a_dead_leader_is_passed_over_for_the_one_that_others_name(pair: Pair) -> None:
+    dead = unused_address()
+    async with QuorumClient([dead, *pair.addresses]) as client:
+        await client.append_value(b"value")
+        assert len(pair.nodes[1].appended) == 1
+
+
+async def test_where_nobody_answers_the_client_lists_whom_it_asked() -> None:
+    addresses = [unused_address(), unused_address()]
+    async with QuorumClient(addresses, request_timeout_ms=300) as client:
+        for attempt in (
+            client.append_value(b"value"),
+            client.describe_quorum(),
+            client.describe_features(),
+            client.node_status(addresses[0]),
+        ):
+            with pytest.raises(UnreachableError, match="refused") as failed:
+                await attempt
+            assert set(failed.value.attempts) <= set(addresses)
+
+
+def test_old_news_of_a_leader_are_not_followed() -> None:
+    route = Route([("a", 1)])
+    new, old = Endpoint("C", "b", 2), Endpoint("C", "c", 3)
+    assert route.learn(CurrentLeader(5, 2, (new,))) == (("b", 2),)
+    assert route.learn(CurrentLeader(4, 3, (old,))) == ()
+    assert route.order()[0] == ("b", 2)
+    route.lost(("b", 2))
+    assert route.order() == [("a", 1), ("b", 2)]
+
+
+def test_a_client_needs_an_address() -> None:
+    with pytest.raises(MisuseError):
+        QuorumClient([])
+
+
+# --- administration -------------------------------------------------------------------------------
+
+
+async def test_the_leaders_view_is_preferred(pair: Pair) -> None:
+    pair.nodes[1].voters = VoterSet((Voter(VOTER, ENDPOINTS),))
+    async with QuorumClient(pair.addresses[:1]) as client:
+        view = await client.describe_quorum()
+    assert view.is_leaders_view
+    assert view.answered_by == pair.addresses[1]
+    assert view.cluster_id == CLUSTER
+    assert view.response.voter_set == pair.nodes[1].voters
+
+
+async def test_without_a_leader_the_view_of_the_node_with_the_highest_epoch_is_given(
+    pair: Pair,
+) -> None:
+    pair.nodes[0].leader, pair.nodes[1].leader = CurrentLeader(6), CurrentLeader(5)
+    async with QuorumClient([*pair.addresses, unused_address()]) as client:
+        started = time.monotonic()
+        view = await client.describe_quorum()
+        assert time.monotonic() - started < 4
+    assert not view.is_leaders_view
+    assert view.response.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (view.answered_by, view.response.leader.epoch) == (pair.addresses[0], 6)
+
+
+async def test_a_node_that_hangs_does_not_hang_the_description(pair: Pair) -> None:
+    pair.nodes[1].delay_s = 60
+    async with QuorumClient(pair.addresses) as client:
+        started = time.monotonic()
+        view = await client.describe_quorum()
+        assert time.monotonic() - started < 5
+    assert view.answered_by == pair.addresses[0]
+    assert view.response.leader.id == 2
+
+
+async def test_a_refusal_is_an_error_with_its_code(pair: Pair) -> None:
+    async with QuorumClient(pair.addresses) as client:
+        with pytest.raises(AdminError, match="VOTER_NOT_FOUND: no voter") as failed:
+            await client.remove_voter(VOTER)
+        assert failed.value.code is ErrorCode.VOTER_NOT_FOUND
+        await client.add_voter(VOTER, ENDPOINTS)
+        with pytest.raises(AdminError, match="DUPLICATE_VOTER"):
+            await client.add_voter(VOTER, ENDPOINTS)
+
+
+async def test_a_change_whose_answer_was_lost_is_repeated_and_found_done(pair: Pair) -> None:
+    """The first leader resigns while it is at it; its successor has the voter already."""
+    first, second = pair.nodes
+    pair.lead(0, 3)
+    handle = first.handle
+
+    async def resigning(request: Any) -> Any:
+        pair.lead(1, 4)
+        await second.handle(request)
+        text = "the leader of epoch 3 resigned while committing"
+        return AdminResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, first.leader, text)
+
+    first.handle = resigning  # type: ignore[method-assign]
+    async with QuorumClient(pair.addresses) as client:
+        await client.add_voter(VOTER, ENDPOINTS)
+        assert VOTER in second.voters
+        first.handle = handle  # type: ignore[method-assign]
+        with pytest.raises(AdminError, match="DUPLICATE_VOTER"):
+            await client.add_voter(VOTER, ENDPOINTS)
+
+
+async def test_a_change_without_answer_in_time_says_that_it_may_be_done(pair: Pair) -> None:
+    pair.nodes[1].delay_s = 60
+    async with QuorumClient(pair.addresses, request_timeout_ms=200) as client:
+        with pytest.raises(AdminError, match="may still be done") as failed:
+            await client.transfer_leadership(VOTER)
+    assert failed.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_features_are_described_and_updated(pair: Pair) -> None:
+    async with QuorumClient(pair.addresses) as client:
+        answer = await client.describe_features()
+        assert [(f.name, f.finalized_level) for f in answer.features] == [("kraft.version", 1)]
+        await client.update_features("kraft.version", 1, upgrade_type=UpgradeType.UPGRADE)
+        with pytest.raises(AdminError, match="0 to 1") as failed:
+            await client.update_features("kraft.version", 2, validate_only=True)
+        assert failed.value.code is ErrorCode.INVALID_UPDATE_VERSION
+
+
+async def test_a_node_is_asked_for_its_status_and_formatted() -> None:
+    request = FormatRequest(CLUSTER, FormatMode.STANDALONE)
+    async with (
+        serving(Unformatted()) as empty,
+        serving(Node()) as full,
+        QuorumClient([address_of(full)]) as client,
+    ):
+        assert not (await client.node_status(address_of(empty))).formatted
+        formatted = await client.format_node(address_of(empty), request)
+        assert (formatted.cluster_id, formatted.directory_id) == (CLUSTER, DIRECTORY)
+        with pytest.raises(AdminError, match="formatted already"):
+            await client.format_node(address_of(full), request)
+        with pytest.raises(UnreachableError):
+            await client.format_node(unused_address(), request)
+
+
+async def test_an_unformatted_node_is_passed_over(pair: Pair) -> None:
+    async with serving(Unformatted()) as empty:
+        async with QuorumClient([address_of(empty), *pair.addresses]) as client:
+            assert (await client.describe_quorum()).is_leaders_view
+            await client.append_value(b"value")
+        async with QuorumClient([address_of(empty)], request_timeout_ms=200) as client:
+            with pytest.raises(NoLeaderError, match="not formatted"):
+                await client.append_value(b"value")
+
+
+# --- appends --------------------------------------------------------------------------------------
+
+
+async def test_a_batch_is_one_message_and_its_result_says_where_it_begins(pair: Pair) -> None:
+    records: list[OpaqueRecord] = [(b"k", b"1"), (None, b"\x01\x0c\x00"), (b"", b"")]
+    async with QuorumClient(pair.addresses) as client:
+        assert await client.append(records) == AppendResult(0, 3)
+        assert await client.append(records[:1]) == AppendResult(3, 3)
+        with pytest.raises(MisuseError):
+            await client.append([])
+    assert pair.nodes[1].appended == [records, records[:1]]
+
+
+async def test_callers_at_once_travel_together_and_each_gets_its_offset(pair: Pair) -> None:
+    leader = pair.nodes[1]
+    leader.delay_s = 0.01
+    async with QuorumClient(pair.addresses) as client:
+
+        async def caller(number: int) -> list[tuple[int, bytes]]:
+            done = []
+            for turn in range(5):
+                value = b"%d of %d" % (turn, number)
+                done.append((await client.append_value(value), value))
+            return done
+
+        results = await asyncio.gather(*(caller(number) for number in range(64)))
+    pairs = sorted(pair for result in results for pair in result)
+    written = [value for batch in leader.appended for _, value in batch]
+    assert pairs == list(enumerate(written)), "each offset is that of its caller's value"
+    assert len(written) == 320
+    assert len(leader.appended) <= 15, "at least as many in a message as there are callers, nearly"
+    assert leader.most_under_way <= appending.MESSAGES_IN_FLIGHT_MAX
+    assert all(key == b"" for batch in leader.appended for key, _ in batch), "opaque"
+
+
+async def test_a_message_of_values_is_bounded(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(appending, "MESSAGE_BYTES_MAX", 1_000)
+    monkeypatch.setattr(appending, "MESSAGE_RECORDS_MAX", 10)
+    async with QuorumClient(pair.addresses) as client:
+        await asyncio.gather(*(client.append_value(bytes(10)) for _ in range(50)))
+        await asyncio.gather(*(client.append_value(bytes(400)) for _ in range(10)))
+        await client.append_value(bytes(5_000))
+    sizes = [len(batch) for batch in pair.nodes[1].appended]
+    assert max(sizes) == 10
+    assert sizes[-6:] == [2, 2, 2, 2, 2, 1]
+
+
+async def test_more_waiting_values_than_fit_hold_up_their_callers(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appending, "WAITING_BYTES_MAX", 500)
+    monkeypatch.setattr(appending, "MESSAGE_BYTES_MAX", 200)
+    async with QuorumClient(pair.addresses) as client:
+        offsets = await asyncio.gather(*(client.append_value(bytes(100)) for _ in range(100)))
+    assert sorted(offsets) == list(range(100))
+
+
+async def test_a_value_over_the_limit_is_refused_and_harms_no_other(pair: Pair) -> None:
+    async with QuorumClient(pair.addresses) as client:
+        big = client.append_value(bytes(BATCH_BYTES_MAX))
+        results = await asyncio.gather(big, client.append_value(b"small"), return_exceptions=True)
+        assert isinstance(results[0], AdminError)
+        assert results[0].code is ErrorCode.MESSAGE_TOO_LARGE
+        assert str(BATCH_BYTES_MAX) in results[0].message
+        assert results[1] == 0
+        with pytest.raises(AdminError, match="MESSAGE_TOO_LARGE"):
+            await client.append([(b"", bytes(BATCH_BYTES_MAX))])
+        assert await client.append_value(bytes(BATCH_BYTES_MAX - 100)) == 1
+
+
+async def test_a_caller_that_gives_up_harms_no_other(pair: Pair) -> None:
+    pair.nodes[1].delay_s = 0.1
+    async with QuorumClient(pair.addresses) as client:
+        gone = asyncio.create_task(client.append_value(b"gone"))
+        stays = asyncio.create_task(client.append_value(b"stays"))
+        batch = asyncio.create_task(client.append([(b"", b"batch")]))
+        await asyncio.sleep(0.05)
+        gone.cancel()
+        batch.cancel()
+        offset = await stays
+        await asyncio.sleep(0.1)
+        written = [value for batch in pair.nodes[1].appended for _, value in batch]
+        assert written[offset] == b"stays"
+        assert sorted(written) == [b"batch", b"gone", b"stays"], "what was sent is not called back"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.FENCED_LEADER_EPOCH],
+    ids=lambda error: error.name,
+)
+async def test_an_append_that_may_have_been_done_is_not_repeated(
+    pair: Pair, error: ErrorCode
+) -> None:
+    pair.nodes[1].append_error = error
+    async with QuorumClient(pair.addresses) as client:
+        values = [client.append_value(b"value") for _ in range(3)]
+        results = await asyncio.gather(*values, return_exceptions=True)
+    assert [type(result) for result in results] == [OutcomeUnknownError] * 3
+    assert len({id(result) for result in results}) == 3
+    assert error.name in str(results[0])
+    assert len(pair.nodes[1].asked) == 1
+
+
+async def test_a_refused_append_is_an_error_with_its_code(pair: Pair) -> None:
+    pair.nodes[1].append_error = ErrorCode.INVALID_RECORD
+    async with QuorumClient(pair.addresses) as client:
+        with pytest.raises(AdminError, match="INVALID_RECORD: as told"):
+            await client.append_value(b"value")
+    assert len(pair.nodes[1].asked) == 1
+
+
+async def test_a_throttled_append_is_tried_again(pair: Pair) -> None:
+    leader = pair.nodes[1]
+    leader.append_error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    async with QuorumClient(pair.addresses) as client:
+        asyncio.get_running_loop().call_later(0.15, setattr, leader, "append_error", None)
+        assert await client.append_value(b"value") == 0
+    assert len(leader.asked) > 1
+
+
+async def test_the_outcome_is_unknown_where_the_leader_dies_under_an_append() -> None:
+    """And the next append does not hang on the connection that broke."""
+    async with (
+        running(delay_s=30) as (process, port),
+        serving(Node(id=2)) as other,
+        QuorumClient([f"{HOST}:{port}", address_of(other)]) as client,
+    ):
+        append = asyncio.create_task(client.append_value(b"one"))
+        batch = asyncio.create_task(client.append([(b"", b"two")]))
+        await asyncio.sleep(0.5)
+        process.kill()
+        died = time.monotonic()
+        for waiting in (append, batch):
+            with pytest.raises(OutcomeUnknownError, match="may or may not be committed"):
+                await waiting
+        assert time.monotonic() - died < 1
+        with pytest.raises(NoLeaderError):
+            await client.append([(b"", b"three")], timeout_ms=300)
+
+
+async def test_an_idle_stream_that_breaks_is_no_ones_error(pair: Pair) -> None:
+    async with (
+        running() as (process, port),
+        QuorumClient([f"{HOST}:{port}", *pair.addresses]) as client,
+    ):
+        assert await client.append_value(b"one") == 0
+        process.kill()
+        await process.wait()
+        pair.lead(1, 4)
+        assert await client.append_value(b"two") == 0
+        assert len(pair.nodes[1].appended) == 1
+
+
+async def test_an_append_without_answer_in_time_has_an_unknown_outcome(pair: Pair) -> None:
+    pair.nodes[1].delay_s = 60
+    async with QuorumClient(pair.addresses) as client:
+        with pytest.raises(OutcomeUnknownError):
+            await client.append([(b"", b"value")], timeout_ms=100)
+
+
+async def test_closing_a_client_ends_its_appends(pair: Pair) -> None:
+    pair.nodes[1].delay_s = 60
+    client = QuorumClient(pair.addresses)
+    append = asyncio.create_task(client.append_value(b"value"))
+    await pair.nodes[1].begun.wait()
+    await client.close()
+    with pytest.raises(OutcomeUnknownError):
+        await append
+
+
+# --- reads ----------------------------------------------------------------------------------------
+
+
+async def values_of(client: QuorumClient, *args: Any, **options: Any) -> list[tuple[int, bytes]]:
+    return [(record.offset, record.value or b"") async for record in client.read(*args, **options)]
+
+
+async def test_what_is_written_is_read_in_order_from_any_offset(pair: Pair) -> None:
+    async with QuorumClient(pair.addresses) as client:
+        for number in range(4):
+            await client.append([(b"", b"%d" % number), (b"", b"%d'" % number)])
+        everything = await values_of(client)
+        assert everything[:3] == [(0, b"0"), (1, b"0'"), (2, b"1")]
+        assert len(everything) == 8
+        assert await values_of(client, 3) == everything[3:]
+        assert await values_of(client, 3, max_records=2) == everything[3:5]
+        assert await values_of(client, max_records=0) == []
+        assert await values_of(client, 8) == []
+
+
+async def test_a_read_that_need_not_be_linearizable_is_served_by_any_node(pair: Pair) -> None:
+    pair.lead(None, 4)
+    pair.nodes[0].store([(b"", b"here")])
+    async with QuorumClient(pair.addresses[:1]) as client:
+        assert await values_of(client, linearizable=False) == [(0, b"here")]
+
+
+async def test_a_refused_read_is_an_error(pair: Pair) -> None:
+    leader = pair.nodes[1].leader
+    pair.nodes[1].chunks = [
+        ReadChunk(ErrorCode.OFFSET_OUT_OF_RANGE, leader, last=True, message="the log ends at 0")
+    ]
+    async with QuorumClient(pair.addresses) as client:
+        with pytest.raises(AdminError, match="the log ends at 0"):
+            await values_of(client, 99)
+
+
+class Breaking(Node):
+    """A node whose read streams end without a last chunk after as many chunks as `breaks` says."""
+
+    def __init__(self, breaks: list[int]) -> None:
+        super().__init__()
+        self.breaks = breaks
+
+    async def read(self, request: ReadRequest) -> AsyncIterator[ReadChunk]:
+        left = self.breaks.pop(0) if self.breaks else 1 << 30
+        async for chunk in super().read(request):
+            if left == 0:
+                return
+            left -= 1
+            yield chunk
+
+
+async def test_a_read_goes_on_where_its_stream_broke() -> None:
+    node = Breaking([2, 1, 0, 2])
+    for number in range(8):
+        node.store([(b"", b"%d" % number), (b"", b"")])
+    async with serving(node) as server, QuorumClient([address_of(server)]) as client:
+        offsets = [offset for offset, _ in await values_of(client)]
+        assert offsets == list(range(16))
+        node.breaks = [1, 1]
+        assert [o for o, _ in await values_of(client, 1, max_records=7)] == list(range(1, 8))
+
+
+def snapshot_chunks(leader: CurrentLeader) -> list[ReadChunk]:
+    snapshot = OffsetAndEpoch(100, 2)
+    inside, after = build_data_batch([(b"", b"state")], 1), build_data_batch([(b"", b"next")], 1)
+    stamp(after, 100, 3)
+    return [
+        ReadChunk(ErrorCode.NONE, leader, snapshot=snapshot, records=inside),
+        ReadChunk(ErrorCode.NONE, leader, records=after),
+        ReadChunk(ErrorCode.NONE, leader, last=True),
+    ]
+
+
+async def test_a_snapshot_comes_before_the_log(pair: Pair) -> None:
+    pair.nodes[1].chunks = snapshot_chunks(pair.nodes[1].leader)
+    async with QuorumClient(pair.addresses) as client:
+        assert await values_of(client, 5) == [(0, b"state"), (100, b"next")]
+
+
+async def test_a_read_that_breaks_within_a_snapshot_is_an_error() -> None:
+    node = Breaking([1])
+    node.chunks = snapshot_chunks(node.leader)
+    async with serving(node) as server, QuorumClient([address_of(server)]) as client:
+        with pytest.raises(ReadBrokenError, match="within a snapshot"):
+            await values_of(client)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda batch: batch[:-1], lambda batch: batch[:-2] + b"??"],
+    ids=["cut off", "flipped"],
+)
+async def test_bytes_that_are_no_records_are_an_error(
+    pair: Pair, spoil: Callable[[bytes], bytes]
+) -> None:
+    leader = pair.nodes[1]
+    records = spoil(bytes(build_data_batch([(b"", b"value")], 1)))
+    leader.chunks = [ReadChunk(ErrorCode.NONE, leader.leader, records=records, last=True)]
+    async with QuorumClient(pair.addresses) as client:
+        with pytest.raises(ReadBrokenError):
+            await values_of(client)
+
+
+def test_the_servers_outcome_may_be_a_plain_tuple() -> None:
+    assert AppendOutcome(*(ErrorCode.NONE, CurrentLeader(1), 5, "")).base_offset == 5

@@ -1,0 +1,212 @@
+"""Mutual TLS with certificates that the `openssl` command makes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from quorate.raft.messages import VoteRequest, VoteResponse
+from quorate.rpc.client import QuorumClient, UnreachableError
+from quorate.rpc.errors import TlsError
+from quorate.rpc.server import start_server
+from quorate.rpc.tls import TlsConfig
+from quorate.rpc.transport import PeerTransport, TransportError, TransportKind
+
+from tests.unit.rpc.rpc_support import CLUSTER, HOST, KEY, Node, address_of, endpoint_of, serving
+
+OPENSSL = shutil.which("openssl")
+needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="there is no openssl command")
+
+VOTE = VoteRequest(CLUSTER, 4, KEY, KEY, 0, 0, pre_vote=True)
+
+
+def openssl(*arguments: str | Path) -> None:
+    assert OPENSSL is not None
+    subprocess.run([OPENSSL, *map(str, arguments)], check=True, capture_output=True)
+
+
+def make_authority(directory: Path, name: str) -> tuple[Path, Path]:
+    certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
+    openssl(
+        *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+        *("-subj", f"/CN={name}", "-days", "2", "-keyout", key, "-out", certificate),
+        *("-addext", "basicConstraints=critical,CA:TRUE"),
+    )
+    return certificate, key
+
+
+def make_certificate(directory: Path, name: str, authority: tuple[Path, Path]) -> tuple[Path, Path]:
+    """Valid for 127.0.0.1."""
+    certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
+    request, extensions = directory / f"{name}.csr", directory / f"{name}.ext"
+    extensions.write_text(f"subjectAltName=IP:{HOST}\n")
+    openssl(
+        *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+        *("-subj", f"/CN={name}", "-keyout", key, "-out", request),
+    )
+    openssl(
+        *("x509", "-req", "-in", request, "-CA", authority[0], "-CAkey", authority[1]),
+        *("-CAcreateserial", "-days", "2", "-extfile", extensions, "-out", certificate),
+    )
+    return certificate, key
+
+
+Make = Callable[[str, str], TlsConfig]
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """The files of a node: its name, and its authority's, which it also trusts."""
+    directory = tmp_path_factory.mktemp("tls")
+    authorities: dict[str, tuple[Path, Path]] = {}
+
+    def make_node(name: str, authority: str) -> TlsConfig:
+        if authority not in authorities:
+            authorities[authority] = make_authority(directory, authority)
+        certificate, key = make_certificate(directory, name, authorities[authority])
+        return TlsConfig(certificate, key, authorities[authority][0])
+
+    return make_node
+
+
+@needs_openssl
+async def test_nodes_of_one_authority_talk_to_each_other(make: Make) -> None:
+    transport = PeerTransport(CLUSTER, make("client", "ours"))
+    async with serving(Node(), make("server", "ours")) as server:
+        answer = await transport.call(endpoint_of(server), VOTE, 5_000)
+        assert isinstance(answer, VoteResponse)
+        async with QuorumClient([address_of(server)], tls=make("admin", "ours")) as client:
+            assert await client.append_value(b"value") == 0
+    await transport.close()
+
+
+@needs_openssl
+@pytest.mark.parametrize("who", ["another authority", "no certificate", "no TLS"])
+async def test_others_are_not_let_in(make: Make, who: str) -> None:
+    ours = make("server", "ours")
+    tls = {
+        "another authority": make("stranger", "theirs"),
+        "no certificate": TlsConfig(ca=ours.ca),
+        "no TLS": None,
+    }[who]
+    node = Node()
+    async with serving(node, ours) as server:
+        transport = PeerTransport(CLUSTER, tls)
+        with pytest.raises(TransportError) as failed:
+            await transport.call(endpoint_of(server), VOTE, 2_000)
+        await transport.close()
+        if who == "another authority":
+            assert failed.value.kind is TransportKind.UNAUTHENTICATED
+        async with QuorumClient([address_of(server)], tls=tls, request_timeout_ms=500) as client:
+            with pytest.raises(UnreachableError):
+                await client.append_value(b"value")
+    assert node.asked == []
+
+
+@needs_openssl
+async def test_clients_without_certificate_are_let_in_where_none_is_required(make: Make) -> None:
+    ours = make("server", "ours")
+    tls = TlsConfig(ours.certificate, ours.key, ours.ca, require_client_certificate=False)
+    async with (
+        serving(Node(), tls) as server,
+        QuorumClient([address_of(server)], tls=TlsConfig(ca=ours.ca)) as client,
+    ):
+        assert (await client.describe_quorum()).is_leaders_view
+
+
+@needs_openssl
+async def test_a_renewed_certificate_needs_no_restart(make: Make, tmp_path: Path) -> None:
+    old, new = make("old", "before"), make("new", "after")
+    live = TlsConfig(tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "ca.pem")
+
+    def install(tls: TlsConfig) -> None:
+        for source, target in (
+            (tls.certificate, live.certificate),
+            (tls.key, live.key),
+            (tls.ca, live.ca),
+        ):
+            assert source is not None
+            assert target is not None
+            fresh = target.with_suffix(".new")
+            shutil.copy(source, fresh)
+            fresh.replace(target)
+
+    install(old)
+    async with serving(Node(), live) as server:
+
+        async def lets_in(tls: TlsConfig) -> bool:
+            transport = PeerTransport(CLUSTER, tls)
+            try:
+                await transport.call(endpoint_of(server), VOTE, 2_000)
+            except TransportError:
+                return False
+            finally:
+                await transport.close()
+            return True
+
+        assert (await lets_in(old), await lets_in(new)) == (True, False)
+        install(new)
+        assert (await lets_in(old), await lets_in(new)) == (False, True)
+        assert live.key is not None
+        live.key.write_text("half a key")
+        assert await lets_in(new), "what cannot be used does not replace what can"
+
+
+@needs_openssl
+def test_a_key_of_another_certificate_is_refused(make: Make) -> None:
+    one, other = make("one", "ours"), make("other", "ours")
+    with pytest.raises(TlsError, match="key values mismatch"):
+        TlsConfig(one.certificate, other.key, one.ca).server_credentials()
+
+
+@needs_openssl
+async def test_a_listener_may_do_without_tls(make: Make) -> None:
+    server = await start_server(
+        [f"{HOST}:0"], Node(), make("server", "ours"), plaintext=[f"{HOST}:0"]
+    )
+    try:
+        async with QuorumClient([f"{HOST}:{server.ports[1]}"]) as client:
+            assert (await client.describe_quorum()).is_leaders_view
+    finally:
+        await server.stop(0)
+
+
+def pem(path: Path, block: str) -> Path:
+    path.write_text(f"-----BEGIN {block}-----\nAAAA\n-----END {block}-----\n")
+    return path
+
+
+async def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    certificate = pem(tmp_path / "cert.pem", "CERTIFICATE")
+    key = pem(tmp_path / "key.pem", "PRIVATE KEY")
+    missing, text = tmp_path / "missing.pem", tmp_path / "text.pem"
+    text.write_text("hello")
+    for tls, words in (
+        (
+            TlsConfig(missing, key, certificate),
+            "missing.pem: the certificate cannot be read: No such",
+        ),
+        (TlsConfig(certificate, text, certificate), "text.pem: no key in PEM form"),
+        (TlsConfig(certificate, certificate, certificate), "cert.pem: no key in PEM form"),
+        (TlsConfig(certificate, key, missing), "missing.pem: the authorities cannot be read"),
+        (TlsConfig(certificate, key, None), "needs the authorities' file"),
+        (TlsConfig(None, None, certificate), "needs a certificate and a key"),
+    ):
+        with pytest.raises(TlsError, match=words):
+            await start_server([f"{HOST}:0"], Node(), tls)
+    with pytest.raises(TlsError, match=r"the certificate \S*cert.pem with the key \S*key.pem: "):
+        await start_server([f"{HOST}:0"], Node(), TlsConfig(certificate, key, certificate))
+    with pytest.raises(TlsError, match="go together"):
+        TlsConfig(certificate, None).channel_credentials()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+    key = pem(tmp_path / "key.pem", "PRIVATE KEY")
+    key.chmod(0)
+    with pytest.raises(TlsError, match=r"key.pem: the key cannot be read: Permission denied"):
+        TlsConfig(pem(tmp_path / "c.pem", "CERTIFICATE"), key).channel_credentials()

@@ -93,6 +93,7 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
     progress = replication.note_fetch(core, leader, request.replica, request)
     position = core.log.validate(request.offset, request.last_epoch)
     if isinstance(position, Diverging | BehindSnapshot):
+        _note_alive(core, progress)
         diverging = position.end if isinstance(position, Diverging) else None
         snapshot = position.snapshot if isinstance(position, BehindSnapshot) else None
         response = FetchResponse(
@@ -139,6 +140,12 @@ def _acknowledge(core: Core, progress: ReplicaProgress, request: FetchRequest) -
     settle(core)
 
 
+def _note_alive(core: Core, progress: ReplicaProgress) -> None:
+    """It asks, but acknowledges nothing: what it holds of this log is not known."""
+    progress.last_fetch_ms = core.now_ms
+    progress.leader_end_at_last_fetch = -1
+
+
 def _answer_or_park(core: Core, leader: Leader, request_id: int, request: FetchRequest) -> None:
     fetch = ParkedFetch(
         request_id,
@@ -182,7 +189,7 @@ def handle_fetch_snapshot(core: Core, request_id: int, request: FetchSnapshotReq
         return
     leader = core.role_as(Leader)
     progress = replication.note_fetch(core, leader, request.replica, request)
-    progress.last_fetch_ms = core.now_ms
+    _note_alive(core, progress)
     core.respond(
         request_id,
         FetchSnapshotResponse(

@@ -82,7 +82,7 @@ def maybe_fetch(core: Core) -> None:
 
 
 def _any_endpoint(core: Core) -> Endpoint | None:
-    """Where to ask for the leader: bootstrap servers, and voters as far as this replica knows them."""
+    """Where to ask for the leader: bootstrap servers, and the voters that this replica knows."""
     own = set(core.config.endpoints)
     known = [endpoint for endpoint in core.config.bootstrap if not _is_own(endpoint, own)]
     known += [

@@ -83,7 +83,7 @@ def _refuse(core: Core, request: ChangeRequest) -> tuple[ErrorCode | None, str]:
 
 
 def leader_updates_itself(core: Core, leader: Leader) -> None:
-    """A new leader whose own entry in the voter set is out of date queues its own update (KIP-853)."""
+    """A new leader whose own entry in the voter set is out of date queues its update (KIP-853)."""
     if core.history.kraft_version >= 1 and core.is_voter:
         mine = core.config.voter
         if mine.endpoints and core.voters.get(core.local.id) != mine:

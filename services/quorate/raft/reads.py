@@ -5,11 +5,9 @@ ReadIndex (Ongaro's dissertation, section 6.4), steps at the leader:
    what is committed.
 2. The high watermark of the moment of the request is the read's offset.
 3. Begin a new round; every Fetch answer carries the round, every Fetch the last round its sender
-   saw. What is parked is
-   answered now: a parked Fetch proves nothing about now.
+   saw. What is parked is answered now: a parked Fetch proves nothing about now.
 4. When a majority of the voters (the leader among them if it is one) has echoed the round, nobody
-   else can have led at
-   the moment of the request: answer.
+   else can have led at the moment of the request: answer.
 
 Leadership transfer (section 3.10): stop accepting, wait until the target holds everything, resign
 in its favour.

@@ -6,9 +6,9 @@ changes nothing.
                   prospective   the election timeout passed (voters only)
                   follower      a leader of this or a higher epoch is known
     prospective   unattached    a higher epoch, a vote granted, or the pre-vote lost with no leader
-    known
-                  candidate     a majority would vote for it, or the leader asked it to elect at
-                  once follower      a leader is known, or the pre-vote was lost while one was known
+                                known
+                  candidate     a majority would vote for it, or the leader asked it to elect
+                  follower      a leader is known, or the pre-vote was lost while one was known
                   prospective   it tries again
     candidate     unattached    a higher epoch
                   prospective   lost or timed out
@@ -19,7 +19,8 @@ changes nothing.
                   resigned      shut down, removed, transferred, or cut off from the majority
     follower      unattached    a higher epoch
                   prospective   the fetch timeout passed, the connection broke, or the leader
-                  resigned (voters only) follower      a leader of a higher epoch
+                                resigned (voters only)
+                  follower      a leader of a higher epoch
     resigned      unattached    a higher epoch, or the election timeout passed
                   follower      a leader of a higher epoch
 

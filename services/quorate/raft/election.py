@@ -80,13 +80,15 @@ def become_candidate(core: Core, prospective: Prospective) -> None:
 
 
 def _ask_voters(core: Core, ballot: Ballot) -> None:
-    """Send a (pre-)vote request to every voter that has not answered and has none under way."""
+    """Send a (pre-)vote request to every voter that has not answered and has none of that kind under
+    way.
+    """
+    pre_vote = isinstance(core.role, Prospective)
     waiting = {
         entry.replica_id
         for entry in core.inflight.values()
-        if isinstance(entry.request, VoteRequest)
+        if isinstance(entry.request, VoteRequest) and entry.request.pre_vote == pre_vote
     }
-    pre_vote = isinstance(core.role, Prospective)
     for voter in ballot.undecided():
         ready = ballot.retry_at_ms.get(voter.id, 0) <= core.now_ms
         if voter.id == core.local.id or voter.id in waiting or not ready or not voter.endpoints:

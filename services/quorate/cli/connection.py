@@ -203,11 +203,13 @@ def run(
     default_timeout: float,
     *,
     changes: bool = False,
+    reach_first: bool = True,
 ) -> T:
     """Run `ask` with a client of the quorum that the options name.
 
     timeout: seconds, of the command line; else that of the properties; else the default. changes:
-    whether an answer that does not come leaves open what was done.
+    whether an answer that does not come leaves open what was done. reach_first: whether to end
+    soon where no node answers at all, for `ask` itself would go on until its time is up.
     """
     connection = resolve(context.meta.setdefault(KEY, Options()))
     from quorate.rpc.client import QuorumClient
@@ -220,13 +222,19 @@ def run(
             tls=connection.tls,
             request_timeout_ms=int(waits * 1000),
         ) as client:
+            if reach_first:
+                await client.describe_quorum()
             return await ask(client)
 
     try:
         return asyncio.run(whole())
     except Exception as error:
         from quorate.cli.errors import unknown_outcome
+        from quorate.rpc.errors import UnreachableError
 
+        if isinstance(error, UnreachableError):
+            text = f"{error}: check the addresses, and that controllers run there"
+            raise CommandError(text) from error
         if changes and unknown_outcome(error):
             raise CommandError(
                 f"{one_line(error).rstrip('.')}. The change may still take effect: look with "

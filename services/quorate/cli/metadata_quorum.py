@@ -118,7 +118,7 @@ def _describe(context: typer.Context, timeout: float | None) -> QuorumDescriptio
     async def ask(client: QuorumClient) -> QuorumDescription:
         return await client.describe_quorum()
 
-    return run(context, ask, timeout, READ_TIMEOUT_S)
+    return run(context, ask, timeout, READ_TIMEOUT_S, reach_first=False)
 
 
 def _no_leader(description: QuorumDescription) -> str:

@@ -44,7 +44,11 @@ _RESET = re.compile(
 )
 _HANDSHAKE = re.compile(r"handshak|ssl|certificate|peer name", re.IGNORECASE)
 _TOO_LARGE = re.compile(r"larger than max", re.IGNORECASE)
-_PREFIX = re.compile(r"^failed to connect to all addresses; last error: (UNKNOWN|UNAVAILABLE): ")
+_PREFIX = re.compile(
+    r"^(failed to connect to all addresses; last error: (UNKNOWN|UNAVAILABLE): )?"
+    r"ipv[46]:\S+: (Failed to connect to remote host: )?"
+)
+_NO_NAME = re.compile(r"(?:address lookup failed for|errors? resolving) [^]]*?: ([^:\][]+)\]?$")
 
 _KINDS = {
     grpc.StatusCode.DEADLINE_EXCEEDED: TransportKind.TIMEOUT,
@@ -61,7 +65,7 @@ def status_error(address: str, code: grpc.StatusCode, details: str) -> Transport
 
     REFUSED and UNREACHABLE promise that nothing was sent, so only texts that say so lead there.
     """
-    text = _PREFIX.sub("", details or "") or code.name
+    text = _plain(details) or code.name
     if code is grpc.StatusCode.UNAVAILABLE:
         kind = _unavailable(details)
     elif code is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -72,6 +76,13 @@ def status_error(address: str, code: grpc.StatusCode, details: str) -> Transport
     else:
         kind = _KINDS.get(code, TransportKind.FAILED)
     return TransportError(kind, address, text)
+
+
+def _plain(details: str) -> str:
+    """gRPC's text without what the address says already."""
+    text = _PREFIX.sub("", details or "")
+    no_name = _NO_NAME.search(text)
+    return f"the name has no address: {no_name[1]}" if no_name else text
 
 
 def _unavailable(details: str) -> TransportKind:

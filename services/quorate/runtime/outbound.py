@@ -3,6 +3,9 @@
 A Fetch to the leader goes over the stream; when the stream breaks, the node hears of it at once, as
 a hint that the leader died. Everything else is a unary call in a task of its own; the node sends
 few of them, and never two of a kind to one peer at a time.
+
+A node of another cluster counts as one that does not answer: its epochs and its leader mean nothing
+here. Who configured its address is told, once in a while.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import asyncio
 import logging
 from typing import Protocol
 
-from quorate.raft.errors import ViolationError
+from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import FetchRequest, Response
 from quorate.raft.outputs import Send, SendAdmin
 from quorate.raft.types import Endpoint
@@ -19,6 +22,9 @@ from quorate.records.errors import RecordsError
 from quorate.rpc.transport import FetchStream, PeerTransport, TransportError
 
 LOGGER = logging.getLogger(__name__)
+
+FOREIGN_PERIOD_S = 600.0
+"""How often it is said that a peer belongs to another cluster, seconds."""
 
 
 class Answers(Protocol):
@@ -40,6 +46,7 @@ class Outbound:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stream: FetchStream | None = None
         self._stream_endpoint: Endpoint | None = None
+        self._foreign_at: dict[Endpoint, float] = {}
 
     def bind(self, answers: Answers) -> None:
         self._answers = answers
@@ -70,7 +77,7 @@ class Outbound:
             LOGGER.warning("%s answered what cannot be understood: %s", output.endpoint, error)
             self._answers.unanswered(output.request_id, str(error), refused=False)
         else:
-            self._answers.answered(output.request_id, response)
+            self._answered(output, response)
 
     async def _fetch(self, output: Send | SendAdmin) -> None:
         assert self._answers is not None, "bind() comes first"
@@ -87,7 +94,24 @@ class Outbound:
             await self._close_stream()
             self._answers.unanswered(output.request_id, str(error), refused=False)
         else:
+            self._answered(output, response)
+
+    def _answered(self, output: Send | SendAdmin, response: Response) -> None:
+        assert self._answers is not None, "bind() comes first"
+        if response.error is not ErrorCode.INCONSISTENT_CLUSTER_ID:
             self._answers.answered(output.request_id, response)
+            return
+        endpoint, now_s = output.endpoint, asyncio.get_running_loop().time()
+        if now_s >= self._foreign_at.get(endpoint, 0.0):
+            self._foreign_at[endpoint] = now_s + FOREIGN_PERIOD_S
+            LOGGER.warning(
+                "%s belongs to another cluster, this node to %s: it is not asked for anything. "
+                "Correct controller.quorum.bootstrap.servers, or format an empty directory for "
+                "that cluster",
+                endpoint,
+                output.request.cluster_id,
+            )
+        self._answers.unanswered(output.request_id, "it is of another cluster", refused=False)
 
     async def _stream_to(self, endpoint: Endpoint, leader_id: int | None) -> FetchStream:
         if self._stream is not None and self._stream_endpoint == endpoint:

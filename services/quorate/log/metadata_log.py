@@ -245,7 +245,9 @@ class MetadataLog:
             return []
         if self._cache.covers(offset):
             return self._cache.read(offset, max_bytes, limit)
-        return self._segments.read(offset, max_bytes, limit)
+        # Behind the cache's start the files may still hold what a queued truncation will drop.
+        first = self._cache.first_offset
+        return self._segments.read(offset, max_bytes, limit if first is None else min(limit, first))
 
     @property
     def durable_end(self) -> int:
@@ -352,6 +354,7 @@ class MetadataLog:
         The log's start moves from checkpoint to checkpoint, oldest first, while log and checkpoints
         together are over `retention_bytes`, or the next checkpoint stands for records that are all
         older than `retention_ms`. The newest checkpoint and the active segment always stay.
+        LogFailedError when the disk fails: what was not deleted is, at the next start or cleaning.
         """
         with self._maintenance:
             ids = self._store.ids()
@@ -362,8 +365,11 @@ class MetadataLog:
                 if not (self._is_over(target, ids) or self._is_expired(candidate, now_ms)):
                     break
                 target = candidate
-            if target != self._start:
-                self._advance(target, ids)
+            try:
+                if target != self._start:
+                    self._advance(target, ids)
+            except OSError as error:
+                raise write_failure(self.partition, error) from error
             return self.start_offset
 
     def _is_over(self, start: OffsetAndEpoch, ids: Sequence[OffsetAndEpoch]) -> bool:
@@ -389,15 +395,22 @@ class MetadataLog:
         self._store.delete(known for known in ids if known.offset < start.offset)
 
     def close(self) -> None:
-        """Finish what is queued, give back unused room, say how far all is synced, release."""
+        """Finish what is queued, give back unused room, say how far all is synced, release.
+
+        LogFailedError when the last of that fails; all is released nevertheless.
+        """
         if self._closed:
             return
         self._closed = True
         self._writer.stop()
         if self._install is not None:
             self._install.close()
-        if self._writer.failure is None:
-            self._segments.trim(self._segments.active)
-            self._epochs.flush(self._disk, self._segments)
-            self._writer.save_recovery_point()
-        self._segments.close()
+        try:
+            if self._writer.failure is None:
+                self._segments.trim(self._segments.active)
+                self._epochs.flush(self._disk, self._segments)
+                self._writer.save_recovery_point()
+        except OSError as error:
+            raise write_failure(self.partition, error) from error
+        finally:
+            self._segments.close()

@@ -164,9 +164,12 @@ def recover(
         segments.close()
         raise
     assert start is not None
+    # A void recovery point is corrected while the index that makes it void is still there.
+    if read_recovery_point(directory) > known_end:
+        write_recovery_point(disk, directory, known_end)
     _clean_up(segments, latest)
     if is_replaced or not opened:
-        _drop_log(directory, segments, start, disk)
+        segments.reset(start.offset, 0)
         empty = RecoveredLog(start, start.offset)
         if latest is not None and info is not None:
             empty = recovered_snapshot(latest, info, found.torn_bytes)
@@ -313,12 +316,6 @@ def _clean_up(segments: SegmentList, latest: OffsetAndEpoch | None) -> None:
         received = parse_snapshot_name(path.name.removesuffix(PART_SUFFIX))
         if received is None or (latest is not None and received.offset <= latest.offset):
             segments.disk.unlink(path)
-
-
-def _drop_log(directory: Path, segments: SegmentList, start: OffsetAndEpoch, disk: Disk) -> None:
-    if read_recovery_point(directory) > start.offset:
-        write_recovery_point(disk, directory, start.offset)
-    segments.reset(start.offset, 0)
 
 
 def _cut_tail(segments: SegmentList) -> None:

@@ -22,6 +22,11 @@ class TailCache:
         self._operations: list[int] = []
         self._batches: list[memoryview] = []
 
+    @property
+    def first_offset(self) -> int | None:
+        """What is before it is in the files. None when the cache is empty: everything is."""
+        return self._bases[0] if self._bases else None
+
     def covers(self, offset: int) -> bool:
         return bool(self._bases) and offset >= self._bases[0]
 

@@ -94,6 +94,7 @@ class LogWriter:
         self._on_durable = on_durable
         self._on_failure = on_failure
         self._queue: deque[Operation] = deque()
+        self._taken: Sequence[Operation] = ()
         self._ready = threading.Condition()
         self._stopping = False
         self._recovery_point = read_recovery_point(directory)
@@ -127,10 +128,10 @@ class LogWriter:
     def _run(self) -> None:
         try:
             while True:
-                operations = self._take()
-                if not operations:
+                self._taken = self._take()
+                if not self._taken:
                     return
-                self._execute(operations)
+                self._execute(self._taken)
                 self._epochs.flush(self._disk, self._segments)
                 if self._bytes_since_point >= RECOVERY_POINT_BYTES:
                     self.save_recovery_point()
@@ -142,12 +143,14 @@ class LogWriter:
     def _fail(self, error: BaseException) -> None:
         with self._ready:
             self.failure = error
-            pending = list(self._queue)
+            unfinished = [*self._taken, *self._queue]
             self._queue.clear()
-        for operation in pending:
-            if isinstance(operation, Reset):
-                operation.done.set()
-        self._on_failure(error)
+        try:
+            self._on_failure(error)
+        finally:
+            for operation in unfinished:
+                if isinstance(operation, Reset):
+                    operation.done.set()
 
     def _take(self) -> list[Operation]:
         """What is queued, up to the group's limit; [] when stopping with nothing left."""

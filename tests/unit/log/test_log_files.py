@@ -1,0 +1,245 @@
+"""meta.properties, quorum-state, the lock, and Kafka's small checkpoints."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from quorate.log.disk import Disk
+from quorate.log.errors import (
+    DirectoryLockedError,
+    DiskFullError,
+    LogError,
+    MetaPropertiesError,
+    QuorumStateError,
+)
+from quorate.log.lock import DirectoryLock
+from quorate.log.meta_properties import MetaProperties, ensure_directory_id, random_uuid
+from quorate.log.offset_files import (
+    format_epochs,
+    read_epochs,
+    read_recovery_point,
+    write_epochs,
+    write_recovery_point,
+)
+from quorate.log.quorum_state import QuorumStateFile
+from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey
+from quorate.records.primitives import Buffer, uuid_to_bytes
+
+from tests.unit.log.log_support import DIRECTORY_1
+
+KAFKAS_QUORUM_STATE = (
+    b'{"leaderId":2,"leaderEpoch":5,"votedId":2,'
+    b'"votedDirectoryId":"Rigw3vfNRMmcl9pdbu4hDQ","data_version":1}'
+)
+NOBODY = (
+    b'{"leaderId":-1,"leaderEpoch":7,"votedId":-1,'
+    b'"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+)
+VERSION_0 = (
+    b'{"clusterId":"","leaderId":-1,"leaderEpoch":3,"votedId":4,'
+    b'"appliedOffset":0,"currentVoters":[],"data_version":0}'
+)
+HOLDER = """
+import sys
+from pathlib import Path
+from quorate.log.lock import DirectoryLock
+
+lock = DirectoryLock(Path(sys.argv[1]))
+print("held", flush=True)
+input()
+"""
+KAFKAS_PROPERTIES = b"""#
+#Sat Nov 21 03:33:10 UTC 2026
+node.id=1
+directory.id=Rigw3vfNRMmcl9pdbu4hDQ
+version=1
+cluster.id=yFPgY5iXQYqr5sMxfdxu0Q
+"""
+
+
+def test_meta_properties_of_kafka_are_read(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_bytes(KAFKAS_PROPERTIES)
+    properties = MetaProperties.read(tmp_path)
+    assert properties == MetaProperties("yFPgY5iXQYqr5sMxfdxu0Q", 1, DIRECTORY_1)
+
+
+def test_meta_properties_are_written_in_kafkas_form(tmp_path: Path) -> None:
+    properties = MetaProperties("yFPgY5iXQYqr5sMxfdxu0Q", 1, DIRECTORY_1)
+    properties.write(tmp_path)
+    assert MetaProperties.read(tmp_path) == properties
+    lines = (tmp_path / "meta.properties").read_bytes().splitlines()
+    ours = [line for line in lines if not line.startswith(b"#")]
+    assert ours == [line for line in KAFKAS_PROPERTIES.splitlines() if not line.startswith(b"#")]
+    assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "is not formatted"),
+        (b"", "has no version"),
+        (b"version=0\nbroker.id=1\n", "has version 0"),
+        (b"version=1\ncluster.id=x\n", "has no node.id"),
+        (b"version=1\nnode.id=one\ncluster.id=x\n", "no node id"),
+        (b"version=1\nnode.id=1\n", "has no cluster.id"),
+        (b"version=1\nnode.id=1\ncluster.id=x\ndirectory.id=short\n", "directory.id"),
+        (b"version=1\nnode.id=\\uZZZZ\n", "cannot be read"),
+    ],
+)
+def test_bad_meta_properties_are_explained(
+    tmp_path: Path, content: bytes | None, complaint: str
+) -> None:
+    if content is not None:
+        (tmp_path / "meta.properties").write_bytes(content)
+    with pytest.raises(MetaPropertiesError, match=complaint) as caught:
+        MetaProperties.read(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_missing_directory_id_is_made_up_once(tmp_path: Path) -> None:
+    MetaProperties("c", 3, None).write(tmp_path)
+    assert MetaProperties.read(tmp_path).directory_id is None
+    first = ensure_directory_id(tmp_path)
+    assert first.directory_id is not None
+    assert ensure_directory_id(tmp_path) == first
+
+
+def test_random_uuids_are_version_4_and_no_flags() -> None:
+    made = {random_uuid() for _ in range(500)}
+    assert len(made) == 500
+    assert not [text for text in made if text.startswith("-")]
+    assert {uuid_to_bytes(text)[6] >> 4 for text in made} == {4}
+
+
+@pytest.mark.parametrize(
+    ("state", "version", "text"),
+    [
+        (ElectionState(5, 2, ReplicaKey(2, DIRECTORY_1)), 1, KAFKAS_QUORUM_STATE),
+        (
+            ElectionState(7, None, None),
+            1,
+            NOBODY,
+        ),
+        (
+            ElectionState(3, None, ReplicaKey(4)),
+            0,
+            VERSION_0,
+        ),
+    ],
+)
+def test_quorum_state_has_kafkas_bytes(
+    tmp_path: Path, state: ElectionState, version: int, text: bytes
+) -> None:
+    file = QuorumStateFile(tmp_path)
+    assert file.read() is None
+    file.write(state, version)
+    assert file.path.read_bytes() == text
+    assert QuorumStateFile(tmp_path).read() == state
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        KAFKAS_QUORUM_STATE[:-1],
+        KAFKAS_QUORUM_STATE.replace(b'"leaderEpoch":5', b'"leaderEpoch":-2'),
+        KAFKAS_QUORUM_STATE.replace(b'"leaderEpoch":5', b'"leaderEpoch":true'),
+        KAFKAS_QUORUM_STATE.replace(b'"data_version":1', b'"data_version":2'),
+        KAFKAS_QUORUM_STATE.replace(b"Rigw3vfNRMmcl9pdbu4hDQ", b"x"),
+        KAFKAS_QUORUM_STATE.replace(b'"Rigw3vfNRMmcl9pdbu4hDQ"', b"7"),
+        b"\xff\xfe",
+    ],
+)
+def test_a_broken_quorum_state_is_never_guessed_at(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "quorum-state").write_bytes(text)
+    with pytest.raises(QuorumStateError, match="does not know how it voted"):
+        QuorumStateFile(tmp_path).read()
+
+
+class FullDisk(Disk):
+    """Takes no byte that is not allocated yet."""
+
+    def write_all(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+        if os.fstat(descriptor).st_blocks == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write_all(descriptor, buffers, position)
+
+
+def test_a_full_disk_does_not_keep_a_replica_from_voting(tmp_path: Path) -> None:
+    QuorumStateFile(tmp_path).write(ElectionState(1))
+    file = QuorumStateFile(tmp_path, FullDisk())
+    for epoch in range(2, 30):
+        state = ElectionState(epoch, None, ReplicaKey(1, DIRECTORY_1))
+        file.write(state)
+        assert file.read() == state
+    (tmp_path / "quorum-state.tmp").unlink()
+    with pytest.raises(DiskFullError, match="no space is left"):
+        file.write(ElectionState(99))
+    assert file.read() == state
+
+
+@pytest.mark.parametrize("leftover", ["spare", "tmp", "link"])
+def test_quorum_state_survives_a_crash_between_its_steps(tmp_path: Path, leftover: str) -> None:
+    file = QuorumStateFile(tmp_path)
+    file.write(ElectionState(1))
+    file.write(ElectionState(2))
+    if leftover == "spare":
+        (tmp_path / "quorum-state.spare").hardlink_to(tmp_path / "quorum-state")
+    elif leftover == "tmp":
+        (tmp_path / "quorum-state.tmp").write_bytes(b'{"half')
+    else:
+        (tmp_path / "quorum-state.tmp").unlink()
+        (tmp_path / "quorum-state.tmp").hardlink_to(tmp_path / "quorum-state")
+    again = QuorumStateFile(tmp_path)
+    assert again.read() == ElectionState(2)
+    again.write(ElectionState(3, 1))
+    assert again.read() == ElectionState(3, 1)
+    assert not (tmp_path / "quorum-state.spare").exists()
+
+
+def test_a_second_process_is_refused_with_the_first_ones_number(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(DirectoryLockedError, match=f"process {holder.pid} holds"):
+        DirectoryLock(tmp_path)
+    holder.communicate("\n", timeout=20)
+    with DirectoryLock(tmp_path) as lock:
+        assert lock.path == tmp_path / ".lock"
+        with pytest.raises(DirectoryLockedError, match="this process holds"):
+            DirectoryLock(tmp_path)
+    with DirectoryLock(tmp_path):
+        pass
+
+
+def test_leader_epoch_checkpoint_has_kafkas_bytes(tmp_path: Path) -> None:
+    epochs = (OffsetAndEpoch(0, 1), OffsetAndEpoch(107, 3))
+    assert format_epochs(epochs) == b"0\n2\n1 0\n3 107\n"
+    assert read_epochs(tmp_path) == ()
+    write_epochs(Disk(), tmp_path, epochs)
+    assert read_epochs(tmp_path) == epochs
+    (tmp_path / "leader-epoch-checkpoint").write_bytes(b"0\n3\n1 0\n")
+    with pytest.raises(LogError, match="no checkpoint of version 0; delete it"):
+        read_epochs(tmp_path)
+
+
+def test_other_partitions_keep_their_recovery_points(tmp_path: Path) -> None:
+    path = tmp_path / "recovery-point-offset-checkpoint"
+    assert read_recovery_point(tmp_path) == 0
+    path.write_bytes(b"0\n2\norders 3 17\n__cluster_metadata 0 5\n")
+    assert read_recovery_point(tmp_path) == 5
+    write_recovery_point(Disk(), tmp_path, 9)
+    assert path.read_bytes() == b"0\n2\norders 3 17\n__cluster_metadata 0 9\n"

@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc.aio
 
-from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
 from quorate.rpc.convert_quorum import decode_append_response, encode_append_request
 from quorate.rpc.errors import (
@@ -54,6 +55,7 @@ BATCHES_IN_FLIGHT_MAX = 16
 MESSAGE_RECORDS_MAX = 16_384
 MESSAGE_BYTES_MAX = 1024 * 1024
 """Of coalesced values; a single value may be larger, up to a batch's limit."""
+CLOSE_WAIT_S = 0.5
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Handed over and not yet sent; beyond it callers wait."""
 
@@ -172,7 +174,7 @@ class Appender:
         """Send one batch in a task of its own; the result is its commit. See
         `QuorumClient.append`.
         """
-        task = asyncio.create_task(self._append(records, timeout_ms))
+        task = asyncio.create_task(self.append(records, timeout_ms))
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
@@ -182,7 +184,8 @@ class Appender:
         if not task.cancelled():
             task.exception()  # a caller that went away does not fetch it
 
-    async def _append(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendResult:
+    async def append(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendResult:
+        """The same within the caller's task, which must not be cancelled."""
         size = batch_bytes(records)
         if size > BATCH_BYTES_MAX:
             raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, too_large(size, BATCH_BYTES_MAX))
@@ -236,10 +239,17 @@ class Appender:
     async def close(self) -> None:
         for connection in self._connections.values():
             await connection.close()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=1)
-        for task in list(self._tasks):
+        await _wind_up(self._tasks)
+
+
+async def _wind_up(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait for tasks that learn that their connection was closed; cancel the others."""
+    if tasks:
+        _, left = await asyncio.wait(list(tasks), timeout=CLOSE_WAIT_S)
+        for task in left:
             task.cancel()
+        if left:
+            await asyncio.wait(left)
 
 
 @dataclass(slots=True)
@@ -262,6 +272,7 @@ class Coalescer:
         self._is_scheduled = False
         self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     async def append(self, record: OpaqueRecord) -> int:
         """Commit one record; its offset. Raises what `QuorumClient.append` does."""
@@ -273,6 +284,8 @@ class Coalescer:
         while self._waiting_bytes > WAITING_BYTES_MAX:
             self._room.clear()
             await self._room.wait()
+        if self._is_closed:
+            raise MisuseError("the client is closed")
         loop = asyncio.get_running_loop()
         offset: asyncio.Future[int] = loop.create_future()
         self._waiting.append(_Waiting(record, size, offset))
@@ -310,6 +323,19 @@ class Coalescer:
                 size += waiting.size
         return taken
 
+    async def close(self) -> None:
+        """Nothing is sent any more: values that wait fail, and messages under way are given up."""
+        self._is_closed = True
+        for waiting in self._waiting:
+            if not waiting.offset.done():
+                waiting.offset.set_exception(
+                    ClientError("the client was closed before this was sent")
+                )
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._room.set()
+        await _wind_up(self._tasks)
+
     async def _carry(self, taken: list[_Waiting]) -> None:
         try:
             result = await self._send([waiting.record for waiting in taken])
@@ -317,12 +343,18 @@ class Coalescer:
             for waiting in taken:
                 if not waiting.offset.done():
                     waiting.offset.set_exception(renewed(error))
-        except BaseException as error:
-            text = f"appending failed: {error!r}"
+        except asyncio.CancelledError:
             for waiting in taken:
                 if not waiting.offset.done():
+                    text = "the client was closed"
                     waiting.offset.set_exception(OutcomeUnknownError(text))
             raise
+        except Exception as error:
+            LOGGER.exception("appending %d values failed", len(taken))
+            for waiting in taken:
+                if not waiting.offset.done():
+                    text = f"appending failed: {error!r}"
+                    waiting.offset.set_exception(OutcomeUnknownError(text))
         else:
             for offset, waiting in enumerate(taken, result.base_offset):
                 if not waiting.offset.done():

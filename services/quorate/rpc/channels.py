@@ -152,6 +152,7 @@ class Channels:
         self._links: dict[tuple[str, int], Link] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     @contextmanager
     def use(self, host: str, port: int) -> Iterator[Link]:
@@ -163,6 +164,10 @@ class Channels:
             self.release(link)
 
     def acquire(self, host: str, port: int) -> Link:
+        """See `use`; `release` gives it back."""
+        if self._is_closed:
+            text = "this end was closed"
+            raise TransportError(TransportKind.UNREACHABLE, format_address(host, port), text)
         link = self._links.get((host, port))
         if link is None:
             link = self._links[host, port] = self._dial(format_address(host, port))
@@ -241,7 +246,8 @@ class Channels:
         return [link.address for link in self._links.values()]
 
     async def close(self) -> None:
-        """Close all channels; calls under way end."""
+        """Close all channels, for good; calls under way end."""
+        self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None

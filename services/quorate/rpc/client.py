@@ -137,7 +137,7 @@ class QuorumClient:
         self._appender = Appender(self._search, self._channels, connect_ms)
         self._reader = LogReader(self._search, self._channels, connect_ms)
         self._coalescer = Coalescer(
-            lambda records: self._appender.start(records, self.request_timeout_ms)
+            lambda records: self._appender.append(records, self.request_timeout_ms)
         )
         self._batches = asyncio.Semaphore(BATCHES_IN_FLIGHT_MAX)
         self._cluster_id = ""
@@ -156,6 +156,7 @@ class QuorumClient:
     async def close(self) -> None:
         """Close all connections. Appends under way end with OutcomeUnknownError."""
         await self._appender.close()
+        await self._coalescer.close()
         await self._channels.close()
 
     # --- the quorum -------------------------------------------------------------------------------
@@ -343,7 +344,12 @@ class QuorumClient:
             raise MisuseError("a batch holds at least one record")
         async with self._batches:
             task = self._appender.start(records, timeout_ms or self.request_timeout_ms)
-            return await asyncio.shield(task)
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if task.cancelled():
+                    raise OutcomeUnknownError("the client was closed") from None
+                raise
 
     async def append_value(self, value: bytes, key: bytes = OPAQUE_KEY) -> int:
         """Commit one opaque record and return its offset. Raises as `append`.

@@ -7,7 +7,8 @@ To ask the leader (until the deadline):
 3. No connection, or a node that does not serve: nothing was done, ask the next.
 4. A connection that broke, or no answer in time: it may have been done. Only what may be done twice
    is tried again.
-5. After a round without a leader wait 20 to 500 ms, growing and random, and begin again with 1.
+5. After a round without a leader, or where the leader has too much to do, wait 20 to 500 ms,
+   growing and random, and begin again with 1.
 
 Source: KIP-853 (CurrentLeader in every answer); tenacity for 5.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
@@ -98,7 +99,11 @@ class Route:
 
 
 class _NoLeaderYetError(Exception):
-    """A round went by without a leader."""
+    """A round went by without a leader, or with one that has too much to do: `answer` is its."""
+
+    def __init__(self, answer: Answer | None = None) -> None:
+        super().__init__()
+        self.answer = answer
 
 
 class LeaderSearch:
@@ -116,11 +121,29 @@ class LeaderSearch:
         deadline = now_ms() + timeout_ms
         attempts: dict[str, str] = {}
         heard: set[str] = set()
+        try:
+            try:
+                # Nearly always the first round does; it does not pay for the machinery of others.
+                return await self._round(call, deadline, attempts, heard, may_repeat)
+            except _NoLeaderYetError:
+                await asyncio.sleep(min(BACKOFF_MIN_S, max(0.0, deadline - now_ms()) / 1000))
+                rounds = self._rounds(deadline)
+                return await rounds(self._round, call, deadline, attempts, heard, may_repeat)
+        except _NoLeaderYetError as error:
+            if error.answer is not None:
+                return cast(R, error.answer)
+            if heard:
+                raise NoLeaderError(round(timeout_ms), attempts) from None
+            raise UnreachableError(attempts) from None
+
+    @staticmethod
+    def _rounds(deadline: float) -> AsyncRetrying:
+        """Step 5."""
 
         def is_over(state: RetryCallState) -> bool:
             return now_ms() + state.upcoming_sleep * 1000 >= deadline
 
-        retrying = AsyncRetrying(
+        return AsyncRetrying(
             retry=retry_if_exception_type(_NoLeaderYetError),
             wait=wait_random_exponential(
                 multiplier=2 * BACKOFF_MIN_S, min=BACKOFF_MIN_S, max=BACKOFF_MAX_S
@@ -128,12 +151,6 @@ class LeaderSearch:
             stop=is_over,
             reraise=True,
         )
-        try:
-            return await retrying(self._round, call, deadline, attempts, heard, may_repeat)
-        except _NoLeaderYetError:
-            if heard:
-                raise NoLeaderError(round(timeout_ms), attempts) from None
-            raise UnreachableError(attempts) from None
 
     async def _round(
         self,
@@ -164,8 +181,7 @@ class LeaderSearch:
                 raise
             heard.add(shown)
             if answer.error is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-                attempts[shown] = "too much is pending there"
-                break
+                raise _NoLeaderYetError(answer)
             if answer.error not in NOT_LEADER:
                 self.route.confirm(address, answer.leader.epoch)
                 return answer

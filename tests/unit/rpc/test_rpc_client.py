@@ -17,6 +17,7 @@ from quorate.records.batch import build_data_batch, stamp
 from quorate.rpc import appending
 from quorate.rpc.client import (
     AdminError,
+    ClientError,
     NoLeaderError,
     OutcomeUnknownError,
     QuorumClient,
@@ -397,6 +398,25 @@ async def test_a_throttled_append_is_tried_again(pair: Pair) -> None:
         asyncio.get_running_loop().call_later(0.15, setattr, leader, "append_error", None)
         assert await client.append_value(b"value") == 0
     assert len(leader.asked) > 1
+    leader.append_error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    async with QuorumClient(pair.addresses, request_timeout_ms=200) as client:
+        with pytest.raises(AdminError, match="THROTTLING_QUOTA_EXCEEDED"):
+            await client.append_value(b"value")
+
+
+async def test_an_address_that_accepts_and_says_nothing_is_passed_over(pair: Pair) -> None:
+    with socket.socket() as silent:
+        silent.bind((HOST, 0))
+        silent.listen()
+        address = f"{HOST}:{silent.getsockname()[1]}"
+        async with QuorumClient([address, *pair.addresses]) as client:
+            started = time.monotonic()
+            await client.append_value(b"value")
+            assert (await client.describe_quorum()).is_leaders_view
+            assert time.monotonic() - started < 4
+        async with QuorumClient([address], request_timeout_ms=500) as client:
+            with pytest.raises(UnreachableError, match=address):
+                await client.append_value(b"value")
 
 
 async def test_the_outcome_is_unknown_where_the_leader_dies_under_an_append() -> None:
@@ -437,6 +457,24 @@ async def test_an_append_without_answer_in_time_has_an_unknown_outcome(pair: Pai
     async with QuorumClient(pair.addresses) as client:
         with pytest.raises(OutcomeUnknownError):
             await client.append([(b"", b"value")], timeout_ms=100)
+
+
+async def test_closing_a_client_ends_appends_that_look_for_a_leader(pair: Pair) -> None:
+    pair.lead(None, 4)
+    client = QuorumClient(pair.addresses)
+    values = [asyncio.create_task(client.append_value(b"value")) for _ in range(3)]
+    batch = asyncio.create_task(client.append([(b"", b"batch")]))
+    await pair.nodes[1].begun.wait()
+    started = time.monotonic()
+    await client.close()
+    results = await asyncio.gather(*values, batch, return_exceptions=True)
+    assert time.monotonic() - started < 2
+    assert all(isinstance(result, ClientError) for result in results)
+    asked = len(pair.nodes[1].asked)
+    await asyncio.sleep(0.6)
+    assert len(pair.nodes[1].asked) == asked, "nobody goes on asking"
+    with pytest.raises(MisuseError):
+        await client.append_value(b"late")
 
 
 async def test_closing_a_client_ends_its_appends(pair: Pair) -> None:

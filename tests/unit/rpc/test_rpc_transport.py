@@ -302,7 +302,7 @@ async def test_a_killed_leader_is_noticed_within_milliseconds(
         await process.wait()
         dead = time.monotonic()
         await asyncio.wait_for(broken.happened.wait(), 5)
-        assert broken.at - dead < 0.25
+        assert broken.at - dead < 0.5, "milliseconds, on a machine that has nothing else to do"
         assert len(broken.reasons) == 1
         if fetch is not None:
             with pytest.raises(TransportError) as failed:

@@ -49,6 +49,7 @@ from quorate.raft.outputs import (
     WriteSnapshotChunk,
 )
 from quorate.raft.types import Endpoint, OffsetAndEpoch
+
 from tests.scenarios import rendering
 from tests.scenarios.disk import Disk, Image, Snapshot
 
@@ -439,17 +440,13 @@ class Cluster:
             return
         sender.sent.pop(message.request_id, None)
         handle = sender.raft.handle_failure
-        self.call(
-            sender, partial(handle, message.request_id, reason, self.now_ms, refused=True)
-        )
+        self.call(sender, partial(handle, message.request_id, reason, self.now_ms, refused=True))
 
     def forge(self, node: Node, request_id: int, response: Response) -> None:
         """Let a hand-made answer arrive in place of the true one."""
         assert node.raft is not None, f"{node.name} is down"
         self._forget(node, request_id)
-        self.call(
-            node, partial(node.raft.handle_response, request_id, response, self.now_ms)
-        )
+        self.call(node, partial(node.raft.handle_response, request_id, response, self.now_ms))
 
     def settle(self) -> None:
         """Deliver what is under way, and what follows from it, until nothing moves."""

@@ -15,7 +15,7 @@ The cluster and its time:
   hide KIND... | show KIND... | quietly COMMAND
 The network: deliver, drop, refuse, each with [1->2] [Kind] [n=1]; partition 1 | 2 3; cut 1->2; heal
 The log: append 1 x y | manual-sync 2 | auto-sync 2 | sync 2 | snapshot 1 5 | clean 1
-    manual-install 3 | install 3 | corrupt 3
+    manual-install 3 | install 3 | corrupt 3 | longer-partial 3 5@1 (bytes of a snapshot received)
 A node's door: shutdown 1 | resign 1 | connection-lost 2 1 | requests (see `requests.py`)
 Looking: state | log 1
 """
@@ -23,7 +23,7 @@ Looking: state | log 1
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 
 from quorate.raft import RaftConfig
@@ -33,72 +33,26 @@ from quorate.raft.types import (
     Endpoint,
     OffsetAndEpoch,
     ReplicaKey,
-    VersionRange,
     Voter,
     VoterSet,
 )
-from tests.scenarios import rendering
+
+from tests.scenarios import rendering, requests
+from tests.scenarios.arguments import (
+    CLUSTER_ID,
+    Arguments,
+    parse_endpoint,
+    parse_key,
+    parse_keys,
+    parse_link,
+    parse_position,
+    parse_range,
+    usual_endpoint,
+)
 from tests.scenarios.cluster import Cluster, Message, Node
 from tests.scenarios.disk import Disk, Image, Snapshot
 
-CLUSTER_ID = "c"
 SETTINGS = {f.name for f in fields(RaftConfig) if f.name.endswith(("_ms", "_max"))}
-
-
-@dataclass(slots=True)
-class Arguments:
-    """A command's words: values in order, and options by name."""
-
-    values: list[str] = field(default_factory=list)
-    options: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, words: list[str]) -> Arguments:
-        arguments = cls()
-        for word in words:
-            name, equals, value = word.partition("=")
-            if equals:
-                arguments.options[name] = value
-            else:
-                arguments.values.append(word)
-        return arguments
-
-    def flag(self, name: str) -> bool:
-        return name in self.values
-
-
-def parse_key(text: str) -> ReplicaKey:
-    """`4A`: id 4, directory A; `4`: directory unknown; `-1`: nobody."""
-    digits = len(text) - len(text.lstrip("-0123456789"))
-    return ReplicaKey(int(text[:digits]), text[digits:] or None)
-
-
-def parse_keys(text: str) -> list[ReplicaKey]:
-    return [parse_key(part) for part in text.split(",")] if text else []
-
-
-def parse_position(text: str) -> OffsetAndEpoch:
-    offset, epoch = text.split("@")
-    return OffsetAndEpoch(int(offset), int(epoch))
-
-
-def parse_endpoint(text: str) -> Endpoint:
-    host, port = text.split(":")
-    return Endpoint("CONTROLLER", host, int(port))
-
-
-def parse_range(text: str) -> VersionRange:
-    low, high = text.split("-")
-    return VersionRange(int(low), int(high))
-
-
-def usual_endpoint(node_id: int) -> Endpoint:
-    return Endpoint("CONTROLLER", f"n{node_id}", 9093)
-
-
-def parse_link(text: str) -> tuple[int | None, int | None]:
-    source, target = text.split("->")
-    return (int(source) if source else None, int(target) if target else None)
 
 
 class Harness:
@@ -112,8 +66,6 @@ class Harness:
 
     def execute(self, line: str) -> list[str]:
         """Do what one line says; return what it printed."""
-        from tests.scenarios import requests  # noqa: PLC0415  (the two know each other)
-
         name, *words = line.split()
         if name == "quietly":
             hidden, self.cluster.hidden = self.cluster.hidden, {"all"}

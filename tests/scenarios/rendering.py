@@ -118,10 +118,12 @@ def request(value: object, sender: ReplicaKey, receiver: ReplicaKey | None) -> s
         case VoteRequest():
             kind = "PreVote" if value.pre_vote else "Vote"
             text = f"{kind} epoch={value.epoch} last={value.last_offset}@{value.last_epoch}"
-            return text + _named("candidate", value.candidate, sender, "voter", value, receiver)
+            text += _unless("candidate", value.candidate, sender)
+            return text + _unless("voter", value.voter, receiver)
         case BeginQuorumEpochRequest():
             text = f"BeginQuorumEpoch epoch={value.epoch}"
-            return text + _named("leader", value.leader, sender, "voter", value, receiver)
+            text += _unless("leader", value.leader, sender)
+            return text + _unless("voter", value.voter, receiver)
         case EndQuorumEpochRequest():
             preferred = keys(value.preferred_candidates)
             return f"EndQuorumEpoch epoch={value.epoch} preferred={preferred}"
@@ -145,16 +147,8 @@ def request(value: object, sender: ReplicaKey, receiver: ReplicaKey | None) -> s
             return type(value).__name__
 
 
-def _named(
-    role: str,
-    claimed: ReplicaKey,
-    sender: ReplicaKey,
-    other_role: str,
-    value: VoteRequest | BeginQuorumEpochRequest,
-    receiver: ReplicaKey | None,
-) -> str:
-    text = f" {role}={key(claimed)}" if claimed != sender else ""
-    return text + (f" {other_role}={key(value.voter)}" if value.voter != receiver else "")
+def _unless(name: str, claimed: ReplicaKey, known: ReplicaKey | None) -> str:
+    return f" {name}={key(claimed)}" if claimed != known else ""
 
 
 def response(value: object) -> str:
@@ -206,10 +200,8 @@ def _fetched(value: FetchResponse) -> str:
 
 
 def describe(value: DescribeQuorumResponse) -> str:
-    lines = [
-        f"{value.error.name} {leader(value.leader)} hw={value.high_watermark} "
-        f"kraft.version={value.kraft_version} voters={voters(value.voter_set)}"
-    ]
+    status = f"hw={value.high_watermark} kraft.version={value.kraft_version}"
+    lines = [f"{value.error.name} {leader(value.leader)} {status} voters={voters(value.voter_set)}"]
     if value.committed_voters != value.voter_set:
         lines[0] += f" committed={voters(value.committed_voters)}"
     lines[0] += f" ({value.message})" if value.message else ""

@@ -39,8 +39,8 @@ from quorate.raft.messages import (
     VoteRequest,
 )
 from quorate.raft.types import SUPPORTED_KRAFT_VERSION, Endpoint, OffsetAndEpoch, ReplicaKey, Voter
-from tests.scenarios.cluster import FromClient, Node
-from tests.scenarios.harness import (
+
+from tests.scenarios.arguments import (
     CLUSTER_ID,
     Arguments,
     parse_endpoint,
@@ -50,6 +50,7 @@ from tests.scenarios.harness import (
     parse_range,
     usual_endpoint,
 )
+from tests.scenarios.cluster import FromClient, Node
 
 if TYPE_CHECKING:
     from tests.scenarios.harness import Harness

@@ -80,7 +80,7 @@ def become_candidate(core: Core, prospective: Prospective) -> None:
 
 
 def _ask_voters(core: Core, ballot: Ballot) -> None:
-    """Send a (pre-)vote request to every voter that has not answered and has none of that kind under
+    """Send a vote or pre-vote request to every voter that has not answered one and has none under
     way.
     """
     pre_vote = isinstance(core.role, Prospective)

@@ -15,12 +15,13 @@ TRUE_RATE = 1_000
 class Clock:
     """Local milliseconds as a function of true microseconds."""
 
-    __slots__ = ("_anchor_local_us", "_anchor_true_us", "_last_ms", "rate")
+    __slots__ = ("_anchor_local_us", "_anchor_true_us", "_last_ms", "rate", "was_changed")
 
     def __init__(self, start_ms: int) -> None:
         self._anchor_true_us = 0
         self._anchor_local_us = start_ms * MS
         self.rate = TRUE_RATE
+        self.was_changed = False
         self._last_ms = start_ms
 
     def now_ms(self, true_us: int) -> int:
@@ -39,5 +40,6 @@ class Clock:
         elapsed = (true_us - self._anchor_true_us) * self.rate // TRUE_RATE
         self._anchor_local_us += elapsed + jump_us
         self._anchor_true_us = true_us
+        self.was_changed = True
         if rate is not None:
             self.rate = rate

@@ -1,21 +1,25 @@
 """A whole cluster in one process: nodes, network, clients, faults and the checker, from one seed.
 
-A run has two parts: first the plan's actions under load; then everything heals, and the cluster has
-to settle: one leader that all know, every pending change decided, every replica caught up, an append
-committed, every request answered. At the end the clients' history is checked against the log.
+A run has two parts: first the plan's actions under load; then everything heals, and the cluster
+has to settle: one leader that all know, every pending change decided, every replica caught up, an
+append committed, every request answered. At the end the clients' history is checked against the
+log.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from quorate.raft.config import RaftConfig
 from quorate.raft.errors import ErrorCode
-from quorate.raft.messages import AddVoterRequest, AdminResponse, RemoveVoterRequest
+from quorate.raft.messages import AdminResponse
 from quorate.raft.node import RaftNode
 from quorate.raft.outputs import RoleName
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
@@ -39,10 +43,14 @@ LEADER_WITHIN_TIMEOUTS = 40
 """After the faults: a leader within this many election timeouts, backoffs and fetch timeouts of
 silence included."""
 
+FIRST_LEADER_US = 5 * SECOND
+"""By then a quorum without faults has its first leader."""
+
 SETTLED_WITHIN_US = 90 * SECOND
 """After the faults: everything decided and caught up. The longest admin request waits 30 s."""
 
-Trace = Callable[[SimNode | None, str], None]
+Trace = Callable[[int, SimNode | None, str], None]
+"""Called with the time, the node (None for the world) and what happens."""
 
 
 @dataclass(slots=True)
@@ -59,21 +67,23 @@ class Result:
     snapshots: int = 0
     lost_disks: int = 0
     leader_after_us: int = 0
+    cpu_s: float = 0.0
     violation: str | None = None
 
 
 class Cluster:
-    """The world of one run. trace: called with (node, text) for everything that happens."""
+    """The world of one run. trace: None, or what writes everything down."""
 
     def __init__(self, scenario: Scenario, trace: Trace | None = None) -> None:
         self.scenario = scenario
-        self.trace = trace
+        self.trace = None if trace is None else partial(self._trace, trace)
         self.random = Random(f"run {scenario.seed}")
         self.scheduler = Scheduler()
         self.nodes: list[SimNode] = []
         self.pending_changes: dict[int, object] = {}
         self.images: dict[bytes, Snapshot] = {}
         self.elections = 0
+        self.first_elections = 0
         self.installed = 0
         self.install_us = scenario.install_us
         self.static_voters = VoterSet()
@@ -88,6 +98,9 @@ class Cluster:
         self.clients = Clients(self, Random(f"clients {scenario.seed}"))
         self.injector = Injector(self, Random(f"faults {scenario.seed}"))
         self._build(keys, voters)
+
+    def _trace(self, trace: Trace, node: SimNode | None, text: str) -> None:
+        trace(self.scheduler.now, node, text)
 
     def _build(self, keys: list[ReplicaKey], voters: VoterSet) -> None:
         scenario = self.scenario
@@ -135,7 +148,9 @@ class Cluster:
             cluster_id=CLUSTER_ID,
             local=node.key,
             endpoints=(self.endpoint(node.id, node.port),),
-            bootstrap=tuple(self.endpoint(n + 1, FIXED_PORT) for n in range(scenario.nodes)),
+            bootstrap=tuple(
+                self.endpoint(other.id, FIXED_PORT) for other in self.nodes if other is not node
+            ),
             static_voters=self.static_voters,
             can_vote=node.can_vote,
             auto_join=node.auto_join,
@@ -152,9 +167,9 @@ class Cluster:
         """The leader of the latest epoch, if it runs."""
         best: SimNode | None = None
         for node in self.nodes:
-            if node.raft is not None and node.raft.is_leader:
-                if best is None or node.raft.epoch > best.led_epoch:
-                    best = node
+            leads = node.raft is not None and node.raft.is_leader
+            if leads and (best is None or node.led_epoch > best.led_epoch):
+                best = node
         return best
 
     def name(self, source: object) -> str:
@@ -168,9 +183,8 @@ class Cluster:
 
     def answered(self, node: SimNode, request: object, response: object) -> None:
         self.pending_changes.pop(id(request), None)
-        if isinstance(request, AddVoterRequest | RemoveVoterRequest):
-            if isinstance(response, AdminResponse) and response.error is ErrorCode.NONE:
-                self.oracle.acknowledges(node, request)
+        if isinstance(response, AdminResponse) and response.error is ErrorCode.NONE:
+            self.oracle.acknowledges(node, request)
 
     # --- snapshots --------------------------------------------------------------------------------
 
@@ -201,7 +215,10 @@ class Cluster:
     def run(self) -> Result:
         """Run to the end or to the first violation."""
         result = Result(self.scenario.seed)
+        begun = time.process_time()
         try:
+            self.scheduler.run_until(min(FIRST_LEADER_US, self.scenario.faults_us))
+            self.first_elections = len(self.oracle.leaders)
             self.scheduler.run_until(self.scenario.faults_us)
             self._settle(result)
             self.verify()
@@ -210,7 +227,8 @@ class Cluster:
         except Exception as error:
             result.violation = f"Exception: {type(error).__name__}: {error}"
             if self.trace is not None:
-                raise
+                self.trace(None, traceback.format_exc())
+        result.cpu_s = time.process_time() - begun
         result.events = self.scheduler.events
         result.time_us = self.scheduler.now
         result.faults = self.injector.counts
@@ -261,6 +279,8 @@ class Cluster:
         core = leader.raft.core
         if core.high_watermark != core.log.end_offset:
             return f"committed is {core.high_watermark} of {core.log.end_offset}"
+        if not leader.raft.is_voter:
+            return f"{leader.key} leads and is no voter"
         if self.pending_changes:
             return f"undecided: {list(self.pending_changes.values())}"
         for node in self.nodes:
@@ -296,6 +316,9 @@ class Cluster:
         leader = self.leader()
         if leader is None:
             raise InvariantError("Settled", "nobody leads at the end")
+        if self.scenario.stable and len(self.oracle.leaders) > self.first_elections:
+            text = f"{self.oracle.leaders} led, without a reason to change"
+            raise InvariantError("StableLeadership", text)
         log, oracle = leader.disk.log, self.oracle
         held = log.batches_between(log.start.offset, oracle.committed_end)
         expected = oracle.committed[len(oracle.committed) - len(held) :]

@@ -22,6 +22,7 @@ from quorate.raft.messages import (
 from quorate.raft.types import ReplicaKey, Voter, VoterSet, same_replica
 
 from tests.simulation.clock import TRUE_RATE
+from tests.simulation.errors import InvariantError
 from tests.simulation.plan import Action
 from tests.simulation.scheduler import MS, SECOND
 from tests.simulation.storage import Disk
@@ -222,8 +223,11 @@ class Injector:
         if not links:
             return False
         cut = self.network.cut(links)
-        self.scheduler.after(self._span(number, 50 * MS, 10 * SECOND), self.network.heal, cut)
+        self.scheduler.after(self._a_while(number), self.network.heal, cut)
         return True
+
+    def _a_while(self, number: float) -> int:
+        return self._span(number, 50 * MS, 10 * SECOND)
 
     def _partition(self, n: Numbers) -> bool:
         """Two groups that do not hear each other."""
@@ -256,6 +260,44 @@ class Injector:
         if leader is None:
             return False
         links = [(leader.index, o.index) for o in self.cluster.nodes if o is not leader]
+        before = leader.life, leader.led_epoch, leader.now_ms()
+        self.scheduler.after(self._a_while(n[1]), self._must_have_resigned, leader, *before)
+        return self._for_a_while(links + [(b, a) for a, b in links], n[1])
+
+    def _must_have_resigned(self, node: SimNode, life: int, epoch: int, since_ms: int) -> None:
+        """CheckQuorum: who hears no majority for that long leads no more."""
+        config, now_ms = node.config, node.now_ms()
+        if config is None or node.raft is None or node.life != life or self.healed:
+            return
+        still_leads = node.is_leading and node.led_epoch == epoch and node.paused_until == 0
+        if still_leads and len(node.voters) > 1 and not node.clock.was_changed:
+            waited_ms = now_ms - since_ms
+            if waited_ms > 2 * config.check_quorum_timeout_ms + 1_000:
+                text = f"{node.key} leads epoch {epoch} after {waited_ms} ms alone"
+                raise InvariantError("CheckQuorum", text)
+
+    def _cut_off_minority(self, n: Numbers) -> bool:
+        """Followers, fewer than half of all nodes, hear nobody and are not heard."""
+        leader = self.cluster.leader()
+        others = [node.index for node in self.cluster.nodes if node is not leader]
+        size = (len(self.cluster.nodes) - 1) // 2
+        if leader is None or size == 0:
+            return False
+        self.random.shuffle(others)
+        cut = others[: 1 + int(n[0] * size)]
+        rest = [node.index for node in self.cluster.nodes if node.index not in cut]
+        links = [(a, b) for a in cut for b in rest]
+        return self._for_a_while(links + [(b, a) for a, b in links], n[1])
+
+    def _unheard_leader(self, n: Numbers) -> bool:
+        """Followers, fewer than half, and the leader do not hear each other; all others do."""
+        leader = self.cluster.leader()
+        size = (len(self.cluster.nodes) - 1) // 2
+        if leader is None or size == 0:
+            return False
+        others = [node.index for node in self.cluster.nodes if node is not leader]
+        self.random.shuffle(others)
+        links = [(leader.index, other) for other in others[: 1 + int(n[0] * size)]]
         return self._for_a_while(links + [(b, a) for a, b in links], n[1])
 
     def _lossy(self, n: Numbers) -> bool:

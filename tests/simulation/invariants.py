@@ -20,8 +20,10 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     AnsweredOnce                     every request is answered, once
     ChangeIsCommitted                a change that was acknowledged is in a committed voter set
 
-Durability is checked where the clients are (`Cluster.verify`), and by MajorityReachedHighWatermark
-at each commit. The checker sees every disk; it never tells the nodes anything.
+And elsewhere: Durability at each commit by MajorityReachedHighWatermark and at the end
+(`Cluster.verify`), ClientHistory (`clients.py`), LogContract (`storage.py`), CheckQuorum
+(`faults.py`), StableLeadership, LeaderElected and Settled (`cluster.py`), Livelock
+(`scheduler.py`). The checker sees every disk; it never tells the nodes anything.
 """
 
 from __future__ import annotations

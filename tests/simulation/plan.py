@@ -21,6 +21,8 @@ FAULTS: dict[str, float] = {
     "one_way": 1.0,
     "partial": 1.0,
     "isolate_leader": 0.8,
+    "cut_off_minority": 0.8,
+    "unheard_leader": 0.8,
     "broken_stream": 0.8,
     "false_hint": 1.0,
     # process and clock
@@ -54,6 +56,11 @@ FAULTS: dict[str, float] = {
 }
 """Every kind of action with its weight in the default mix."""
 
+MEMBERSHIP = (
+    "add", "add_nonsense", "remove", "remove_leader", "two_callers", "replace", "update", "upgrade",
+)  # fmt: skip
+"""Those that ask for a change of the voters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -70,6 +77,7 @@ class Scenario:
 
     voters: how many of the nodes are voters at the beginning; the others are observers.
     level: kraft.version at the beginning. append_period_us: the clients' mean time between appends.
+    stable: nothing that happens is a reason to change the leader.
     """
 
     seed: int
@@ -90,6 +98,7 @@ class Scenario:
     duplicates: float = 0.0
     stragglers: float = 0.0
     faults_us: int = 20 * SECOND
+    stable: bool = False
     actions: tuple[Action, ...] = field(default=())
 
     def only(self, indices: frozenset[int]) -> Scenario:
@@ -101,6 +110,8 @@ class Scenario:
 def draw(seed: int) -> Scenario:
     """The default mix: every kind of fault is possible, with rates that differ by seed."""
     random = Random(f"plan {seed}")
+    if random.random() < 0.06:
+        return _draw_calm(seed, random)
     nodes = random.choice((1, 2, 3, 3, 4, 4, 5, 5, 6, 7))
     level = 0 if random.random() < 0.12 else 1
     voters = random.choice((1, min(3, nodes), min(3, nodes), (nodes + 1) // 2, nodes))
@@ -135,3 +146,25 @@ def draw(seed: int) -> Scenario:
         for at, kind in zip(times, kinds, strict=True)
     )
     return replace(scenario, actions=actions)
+
+
+def _draw_calm(seed: int, random: Random) -> Scenario:
+    """A healthy quorum, of which at most a minority is cut off now and then, or cannot hear the
+    leader.
+    """
+    nodes = random.choice((1, 3, 4, 5))
+    kinds = ("cut_off_minority", "unheard_leader") if nodes >= 3 else ("snapshot",)
+    actions = tuple(
+        Action(at * SECOND, random.choice(kinds), tuple(random.random() for _ in range(6)))
+        for at in (6, 16, 26)
+    )
+    return Scenario(
+        seed,
+        nodes,
+        nodes,
+        append_period_us=random.choice((100, 100_000)) * MS,
+        fetch_batches_max=50,
+        faults_us=30 * SECOND,
+        stable=True,
+        actions=actions,
+    )

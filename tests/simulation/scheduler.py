@@ -10,10 +10,15 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
+from tests.simulation.errors import InvariantError
+
 Event = tuple[int, int, Callable[..., None], tuple[Any, ...]]
 
 MS = 1_000
 SECOND = 1_000_000
+
+EVENTS_MAX = 500_000
+"""No run needs more: a cluster that does is spinning."""
 
 
 class Scheduler:
@@ -38,14 +43,17 @@ class Scheduler:
         heappush(self.heap, (max(time_us, self.now), self.number, function, args))
 
     def run_until(self, time_us: int) -> None:
-        """Run everything that is due before or at that time."""
+        """Run everything that is due before or at that time. Raise if that never ends."""
         heap = self.heap
         count = 0
         try:
-            while heap and heap[0][0] <= time_us:
+            while heap and heap[0][0] <= time_us and count <= EVENTS_MAX:
                 self.now, _, function, args = heappop(heap)
                 count += 1
                 function(*args)
         finally:
             self.events += count
+        if self.events > EVENTS_MAX:
+            text = f"{self.events} events in {self.now / SECOND:.1f} simulated seconds"
+            raise InvariantError("Livelock", text)
         self.now = max(self.now, time_us)

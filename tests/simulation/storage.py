@@ -95,7 +95,7 @@ class Storage(Protocol):
 
 @dataclass(slots=True)
 class _Change:
-    """A volatile change, with what is needed to undo it. removed None: an append from `offset` on."""
+    """A volatile change, with what undoes it. removed None: an append from `offset` on."""
 
     ticket: int
     offset: int
@@ -196,7 +196,7 @@ class SimLog:
         self.end = self.durable_end = snapshot.id.offset
 
     def crash(self, random: Random, mode: str) -> None:
-        """Lose volatile changes. mode: "all" of them, all after a "prefix", or after a "torn" one."""
+        """Lose volatile changes: "all" of them, those after a "prefix", or after a "torn" one."""
         count = len(self._journal)
         kept = 0 if mode == "all" else int(random.random() * (count + 1))
         while len(self._journal) > kept:

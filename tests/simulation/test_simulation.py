@@ -1,0 +1,77 @@
+"""The simulation in `poe test`: saved seeds, some fresh ones, and that a seed is one run.
+
+QUORATE_SIMULATION_SEED fixes the first fresh seed, QUORATE_SIMULATION_SEEDS how many there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.__main__ import saved_seeds
+from tests.simulation.plan import FAULTS, Action, Scenario, draw
+from tests.simulation.runner import Summary, run_scenario, run_seed
+from tests.simulation.scheduler import SECOND
+from tests.simulation.shrink import Reduced
+
+ROOT = Path(__file__).parents[2]
+FRESH = int(os.environ.get("QUORATE_SIMULATION_SEEDS", "40"))
+FIRST = int(os.environ.get("QUORATE_SIMULATION_SEED", random.randrange(10_000, 1 << 31)))
+
+
+def run_all(seeds: list[int]) -> Summary:
+    summary = Summary()
+    for seed in seeds:
+        summary.add(run_seed(seed))
+    failed = [f"{Reduced(r.seed).command()}\n    {r.violation}" for r in summary.failed]
+    assert not failed, "\n".join(["", *failed])
+    return summary
+
+
+def test_saved_seeds() -> None:
+    run_all(saved_seeds())
+
+
+def test_fresh_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\nsimulation: seeds {FIRST} to {FIRST + FRESH - 1}", file=sys.stderr)
+    summary = run_all(list(range(FIRST, FIRST + FRESH)))
+    assert summary.commits > 0
+    assert summary.with_change > 0
+    assert summary.with_lost_disk > 0
+
+
+def test_every_kind_of_fault_is_in_the_default_mix() -> None:
+    drawn = {action.kind for seed in range(200) for action in draw(seed).actions}
+    assert drawn == set(FAULTS)
+
+
+def test_a_calm_cluster_keeps_its_leader_while_a_minority_is_cut_off() -> None:
+    """StableLeadership: pre-vote keeps who is cut off, and comes back, from disturbing."""
+    for seed in range(4):
+        cut = Action(8 * SECOND, "cut_off_minority", (seed / 4, 0.99))
+        calm = Scenario(seed, 5, 5, faults_us=25 * SECOND, stable=True, actions=(cut,))
+        result = run_scenario(calm)
+        assert result.violation is None
+        assert result.faults["cut_off_minority"] == 1
+
+
+def test_a_seed_is_one_run_whatever_the_hashes() -> None:
+    """The same trace in processes with different hash seeds."""
+    digests = set()
+    for hash_seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-m", "tests.simulation", "replay", "--seed", "7", "--trace"]
+        paths = f"{ROOT / 'services'}{os.pathsep}{environment.get('PYTHONPATH', '')}"
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment | {"PYTHONPATH": paths}, capture_output=True
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        digests.add(hashlib.sha256(done.stdout).hexdigest())
+    assert len(digests) == 1

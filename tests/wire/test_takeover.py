@@ -8,6 +8,7 @@ that Kafka wrote into the log. They elect, commit 10,000 records, snapshot, and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 from quorate.log.meta_properties import MetaProperties
@@ -23,7 +25,7 @@ from quorate.records.batch import iter_batches, iter_records
 from quorate.records.metadata import ConfigRecord, encode
 from quorate.rpc.client import ClientError, QuorumClient
 
-from tests.wire.conftest import copy_writable, missing
+from tests.wire.conftest import PEERS, copy_writable, missing
 
 KAFKA_DUMP = "org.apache.kafka.tools.DumpLogSegments"
 NEW_RECORDS = 10_000
@@ -129,7 +131,7 @@ def data_values(file: Path) -> list[bytes]:
     ]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 async def test_kafka_directories_are_taken_over(
     golden: Path, kafka_tool: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -157,6 +159,7 @@ async def test_kafka_directories_are_taken_over(
     print(f"epoch {status['leaderEpoch']}, {NEW_RECORDS} new records committed, all read back")
     check_nothing_lost(takeover)
     check_kafka_reads_it(takeover, kafka_tool)
+    await check_kafka_serves_it(takeover, kafka_tool, int(str(status["leaderEpoch"])))
 
 
 def describe_with_the_command(takeover: Takeover) -> dict[str, object] | dict[str, list]:  # type: ignore[type-arg]
@@ -224,3 +227,78 @@ def check_kafka_reads_it(takeover: Takeover, kafka_tool: Callable[..., str]) -> 
                 assert complaint not in kafkas, (file, kafkas[:2000])
             assert kafkas.splitlines() == ours.stdout.splitlines(), file
             print(f"{file.name} of controller {node_id}: {len(kafkas.splitlines())} lines, equal")
+
+
+async def check_kafka_serves_it(
+    takeover: Takeover, kafka_tool: Callable[..., str], epoch: int
+) -> None:
+    """Kafka's own controllers open the directories again, elect, and keep what Quorate wrote."""
+    processes = []
+    written = {i: (takeover.data(i) / LOG / f"{0:020}.log").read_bytes() for i in takeover.voters}
+    try:
+        for node_id, (host, port) in takeover.voters.items():
+            properties = takeover.folder / f"kafka-{node_id}.properties"
+            properties.write_text(
+                "process.roles=controller\n"
+                f"node.id={node_id}\n"
+                "controller.listener.names=CONTROLLER\n"
+                f"listeners=CONTROLLER://{host}:{port}\n"
+                "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+                f"controller.quorum.bootstrap.servers={','.join(takeover.addresses)}\n"
+                f"log.dirs={takeover.data(node_id)}\n"
+            )
+            output = (takeover.folder / f"kafka-{node_id}.log").open("wb")
+            with output:
+                processes.append(start_kafka(properties, output))
+        status = await until_kafka_leads(takeover, kafka_tool)
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(60)
+    for node_id, before in written.items():
+        logs = (takeover.folder / f"kafka-{node_id}.log").read_text()
+        assert "FATAL" not in logs
+        assert "encountered" not in logs.lower() or "fault" not in logs.lower(), logs[-2000:]
+        after = (takeover.data(node_id) / LOG / f"{0:020}.log").read_bytes()
+        assert after[: len(before)] == before, f"Kafka changed what controller {node_id} held"
+    found = dict(re.findall(r"^(\w+): +(.*)$", status, re.MULTILINE))
+    assert int(found["LeaderEpoch"]) > epoch
+    assert int(found["HighWatermark"]) > NEW_RECORDS
+    directories = {v["id"]: v["directoryId"] for v in json.loads(found["CurrentVoters"])}
+    assert directories == {
+        i: MetaProperties.read(takeover.data(i)).directory_id for i in takeover.voters
+    }
+    print(
+        f"Kafka leads epoch {found['LeaderEpoch']} on the same directories, "
+        f"high watermark {found['HighWatermark']}, the same voters"
+    )
+
+
+def start_kafka(properties: Path, output: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            *("java", "-Xmx400m", "-cp", f"{PEERS}/kafka-4.3.0/*"),
+            *("-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "kafka.Kafka", str(properties)),
+        ],
+        stdout=output,
+        stderr=output,
+    )
+
+
+async def until_kafka_leads(takeover: Takeover, kafka_tool: Callable[..., str]) -> str:
+    """`describe --status` of Kafka's own tool, once one of Kafka's controllers leads."""
+    deadline = time.monotonic() + 120
+    answer = ""
+    while time.monotonic() < deadline:
+        with contextlib.suppress(AssertionError):  # no controller answers yet
+            answer = await asyncio.to_thread(
+                kafka_tool,
+                *("org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-controller"),
+                *(",".join(takeover.addresses), "describe", "--status"),
+            )
+        watermark = re.search(r"HighWatermark: +(\d+)", answer)
+        if watermark and int(watermark[1]) > NEW_RECORDS:
+            return answer
+        await asyncio.sleep(1)
+    pytest.fail(f"none of Kafka's controllers leads: {answer}")

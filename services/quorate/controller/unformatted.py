@@ -23,7 +23,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class UnformattedNode:
-    """Implements `rpc.handler.NodeHandler`; `formatted` is set once there is a replica here."""
+    """A `rpc.handler.NodeHandler`; `formatted` is set once there is a replica here."""
 
     def __init__(self, config: ControllerConfig) -> None:
         self._config = config

@@ -106,6 +106,8 @@ class LocalCluster:
 
     def create(self, ids: Sequence[int]) -> None:
         """Make the folder and format the controllers; the first is standalone."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise CommandError(f"{self.folder} is a file, not a folder; name another --dir")
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
             raise CommandError(

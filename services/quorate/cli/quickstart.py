@@ -76,7 +76,8 @@ async def _run(folder: Path, controllers: int, as_json: bool) -> int:
         cluster.load()
     else:
         cluster.create(range(1, controllers + 1))
-    console = Console(stderr=as_json)
+    # Paths and commands are there to be copied: they are not broken into lines.
+    console = Console(stderr=as_json, soft_wrap=True)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -89,7 +90,6 @@ async def _run(folder: Path, controllers: int, as_json: bool) -> int:
         f"Try: quorate metadata-quorum --bootstrap-controller {addresses} describe --status\n"
         "Ctrl-C stops all of them; the same command starts them again.",
         highlight=False,
-        soft_wrap=True,
     )
     client = QuorumClient(cluster.addresses)
     try:

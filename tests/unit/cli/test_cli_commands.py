@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -36,7 +37,8 @@ from quorate.rpc.errors import (
 ROOT = Path(__file__).resolve().parents[3]
 SHARED = Path(os.environ.get("QUORATE_SHARED", ROOT.parent / "shared"))
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
-LATENCY_MAX_S = 0.3
+HELP_RATIO_MAX = 3.0
+"""How much longer than importing typer, which it is built on, the help may take."""
 
 
 class Ran(NamedTuple):
@@ -98,18 +100,23 @@ def quorate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_help_answers_at_once() -> None:
-    best = 60.0
-    for _ in range(10):
+def seconds(run: Callable[[], object], rounds: int = 5) -> float:
+    """The best of several rounds: what the machine can do when it is let."""
+    best = math.inf
+    for _ in range(rounds):
         started = time.perf_counter()
-        done = quorate("--help")
+        run()
         best = min(best, time.perf_counter() - started)
-        assert done.returncode == 0
-        for name in COMMANDS:
-            assert f"  {name} " in done.stdout
-        if best < LATENCY_MAX_S:
-            return
-    pytest.fail(f"quorate --help took {best:.3f} s at best")
+    return best
+
+
+def test_help_lists_every_command_and_answers_at_once() -> None:
+    done = quorate("--help")
+    assert done.returncode == 0
+    for name in COMMANDS:
+        assert f"  {name} " in done.stdout
+    bare = seconds(lambda: subprocess.run([sys.executable, "-c", "import typer"], check=True))
+    assert seconds(lambda: quorate("--help")) < HELP_RATIO_MAX * bare
 
 
 def test_help_imports_no_subcommand_and_nothing_heavy() -> None:

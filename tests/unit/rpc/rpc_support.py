@@ -35,7 +35,7 @@ from quorate.raft.messages import (
 )
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter, VoterSet
 from quorate.records.batch import build_data_batch, read_header, stamp
-from quorate.rpc.limits import ServerLimits
+from quorate.rpc.limits import ChannelLimits, ServerLimits
 from quorate.rpc.server import RpcServer, start_server
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.values import (
@@ -51,6 +51,12 @@ from quorate.rpc.values import (
     ReadRequest,
     UpdateFeaturesRequest,
 )
+
+NO_HANG_S = 30.0
+"""Whatever ends at all ends long before: a bound against hanging, not a measurement."""
+
+KEEPALIVE_S = (ChannelLimits().keepalive_ms + ChannelLimits().keepalive_timeout_ms) / 1000
+"""How long a silent death goes unnoticed; what is noticed sooner was noticed by the reset."""
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAQ"

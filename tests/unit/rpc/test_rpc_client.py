@@ -43,6 +43,8 @@ from tests.unit.rpc.rpc_support import (
     CLUSTER,
     DIRECTORY,
     HOST,
+    KEEPALIVE_S,
+    NO_HANG_S,
     Node,
     Unformatted,
     address_of,
@@ -117,7 +119,7 @@ async def test_the_client_waits_for_an_election(pair: Pair) -> None:
         asyncio.get_running_loop().call_later(0.3, pair.lead, 0, 5)
         started = time.monotonic()
         await client.append_value(b"value")
-        assert 0.25 < time.monotonic() - started < 1.5
+        assert 0.25 < time.monotonic() - started < NO_HANG_S
 
 
 async def test_without_a_leader_the_client_says_what_the_nodes_say(pair: Pair) -> None:
@@ -188,7 +190,7 @@ async def test_without_a_leader_the_view_of_the_node_with_the_highest_epoch_is_g
     async with QuorumClient([*pair.addresses, unused_address()]) as client:
         started = time.monotonic()
         view = await client.describe_quorum()
-        assert time.monotonic() - started < 4
+        assert time.monotonic() - started < NO_HANG_S
     assert not view.is_leaders_view
     assert view.response.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (view.answered_by, view.response.leader.epoch) == (pair.addresses[0], 6)
@@ -199,7 +201,7 @@ async def test_a_node_that_hangs_does_not_hang_the_description(pair: Pair) -> No
     async with QuorumClient(pair.addresses) as client:
         started = time.monotonic()
         view = await client.describe_quorum()
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < NO_HANG_S
     assert view.answered_by == pair.addresses[0]
     assert view.response.leader.id == 2
 
@@ -413,7 +415,7 @@ async def test_an_address_that_accepts_and_says_nothing_is_passed_over(pair: Pai
             started = time.monotonic()
             await client.append_value(b"value")
             assert (await client.describe_quorum()).is_leaders_view
-            assert time.monotonic() - started < 4
+            assert time.monotonic() - started < NO_HANG_S
         async with QuorumClient([address], request_timeout_ms=500) as client:
             with pytest.raises(UnreachableError, match=address):
                 await client.append_value(b"value")
@@ -434,7 +436,7 @@ async def test_the_outcome_is_unknown_where_the_leader_dies_under_an_append() ->
         for waiting in (append, batch):
             with pytest.raises(OutcomeUnknownError, match="may or may not be committed"):
                 await waiting
-        assert time.monotonic() - died < 1
+        assert time.monotonic() - died < KEEPALIVE_S
         with pytest.raises(NoLeaderError):
             await client.append([(b"", b"three")], timeout_ms=300)
 
@@ -469,7 +471,7 @@ async def test_closing_a_client_ends_appends_that_look_for_a_leader(pair: Pair) 
     started = time.monotonic()
     await client.close()
     results = await asyncio.gather(*values, batch, return_exceptions=True)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < NO_HANG_S
     assert all(isinstance(result, ClientError) for result in results)
     asked = len(pair.nodes[1].asked)
     await asyncio.sleep(0.6)

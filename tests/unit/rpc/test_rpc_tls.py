@@ -6,10 +6,12 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from quorate.raft.messages import VoteRequest, VoteResponse
+from quorate.raft.types import Endpoint
 from quorate.rpc.client import QuorumClient, UnreachableError
 from quorate.rpc.errors import TlsError
 from quorate.rpc.server import start_server
@@ -172,6 +174,33 @@ async def test_a_listener_may_do_without_tls(make: Make) -> None:
         async with QuorumClient([f"{HOST}:{server.ports[1]}"]) as client:
             assert (await client.describe_quorum()).is_leaders_view
     finally:
+        await server.stop(0)
+
+
+@needs_openssl
+async def test_the_name_of_a_listener_says_whether_it_is_dialled_with_tls(make: Make) -> None:
+    server = await start_server(
+        [f"{HOST}:0"], Node(), make("server", "ours"), plaintext=[f"{HOST}:0"]
+    )
+    secure, clear = (Endpoint(name, HOST, port) for name, port in zip("SC", server.ports))
+    transport = PeerTransport(
+        CLUSTER, make("client", "ours"), is_encrypted=lambda name: name == "S"
+    )
+    without = PeerTransport(CLUSTER, is_encrypted=lambda name: name == "S")
+    try:
+        for endpoint in (secure, clear):
+            answer = await transport.call(endpoint, VOTE, 5_000)
+            assert isinstance(answer, VoteResponse)
+        with pytest.raises(TransportError):
+            await transport.call(replace(secure, name="C"), VOTE, 2_000)
+        with pytest.raises(TransportError):
+            await transport.call(replace(clear, name="S"), VOTE, 2_000)
+        with pytest.raises(TransportError, match="no certificate here") as failed:
+            await without.open_fetch_stream(secure, lambda _: None)
+        assert failed.value.kind is TransportKind.UNAUTHENTICATED
+    finally:
+        await transport.close()
+        await without.close()
         await server.stop(0)
 
 

@@ -36,7 +36,9 @@ from tests.unit.rpc.rpc_process import running
 from tests.unit.rpc.rpc_support import (
     CLUSTER,
     HOST,
+    KEEPALIVE_S,
     KEY,
+    NO_HANG_S,
     Node,
     Unformatted,
     endpoint_of,
@@ -110,7 +112,7 @@ async def test_a_refused_connection_is_known_at_once(transport: PeerTransport) -
     started = time.monotonic()
     with pytest.raises(TransportError) as failed:
         await transport.call(nobody(), VOTE, 5_000)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < NO_HANG_S
     assert failed.value.kind is TransportKind.REFUSED
     assert failed.value.refused
     assert failed.value.nothing_done
@@ -164,7 +166,7 @@ async def test_a_successor_at_the_same_address_is_found_soon(transport: PeerTran
                 break
             except TransportError:
                 await asyncio.sleep(0.02)
-        assert time.monotonic() - started < 1.5
+        assert time.monotonic() - started < NO_HANG_S
 
 
 # --- channels -------------------------------------------------------------------------------------
@@ -301,8 +303,8 @@ async def test_a_killed_leader_is_noticed_within_milliseconds(
         process.kill()
         await process.wait()
         dead = time.monotonic()
-        await asyncio.wait_for(broken.happened.wait(), 5)
-        assert broken.at - dead < 0.5, "milliseconds, on a machine that has nothing else to do"
+        await asyncio.wait_for(broken.happened.wait(), NO_HANG_S)
+        assert broken.at - dead < KEEPALIVE_S
         assert len(broken.reasons) == 1
         if fetch is not None:
             with pytest.raises(TransportError) as failed:

@@ -87,12 +87,15 @@ class Core:
         self, config: RaftConfig, initial: InitialState, random: Randomness, now_ms: int
     ) -> None:
         self.config = config
+        self.local = config.local
         self.random = random
         self.now_ms = now_ms
         self.log = initial.log
         self.history = MembershipHistory(
             config.static_voters, initial.voters, initial.kraft_versions
         )
+        self._looked_into: VoterSet | None = None
+        self._is_voter = False
         was_voter = any(config.local in voters for _, voters in initial.voters)
         self.removed = (initial.removed or was_voter) and not self.is_voter
         self.high_watermark = initial.log.start.offset
@@ -115,10 +118,6 @@ class Core:
     # --- who and where ----------------------------------------------------------------------------
 
     @property
-    def local(self) -> ReplicaKey:
-        return self.config.local
-
-    @property
     def epoch(self) -> int:
         return self.role.epoch
 
@@ -129,7 +128,11 @@ class Core:
 
     @property
     def is_voter(self) -> bool:
-        return self.config.can_vote and self.local in self.history.voters
+        voters = self.history.voters
+        if voters is not self._looked_into:
+            self._looked_into = voters
+            self._is_voter = self.config.can_vote and self.local in voters
+        return self._is_voter
 
     @property
     def is_electable(self) -> bool:

@@ -23,7 +23,10 @@ NOT_IN_LOG = -2
 
 
 class MembershipHistory:
-    """All voter sets and kraft.versions from the last snapshot to the end of the log."""
+    """All voter sets and kraft.versions from the last snapshot to the end of the log.
+
+    voters: the set in force, the last one appended, committed or not.
+    """
 
     def __init__(
         self,
@@ -34,11 +37,14 @@ class MembershipHistory:
         self._static = static_voters
         self._voters: list[tuple[int, VoterSet]] = list(voters)
         self._versions: list[tuple[int, int]] = list(kraft_versions)
+        self.voters = static_voters
+        self._settle()
 
-    @property
-    def voters(self) -> VoterSet:
-        """The voter set in force: the last one appended, committed or not."""
-        return self._voters[-1][1] if self._voters else self._static
+    def _settle(self) -> None:
+        """Know the voter set in force, the last one appended, without a look: it is asked for at
+        every message.
+        """
+        self.voters = self._voters[-1][1] if self._voters else self._static
 
     @property
     def voters_offset(self) -> int:
@@ -82,6 +88,7 @@ class MembershipHistory:
             elif isinstance(record, KRaftVersion):
                 self._versions.append((offset, record.level))
                 changed = True
+        self._settle()
         return changed
 
     def truncate(self, end_offset: int) -> bool:
@@ -93,12 +100,14 @@ class MembershipHistory:
         while self._versions and self._versions[-1][0] >= end_offset:
             self._versions.pop()
             changed = True
+        self._settle()
         return changed
 
     def trim(self, start_offset: int) -> None:
         """Keep what is needed from `start_offset` on: the last entries before it and all after."""
         self._voters = _from_last_before(self._voters, start_offset)
         self._versions = _from_last_before(self._versions, start_offset)
+        self._settle()
 
     def reset(
         self, voters: Iterable[tuple[int, VoterSet]], kraft_versions: Iterable[tuple[int, int]]
@@ -106,6 +115,7 @@ class MembershipHistory:
         """A snapshot replaced the log."""
         self._voters = list(voters)
         self._versions = list(kraft_versions)
+        self._settle()
 
 
 def _from_last_before(entries: list[tuple[int, _T]], start_offset: int) -> list[tuple[int, _T]]:

@@ -90,6 +90,7 @@ class Network:
     def send(self, source: SimNode, output: Send | SendAdmin) -> None:
         target = self._listener(output.endpoint)
         if target is None:
+            self.cluster.dropped(output.request)
             self.scheduler.after(self._delay(), source.receive_refusal, source.life, output)
             return
         if source.cut >> target.index & 1 or (self.loss and self._is_lost()):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange
 
 CLUSTER_ID = "c"
+LISTENER = "CONTROLLER"
 
 
 @dataclass(slots=True)
@@ -47,8 +48,9 @@ def parse_position(text: str) -> OffsetAndEpoch:
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    host, port = text.split(":")
-    return Endpoint("CONTROLLER", host, int(port))
+    """`host:port` of the listener CONTROLLER, `NAME:host:port` of another."""
+    *name, host, port = text.split(":")
+    return Endpoint(name[0] if name else LISTENER, host, int(port))
 
 
 def parse_range(text: str) -> VersionRange:
@@ -57,7 +59,7 @@ def parse_range(text: str) -> VersionRange:
 
 
 def usual_endpoint(node_id: int) -> Endpoint:
-    return Endpoint("CONTROLLER", f"n{node_id}", 9093)
+    return Endpoint(LISTENER, f"n{node_id}", 9093)
 
 
 def parse_link(text: str) -> tuple[int | None, int | None]:

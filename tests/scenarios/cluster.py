@@ -51,6 +51,7 @@ from quorate.raft.outputs import (
 from quorate.raft.types import Endpoint, OffsetAndEpoch
 
 from tests.scenarios import rendering
+from tests.scenarios.arguments import LISTENER
 from tests.scenarios.disk import Disk, Image, Snapshot
 
 T = TypeVar("T")
@@ -333,7 +334,9 @@ class Cluster:
         )
         receiver = known.config.local if known is not None else None
         text = rendering.request(request, node.config.local, receiver)
-        where = known.name if known is not None else rendering.endpoint(endpoint)
+        where = rendering.endpoint(endpoint)
+        if known is not None:
+            where = known.name if endpoint.name == LISTENER else f"{known.name} at {where}"
         target_id = known.id if known is not None else -1
         node.sent[request_id] = target_id
         line = f"{node.name} -> {where} {text}"

@@ -10,7 +10,7 @@ The cluster and its time:
       [loud] [hide=KIND,KIND]
   start 4A | restart 2 | crash 2 (the machine falls silent) | kill 2 (the process: connections
       break and are refused) | lose-disk 2
-      with endpoint=host:port, kraft=0-1, auto-join
+      with endpoint=[LISTENER:]host:port,..., kraft=0-1, auto-join
   elect 1 | tick 1 | advance MS | run MS (advance, delivering) | settle
   hide KIND... | show KIND... | quietly COMMAND
 The network: deliver, drop, refuse, each with [1->2] [Kind] [n=1]; partition 1 | 2 3; cut 1->2; heal

@@ -40,6 +40,8 @@ from quorate.raft.types import (
     VoterSet,
 )
 
+from tests.scenarios.arguments import LISTENER
+
 
 def key(replica: ReplicaKey) -> str:
     return f"{replica.id}{replica.directory_id or ''}"
@@ -50,7 +52,8 @@ def keys(replicas: Iterable[ReplicaKey]) -> str:
 
 
 def endpoint(value: Endpoint) -> str:
-    return f"{value.host}:{value.port}"
+    address = f"{value.host}:{value.port}"
+    return address if value.name == LISTENER else f"{value.name}:{address}"
 
 
 def voter(value: Voter) -> str:

@@ -68,6 +68,15 @@ class RaftConfig:
     def begin_quorum_epoch_period_ms(self) -> int:
         return self.fetch_timeout_ms // 2
 
+    def dialled(self, endpoints: tuple[Endpoint, ...]) -> Endpoint:
+        """Which of a peer's endpoints (at least one) this replica dials: of the listener that comes
+        first among its own, so that a listener can be added, made the first one and taken away node
+        by node (KIP-853 "Upgrading controller listener"); else the peer's first.
+        """
+        by_name = {endpoint.name: endpoint for endpoint in reversed(endpoints)}
+        known = (by_name[own.name] for own in self.endpoints if own.name in by_name)
+        return next(known, endpoints[0])
+
     @property
     def voter(self) -> Voter:
         """What this replica would be as a voter."""

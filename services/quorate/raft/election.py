@@ -102,7 +102,7 @@ def _ask_voters(core: Core, ballot: Ballot) -> None:
             core.log.end_offset,
             pre_vote,
         )
-        core.send(voter.endpoints[0], request, voter.id)
+        core.send(core.config.dialled(voter.endpoints), request, voter.id)
 
 
 # --- answering ------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def send_end_epoch(core: Core, role: Resigned) -> None:
         request = EndQuorumEpochRequest(
             core.config.cluster_id, role.epoch, core.local, role.preferred, core.config.endpoints
         )
-        core.send(voter.endpoints[0], request, voter.id)
+        core.send(core.config.dialled(voter.endpoints), request, voter.id)
 
 
 def handle_end_response(core: Core, voter_id: int, response: EndQuorumEpochResponse) -> None:

@@ -56,8 +56,10 @@ def maybe_fetch(core: Core) -> None:
     use_leader = isinstance(role, Follower) and (
         core.is_voter or core.now_ms < role.fetch_deadline_ms
     )
-    endpoint = role.leader_endpoints[0] if isinstance(role, Follower) and use_leader else None
-    endpoint = endpoint or _any_endpoint(core)
+    if isinstance(role, Follower) and use_leader:
+        endpoint: Endpoint | None = core.config.dialled(role.leader_endpoints)
+    else:
+        endpoint = _any_endpoint(core)
     if endpoint is None:
         core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
         return
@@ -85,11 +87,9 @@ def _any_endpoint(core: Core) -> Endpoint | None:
     """Where to ask for the leader: bootstrap servers, and the voters that this replica knows."""
     own = set(core.config.endpoints)
     known = [endpoint for endpoint in core.config.bootstrap if not _is_own(endpoint, own)]
-    known += [
-        voter.endpoints[0]
-        for voter in core.voters
-        if voter.endpoints and voter.id != core.local.id and voter.endpoints[0] not in known
-    ]
+    others = (voter for voter in core.voters if voter.endpoints and voter.id != core.local.id)
+    dialled = [core.config.dialled(voter.endpoints) for voter in others]
+    known += [endpoint for endpoint in dialled if endpoint not in known]
     return core.random.choice(known) if known else None
 
 
@@ -235,7 +235,7 @@ def _fetch_snapshot(core: Core, role: Follower) -> None:
         role.snapshot_position,
         core.config.snapshot_chunk_bytes_max,
     )
-    core.fetch_id = core.send(role.leader_endpoints[0], request, role.leader_id)
+    core.fetch_id = core.send(core.config.dialled(role.leader_endpoints), request, role.leader_id)
 
 
 def handle_snapshot_response(core: Core, sent: Inflight, response: FetchSnapshotResponse) -> None:
@@ -333,7 +333,7 @@ def _maybe_update_voter(core: Core, role: Follower) -> None:
         needed = role.update_voter_acked != mine
     if needed and mine.endpoints:
         request = UpdateVoterRequest(core.config.cluster_id, core.epoch, mine)
-        core.send(role.leader_endpoints[0], request, role.leader_id)
+        core.send(core.config.dialled(role.leader_endpoints), request, role.leader_id)
 
 
 def handle_update_voter_response(
@@ -381,7 +381,8 @@ def _maybe_join(core: Core, role: Follower) -> None:
         for entry in core.inflight.values()
     ):
         request_id = core.new_request(request, role.leader_id, timeout_ms)
-        core.emit(SendAdmin(request_id, role.leader_endpoints[0], request, timeout_ms))
+        endpoint = core.config.dialled(role.leader_endpoints)
+        core.emit(SendAdmin(request_id, endpoint, request, timeout_ms))
 
 
 def handle_join_response(core: Core, response: AdminResponse) -> None:

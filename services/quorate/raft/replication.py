@@ -73,7 +73,7 @@ def acknowledged(core: Core, leader: Leader, voter: Voter) -> int:
 
 def commit(core: Core, leader: Leader) -> bool:
     """Advance the high watermark as far as a majority allows; return whether it moved."""
-    if not len(core.voters):
+    if core.high_watermark >= core.log.end_offset or not len(core.voters):
         return False
     held = sorted((acknowledged(core, leader, voter) for voter in core.voters), reverse=True)
     offset = held[core.voters.majority - 1]
@@ -137,7 +137,7 @@ def send_begin_epoch(core: Core, leader: Leader) -> None:
         request = BeginQuorumEpochRequest(
             core.config.cluster_id, leader.epoch, core.local, core.config.endpoints, voter.key
         )
-        core.send(voter.endpoints[0], request, voter.id)
+        core.send(core.config.dialled(voter.endpoints), request, voter.id)
 
 
 def resign(core: Core, reason: str, *, first: ReplicaKey | None = None) -> None:

@@ -150,7 +150,8 @@ def _from_file(path: Path | None) -> Connection:
     given = read_properties(path)
     if "process.roles" in given:
         config = load_config(path)
-        files = config.tls
+        # The bootstrap servers are those of the first listener, whatever the others speak.
+        files = config.tls if config.listeners[0].tls else None
         tls = None if files is None else TlsConfig(files.certificate, files.key, files.ca)
         return Connection(config.bootstrap_servers, tls)
     for name, (_, line) in given.items():

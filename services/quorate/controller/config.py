@@ -76,7 +76,8 @@ class ControllerConfig:
     (KIP-853).
     static_voters: controller.quorum.voters, in force at kraft.version 0 only. metadata_log_dir
     holds meta.properties and `__cluster_metadata-0`; log_dirs are all directories to format.
-    tls: None if no listener is encrypted.
+    tls: None if no listener is encrypted. protocols: whether the listener of a name is encrypted,
+    of all names in listener.security.protocol.map.
     """
 
     node_id: int
@@ -103,6 +104,7 @@ class ControllerConfig:
     retention_ms_max: int = 7 * 24 * 60 * 60 * 1000
     idle_interval_ms_max: int = 500
     tls: TlsFiles | None = None
+    protocols: Mapping[str, bool] = field(default_factory=dict, hash=False)
     warnings: tuple[str, ...] = ()
     source: str = "the environment"
 
@@ -110,6 +112,13 @@ class ControllerConfig:
     def listener_names(self) -> tuple[str, ...]:
         """controller.listener.names: the first is the one that others dial."""
         return tuple(listener.name for listener in self.listeners)
+
+    def is_encrypted(self, listener_name: str) -> bool:
+        """Whether to dial a listener of that name with TLS. A name that means nothing here is taken
+        for one like the first of controller.listener.names, which the bootstrap servers' have.
+        """
+        own = {listener.name: listener.tls for listener in self.listeners}
+        return own.get(listener_name, self.protocols.get(listener_name, self.listeners[0].tls))
 
     @property
     def bootstrap_endpoints(self) -> tuple[Endpoint, ...]:
@@ -296,6 +305,7 @@ def _build(given: _Given) -> ControllerConfig:
         retention_ms_max=given.get("metadata.max.retention.ms"),
         idle_interval_ms_max=given.get("metadata.max.idle.interval.ms"),
         tls=_tls(given, listeners),
+        protocols=_protocols(given),
         warnings=tuple(given.warnings),
         source=given.source,
     )
@@ -342,6 +352,11 @@ def _is_tls(given: _Given, name: str) -> bool:
             f"{name}:{protocol}: only PLAINTEXT and SSL are supported",
         )
     return protocol == "SSL"
+
+
+def _protocols(given: _Given) -> dict[str, bool]:
+    mapped: Mapping[str, str] = given.get("listener.security.protocol.map") or {}
+    return {name: protocol == "SSL" for name, protocol in mapped.items()}
 
 
 def _endpoints(given: _Given, listeners: tuple[Listener, ...]) -> tuple[Endpoint, ...]:
@@ -410,12 +425,6 @@ def _tls(given: _Given, listeners: tuple[Listener, ...]) -> TlsFiles | None:
     encrypted = next((listener.name for listener in listeners if listener.tls), None)
     if encrypted is None:
         return None
-    clear = next((listener.name for listener in listeners if not listener.tls), None)
-    if clear is not None:
-        given.fail(
-            "listener.security.protocol.map",
-            f"{encrypted} is encrypted and {clear} is not: a controller has one of both",
-        )
     because = f", and the listener {encrypted} is encrypted"
     store = "ssl.keystore.location"
     certificate = "ssl.certificate.location" if "ssl.certificate.location" in given else store

@@ -185,7 +185,7 @@ class Controller:
         initial = _initial_state(log, quorum_state, removed=marker.exists())
         _say_recovered(log)
         node = RaftNode(_raft_config(config, meta), initial, random.Random(), clock.now_ms())  # noqa: S311
-        transport = PeerTransport(meta.cluster_id, tls)
+        transport = PeerTransport(meta.cluster_id, tls, is_encrypted=config.is_encrypted)
         driver = self._driver = RaftDriver(
             node,
             log,

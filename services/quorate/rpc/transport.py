@@ -37,7 +37,7 @@ from quorate.raft.types import Endpoint
 from quorate.rpc import convert, convert_quorum
 from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
 from quorate.rpc.errors import TransportError, TransportKind
-from quorate.rpc.limits import ChannelLimits
+from quorate.rpc.limits import ChannelLimits, format_address
 from quorate.rpc.tls import TlsConfig
 from quorate.v1 import quorum_pb2, raft_pb2
 
@@ -119,6 +119,9 @@ _METHODS: dict[type, _Method] = {
 class PeerTransport:
     """Calls to peers of one cluster. Every request already names its cluster: `cluster_id` is for
     logs there.
+
+    is_encrypted: whether the listener of a name is; every one is if left out and `tls` is given. An
+    endpoint is never dialled in clear because the encrypted way failed, nor the other way about.
     """
 
     def __init__(
@@ -126,8 +129,24 @@ class PeerTransport:
         cluster_id: str,
         tls: TlsConfig | None = None,
         limits: ChannelLimits | None = None,
+        *,
+        is_encrypted: Callable[[str], bool] | None = None,
     ) -> None:
-        self._channels = Channels(tls, limits or ChannelLimits(), f"quorate-peer/{cluster_id}")
+        limits = limits or ChannelLimits()
+        identity = f"quorate-peer/{cluster_id}"
+        self._clear = Channels(None, limits, identity)
+        self._secure = Channels(tls, limits, identity)
+        self._is_encrypted = is_encrypted or (lambda _: tls is not None)
+        self._has_tls = tls is not None
+
+    def _channels(self, endpoint: Endpoint) -> Channels:
+        if not self._is_encrypted(endpoint.name):
+            return self._clear
+        if not self._has_tls:
+            text = f"{endpoint.name} is encrypted, and there is no certificate here"
+            address = format_address(endpoint.host, endpoint.port)
+            raise TransportError(TransportKind.UNAUTHENTICATED, address, text)
+        return self._secure
 
     async def call(
         self,
@@ -138,13 +157,14 @@ class PeerTransport:
         """One request and its response. TransportError; ViolationError if the answer makes no
         sense.
         """
-        with self._channels.use(endpoint.host, endpoint.port) as link:
+        channels = self._channels(endpoint)
+        with channels.use(endpoint.host, endpoint.port) as link:
             if isinstance(request, FetchSnapshotRequest):
                 return await _fetch_snapshot(link, request, timeout_ms)
             method = _METHODS.get(type(request))
             if method is None:
                 raise MisuseError(f"{type(request).__name__} is not sent to peers")
-            message = await self._channels.unary(
+            message = await channels.unary(
                 link, method.path, method.encode(request), method.reply, timeout_ms
             )
             return method.decode(message)
@@ -157,17 +177,19 @@ class PeerTransport:
 
         on_broken is called once, with the reason, when the stream ends and `close` was not called.
         """
-        link = self._channels.acquire(endpoint.host, endpoint.port)
-        return FetchStream(link, self._channels, on_broken)
+        channels = self._channels(endpoint)
+        link = channels.acquire(endpoint.host, endpoint.port)
+        return FetchStream(link, channels, on_broken)
 
     @property
     def addresses(self) -> list[str]:
         """Those to which channels are open."""
-        return self._channels.addresses
+        return self._clear.addresses + self._secure.addresses
 
     async def close(self) -> None:
         """Close all channels. Streams end without a word, calls under way with TransportError."""
-        await self._channels.close()
+        await self._clear.close()
+        await self._secure.close()
 
 
 async def _fetch_snapshot(

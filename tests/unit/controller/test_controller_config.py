@@ -443,3 +443,26 @@ def test_tls_files_that_do_not_do(
     if "ssl.ca.location" not in changes and "ssl.ca.location" not in reason:
         changes = {**changes, "ssl.ca.location": "ca"}
     assert reason in refusal(load, {**SSL, **{name: pem[file] for name, file in changes.items()}})
+
+
+BOTH = {
+    "controller.listener.names": "CLEAR,SECURE",
+    "listeners": "CLEAR://10.0.0.1:9093,SECURE://10.0.0.1:9094",
+    "listener.security.protocol.map": "CLEAR:PLAINTEXT,SECURE:SSL,LATER:SSL",
+}
+
+
+def test_a_controller_may_listen_encrypted_and_in_the_clear(
+    load: Load, pem: dict[str, str]
+) -> None:
+    """KIP-853 "Upgrading controller listener" goes through this on the way to SSL."""
+    stores = {"ssl.keystore.location": pem["both"], "ssl.truststore.location": pem["ca"]}
+    config = load(BOTH | stores)
+    assert [listener.tls for listener in config.listeners] == [False, True]
+    assert config.tls is not None
+    names = ("CLEAR", "SECURE", "LATER", "UNKNOWN")
+    assert [config.is_encrypted(name) for name in names] == [False, True, True, False]
+    switched = load(BOTH | stores | {"controller.listener.names": "SECURE,CLEAR"})
+    assert [switched.is_encrypted(name) for name in names] == [False, True, True, True]
+    assert {endpoint.name for endpoint in switched.bootstrap_endpoints} == {"SECURE"}
+    assert "the listener SECURE is encrypted" in refusal(load, BOTH)

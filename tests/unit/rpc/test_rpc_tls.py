@@ -182,7 +182,9 @@ async def test_the_name_of_a_listener_says_whether_it_is_dialled_with_tls(make: 
     server = await start_server(
         [f"{HOST}:0"], Node(), make("server", "ours"), plaintext=[f"{HOST}:0"]
     )
-    secure, clear = (Endpoint(name, HOST, port) for name, port in zip("SC", server.ports))
+    secure, clear = (
+        Endpoint(name, HOST, port) for name, port in zip("SC", server.ports, strict=True)
+    )
     transport = PeerTransport(
         CLUSTER, make("client", "ours"), is_encrypted=lambda name: name == "S"
     )

@@ -25,7 +25,7 @@ async def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "cluster")
     cluster.create([1, 2, 3])
     admin = QuorumClient(cluster.addresses)
-    load = Workload(cluster.addresses, callers=16, pause_s=0.002)
+    load = Workload(cluster.addresses, callers=8, pause_s=0.004)
     leader_gaps: list[float] = []
     follower_gaps: list[float] = []
     try:

@@ -1,8 +1,10 @@
 """The node's own requests on their way: unary calls, and one FetchStream to the leader.
 
 A Fetch to the leader goes over the stream; when the stream breaks, the node hears of it at once, as
-a hint that the leader died. Everything else is a unary call in a task of its own; the node sends
-few of them, and never two of a kind to one peer at a time.
+a hint that the leader died. The node has one Fetch under way; when its role changes it gives that
+up, perhaps for one to the same leader in a later epoch, and what was parked there ends with its
+stream. Everything else is a unary call in a task of its own; the node sends few of them, and never
+two of a kind to one peer at a time.
 
 A node of another cluster counts as one that does not answer: its epochs and its leader mean nothing
 here. Who configured its address is told, once in a while.
@@ -44,6 +46,7 @@ class Outbound:
         self._transport = transport
         self._answers: Answers | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._fetches: set[asyncio.Task[None]] = set()
         self._stream: FetchStream | None = None
         self._stream_endpoint: Endpoint | None = None
         self._foreign_at: dict[Endpoint, float] = {}
@@ -54,9 +57,13 @@ class Outbound:
     def send(self, output: Send | SendAdmin) -> None:
         """Begin one request; its answer comes back through `Answers`."""
         is_stream = isinstance(output, Send) and output.to_leader
-        task = asyncio.create_task(self._fetch(output) if is_stream else self._call(output))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        earlier = frozenset(self._fetches)
+        task = asyncio.create_task(
+            self._fetch(output, earlier) if is_stream else self._call(output)
+        )
+        for tasks in (self._tasks, self._fetches) if is_stream else (self._tasks,):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
     async def close(self) -> None:
         for task in list(self._tasks):
@@ -79,10 +86,18 @@ class Outbound:
         else:
             self._answered(output, response)
 
-    async def _fetch(self, output: Send | SendAdmin) -> None:
+    async def _fetch(
+        self, output: Send | SendAdmin, earlier: frozenset[asyncio.Task[None]]
+    ) -> None:
+        """One Fetch over the stream, instead of `earlier`, whose answer nobody waits for."""
         assert self._answers is not None, "bind() comes first"
         assert isinstance(output, Send), "only peers are fetched from"
         assert isinstance(output.request, FetchRequest), "only fetches go over the stream"
+        under_way = [task for task in earlier if not task.done()]
+        for task in under_way:
+            task.cancel()
+        if under_way:
+            await asyncio.wait(under_way)
         try:
             stream = await self._stream_to(output.endpoint, output.replica_id)
             response = await stream.fetch(output.request, output.timeout_ms)
@@ -114,8 +129,9 @@ class Outbound:
         self._answers.unanswered(output.request_id, "it is of another cluster", refused=False)
 
     async def _stream_to(self, endpoint: Endpoint, leader_id: int | None) -> FetchStream:
-        if self._stream is not None and self._stream_endpoint == endpoint:
-            return self._stream
+        stream = self._stream
+        if stream is not None and stream.is_open and self._stream_endpoint == endpoint:
+            return stream
         await self._close_stream()
 
         def broken(reason: str) -> None:

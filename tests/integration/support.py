@@ -1,0 +1,284 @@
+"""Commands and controllers as processes of their own, for tests that see what a user sees.
+
+`quorate` runs one command line in a process of its own, `here` in this one, which is faster. `Node`
+is a controller with its folder, `Quorum` several of them. `files` is what a directory holds, to be
+compared. Whoever starts a process ends it: `Node.stop`, `Node.kill`, or the fixtures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quorate.cli.main import main
+from quorate.log.meta_properties import MetaProperties
+
+HOST = "127.0.0.1"
+CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
+OTHER_CLUSTER = "h3JvRzZ1Tn6b5kq0m2xY8w"
+WAIT_S = 30.0
+COMMAND_TIMEOUT_S = 40.0
+POLL_S = 0.1
+
+PARTITION = "__cluster_metadata-0"
+FIRST_SEGMENT = f"{PARTITION}/{0:020}.log"
+
+
+def environment() -> dict[str, str]:
+    """This process's, without the settings of a controller."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")}
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a command ended. seconds: how long it took."""
+
+    status: int
+    out: str
+    err: str
+    seconds: float = 0.0
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def quorate(*arguments: object) -> Ran:
+    """Run one command line in a process of its own, to its end."""
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "quorate.cli.main", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        env=environment(),
+    )
+    return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - started)
+
+
+def here(*arguments: object) -> Ran:
+    """Run one command line in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    started = time.monotonic()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main([str(argument) for argument in arguments])
+    return Ran(status, out.getvalue(), err.getvalue(), time.monotonic() - started)
+
+
+def assert_error(ran: Ran, *said: str, status: int = 1) -> None:
+    """One line on stderr that says all of `said`, and the status; no traceback, no noise."""
+    assert ran.status == status, ran
+    assert re.fullmatch(r"quorate: error: [^\n]+\n", ran.err), ran.err
+    assert "this is a bug" not in ran.err
+    for text in said:
+        assert text in ran.err, (text, ran.err)
+
+
+def succeed(*arguments: object) -> Ran:
+    """Run a command here that must do what it was asked, without a word on stderr."""
+    ran = here(*arguments)
+    assert ran.status == 0, ran
+    assert ran.err == "", ran
+    return ran
+
+
+def files(directory: Path) -> dict[str, str]:
+    """Every file below a directory with a digest of its bytes."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def free_ports(count: int) -> list[int]:
+    """Loopback ports that nothing listens on now."""
+    opened = [socket.create_server((HOST, 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in opened]
+    for each in opened:
+        each.close()
+    return ports
+
+
+def until(what: str, condition: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
+    """Wait for something true and return it."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(POLL_S)
+    return found
+
+
+class Node:
+    """A controller: its properties, its directory, its log file, its process."""
+
+    def __init__(self, folder: Path, node_id: int, port: int, **settings: object) -> None:
+        self.id = node_id
+        self.port = port
+        self.folder = folder / f"node-{node_id}"
+        self.folder.mkdir(parents=True)
+        self.settings: dict[str, object] = {
+            "process.roles": "controller",
+            "node.id": node_id,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"CONTROLLER://{HOST}:{port}",
+            "controller.quorum.bootstrap.servers": self.address,
+            "metadata.log.dir": self.data,
+        }
+        self.configure(settings)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.said_before = 0
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def endpoint(self) -> str:
+        return f"CONTROLLER://{self.address}"
+
+    @property
+    def properties(self) -> Path:
+        return self.folder / "controller.properties"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def directory_id(self) -> str:
+        directory_id = MetaProperties.read(self.data).directory_id
+        assert directory_id is not None
+        return directory_id
+
+    @property
+    def key(self) -> str:
+        return f"{self.id}-{self.directory_id}"
+
+    def configure(self, settings: dict[str, object]) -> None:
+        """Add settings to the properties file; those that are None leave it."""
+        self.settings |= settings
+        text = "".join(f"{k}={v}\n" for k, v in self.settings.items() if v is not None)
+        self.properties.write_text(text)
+
+    def format(self, how: str, cluster_id: str = CLUSTER) -> None:
+        succeed("storage", "format", "-t", cluster_id, "-c", self.properties, how)
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / "controller.log"
+
+    def start(self) -> None:
+        with self.log_file.open("ab") as output:
+            self.said_before = output.tell()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "quorate.cli.main", "controller", str(self.properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment(),
+            )
+
+    def said(self, since: int = 0) -> str:
+        """What is in controller.log, from a byte on."""
+        return self.log_file.read_bytes()[since:].decode(errors="replace")
+
+    def wait_said(self, text: str) -> None:
+        """Wait until the process has logged a text; it must live meanwhile."""
+
+        def condition() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, self.said()
+            return text in self.said(self.said_before)
+
+        until(f"controller {self.id} says {text!r}", condition)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+    def kill(self) -> None:
+        """kill -9, if it still runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def assert_clean(log: str) -> None:
+    """A controller.log without anything that asks for an explanation."""
+    assert "Traceback" not in log, log
+    for line in log.splitlines():
+        assert not re.search(r"\b(ERROR|CRITICAL)\b|^[EF]\d{4} ", line), line
+
+
+class Quorum:
+    """Controllers that know each other's addresses, and commands to all of them."""
+
+    def __init__(self, folder: Path, ids: Sequence[int], **settings: object) -> None:
+        ports = free_ports(len(ids))
+        self.addresses = ",".join(f"{HOST}:{port}" for port in ports)
+        settings = {"controller.quorum.bootstrap.servers": self.addresses} | settings
+        self.nodes = {
+            node_id: Node(folder, node_id, port, **settings)
+            for node_id, port in zip(ids, ports, strict=True)
+        }
+
+    @property
+    def ask(self) -> tuple[str, ...]:
+        return ("metadata-quorum", "--bootstrap-controller", self.addresses)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return ("features", "--bootstrap-controller", self.addresses)
+
+    def status(self) -> dict[str, Any] | None:
+        """What `describe --status --json` prints where there is a leader, else None."""
+        ran = here(*self.ask, "describe", "--status", "--json")
+        return ran.json() if ran.status == 0 else None
+
+    def until(self, what: str, condition: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        """Wait for a status that is as wanted."""
+
+        def found() -> dict[str, Any] | None:
+            status = self.status()
+            return status if status is not None and condition(status) else None
+
+        def why() -> str:
+            return "\n".join(node.said() for node in self.nodes.values())
+
+        try:
+            result: dict[str, Any] = until(what, found)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the controllers said:\n{why()}") from None
+        return result
+
+    def until_voters(self, *ids: int) -> dict[str, Any]:
+        """Wait until these are the voters, and committed as such."""
+        wanted = sorted(ids)
+        return self.until(
+            f"voters {wanted}",
+            lambda s: sorted(voters(s)) == wanted and s["committedVoters"] == s["currentVoters"],
+        )
+
+    def kill(self) -> None:
+        for node in self.nodes.values():
+            node.kill()
+
+
+def voters(status: dict[str, Any]) -> dict[int, str]:
+    """The voters of a status: directory id by id."""
+    return {voter["id"]: voter["directoryId"] for voter in status["currentVoters"]}

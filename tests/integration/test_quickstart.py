@@ -1,0 +1,204 @@
+"""`quorate quickstart` as a user runs it: start, look, Ctrl-C, start again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from quorate.log.meta_properties import MetaProperties
+from quorate.rpc.client import QuorumClient
+
+from tests.integration.support import (
+    PARTITION,
+    WAIT_S,
+    assert_clean,
+    assert_error,
+    environment,
+    files,
+    here,
+    quorate,
+    succeed,
+    until,
+    voters,
+)
+
+QUICKSTART = (sys.executable, "-m", "quorate.cli.main", "quickstart")
+RECORDS = [f"record-{number}" for number in range(30)]
+
+
+class Quickstart:
+    """A running quickstart and what it has printed so far."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "quorate.cli.main",
+                "quickstart",
+                "--dir",
+                str(folder),
+                *options,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            start_new_session=True,
+        )
+        self.out: list[str] = []
+        self.err: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read, args=pipe)
+            for pipe in ((self.process.stdout, self.out), (self.process.stderr, self.err))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, pipe: Any, lines: list[str]) -> None:
+        with pipe:
+            lines.extend(pipe)
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Wait until it has printed a line that matches."""
+
+        def found() -> re.Match[str] | None:
+            assert self.process.poll() is None, (self.out, self.err)
+            return re.search(pattern, "".join([*self.out, *self.err]), re.MULTILINE)
+
+        match: re.Match[str] = until(pattern, found)
+        return match
+
+    def interrupt(self) -> int:
+        """Ctrl-C; the exit status."""
+        self.process.send_signal(signal.SIGINT)
+        status = self.process.wait(WAIT_S)
+        for reader in self._readers:
+            reader.join()
+        return status
+
+    def end(self) -> None:
+        """After a test that failed: SIGTERM stops its controllers too."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(WAIT_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for reader in self._readers:
+            reader.join()
+
+
+@contextlib.contextmanager
+def running(folder: Path, *options: str) -> Iterator[Quickstart]:
+    quickstart = Quickstart(folder, *options)
+    try:
+        yield quickstart
+    finally:
+        quickstart.end()
+
+
+def controllers(folder: Path) -> list[int]:
+    """The processes that run a controller of this folder."""
+    found = []
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            line = (process / "cmdline").read_bytes() if process.name.isdigit() else b""
+            if str(folder).encode() in line and b"\0controller\0" in line:
+                found.append(int(process.name))
+    return found
+
+
+def identity(folder: Path) -> list[tuple[str, str | None]]:
+    """Cluster id and directory id of each controller."""
+    metas = [MetaProperties.read(path) for path in sorted(folder.glob("controller-*/data"))]
+    return [(meta.cluster_id, meta.directory_id) for meta in metas]
+
+
+@pytest.mark.timeout(180)
+def test_start_look_stop_and_start_again(tmp_path: Path) -> None:
+    folder = tmp_path / "quick"
+    with running(folder) as quickstart:
+        quickstart.wait_for(r"^leader \d, epoch \d+, 3 voters: ")
+        ask = _look(folder, quickstart)
+        asyncio.run(_append(ask[2]))
+        assert len(controllers(folder)) == 3
+        assert quickstart.interrupt() == 0
+    assert controllers(folder) == []
+    assert quickstart.err == []
+    assert quickstart.out[-1] == "Stopped; everything is kept.\n"
+    for node_id in (1, 2, 3):
+        log = (folder / f"controller-{node_id}" / "controller.log").read_text()
+        assert_clean(log)
+        assert log.rstrip().endswith("stopped"), log
+    before = identity(folder)
+
+    with running(folder, "--json") as again:
+        again.wait_for(r'^\{"leader": \d, .*"voters": 3, ')
+        assert asyncio.run(_read(ask[2])) == RECORDS
+        assert again.interrupt() == 0
+    assert identity(folder) == before
+    assert before[0][0] in again.err[0]
+    assert "goes on" in again.err[0]
+    states = [json.loads(line) for line in again.out]
+    assert states[-1]["leader"] in (1, 2, 3)
+    assert [c["id"] for c in states[-1]["controllers"]] == [1, 2, 3]
+    assert controllers(folder) == []
+    for node_id in (1, 2, 3):
+        assert_clean((folder / f"controller-{node_id}" / "controller.log").read_text())
+
+    # One controller that cannot start ends it: its last words are the error, the others stop.
+    (folder / "controller-1" / "data" / PARTITION / "quorum-state").write_text("{")
+    ran = quorate("quickstart", "--dir", folder)
+    assert_error(ran, "controller 1 ended with status 1: ", "quorum-state is broken")
+    assert controllers(folder) == []
+
+
+def _look(folder: Path, quickstart: Quickstart) -> tuple[str, ...]:
+    """The command that it suggests works, and shows what it printed."""
+    suggested = quickstart.wait_for(r"^Try: quorate (metadata-quorum .*) describe --status$")
+    ask = tuple(suggested[1].split())
+    status = succeed(*ask, "describe", "--status", "--json").json()
+    printed = "".join(quickstart.out)
+    assert f"Quorum {status['clusterId']} is new, in {folder}" in printed
+    assert sorted(voters(status)) == [1, 2, 3]
+    for voter in status["currentVoters"]:
+        address = voter["endpoints"][0].removeprefix("CONTROLLER://")
+        assert re.search(rf"^ +controller {voter['id']} +{address} ", printed, re.MULTILINE)
+    return ask
+
+
+async def _append(addresses: str) -> None:
+    async with QuorumClient(addresses.split(",")) as client:
+        await asyncio.gather(*(client.append_value(text.encode()) for text in RECORDS))
+
+
+async def _read(addresses: str) -> list[str]:
+    async with QuorumClient(addresses.split(",")) as client:
+        records = [record async for record in client.read(0)]
+    return [bytes(r.value or b"").decode() for r in records if r.key is not None]
+
+
+def test_a_folder_that_is_not_its_own_is_refused(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "thesis.txt").write_text("the only copy")
+    before = files(tmp_path)
+    assert_error(quorate("quickstart", "--dir", theirs), f"{theirs} is not empty", "--dir")
+    assert_error(here("quickstart", "--demo", "--dir", theirs), str(theirs), status=2)
+    assert_error(here("quickstart", "--dir", theirs / "thesis.txt"), "thesis.txt", "--dir")
+    (theirs / "cluster.json").write_text("{}")
+    assert_error(here("quickstart", "--dir", theirs), f"{theirs}/cluster.json", "--dir")
+    (theirs / "cluster.json").unlink()
+    assert files(tmp_path) == before

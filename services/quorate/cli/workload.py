@@ -54,6 +54,19 @@ class Workload:
         self._last_ack_s = time.monotonic()
         self._tasks = [asyncio.create_task(self._call()) for _ in range(self._callers)]
 
+    async def use(self, client: QuorumClient) -> None:
+        """Go on through another client; the appends under way on the old one end first."""
+        await self._pause()
+        old, self.client = self.client, client
+        self._go.set()
+        await old.close()
+
+    async def _pause(self) -> None:
+        self._go.clear()
+        if self._under_way:
+            self._idle.clear()
+            await self._idle.wait()
+
     async def stop(self) -> None:
         """Let the appends under way end, then close the client."""
         tasks, self._tasks = self._tasks, []
@@ -103,10 +116,7 @@ class Workload:
 
     async def verify(self) -> list[Violation]:
         """Pause the callers, read the whole log, linearizably, and check the history against it."""
-        self._go.clear()
-        if self._under_way:
-            self._idle.clear()
-            await self._idle.wait()
+        await self._pause()
         try:
             token = self.history.begin_read()
             committed = [

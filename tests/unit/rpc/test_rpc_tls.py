@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,43 +17,10 @@ from quorate.rpc.server import start_server
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.transport import PeerTransport, TransportError, TransportKind
 
+from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.unit.rpc.rpc_support import CLUSTER, HOST, KEY, Node, address_of, endpoint_of, serving
 
-OPENSSL = shutil.which("openssl")
-needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="there is no openssl command")
-
 VOTE = VoteRequest(CLUSTER, 4, KEY, KEY, 0, 0, pre_vote=True)
-
-
-def openssl(*arguments: str | Path) -> None:
-    assert OPENSSL is not None
-    subprocess.run([OPENSSL, *map(str, arguments)], check=True, capture_output=True)
-
-
-def make_authority(directory: Path, name: str) -> tuple[Path, Path]:
-    certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
-    openssl(
-        *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-        *("-subj", f"/CN={name}", "-days", "2", "-keyout", key, "-out", certificate),
-        *("-addext", "basicConstraints=critical,CA:TRUE"),
-    )
-    return certificate, key
-
-
-def make_certificate(directory: Path, name: str, authority: tuple[Path, Path]) -> tuple[Path, Path]:
-    """Valid for 127.0.0.1."""
-    certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
-    request, extensions = directory / f"{name}.csr", directory / f"{name}.ext"
-    extensions.write_text(f"subjectAltName=IP:{HOST}\n")
-    openssl(
-        *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-        *("-subj", f"/CN={name}", "-keyout", key, "-out", request),
-    )
-    openssl(
-        *("x509", "-req", "-in", request, "-CA", authority[0], "-CAkey", authority[1]),
-        *("-CAcreateserial", "-days", "2", "-extfile", extensions, "-out", certificate),
-    )
-    return certificate, key
 
 
 Make = Callable[[str, str], TlsConfig]

@@ -279,11 +279,29 @@ def _count(core: Core) -> None:
             become_candidate(core, role)
         elif role.ballot.is_lost:
             _give_up_pre_vote(core, role, "the pre-vote was lost")
+        elif role.ballot.is_hopeless:
+            _ask_again(core, role)
     elif isinstance(role, Candidate):
         if role.ballot.is_won:
             leading.become_leader(core, role.ballot)
-        elif role.ballot.is_lost and role.backoff_deadline_ms == NEVER:
+        elif role.ballot.is_hopeless and role.backoff_deadline_ms == NEVER:
             role.backoff_deadline_ms = core.now_ms + _lost_election_backoff_ms(core, role.retries)
+
+
+def _ask_again(core: Core, role: Prospective) -> None:
+    """Ask those that rejected once more, a little later.
+
+    When a leader dies, its followers notice one after the other: who said no may not have noticed
+    yet, and waiting for the vote of the dead would take the whole election timeout.
+    """
+    if not role.ballot.rejected:
+        return
+    role.retries += 1
+    at_ms = core.now_ms + _lost_election_backoff_ms(core, role.retries)
+    for voter in role.ballot.voters:
+        if voter.id in role.ballot.rejected:
+            role.ballot.retry_at_ms[voter.id] = at_ms
+    role.ballot.rejected.clear()
 
 
 def _lost_election_backoff_ms(core: Core, retries: int) -> int:
@@ -299,11 +317,14 @@ def _give_up_pre_vote(core: Core, role: Prospective, reason: str) -> None:
         core.become_unattached(role.epoch, reason, leader_id=role.leader_id, voted=role.voted)
 
 
-def handle_vote_failure(core: Core, request: VoteRequest) -> None:
+def handle_vote_failure(core: Core, request: VoteRequest, *, refused: bool) -> None:
     """The voter did not answer: ask again a little later, as long as the election lasts."""
     role = core.role
-    if isinstance(role, Prospective | Candidate):
+    if isinstance(role, Prospective | Candidate) and request.epoch == role.epoch:
         role.ballot.retry_at_ms[request.voter.id] = core.now_ms + core.config.retry_backoff_ms
+        if refused:
+            role.ballot.refused.add(request.voter.id)
+            _count(core)
 
 
 # --- time -----------------------------------------------------------------------------------------

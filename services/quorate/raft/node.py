@@ -276,7 +276,7 @@ class RaftNode:
                 to_leader = sent.replica_id is not None
                 follower.handle_fetch_failure(core, refused=refused and to_leader)
         elif isinstance(request, VoteRequest):
-            election.handle_vote_failure(core, request)
+            election.handle_vote_failure(core, request, refused=refused)
         elif isinstance(request, EndQuorumEpochRequest) and sent.replica_id is not None:
             election.handle_end_failure(core, sent.replica_id)
         elif isinstance(request, ApiVersionsRequest):

@@ -36,19 +36,26 @@ class Unattached:
 
 
 class Ballot:
-    """Who said what in one election, counted against one voter set."""
+    """Who said what in one election, counted against one voter set.
+
+    refused: whose process is not there (the connection was refused). It may come back and vote, but
+    nobody should wait for that.
+    """
 
     def __init__(self, voters: VoterSet, local: ReplicaKey) -> None:
         self.voters = voters
         self.granted: set[int] = {local.id} if local in voters else set()
         self.rejected: set[int] = set()
+        self.refused: set[int] = set()
         self.retry_at_ms: dict[int, int] = {}
 
     def grant(self, voter_id: int) -> None:
         self.granted.add(voter_id)
         self.rejected.discard(voter_id)
+        self.refused.discard(voter_id)
 
     def reject(self, voter_id: int) -> None:
+        self.refused.discard(voter_id)
         if voter_id not in self.granted:
             self.rejected.add(voter_id)
 
@@ -59,6 +66,12 @@ class Ballot:
     @property
     def is_lost(self) -> bool:
         return len(self.voters) - len(self.rejected) < self.voters.majority
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Lost, unless someone who is not there comes back or someone changes its mind."""
+        against = len(self.rejected | self.refused)
+        return len(self.voters) - against < self.voters.majority
 
     def undecided(self) -> list[Voter]:
         decided = self.granted | self.rejected

@@ -1,0 +1,242 @@
+"""Does one action of the plan.
+
+Rules:
+1. The lease is asked for again before each mutation (`is_leading`): who lost it changes nothing.
+2. What the API server may refuse for a moment is tried again where doing it twice comes to the
+   same; a refusal because somebody was first (409) ends the action: the next observation says more.
+3. Pods are deleted by UID, StatefulSets resized from the version that was observed.
+4. A change of the voters that timed out may still happen: nothing is assumed, it is observed again.
+
+Each action is a span of OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+from opentelemetry import trace
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.records.primitives import uuid_from_bytes
+from quorate.rpc.client import AdminError, ClientError
+from quorate.rpc.tls import TlsConfig
+from quorate.rpc.values import FormatMode, FormatRequest
+from tenacity import retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity.asyncio import AsyncRetrying
+
+from quorate_operator import certificates, manifests, naming
+from quorate_operator import plan as p
+from quorate_operator.kube import Kube, KubeError, Object
+from quorate_operator.observe import Snapshot, authority_of, dial
+from quorate_operator.resource import QuorumResource
+
+LOGGER = logging.getLogger(__name__)
+TRACER = trace.get_tracer("quorate.operator")
+
+MANAGER = "quorate-operator"
+CREATOR = "quorate-operator-create"
+"""Owns what is only set when an object is created, such as a StatefulSet's replicas."""
+
+ATTEMPTS = 3
+MEMBERSHIP_TIMEOUT_MS = 8_000
+"""A change of the voters; shorter than a lease."""
+
+T = TypeVar("T")
+
+
+class LeaseLostError(Exception):
+    """Another operator leads: this one must not change anything any more."""
+
+
+class ActionFailedError(Exception):
+    """An action did not succeed; one line. It is planned again."""
+
+
+class Actor:
+    """Executes actions. is_leading: whether this process holds the lease right now."""
+
+    def __init__(self, kube: Kube, is_leading: Callable[[], Awaitable[bool]]) -> None:
+        self._kube = kube
+        self._is_leading = is_leading
+
+    async def act(
+        self, action: p.Action, quorum: QuorumResource, seen: Snapshot, tls: TlsConfig | None
+    ) -> None:
+        """Raises ActionFailedError, LeaseLostError."""
+        name = type(action).__name__
+        with TRACER.start_as_current_span(f"quorate.operator.{name}") as span:
+            span.set_attribute("quorate.quorum", f"{quorum.namespace}/{quorum.name}")
+            span.set_attribute("quorate.action", str(action))
+            if not await self._is_leading():
+                raise LeaseLostError("the lease is not ours any more")
+            try:
+                await self._execute(action, quorum, seen, tls)
+            except (KubeError, ClientError, certificates.CertificateError) as error:
+                raise ActionFailedError(f"{name}: {error}") from error
+
+    async def _execute(
+        self, action: p.Action, quorum: QuorumResource, seen: Snapshot, tls: TlsConfig | None
+    ) -> None:
+        match action:
+            case p.CreateStatefulSet(replicas):
+                await self._create_stateful_set(quorum, replicas)
+            case p.ApplyObjects(names):
+                await self._apply(quorum, seen, names)
+            case p.CreateRecord(cluster_id):
+                made = manifests.record(
+                    quorum, cluster_id or new_cluster_id(), adopted=cluster_id is not None
+                )
+                await self._create_once(quorum, made)
+            case p.MarkBootstrapped(cluster_id):
+                await self._create_once(quorum, manifests.marker(quorum, cluster_id))
+            case p.Resize(replicas, before):
+                await self._resize(quorum, seen, replicas, before)
+            case p.RestartPod(ordinal, uid):
+                await self._again(
+                    self._kube.delete,
+                    "Pod",
+                    quorum.namespace,
+                    naming.pod(quorum.name, ordinal),
+                    uid,
+                )
+            case p.FormatNode():
+                await self._format(quorum, action, tls)
+            case p.AddVoter() | p.RemoveVoter() | p.TransferLeadership():
+                await self._change(quorum, action, seen, tls)
+
+    # --- Kubernetes -------------------------------------------------------------------------------
+
+    async def _again(self, call: Callable[..., T], *arguments: object) -> T:
+        """A call of the API, tried again where the refusal may pass."""
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(lambda e: isinstance(e, KubeError) and e.may_pass),
+            stop=stop_after_attempt(ATTEMPTS),
+            wait=wait_exponential_jitter(initial=0.2, max=2.0),
+            reraise=True,
+        )
+        return await retrying(partial(asyncio.to_thread, call, *arguments))
+
+    async def _create_once(self, quorum: QuorumResource, made: Object) -> None:
+        """Create; if it exists, it is what counts."""
+        try:
+            await self._again(self._kube.create, made["kind"], quorum.namespace, made, CREATOR)
+        except KubeError as error:
+            if not error.is_conflict:
+                raise
+
+    async def _create_stateful_set(self, quorum: QuorumResource, replicas: int) -> None:
+        manifest = manifests.objects(quorum)[f"StatefulSet/{quorum.name}"]
+        manifest["spec"]["replicas"] = replicas
+        await self._create_once(quorum, manifest)
+
+    async def _resize(
+        self, quorum: QuorumResource, seen: Snapshot, replicas: int, before: int
+    ) -> None:
+        assert seen.stateful_set is not None
+        found = int(seen.stateful_set["spec"].get("replicas", 1))
+        assert found == before, "the plan rests on this observation"
+        version = seen.stateful_set["metadata"]["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
+        await asyncio.to_thread(
+            self._kube.merge, "StatefulSet", quorum.namespace, quorum.name, body
+        )
+
+    async def _apply(self, quorum: QuorumResource, seen: Snapshot, names: tuple[str, ...]) -> None:
+        wanted = manifests.objects(quorum)
+        for name in names:
+            kind, _, title = name.partition("/")
+            if kind == "Secret":
+                await self._issue(quorum, seen, title)
+            elif name in wanted:
+                await self._again(self._kube.apply, quorum.namespace, wanted[name], MANAGER)
+            else:
+                await self._delete(quorum, kind, title)
+
+    async def _delete(self, quorum: QuorumResource, kind: str, name: str) -> None:
+        found = await asyncio.to_thread(self._kube.get, kind, quorum.namespace, name)
+        if found is not None:
+            uid = found["metadata"]["uid"]
+            await self._again(self._kube.delete, kind, quorum.namespace, name, uid)
+
+    # --- certificates -----------------------------------------------------------------------------
+
+    async def _authority(self, quorum: QuorumResource, seen: Snapshot) -> certificates.Pair:
+        """The authority; made now if there is none. Somebody else's wins."""
+        if seen.authority is not None:
+            return seen.authority
+        name = naming.authority_secret(quorum.name)
+        pair = await asyncio.to_thread(certificates.new_authority, f"{quorum.name} authority")
+        data = {"tls.crt": pair.certificate, "tls.key": pair.key}
+        made = manifests.secret(quorum, name, data, "kubernetes.io/tls")
+        await self._create_once(quorum, made)
+        found = authority_of(await self._again(self._kube.get, "Secret", quorum.namespace, name))
+        if found is None:
+            text = f"the Secret {name} holds no authority; delete it to have a new one made"
+            raise certificates.CertificateError(text)
+        return found
+
+    async def _issue(self, quorum: QuorumResource, seen: Snapshot, name: str) -> None:
+        authority = await self._authority(quorum, seen)
+        days = quorum.certificate_days
+        if name == naming.node_secret(quorum.name):
+            files = await asyncio.to_thread(
+                certificates.node_files, authority, quorum.name, quorum.namespace, days
+            )
+            kind = "Opaque"
+        else:
+            files = await asyncio.to_thread(certificates.client_files, authority, days)
+            kind = "kubernetes.io/tls"
+        made = manifests.secret(quorum, name, files, kind)
+        await self._again(self._kube.apply, quorum.namespace, made, MANAGER)
+
+    # --- the quorum -------------------------------------------------------------------------------
+
+    async def _format(
+        self, quorum: QuorumResource, action: p.FormatNode, tls: TlsConfig | None
+    ) -> None:
+        mode = FormatMode.STANDALONE if action.standalone else FormatMode.NO_INITIAL_CONTROLLERS
+        address = naming.address(quorum.name, quorum.namespace, action.ordinal)
+        async with dial(quorum, [action.ordinal], tls) as client:
+            await client.format_node(address, FormatRequest(action.cluster_id, mode))
+
+    async def _change(
+        self,
+        quorum: QuorumResource,
+        action: p.AddVoter | p.RemoveVoter | p.TransferLeadership,
+        seen: Snapshot,
+        tls: TlsConfig | None,
+    ) -> None:
+        known = [n.ordinal for n in seen.observed.nodes if n.answers and n.is_formatted]
+        async with dial(quorum, known, tls) as client:
+            try:
+                match action:
+                    case p.AddVoter(voter):
+                        endpoints = [endpoint(quorum, voter)]
+                        await client.add_voter(voter, endpoints, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
+                    case p.RemoveVoter(voter):
+                        await client.remove_voter(voter, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
+                    case p.TransferLeadership(target):
+                        await client.transfer_leadership(target, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
+            except AdminError as error:
+                is_gone = error.code is ErrorCode.VOTER_NOT_FOUND
+                if not (is_gone and isinstance(action, p.RemoveVoter)):
+                    raise
+
+
+def new_cluster_id() -> str:
+    """A random UUID in Kafka's form that no command line takes for an option."""
+    while True:
+        text = uuid_from_bytes(uuid.uuid4().bytes)
+        if not text.startswith("-"):
+            return text
+
+
+def endpoint(quorum: QuorumResource, voter: ReplicaKey) -> Endpoint:
+    """Where a node listens, as it says itself."""
+    host = naming.host(quorum.name, quorum.namespace, voter.id)
+    return Endpoint(naming.LISTENER, host, naming.PORT)

@@ -1,0 +1,326 @@
+"""The custom resource: group quorate.dev, version v1alpha1, kind Quorum.
+
+`definition()` is the CustomResourceDefinition that the chart carries in `crds/` (a test holds the
+two together) and that the operator applies when it starts, because Helm never upgrades `crds/`.
+
+Rules of validation: what cannot change later is guarded by the parent, `!has(oldSelf.x) ||
+has(self.x) && …`, since `self == oldSelf` alone is bypassed by removing the field. The same rules
+hold for `kubectl scale`. What must never be lost is not here: it lies in immutable ConfigMaps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quorate_operator.naming import GROUP, KIND, NODES_MAX, PLURAL, VERSION
+
+Schema = dict[str, Any]
+
+CONDITIONS = (
+    "Ready",
+    "Quorate",
+    "Bootstrapped",
+    "Progressing",
+    "Degraded",
+    "DataLossRisk",
+    "Paused",
+)
+
+OWN_SETTINGS = (
+    "process.roles",
+    "node.id",
+    "cluster.id",
+    "listeners",
+    "advertised.listeners",
+    "controller.listener.names",
+    "listener.security.protocol.map",
+    "controller.quorum.voters",
+    "controller.quorum.bootstrap.servers",
+    "controller.quorum.auto.join.enable",
+    "quorate.unformatted.wait",
+    "metadata.log.dir",
+    "log.dir",
+    "log.dirs",
+)
+"""Settings that the operator decides; `spec.config` may not name them, nor any of `ssl.`."""
+
+
+def _text(description: str, **more: Any) -> Schema:
+    return {"type": "string", "description": description, **more}
+
+
+def _integer(description: str, **more: Any) -> Schema:
+    return {"type": "integer", "description": description, **more}
+
+
+def _boolean(description: str, **more: Any) -> Schema:
+    return {"type": "boolean", "description": description, **more}
+
+
+def _object(description: str, properties: dict[str, Schema], **more: Any) -> Schema:
+    return {"type": "object", "description": description, "properties": properties, **more}
+
+
+def _free(description: str, kind: str = "object", **more: Any) -> Schema:
+    """Kubernetes' own types, checked when the pod is made."""
+    schema: Schema = {"type": kind, "description": description, **more}
+    if kind == "array":
+        schema["items"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    else:
+        schema["x-kubernetes-preserve-unknown-fields"] = True
+    return schema
+
+
+def _strings(description: str, **more: Any) -> Schema:
+    values = {"type": "string", "maxLength": 1024}
+    return {"type": "object", "description": description, "additionalProperties": values, **more}
+
+
+def _kept(field: str) -> Schema:
+    """Set once, it stays as it is."""
+    rule = f"!has(oldSelf.{field}) || (has(self.{field}) && self.{field} == oldSelf.{field})"
+    return {"rule": rule, "message": f"{field} cannot be changed"}
+
+
+def _storage() -> Schema:
+    retention = {
+        field: _text(text, enum=["Retain", "Delete"], default="Retain")
+        for field, text in (
+            ("whenDeleted", "What becomes of the volumes when the Quorum is deleted."),
+            ("whenScaled", "What becomes of the volumes of nodes that were removed."),
+        )
+    }
+    return _object(
+        "The volume of each node. It cannot be changed later.",
+        {
+            "size": _text("As in a volume claim.", default="10Gi", maxLength=32),
+            "storageClassName": _text("Not set: the cluster's default.", maxLength=253),
+            "retention": _object("", retention, default={}),
+        },
+        default={},
+        **{"x-kubernetes-validations": [_kept("size"), _kept("storageClassName")]},
+    )
+
+
+def _pod_template() -> Schema:
+    return _object(
+        "A part of a pod's template.",
+        {
+            "labels": _strings("More labels of the pods.", maxProperties=32),
+            "annotations": _strings("More annotations of the pods.", maxProperties=32),
+            "resources": _free("Of the controller's container."),
+            "nodeSelector": _strings("As in a pod.", maxProperties=32),
+            "tolerations": _free("As in a pod.", "array", maxItems=32),
+            "affinity": _free("As in a pod."),
+            "topologySpreadConstraints": _free(
+                "As in a pod; not set: spread over zones and nodes as far as possible.",
+                "array",
+                maxItems=8,
+            ),
+            "imagePullSecrets": _free("As in a pod.", "array", maxItems=8),
+            "priorityClassName": _text("As in a pod.", maxLength=253),
+            "terminationGracePeriodSeconds": _integer(
+                "How long a controller may take to hand over.", minimum=5, maximum=600, default=30
+            ),
+        },
+        default={},
+    )
+
+
+def _spec() -> Schema:
+    own = ", ".join(f"'{name}'" for name in OWN_SETTINGS)
+    config = _strings(
+        "Kafka-named settings of the controllers (`quorate config-docs` lists them).",
+        maxProperties=64,
+    )
+    config["x-kubernetes-validations"] = [
+        {
+            "rule": f"self.all(name, !(name in [{own}]) && !name.startsWith('ssl.'))",
+            "message": "the operator decides about ids, listeners, directories and TLS",
+        }
+    ]
+    return _object(
+        "What the quorum shall be.",
+        {
+            "replicas": _integer(
+                "How many voters; an odd number tolerates the most failures for its cost.",
+                minimum=1,
+                maximum=NODES_MAX,
+                default=3,
+            ),
+            "image": _text("The controllers' image.", minLength=1, maxLength=512),
+            "imagePullPolicy": _text(
+                "As in a pod.", enum=["Always", "IfNotPresent", "Never"], default="IfNotPresent"
+            ),
+            "storage": _storage(),
+            "podTemplate": _pod_template(),
+            "tls": _object(
+                "Mutual TLS among all nodes and with their clients.",
+                {
+                    "enabled": _boolean("Cannot be changed later.", default=True),
+                    "certificateDays": _integer(
+                        "How long a certificate is valid; it is renewed after two thirds of that.",
+                        minimum=1,
+                        maximum=825,
+                        default=90,
+                    ),
+                },
+                default={},
+                **{"x-kubernetes-validations": [_kept("enabled")]},
+            ),
+            "networkPolicy": _object(
+                "Who may connect.",
+                {"enabled": _boolean("Nodes, the operator and labelled clients.", default=True)},
+                default={},
+            ),
+            "paused": _boolean("Report only, change nothing.", default=False),
+            "diskReplacement": _text(
+                "Automatic: a voter whose disk is gone is removed and its successor added. "
+                "Manual: that waits until the voter is removed by hand.",
+                enum=["Automatic", "Manual"],
+                default="Automatic",
+            ),
+            "config": config,
+        },
+        required=["image"],
+        **{
+            "x-kubernetes-validations": [
+                {
+                    "rule": "!has(oldSelf.storage) || has(self.storage)",
+                    "message": "storage cannot be removed",
+                },
+                {"rule": "!has(oldSelf.tls) || has(self.tls)", "message": "tls cannot be removed"},
+            ]
+        },
+    )
+
+
+def _status() -> Schema:
+    condition = _object(
+        "One aspect, in Kubernetes' form.",
+        {
+            "type": _text("", maxLength=64),
+            "status": _text("", enum=["True", "False", "Unknown"]),
+            "reason": _text("", maxLength=128),
+            "message": _text("", maxLength=4096),
+            "lastTransitionTime": _text("", format="date-time"),
+            "observedGeneration": _integer("", format="int64"),
+        },
+        required=["type", "status"],
+    )
+    member = _object(
+        "One node.",
+        {
+            "nodeId": _integer(""),
+            "directoryId": _text(""),
+            "role": _text("leader, voter, observer, unformatted or unknown."),
+            "lag": _integer("Records behind the leader.", format="int64"),
+            "endpoint": _text(""),
+            "version": _text(""),
+        },
+        required=["nodeId"],
+    )
+    return _object(
+        "What the quorum is.",
+        {
+            "observedGeneration": _integer("", format="int64"),
+            "replicas": _integer("Pods."),
+            "readyReplicas": _integer("Pods that are ready."),
+            "voters": _integer("Members of the voter set."),
+            "voterSet": {
+                "type": "array",
+                "description": "The last voter set that was seen, as ID-DIRECTORYID.",
+                "items": {"type": "string"},
+            },
+            "leader": _object(
+                "", {"id": _integer(""), "epoch": _integer("", format="int64")}, nullable=True
+            ),
+            "clusterId": _text(""),
+            "selector": _text("Of the pods, for the scale subresource."),
+            "currentAction": _text("What the operator is doing."),
+            "members": {
+                "type": "array",
+                "items": member,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["nodeId"],
+            },
+            "conditions": {
+                "type": "array",
+                "items": condition,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            },
+        },
+    )
+
+
+def _column(name: str, kind: str, path: str, priority: int = 0) -> Schema:
+    return {"name": name, "type": kind, "jsonPath": path, "priority": priority}
+
+
+def definition() -> dict[str, Any]:
+    """The CustomResourceDefinition."""
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "description": "A replicated metadata quorum whose voters are kept as wanted.",
+                "required": ["spec"],
+                "properties": {
+                    "apiVersion": {"type": "string"},
+                    "kind": {"type": "string"},
+                    "metadata": {
+                        "type": "object",
+                        "properties": {
+                            # Pods are named after it, and their names are host names.
+                            "name": {
+                                "type": "string",
+                                "maxLength": 40,
+                                "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$",
+                            }
+                        },
+                    },
+                    "spec": _spec(),
+                    "status": _status(),
+                },
+            }
+        },
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
+        "additionalPrinterColumns": [
+            _column("Desired", "integer", ".spec.replicas"),
+            _column("Voters", "integer", ".status.voters"),
+            _column("Ready", "integer", ".status.readyReplicas"),
+            _column("Leader", "integer", ".status.leader.id"),
+            _column("Quorate", "string", ".status.conditions[?(@.type=='Quorate')].status"),
+            _column("Age", "date", ".metadata.creationTimestamp"),
+            _column("Action", "string", ".status.currentAction", 1),
+            _column("ClusterId", "string", ".status.clusterId", 1),
+        ],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": "quorum",
+                "shortNames": ["qu"],
+            },
+            "versions": [version],
+        },
+    }

@@ -1,0 +1,188 @@
+"""The Kubernetes API as values: JSON objects in, JSON objects out, errors with their status.
+
+Over the official client, whose configuration, credentials and connections it uses. Every call has a
+time limit, watches too: a watch without one hangs for good when its connection dies silently.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kubernetes import client
+from urllib3.exceptions import HTTPError
+
+Object = dict[str, Any]
+
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+
+CONNECT_TIMEOUT_S = 3.0
+CALL_TIMEOUT_S = 10.0
+WATCH_S = 240
+"""How long the server keeps a watch open; then it is begun again."""
+
+
+class Resource(NamedTuple):
+    """Where the objects of a kind are: the path of its API and its plural."""
+
+    api: str
+    plural: str
+
+
+RESOURCES: Mapping[str, Resource] = {
+    "Pod": Resource("/api/v1", "pods"),
+    "Service": Resource("/api/v1", "services"),
+    "ConfigMap": Resource("/api/v1", "configmaps"),
+    "Secret": Resource("/api/v1", "secrets"),
+    "Event": Resource("/api/v1", "events"),
+    "PersistentVolumeClaim": Resource("/api/v1", "persistentvolumeclaims"),
+    "StatefulSet": Resource("/apis/apps/v1", "statefulsets"),
+    "PodDisruptionBudget": Resource("/apis/policy/v1", "poddisruptionbudgets"),
+    "NetworkPolicy": Resource("/apis/networking.k8s.io/v1", "networkpolicies"),
+    "Lease": Resource("/apis/coordination.k8s.io/v1", "leases"),
+    "Quorum": Resource("/apis/quorate.dev/v1alpha1", "quorums"),
+    "CustomResourceDefinition": Resource(
+        "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"
+    ),
+}
+
+
+class KubeError(Exception):
+    """The API refused, or did not answer (status 0)."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+    @property
+    def is_conflict(self) -> bool:
+        """Somebody was first: it exists already, or is not what it was."""
+        return self.status == 409
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same call may succeed a little later."""
+        return self.status in (0, 429) or self.status >= 500
+
+
+def path(kind: str, namespace: str = "", name: str = "", subresource: str = "") -> str:
+    api, plural = RESOURCES[kind]
+    parts = [api]
+    if namespace:
+        parts += ["namespaces", namespace]
+    parts += [part for part in (plural, name, subresource) if part]
+    return "/".join(parts)
+
+
+class Kube:
+    """The API. Its methods block; call them on a thread."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+
+    def _open(self, method: str, url: str, **how: Any) -> Any:
+        query: list[tuple[str, str]] = [(k, str(v)) for k, v in how.get("query", {}).items() if v]
+        headers = {"Accept": "application/json"}
+        body = how.get("body")
+        if body is not None:
+            headers["Content-Type"] = how.get("content", "application/json")
+        method, url, headers, body, form = self._api.param_serialize(
+            method, url, {}, query, headers, body, auth_settings=["BearerToken"]
+        )
+        timeout = (CONNECT_TIMEOUT_S, how.get("timeout_s", CALL_TIMEOUT_S))
+        try:
+            return self._api.call_api(method, url, headers, body, form, _request_timeout=timeout)
+        except (client.ApiException, HTTPError, OSError) as error:
+            raise KubeError(0, f"{method} {url}: {error}") from None
+
+    def call(self, method: str, url: str, **how: Any) -> Object:
+        """One call. KubeError."""
+        response = self._open(method, url, **how)
+        try:
+            data = response.read() or b"{}"
+        except (HTTPError, OSError) as error:
+            raise KubeError(0, f"{method} {url}: {error}") from None
+        if not 200 <= response.status <= 299:
+            raise KubeError(response.status, _message(data) or f"{method} {url}: {response.reason}")
+        found: Object = json.loads(data)
+        return found
+
+    def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        """An object, or None if it does not exist. KubeError."""
+        try:
+            return self.call("GET", path(kind, namespace, name))
+        except KubeError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def list(self, kind: str, namespace: str = "", selector: str = "") -> list[Object]:
+        """The objects of a kind, everywhere or in a namespace. KubeError."""
+        found = self.call("GET", path(kind, namespace), query={"labelSelector": selector})
+        return list(found.get("items") or ())
+
+    def create(self, kind: str, namespace: str, body: Object, manager: str) -> Object:
+        """Create, never change. KubeError (`is_conflict` if it exists)."""
+        return self.call("POST", path(kind, namespace), body=body, query={"fieldManager": manager})
+
+    def apply(self, namespace: str, body: Object, manager: str) -> Object:
+        """Server-side apply: create, or change the fields that `body` names. KubeError."""
+        return self.call(
+            "PATCH",
+            path(body["kind"], namespace, body["metadata"]["name"]),
+            body=body,
+            query={"fieldManager": manager, "force": "true"},
+            content=APPLY,
+        )
+
+    def merge(
+        self, kind: str, namespace: str, name: str, body: Object, subresource: str = ""
+    ) -> Object:
+        """Change the fields that `body` names. KubeError."""
+        url = path(kind, namespace, name, subresource)
+        return self.call("PATCH", url, body=body, content=MERGE)
+
+    def replace(self, kind: str, namespace: str, body: Object) -> Object:
+        """Replace the version that `body` names (optimistic lock). KubeError."""
+        return self.call("PUT", path(kind, namespace, body["metadata"]["name"]), body=body)
+
+    def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """Delete this very object, not a successor of the same name. KubeError."""
+        options = {"preconditions": {"uid": uid}}
+        self.call("DELETE", path(kind, namespace, name), body=options)
+
+    def watch(self, kind: str, namespace: str = "", selector: str = "") -> Iterator[Object]:
+        """The objects of a kind as they change; ends after WATCH_S at most. KubeError."""
+        query = {"watch": "true", "labelSelector": selector, "timeoutSeconds": WATCH_S}
+        timeout_s = WATCH_S + CALL_TIMEOUT_S
+        response = self._open("GET", path(kind, namespace), query=query, timeout_s=timeout_s)
+        raw = response.response
+        try:
+            if response.status != 200:
+                raise KubeError(response.status, f"watching {kind}: {response.reason}")
+            for line in _lines(raw):
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    found = event["object"]
+                    raise KubeError(int(found.get("code") or 0), str(found.get("message")))
+                yield event["object"]
+        except (HTTPError, OSError) as error:
+            raise KubeError(0, f"watching {kind}: {error}") from None
+        finally:
+            raw.close()
+
+
+def _lines(raw: Any) -> Iterator[bytes]:
+    rest = b""
+    for piece in raw.stream(65536, decode_content=True):
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from (line for line in whole if line)
+
+
+def _message(data: bytes) -> str:
+    try:
+        return str(json.loads(data).get("message") or "")
+    except ValueError:
+        return data.decode(errors="replace")[:200]

@@ -1,0 +1,160 @@
+"""One operator at a time: a Lease of coordination.k8s.io.
+
+A thread renews the lease every `retry_s`. Who could not renew it for `renew_deadline_s`, by its own
+clock, no longer leads, and never again: the process is to end. Others take the lease after it has
+not changed for `duration_s`, by their own clocks, which is longer; so no clocks are compared.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quorate_operator.kube import Kube, KubeError, Object
+
+LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """Seconds."""
+
+    duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_s: float = 2.0
+
+
+class Lease:
+    """The lease NAME in a namespace, held by `identity` or not."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        times: LeaseTimes | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._times = times or LeaseTimes()
+        self._clock = clock
+        self._renewed_at: float | None = None
+        self._seen: tuple[str, float] = ("", 0.0)
+        self._stop = threading.Event()
+        self.lost = threading.Event()
+        self.acquired = threading.Event()
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it was renewed recently enough that nobody else can have it."""
+        renewed = self._renewed_at
+        return (
+            renewed is not None
+            and not self.lost.is_set()
+            and self._clock() - renewed < self._times.renew_deadline_s
+        )
+
+    def confirm(self) -> bool:
+        """Whether it is ours right now, also in the eyes of the API server. Blocks."""
+        if not self.is_held:
+            return False
+        try:
+            found = self._kube.get("Lease", self._namespace, self._name)
+        except KubeError:
+            return False
+        return found is not None and found["spec"].get("holderIdentity") == self._identity
+
+    # --- keeping ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Acquire and renew until `stop`, or until the lease is lost."""
+        while not self._stop.is_set():
+            try:
+                self.step()
+            except KubeError as error:
+                LOGGER.warning("the lease %s: %s", self._name, error)
+            if self._renewed_at is not None and not self.is_held:
+                LOGGER.error("the lease %s could not be renewed in time", self._name)
+                self.lost.set()
+                return
+            self._stop.wait(self._times.retry_s)
+
+    def step(self) -> None:
+        """Try once to acquire or to renew. KubeError."""
+        asked = self._clock()
+        found = self._kube.get("Lease", self._namespace, self._name)
+        if found is None:
+            body = {"metadata": {"name": self._name}, "spec": self._spec(0)}
+            self._put(asked, body, is_new=True)
+            return
+        spec = found.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        if holder != self._identity:
+            if self._renewed_at is not None:
+                LOGGER.error("the lease %s was taken by %s", self._name, holder)
+                self.lost.set()
+                self._stop.set()
+                return
+            if holder and not self._has_run_out(found):
+                return
+        transitions = int(spec.get("leaseTransitions") or 0) + (holder != self._identity)
+        found["spec"] = self._spec(transitions)
+        self._put(asked, found, is_new=False)
+
+    def _put(self, asked: float, body: Object, *, is_new: bool) -> None:
+        try:
+            if is_new:
+                self._kube.create("Lease", self._namespace, body, "quorate-operator")
+            else:
+                self._kube.replace("Lease", self._namespace, body)
+        except KubeError as error:
+            if error.is_conflict:
+                return  # somebody was first; the next attempt sees who
+            raise
+        self._renewed_at = asked
+        if not self.acquired.is_set():
+            LOGGER.info("holding the lease %s as %s", self._name, self._identity)
+            self.acquired.set()
+
+    def _has_run_out(self, found: Object) -> bool:
+        """Whether it has stayed as it is for its whole duration, by our clock."""
+        version = found["metadata"]["resourceVersion"]
+        if self._seen[0] != version:
+            self._seen = (version, self._clock())
+            return False
+        duration_s = float(found["spec"].get("leaseDurationSeconds") or self._times.duration_s)
+        return self._clock() - self._seen[1] >= duration_s
+
+    def _spec(self, transitions: int) -> Object:
+        now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": int(self._times.duration_s),
+            "renewTime": now,
+            "acquireTime": now,
+            "leaseTransitions": transitions,
+        }
+
+    def release(self) -> None:
+        """Stop renewing, and let the next one have it at once."""
+        self._stop.set()
+        if not self.is_held:
+            return
+        try:
+            found = self._kube.get("Lease", self._namespace, self._name)
+            if found is not None and found["spec"].get("holderIdentity") == self._identity:
+                found["spec"]["holderIdentity"] = ""
+                self._kube.replace("Lease", self._namespace, found)
+        except KubeError as error:
+            LOGGER.warning("the lease %s was not released: %s", self._name, error)

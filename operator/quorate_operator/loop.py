@@ -1,0 +1,325 @@
+"""The loop: whatever changes wakes the task of its Quorum, which observes, plans and acts.
+
+Rules:
+1. Level-triggered. Watches only wake; decisions rest on live reads. A lost event costs at most
+   RESYNC_S.
+2. One task owns a Quorum: its actions come one after the other, each planned from what is seen
+   anew.
+3. A watch that fails is begun again after a growing pause (the client itself would retry at once);
+   it has a read timeout, so that a dead connection ends it.
+4. Without the lease nothing is observed or changed; who loses it ends (`LeaseLostError`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quorate.rpc.tls import TlsConfig
+from tenacity import Retrying, retry_if_exception_type, wait_exponential_jitter
+
+from quorate_operator import certificates, naming, status
+from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
+from quorate_operator.kube import Kube, KubeError, Object
+from quorate_operator.lease import Lease
+from quorate_operator.observe import Observer, Snapshot
+from quorate_operator.plan import Plan, Reason, plan
+from quorate_operator.resource import QuorumResource
+
+LOGGER = logging.getLogger(__name__)
+
+RESYNC_S = 15.0
+WAITING_S = 1.0
+"""How soon to look again while something is under way."""
+ACTED_S = 0.1
+FAILED_S = 2.0
+WATCH_PAUSE_MAX_S = 30.0
+OPERATOR_DAYS = 7
+FAILED = "ActionFailed"
+
+Key = tuple[str, str]
+
+CALM = (Reason.DELETED, Reason.PAUSED, Reason.INVALID_SPEC, Reason.CLUSTER_ID_MISMATCH)
+"""Refusals that only somebody else can end: what they do wakes us."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    """The task of one Quorum. said: the refusals and failures that Events were written for."""
+
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    said: set[tuple[str, str]] = field(default_factory=set)
+    identity: Identity | None = None
+
+
+class Identity:
+    """The operator's own certificate for one Quorum, as files."""
+
+    def __init__(self, authority: certificates.Pair) -> None:
+        self.authority = authority
+        self._folder = tempfile.TemporaryDirectory(prefix="quorate-operator-")
+        self._pair = certificates.issue(authority, "operator", (), OPERATOR_DAYS)
+        root = Path(self._folder.name)
+        for name, text in (
+            ("tls.crt", self._pair.certificate),
+            ("tls.key", self._pair.key),
+            ("ca.crt", authority.certificate),
+        ):
+            (root / name).write_text(text)
+        self.tls = TlsConfig(root / "tls.crt", root / "tls.key", root / "ca.crt")
+
+    @property
+    def is_due(self) -> bool:
+        return certificates.is_due(self.authority, self._pair.certificate)
+
+
+class Operator:
+    """All Quorums of a namespace, or of the cluster ("")."""
+
+    def __init__(self, kube: Kube, lease: Lease, namespace: str = "") -> None:
+        self._kube = kube
+        self._lease = lease
+        self._namespace = namespace
+        self._observer = Observer(kube)
+        self._actor = Actor(kube, self._is_leading)
+        self._workers: dict[Key, _Worker] = {}
+        self._lost: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def _is_leading(self) -> bool:
+        return await asyncio.to_thread(self._lease.confirm)
+
+    async def run(self) -> None:
+        """Until cancelled. Raises LeaseLostError."""
+        loop = self._loop = asyncio.get_running_loop()
+        self._lost = loop.create_future()
+        while not self._lease.acquired.is_set():  # noqa: ASYNC110 - a thread sets it
+            await asyncio.sleep(0.1)
+        for kind, name in (
+            ("Quorum", _own_name),
+            ("Pod", _quorum_of),
+            ("StatefulSet", _quorum_of),
+            ("PersistentVolumeClaim", _quorum_of),
+        ):
+            arguments = (kind, name)
+            threading.Thread(target=self._watch, args=arguments, daemon=True).start()
+        watch_lease = asyncio.create_task(self._watch_lease())
+        try:
+            while True:
+                await self._list()
+                done, _ = await asyncio.wait([self._lost], timeout=RESYNC_S)
+                if done:
+                    raise LeaseLostError("the lease is not ours any more")
+        finally:
+            watch_lease.cancel()
+            for worker in self._workers.values():
+                if worker.task is not None:
+                    worker.task.cancel()
+
+    async def _watch_lease(self) -> None:
+        while not self._lease.lost.is_set():  # noqa: ASYNC110 - a thread sets it
+            await asyncio.sleep(0.2)
+        self._lose()
+
+    def _lose(self) -> None:
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
+
+    # --- what wakes -------------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        try:
+            found = await asyncio.to_thread(self._kube.list, "Quorum", self._namespace)
+        except KubeError as error:
+            LOGGER.warning("the Quorums cannot be listed: %s", error)
+            return
+        for each in found:
+            self._wake((each["metadata"]["namespace"], each["metadata"]["name"]))
+
+    def _wake(self, key: Key) -> None:
+        worker = self._workers.setdefault(key, _Worker())
+        worker.wake.set()
+        if worker.task is None or worker.task.done():
+            worker.task = asyncio.create_task(self._work(key, worker))
+
+    def _watch(self, kind: str, name_of: Callable[[Object], str]) -> None:
+        """Wake Quorums as their objects change; on a thread of its own, for ever."""
+        selector = "" if kind == "Quorum" else f"{naming.MANAGED_LABEL}=quorate-operator"
+        loop = self._loop
+        assert loop is not None
+
+        def once() -> None:
+            began = time.monotonic()
+            try:
+                for found in self._kube.watch(kind, self._namespace, selector):
+                    name = name_of(found)
+                    if name:
+                        key = (found["metadata"]["namespace"], name)
+                        loop.call_soon_threadsafe(self._wake, key)
+            except KubeError as error:
+                LOGGER.warning("%s (after %.0f s)", error, time.monotonic() - began)
+                if time.monotonic() - began < WATCH_PAUSE_MAX_S:
+                    raise
+
+        while not loop.is_closed():
+            try:
+                Retrying(
+                    retry=retry_if_exception_type(KubeError),
+                    wait=wait_exponential_jitter(initial=0.5, max=WATCH_PAUSE_MAX_S),
+                )(once)
+            except RuntimeError:  # the loop was closed meanwhile
+                return
+
+    # --- one Quorum -------------------------------------------------------------------------------
+
+    async def _work(self, key: Key, worker: _Worker) -> None:
+        while True:
+            worker.wake.clear()
+            try:
+                pause_s = await self._reconcile(key, worker)
+            except LeaseLostError:
+                self._lose()
+                return
+            except (KubeError, certificates.CertificateError) as error:
+                LOGGER.warning("%s/%s: %s", *key, error)
+                pause_s = FAILED_S
+            except Exception:  # one Quorum's trouble is not the others'
+                LOGGER.exception("%s/%s: this is a bug", *key)
+                pause_s = RESYNC_S
+            if pause_s is None:
+                del self._workers[key]
+                return
+            if pause_s <= WAITING_S:
+                await asyncio.sleep(pause_s)
+                continue
+            try:
+                async with asyncio.timeout(pause_s):
+                    await worker.wake.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(ACTED_S)  # events come in bunches
+
+    async def _reconcile(self, key: Key, worker: _Worker) -> float | None:
+        """Observe, plan, act; how long to rest then, or None if the Quorum is gone."""
+        found = await asyncio.to_thread(self._kube.get, "Quorum", *key)
+        if found is None:
+            return None
+        quorum = QuorumResource.parse(found)
+        seen = await self._observer.observe(quorum, self._tls(quorum, worker))
+        if quorum.is_tls and seen.authority is not None:
+            known = worker.identity.authority if worker.identity is not None else None
+            if seen.authority != known:
+                worker.identity = Identity(seen.authority)
+                seen = await self._observer.observe(quorum, worker.identity.tls)
+        planned = plan(quorum.desired, seen.observed)
+        failure = ""
+        if planned.action is not None:
+            LOGGER.info("%s/%s: %s", *key, planned.text)
+            await self._report(quorum, seen, planned, worker, "")
+            try:
+                await self._actor.act(planned.action, quorum, seen, self._tls(quorum, worker))
+            except ActionFailedError as error:
+                failure = str(error)
+                LOGGER.warning("%s/%s: %s", *key, failure)
+        if planned.action is None or failure:
+            await self._report(quorum, seen, planned, worker, failure)
+        return _pause_s(planned, failure)
+
+    def _tls(self, quorum: QuorumResource, worker: _Worker) -> TlsConfig | None:
+        identity = worker.identity
+        if not quorum.is_tls or identity is None:
+            return None
+        if identity.is_due:
+            worker.identity = identity = Identity(identity.authority)
+        return identity.tls
+
+    # --- telling ----------------------------------------------------------------------------------
+
+    async def _report(
+        self, quorum: QuorumResource, seen: Snapshot, planned: Plan, worker: _Worker, failure: str
+    ) -> None:
+        """Status and Events; that they fail stops nothing."""
+        made = status.build(quorum, seen, planned, failure)
+        try:
+            if not status.is_same(made, quorum.status):
+                await asyncio.to_thread(
+                    self._kube.merge,
+                    "Quorum",
+                    quorum.namespace,
+                    quorum.name,
+                    {"status": made},
+                    "status",
+                )
+            await self._tell(quorum, planned, worker, failure)
+        except KubeError as error:
+            LOGGER.warning("%s/%s: its status: %s", quorum.namespace, quorum.name, error)
+
+    async def _tell(
+        self, quorum: QuorumResource, planned: Plan, worker: _Worker, failure: str
+    ) -> None:
+        """An Event for each action, and for each refusal and failure that is new."""
+        said: set[tuple[str, str]] = set()
+        for refusal in planned.refusals:
+            said.add((refusal.reason.value, refusal.text))
+        if failure:
+            said.add((FAILED, failure))
+        known = {reason for reason, _ in worker.said}
+        for reason, text in sorted(said):
+            if reason not in known:
+                kind = "Warning" if reason in _WARNINGS else "Normal"
+                await self._event(quorum, kind, reason, text)
+        worker.said = said
+        if planned.action is not None and not failure:
+            await self._event(quorum, "Normal", type(planned.action).__name__, planned.text)
+
+    async def _event(self, quorum: QuorumResource, kind: str, reason: str, text: str) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        body = {
+            "metadata": {"generateName": f"{quorum.name}-", "namespace": quorum.namespace},
+            "involvedObject": {
+                "apiVersion": naming.API_VERSION,
+                "kind": naming.KIND,
+                "name": quorum.name,
+                "namespace": quorum.namespace,
+                "uid": quorum.uid,
+            },
+            "type": kind,
+            "reason": reason,
+            "message": text[:1024],
+            "source": {"component": "quorate-operator"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        await asyncio.to_thread(
+            self._kube.create, "Event", quorum.namespace, body, "quorate-operator"
+        )
+
+
+_WARNINGS = frozenset({FAILED, *(reason.value for reason in status.URGENT)})
+
+
+def _pause_s(planned: Plan, failure: str) -> float:
+    if failure:
+        return FAILED_S
+    if planned.action is not None:
+        return ACTED_S
+    if all(refusal.reason in CALM for refusal in planned.refusals):
+        return RESYNC_S
+    return WAITING_S
+
+
+def _own_name(found: Object) -> str:
+    return str(found["metadata"]["name"])
+
+
+def _quorum_of(found: Object) -> str:
+    labels = found["metadata"].get("labels") or {}
+    return str(labels.get(naming.INSTANCE_LABEL, ""))

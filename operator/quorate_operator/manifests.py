@@ -1,0 +1,315 @@
+"""The Kubernetes objects of a Quorum, as they should be.
+
+Rules:
+1. Objects depend on the Quorum only, never on the number of nodes that happen to run: scaling must
+   not change the pods' template. The StatefulSet's replicas are none of its business here; they are
+   changed one decision at a time (`plan.Resize`).
+2. Each object carries a digest of itself, so that what differs is seen without comparing fields
+   that the API server fills in.
+3. Pods satisfy the restricted Pod Security Standard and hold no service-account token.
+4. Pods start in parallel and are replaced only by the operator (OnDelete), which knows who leads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from quorate_operator import naming
+from quorate_operator.naming import (
+    DATA_PATH,
+    HASH_ANNOTATION,
+    LISTENER,
+    PORT,
+    TLS_PATH,
+    VOLUME,
+)
+from quorate_operator.resource import QuorumResource
+
+Object = dict[str, Any]
+
+USER_ID = 10001
+CLIENT_LABEL = f"{naming.GROUP}/client"
+"""Pods with this label, "true", may connect where the NetworkPolicy is enforced."""
+
+
+def objects(quorum: QuorumResource) -> dict[str, Object]:
+    """All objects but the StatefulSet's size, Secrets and records; by "Kind/name"."""
+    made = [_service(quorum), _stateful_set(quorum)]
+    if quorum.replicas > 1:
+        made.append(_disruption_budget(quorum))
+    if quorum.part("networkPolicy").get("enabled", True):
+        made.append(_network_policy(quorum))
+    return {key(each): _stamped(each) for each in made}
+
+
+def optional(quorum: QuorumResource) -> dict[str, bool]:
+    """The objects that a Quorum may have, and whether this one has them."""
+    wanted = objects(quorum)
+    names = (f"PodDisruptionBudget/{quorum.name}", f"NetworkPolicy/{quorum.name}")
+    return {name: name in wanted for name in names}
+
+
+def key(found: Object) -> str:
+    return f"{found['kind']}/{found['metadata']['name']}"
+
+
+def digest(found: Object) -> str:
+    text = json.dumps(found, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def stamp_of(found: Object) -> str:
+    annotations = found["metadata"].get("annotations") or {}
+    return str(annotations.get(HASH_ANNOTATION, ""))
+
+
+def _stamped(made: Object) -> Object:
+    stamp = digest(made)
+    made["metadata"].setdefault("annotations", {})[HASH_ANNOTATION] = stamp
+    return made
+
+
+def _object(quorum: QuorumResource, api: str, kind: str, name: str, **content: Any) -> Object:
+    metadata = {
+        "name": name,
+        "namespace": quorum.namespace,
+        "labels": naming.labels(quorum.name),
+        "ownerReferences": [quorum.owner],
+    }
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **content}
+
+
+def record(quorum: QuorumResource, cluster_id: str, *, adopted: bool) -> Object:
+    """The bootstrap record: immutable, created once."""
+    return _object(
+        quorum,
+        "v1",
+        "ConfigMap",
+        naming.record(quorum.name),
+        immutable=True,
+        data={"clusterId": cluster_id, "adopted": "true" if adopted else "false"},
+    )
+
+
+def marker(quorum: QuorumResource, cluster_id: str) -> Object:
+    """Its existence forbids formatting any node standalone."""
+    name = naming.marker(quorum.name)
+    return _object(quorum, "v1", "ConfigMap", name, immutable=True, data={"clusterId": cluster_id})
+
+
+def secret(quorum: QuorumResource, name: str, data: dict[str, str], kind: str) -> Object:
+    """A Secret; `data` is text."""
+    return _object(quorum, "v1", "Secret", name, type=kind, stringData=data)
+
+
+def _service(quorum: QuorumResource) -> Object:
+    return _object(
+        quorum,
+        "v1",
+        "Service",
+        naming.service(quorum.name),
+        spec={
+            "clusterIP": "None",
+            # Nodes find each other before they are ready: readiness needs a leader.
+            "publishNotReadyAddresses": True,
+            "selector": naming.selector(quorum.name),
+            "ports": [
+                {"name": "controller", "port": PORT, "targetPort": PORT, "protocol": "TCP"},
+            ],
+        },
+    )
+
+
+def _disruption_budget(quorum: QuorumResource) -> Object:
+    return _object(
+        quorum,
+        "policy/v1",
+        "PodDisruptionBudget",
+        quorum.name,
+        spec={
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": naming.selector(quorum.name)},
+            # A node that is not ready may still hold what a majority needs.
+            "unhealthyPodEvictionPolicy": "IfHealthyBudget",
+        },
+    )
+
+
+def _network_policy(quorum: QuorumResource) -> Object:
+    anywhere: Object = {"namespaceSelector": {}}
+    operator = {naming.NAME_LABEL: "quorate", naming.COMPONENT_LABEL: "operator"}
+    sources = [
+        {"podSelector": {"matchLabels": naming.selector(quorum.name)}},
+        {**anywhere, "podSelector": {"matchLabels": operator}},
+        {**anywhere, "podSelector": {"matchLabels": {CLIENT_LABEL: "true"}}},
+    ]
+    return _object(
+        quorum,
+        "networking.k8s.io/v1",
+        "NetworkPolicy",
+        quorum.name,
+        spec={
+            "podSelector": {"matchLabels": naming.selector(quorum.name)},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": sources, "ports": [{"port": PORT, "protocol": "TCP"}]}],
+        },
+    )
+
+
+# --- the StatefulSet ------------------------------------------------------------------------------
+
+
+def _stateful_set(quorum: QuorumResource) -> Object:
+    template = quorum.part("podTemplate")
+    retention = quorum.part("storage").get("retention") or {}
+    return _object(
+        quorum,
+        "apps/v1",
+        "StatefulSet",
+        quorum.name,
+        spec={
+            "serviceName": naming.service(quorum.name),
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "revisionHistoryLimit": 5,
+            "selector": {"matchLabels": naming.selector(quorum.name)},
+            "persistentVolumeClaimRetentionPolicy": {
+                "whenDeleted": retention.get("whenDeleted", "Retain"),
+                "whenScaled": retention.get("whenScaled", "Retain"),
+            },
+            "template": {
+                "metadata": {
+                    "labels": {**(template.get("labels") or {}), **naming.labels(quorum.name)},
+                    "annotations": template.get("annotations") or {},
+                },
+                "spec": _pod_spec(quorum, template),
+            },
+            "volumeClaimTemplates": [_claim_template(quorum)],
+        },
+    )
+
+
+def _claim_template(quorum: QuorumResource) -> Object:
+    storage = quorum.part("storage")
+    spec: Object = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": storage.get("size", "10Gi")}},
+    }
+    if storage.get("storageClassName"):
+        spec["storageClassName"] = storage["storageClassName"]
+    return {"metadata": {"name": VOLUME, "labels": naming.labels(quorum.name)}, "spec": spec}
+
+
+def _pod_spec(quorum: QuorumResource, template: Object) -> Object:
+    volumes: list[Object] = [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}]
+    if quorum.is_tls:
+        source = {"secretName": naming.node_secret(quorum.name), "defaultMode": 0o440}
+        volumes.append({"name": "tls", "secret": source})
+    spec: Object = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": template.get("terminationGracePeriodSeconds", 30),
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(quorum, template)],
+        "volumes": volumes,
+        "topologySpreadConstraints": template.get("topologySpreadConstraints")
+        or [_spread(quorum, where) for where in ("topology.kubernetes.io/zone", HOSTNAME)],
+    }
+    for name in (
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "imagePullSecrets",
+        "priorityClassName",
+    ):
+        if template.get(name):
+            spec[name] = template[name]
+    return spec
+
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def _spread(quorum: QuorumResource, where: str) -> Object:
+    return {
+        "maxSkew": 1,
+        "topologyKey": where,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": naming.selector(quorum.name)},
+    }
+
+
+def _container(quorum: QuorumResource, template: Object) -> Object:
+    mounts: list[Object] = [
+        {"name": VOLUME, "mountPath": DATA_PATH},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - inside the pod
+    ]
+    if quorum.is_tls:
+        mounts.append({"name": "tls", "mountPath": TLS_PATH, "readOnly": True})
+    is_open: Object = {"tcpSocket": {"port": PORT}}
+    return {
+        "name": "controller",
+        "image": quorum.spec["image"],
+        "imagePullPolicy": quorum.spec.get("imagePullPolicy", "IfNotPresent"),
+        "command": ["python", "-m", "quorate_operator.pod"],
+        "env": environment(quorum),
+        "ports": [{"name": "controller", "containerPort": PORT, "protocol": "TCP"}],
+        "resources": template.get("resources") or {},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": mounts,
+        # Recovery of a long log comes before listening.
+        "startupProbe": {**is_open, "periodSeconds": 1, "failureThreshold": 600},
+        "livenessProbe": {**is_open, "periodSeconds": 10, "failureThreshold": 6},
+        "readinessProbe": _readiness(quorum),
+    }
+
+
+def _readiness(quorum: QuorumResource) -> Object:
+    """Of this member only: whether it leads, or fetches from a leader."""
+    if quorum.is_tls:  # the kubelet's own gRPC probe speaks no TLS
+        command = ["python", "-m", "quorate_operator.pod", "ready"]
+        return {
+            "exec": {"command": command},
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "failureThreshold": 2,
+        }
+    return {
+        "grpc": {"port": PORT},
+        "periodSeconds": 2,
+        "timeoutSeconds": 2,
+        "failureThreshold": 2,
+    }
+
+
+def environment(quorum: QuorumResource) -> list[Object]:
+    """What the pod's entry (`pod.py`) needs, and `spec.config` as variables."""
+    own: dict[str, Object] = {
+        "QUORATE_POD_NAME": {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        "QUORATE_POD_NAMESPACE": {"valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+        "QUORATE_POD_TLS": {"value": "true" if quorum.is_tls else "false"},
+    }
+    for name, value in quorum.part("config").items():
+        own[variable(name)] = {"value": str(value)}
+    return [{"name": name, **value} for name, value in sorted(own.items())]
+
+
+def variable(setting: str) -> str:
+    """The environment variable of a setting."""
+    return "QUORATE_" + setting.upper().replace(".", "_")
+
+
+__all__ = ["LISTENER", "digest", "environment", "key", "marker", "objects", "record", "secret"]

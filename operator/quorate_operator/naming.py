@@ -1,0 +1,108 @@
+"""What the objects of a Quorum are called, and where its nodes are reached.
+
+The pod of ordinal N is node N: its node id, its volume and its address follow from its name, for
+the operator and for the pod alike (`pod.py`). This module imports nothing but the standard library,
+because pods use it too.
+"""
+
+from __future__ import annotations
+
+import re
+
+GROUP = "quorate.dev"
+VERSION = "v1alpha1"
+KIND = "Quorum"
+PLURAL = "quorums"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+LISTENER = "CONTROLLER"
+PORT = 9093
+VOLUME = "data"
+DATA_PATH = "/var/lib/quorate"
+TLS_PATH = "/etc/quorate/tls"
+
+NODES_MAX = 9
+"""The most voters that a Quorum may have; ordinals beyond belong to nobody."""
+
+NAME_LABEL = "app.kubernetes.io/name"
+INSTANCE_LABEL = "app.kubernetes.io/instance"
+MANAGED_LABEL = "app.kubernetes.io/managed-by"
+COMPONENT_LABEL = "app.kubernetes.io/component"
+HASH_ANNOTATION = f"{GROUP}/hash"
+
+_ORDINAL = re.compile(r"-([0-9]{1,4})$")
+
+
+def labels(quorum: str) -> dict[str, str]:
+    """The labels of every object of a Quorum."""
+    return selector(quorum) | {MANAGED_LABEL: "quorate-operator"}
+
+
+def selector(quorum: str) -> dict[str, str]:
+    """What selects the pods (and their volume claims) of a Quorum."""
+    return {NAME_LABEL: "quorate", INSTANCE_LABEL: quorum, COMPONENT_LABEL: "controller"}
+
+
+def selector_text(quorum: str) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(selector(quorum).items()))
+
+
+def service(quorum: str) -> str:
+    """The headless Service, which is also the domain of the pods."""
+    return f"{quorum}-controllers"
+
+
+def record(quorum: str) -> str:
+    """The ConfigMap that says for which cluster the Quorum was begun."""
+    return f"{quorum}-bootstrap"
+
+
+def marker(quorum: str) -> str:
+    """The ConfigMap whose existence says that no node may be formatted standalone any more."""
+    return f"{quorum}-bootstrapped"
+
+
+def node_secret(quorum: str) -> str:
+    return f"{quorum}-node-tls"
+
+
+def authority_secret(quorum: str) -> str:
+    return f"{quorum}-ca"
+
+
+def client_secret(quorum: str) -> str:
+    return f"{quorum}-client-tls"
+
+
+def pod(quorum: str, ordinal: int) -> str:
+    return f"{quorum}-{ordinal}"
+
+
+def claim(quorum: str, ordinal: int) -> str:
+    """The volume claim of a pod, as a StatefulSet names it."""
+    return f"{VOLUME}-{quorum}-{ordinal}"
+
+
+def ordinal_of(name: str) -> int | None:
+    """The ordinal in the name of a pod or of its claim."""
+    found = _ORDINAL.search(name)
+    return int(found.group(1)) if found else None
+
+
+def host(quorum: str, namespace: str, ordinal: int) -> str:
+    """Where the node of an ordinal is reached, from any pod of the cluster."""
+    return f"{pod(quorum, ordinal)}.{service(quorum)}.{namespace}.svc"
+
+
+def address(quorum: str, namespace: str, ordinal: int) -> str:
+    return f"{host(quorum, namespace, ordinal)}:{PORT}"
+
+
+def bootstrap_servers(quorum: str, namespace: str) -> tuple[str, ...]:
+    """Where a new node asks for the leader.
+
+    It must not depend on the number of nodes, or scaling would restart them all. The lowest
+    ordinals are the last that go; the Service stands for whoever is there.
+    """
+    first = [address(quorum, namespace, ordinal) for ordinal in range(3)]
+    return (*first, f"{service(quorum)}.{namespace}.svc:{PORT}")

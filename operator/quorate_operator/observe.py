@@ -1,0 +1,361 @@
+"""What is there for one Quorum: Kubernetes' objects, and what nodes and leader say of themselves.
+
+Reads only. Kubernetes is asked first, then every pod that has an address (NodeStatus), then the
+quorum for its leader's view. A node that answers as somebody else counts as one that does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from quorate.raft.messages import ReplicaStatus
+from quorate.raft.types import ReplicaKey
+from quorate.rpc.client import ClientError, QuorumClient, UnreachableError
+from quorate.rpc.limits import ChannelLimits
+from quorate.rpc.tls import TlsConfig
+from quorate.rpc.values import NodeStatus, QuorumDescription
+
+from quorate_operator import certificates, manifests, naming
+from quorate_operator.kube import Kube, Object
+from quorate_operator.plan import LeaderView, Node, Observed, Record
+from quorate_operator.resource import QuorumResource
+
+CAUGHT_UP_MS = 3_000
+"""A replica that held all within this time, by the leader's clock, is caught up."""
+STATUS_TIMEOUT_S = 2.0
+CALL_TIMEOUT_MS = 10_000
+STUCK_VOLUME = "its volume claim is being deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """`observed` is what the plan rests on; the rest is for acting and for the status."""
+
+    observed: Observed
+    stateful_set: Object | None = None
+    pods: dict[int, Object] = field(default_factory=dict)
+    statuses: dict[int, NodeStatus] = field(default_factory=dict)
+    description: QuorumDescription | None = None
+    authority: certificates.Pair | None = None
+
+    @property
+    def ready_count(self) -> int:
+        return sum(node.ready for node in self.observed.nodes)
+
+
+@dataclass(slots=True)
+class _Objects:
+    """The Kubernetes objects of a Quorum."""
+
+    stateful_set: Object | None
+    pods: dict[int, Object]
+    claims: dict[int, Object]
+    record: Object | None
+    marker: Object | None
+    stale: tuple[str, ...]
+    authority: certificates.Pair | None
+
+
+class Observer:
+    """Reads one Quorum after the other."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    async def observe(self, quorum: QuorumResource, tls: TlsConfig | None) -> Snapshot:
+        """tls: with which nodes are dialled; None without TLS, and before there is an authority.
+        KubeError, CertificateError.
+        """
+        objects = await asyncio.to_thread(self._read, quorum)
+        statuses: dict[int, NodeStatus] = {}
+        problems: dict[int, str] = {}
+        description = None
+        if tls is not None or not quorum.is_tls:
+            async with dial(quorum, [0], tls) as client:
+                statuses, problems = await _ask_nodes(client, quorum, objects.pods)
+            formatted = [ordinal for ordinal, status in statuses.items() if status.formatted]
+            if formatted:
+                description = await _describe(quorum, formatted, tls)
+        nodes = tuple(
+            _node(ordinal, pod, objects, statuses.get(ordinal), problems.get(ordinal, ""))
+            for ordinal, pod in sorted(objects.pods.items())
+        )
+        observed = Observed(
+            size=None if objects.stateful_set is None else _replicas(objects.stateful_set),
+            stale=objects.stale,
+            nodes=nodes,
+            view=leader_view(description),
+            known_voters=_known_voters(quorum, description),
+            record=_record(objects.record),
+            is_marked=objects.marker is not None,
+            known_cluster_id=str(quorum.status.get("clusterId") or ""),
+            inherited=frozenset(_inherited(quorum, objects.claims)),
+            volumes=frozenset(objects.claims),
+        )
+        return Snapshot(
+            observed,
+            objects.stateful_set,
+            objects.pods,
+            statuses,
+            description,
+            objects.authority,
+        )
+
+    # --- Kubernetes -------------------------------------------------------------------------------
+
+    def _read(self, quorum: QuorumResource) -> _Objects:
+        kube, namespace = self._kube, quorum.namespace
+        selector = naming.selector_text(quorum.name)
+        stateful_set = kube.get("StatefulSet", namespace, quorum.name)
+        authority = None
+        if quorum.is_tls:
+            authority = authority_of(
+                kube.get("Secret", namespace, naming.authority_secret(quorum.name))
+            )
+        return _Objects(
+            stateful_set,
+            _by_ordinal(quorum.name, kube.list("Pod", namespace, selector)),
+            _by_ordinal(
+                f"{naming.VOLUME}-{quorum.name}",
+                kube.list("PersistentVolumeClaim", namespace, selector),
+            ),
+            kube.get("ConfigMap", namespace, naming.record(quorum.name)),
+            kube.get("ConfigMap", namespace, naming.marker(quorum.name)),
+            tuple(self._stale(quorum, stateful_set, authority)),
+            authority,
+        )
+
+    def _stale(
+        self,
+        quorum: QuorumResource,
+        stateful_set: Object | None,
+        authority: certificates.Pair | None,
+    ) -> Iterable[str]:
+        """The objects that are not as they should be, Secrets first: pods mount them."""
+        kube, namespace = self._kube, quorum.namespace
+        if quorum.is_tls:
+            for name in (naming.node_secret(quorum.name), naming.client_secret(quorum.name)):
+                files = secret_files(kube.get("Secret", namespace, name))
+                if authority is None or certificates.are_due(authority, files):
+                    yield f"Secret/{name}"
+        wanted = manifests.objects(quorum)
+        for name, manifest in wanted.items():
+            kind = manifest["kind"]
+            if kind == "StatefulSet":
+                found = stateful_set
+                if found is None:
+                    continue  # created with its size, when all else is there
+            else:
+                found = kube.get(kind, namespace, manifest["metadata"]["name"])
+            if found is None or manifests.stamp_of(found) != manifests.stamp_of(manifest):
+                yield name
+        for name, is_wanted in manifests.optional(quorum).items():
+            kind, _, title = name.partition("/")
+            if not is_wanted and _is_ours(kube.get(kind, namespace, title), quorum):
+                yield name
+
+
+def _is_ours(found: Object | None, quorum: QuorumResource) -> bool:
+    owners = (found or {}).get("metadata", {}).get("ownerReferences") or ()
+    return any(owner.get("uid") == quorum.uid for owner in owners)
+
+
+def _by_ordinal(prefix: str, objects: Iterable[Object]) -> dict[int, Object]:
+    found = {}
+    for each in objects:
+        name = each["metadata"]["name"]
+        ordinal = naming.ordinal_of(name)
+        if ordinal is not None and name == f"{prefix}-{ordinal}":
+            found[ordinal] = each
+    return found
+
+
+def _replicas(stateful_set: Object) -> int:
+    return int(stateful_set["spec"].get("replicas", 1))
+
+
+def _record(found: Object | None) -> Record | None:
+    if found is None:
+        return None
+    data = found.get("data") or {}
+    return Record(str(data.get("clusterId", "")), data.get("adopted") == "true")
+
+
+def _inherited(quorum: QuorumResource, claims: dict[int, Object]) -> Iterable[int]:
+    """Ordinals whose claims are older than the Quorum. (Times of one API server, in one form.)"""
+    for ordinal, claim in claims.items():
+        if claim["metadata"].get("creationTimestamp", "") < quorum.created:
+            yield ordinal
+
+
+def secret_files(found: Object | None) -> dict[str, str]:
+    """The data of a Secret as text; what is not text is left out."""
+    files = {}
+    for name, value in ((found or {}).get("data") or {}).items():
+        try:
+            files[name] = base64.b64decode(value).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            continue
+    return files
+
+
+def authority_of(found: Object | None) -> certificates.Pair | None:
+    files = secret_files(found)
+    if not files.get("tls.crt") or not files.get("tls.key"):
+        return None
+    return certificates.Pair(files["tls.crt"], files["tls.key"])
+
+
+# --- pods -----------------------------------------------------------------------------------------
+
+
+def _node(
+    ordinal: int, pod: Object, objects: _Objects, status: NodeStatus | None, problem: str
+) -> Node:
+    metadata = pod["metadata"]
+    claim = objects.claims.get(ordinal) or {}
+    if claim.get("metadata", {}).get("deletionTimestamp"):
+        problem = STUCK_VOLUME
+    return Node(
+        ordinal,
+        uid=metadata["uid"],
+        answers=status is not None,
+        directory_id=status.directory_id if status is not None and status.formatted else None,
+        cluster_id=status.cluster_id if status is not None else "",
+        ready=_is_ready(pod),
+        outdated=_is_outdated(pod, objects.stateful_set),
+        terminating=bool(metadata.get("deletionTimestamp")),
+        problem=pod_problem(pod) or problem,
+    )
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _is_outdated(pod: Object, stateful_set: Object | None) -> bool:
+    """Whether the pod's template is not the newest that the StatefulSet's controller has seen."""
+    if stateful_set is None:
+        return False
+    status = stateful_set.get("status") or {}
+    if status.get("observedGeneration", 0) < stateful_set["metadata"].get("generation", 0):
+        return False
+    revision = (pod["metadata"].get("labels") or {}).get("controller-revision-hash")
+    return bool(status.get("updateRevision")) and revision != status["updateRevision"]
+
+
+def pod_problem(pod: Object) -> str:
+    """Why a pod does not run, in a few words; empty if it does."""
+    status = pod.get("status") or {}
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") and waiting["reason"] != "ContainerCreating":
+            return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"{condition.get('reason', '')}: {condition.get('message', '')}".rstrip(": ")
+    if status.get("reason"):
+        return str(status["reason"])
+    return "" if status.get("phase") == "Running" else f"the pod is {status.get('phase')}"
+
+
+# --- nodes and quorum -----------------------------------------------------------------------------
+
+
+def dial(quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None) -> QuorumClient:
+    """A client that knows the nodes of some ordinals."""
+    return QuorumClient(
+        [naming.address(quorum.name, quorum.namespace, ordinal) for ordinal in ordinals],
+        tls=tls,
+        request_timeout_ms=CALL_TIMEOUT_MS,
+        client_id="quorate-operator",
+        limits=ChannelLimits(connect_timeout_ms=1_500),
+    )
+
+
+async def _ask_nodes(
+    client: QuorumClient, quorum: QuorumResource, pods: dict[int, Object]
+) -> tuple[dict[int, NodeStatus], dict[int, str]]:
+    """What each node says of itself, and why some say nothing."""
+    statuses: dict[int, NodeStatus] = {}
+    problems: dict[int, str] = {}
+
+    async def ask(ordinal: int) -> None:
+        address = naming.address(quorum.name, quorum.namespace, ordinal)
+        try:
+            async with asyncio.timeout(STATUS_TIMEOUT_S):
+                status = await client.node_status(address)
+        except TimeoutError:
+            problems[ordinal] = f"no answer within {STATUS_TIMEOUT_S} s"
+        except UnreachableError as error:
+            problems[ordinal] = next(iter(error.attempts.values()), str(error))
+        else:
+            if status.node_id == ordinal:
+                statuses[ordinal] = status
+            else:
+                problems[ordinal] = f"it answers as node {status.node_id}"
+
+    await asyncio.gather(
+        *(ask(ordinal) for ordinal, pod in pods.items() if (pod.get("status") or {}).get("podIP"))
+    )
+    return statuses, problems
+
+
+async def _describe(
+    quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None
+) -> QuorumDescription | None:
+    async with dial(quorum, ordinals, tls) as client:
+        try:
+            return await client.describe_quorum()
+        except ClientError:
+            return None
+
+
+def leader_view(description: QuorumDescription | None) -> LeaderView | None:
+    """The leader's description as what the plan needs; None if it is another node's."""
+    if description is None or not description.is_leaders_view:
+        return None
+    response = description.response
+    known = [*response.voters, *response.observers]
+    leader = next((s for s in known if s.replica.id == response.leader.id), None)
+    if leader is None:
+        return None
+    return LeaderView(
+        leader.replica,
+        response.leader.epoch,
+        frozenset(voter.key for voter in response.voter_set),
+        frozenset(voter.key for voter in response.committed_voters),
+        frozenset(s.replica for s in known if _is_caught_up(s, leader)),
+    )
+
+
+def _is_caught_up(status: ReplicaStatus, leader: ReplicaStatus) -> bool:
+    """By the leader's clock: its own times are always now."""
+    if status.last_caught_up_ms < 0:
+        return False
+    return leader.last_caught_up_ms - status.last_caught_up_ms <= CAUGHT_UP_MS
+
+
+def _known_voters(
+    quorum: QuorumResource, description: QuorumDescription | None
+) -> frozenset[ReplicaKey]:
+    """The last voter set: a node's own, unless the resource's status has seen a later epoch."""
+    leader: Any = quorum.status.get("leader") or {}
+    written = frozenset(parse_key(text) for text in quorum.status.get("voterSet") or ())
+    if description is None or not len(description.response.voter_set):
+        return written
+    if description.response.leader.epoch < int(leader.get("epoch") or 0) and written:
+        return written
+    return frozenset(voter.key for voter in description.response.voter_set)
+
+
+def parse_key(text: str) -> ReplicaKey:
+    """The inverse of a replica key's text, ID-DIRECTORYID."""
+    number, _, directory = text.partition("-")
+    return ReplicaKey(int(number), directory or None)

@@ -1,0 +1,88 @@
+"""One Quorum as it was written, with the defaults that the API server fills in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from quorate_operator.crd import OWN_SETTINGS
+from quorate_operator.naming import API_VERSION, KIND, NODES_MAX
+from quorate_operator.plan import Desired
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumResource:
+    """`spec` and `status` are the JSON objects; what steers the operator has a field of its own."""
+
+    name: str
+    namespace: str
+    uid: str = ""
+    generation: int = 0
+    created: str = ""
+    deleted: bool = False
+    spec: Object = field(default_factory=dict)
+    status: Object = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, found: Object) -> QuorumResource:
+        metadata = found["metadata"]
+        return cls(
+            name=metadata["name"],
+            namespace=metadata["namespace"],
+            uid=metadata.get("uid", ""),
+            generation=metadata.get("generation", 0),
+            created=metadata.get("creationTimestamp") or "",
+            deleted=bool(metadata.get("deletionTimestamp")),
+            spec=found.get("spec") or {},
+            status=found.get("status") or {},
+        )
+
+    def part(self, name: str) -> Object:
+        """An object of the spec, empty if it is not set."""
+        found: Object = self.spec.get(name) or {}
+        return found
+
+    @property
+    def replicas(self) -> int:
+        return int(self.spec.get("replicas", 3))
+
+    @property
+    def is_tls(self) -> bool:
+        return bool(self.part("tls").get("enabled", True))
+
+    @property
+    def certificate_days(self) -> int:
+        return int(self.part("tls").get("certificateDays", 90))
+
+    @property
+    def desired(self) -> Desired:
+        return Desired(
+            replicas=min(max(self.replicas, 1), NODES_MAX),
+            paused=bool(self.spec.get("paused", False)),
+            deleted=self.deleted,
+            replace_disks=self.spec.get("diskReplacement", "Automatic") == "Automatic",
+            invalid=self._invalid(),
+        )
+
+    def _invalid(self) -> str:
+        """What the CRD's rules refuse, in case an older one let it through."""
+        if not 1 <= self.replicas <= NODES_MAX:
+            return f"replicas is {self.replicas}: 1 to {NODES_MAX} are possible"
+        for name in sorted(self.part("config")):
+            if name in OWN_SETTINGS or name.startswith("ssl."):
+                return f"config names {name}, about which the operator decides"
+        return ""
+
+    @property
+    def owner(self) -> Object:
+        """What makes an object go when the Quorum goes."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }

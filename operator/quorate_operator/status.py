@@ -1,0 +1,210 @@
+"""What the Quorum's status says: a pure function of what was seen and planned.
+
+Conditions (True means): Ready: all is as wanted. Quorate: a leader answers and a majority follows.
+Bootstrapped: the quorum was begun and can not begin again. Progressing: something is being changed
+or waited for. Degraded: a node that should be a voter is not, or does not run. DataLossRisk: one
+more lost voter ends commits, or a majority of disks is gone. Paused: as the spec says.
+
+A condition's time is that of its last change of status.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from quorate_operator import naming
+from quorate_operator.observe import Snapshot
+from quorate_operator.plan import (
+    Plan,
+    Reason,
+    Refusal,
+    alive,
+    disks_gone,
+    is_majority_gone,
+    is_safe,
+    majority,
+)
+from quorate_operator.resource import QuorumResource
+
+Object = dict[str, Any]
+MESSAGE_CHARACTERS_MAX = 1024
+Said = tuple[bool | None, str, str]
+"""A condition's status (None: unknown), reason and message."""
+
+URGENT = (
+    Reason.MAJORITY_DISKS_LOST,
+    Reason.CLUSTER_ID_MISMATCH,
+    Reason.BOOTSTRAP_RECORD_LOST,
+    Reason.INVALID_SPEC,
+    Reason.SCALE_DOWN_BLOCKED,
+    Reason.REMOVE_BLOCKED,
+    Reason.ADD_BLOCKED,
+    Reason.DISK_REPLACEMENT_MANUAL,
+    Reason.ROLLOUT_BLOCKED,
+    Reason.FOREIGN_VOTER,
+)
+"""Refusals that somebody may have to act on, the worst first."""
+
+
+def build(quorum: QuorumResource, seen: Snapshot, plan: Plan, failure: str = "") -> Object:
+    """The status. failure: why the last action did not succeed."""
+    observed = seen.observed
+    view = observed.view
+    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    earlier = {c["type"]: c for c in quorum.status.get("conditions") or ()}
+    conditions = [
+        _condition(name, said, earlier.get(name), quorum.generation, now)
+        for name, said in _conditions(quorum, seen, plan, failure).items()
+    ]
+    record = observed.record
+    return {
+        "observedGeneration": quorum.generation,
+        "replicas": len(observed.nodes),
+        "readyReplicas": seen.ready_count,
+        "voters": len(observed.voters),
+        "voterSet": [str(voter) for voter in sorted(observed.voters)],
+        "leader": {"id": view.leader.id, "epoch": view.epoch} if view else None,
+        "clusterId": record.cluster_id if record else observed.known_cluster_id,
+        "selector": naming.selector_text(quorum.name),
+        "currentAction": plan.text or (plan.refusals[0].text if plan.refusals else ""),
+        "members": _members(quorum, seen),
+        "conditions": conditions,
+    }
+
+
+def _condition(name: str, said: Said, earlier: Object | None, generation: int, now: str) -> Object:
+    status, reason, message = said
+    shown = {True: "True", False: "False", None: "Unknown"}[status]
+    changed = now
+    if earlier is not None and earlier.get("status") == shown:
+        changed = earlier.get("lastTransitionTime", now)
+    return {
+        "type": name,
+        "status": shown,
+        "reason": reason,
+        "message": message[:MESSAGE_CHARACTERS_MAX],
+        "lastTransitionTime": changed,
+        "observedGeneration": generation,
+    }
+
+
+def _conditions(
+    quorum: QuorumResource, seen: Snapshot, plan: Plan, failure: str
+) -> dict[str, Said]:
+    observed = seen.observed
+    worst = worst_refusal(plan)
+    said = worst.text if worst else plan.text
+    reason = worst.reason.value if worst else "AsWanted"
+    if plan.action is not None:
+        reason, said = type(plan.action).__name__, plan.text
+    wanted = set(range(quorum.desired.replicas))
+    alive_ids = {voter.id for voter in alive(observed)}
+    is_ready = plan.is_done and alive_ids == wanted
+    missing = sorted(wanted - alive_ids)
+    paused = quorum.desired.paused
+    stopped = plan.action is None and not plan.refusals
+    degraded = observed.is_bootstrapped and bool(missing)
+    is_changing = not stopped and not paused
+    return {
+        "Ready": (is_ready, "AsWanted" if is_ready else reason, said),
+        "Quorate": _quorate(seen),
+        "Bootstrapped": (
+            observed.is_bootstrapped,
+            "Bootstrapped" if observed.is_bootstrapped else "NotYet",
+            "",
+        ),
+        "Progressing": (is_changing, reason, failure or said),
+        "Degraded": (
+            degraded,
+            (worst.reason.value if worst else "NodesMissing") if degraded else "AsWanted",
+            f"not voters that are alive: {', '.join(map(str, missing))}" if degraded else "",
+        ),
+        "DataLossRisk": _data_loss_risk(seen),
+        "Paused": (paused, "Paused" if paused else "NotPaused", ""),
+    }
+
+
+def worst_refusal(plan: Plan) -> Refusal | None:
+    """The refusal that matters most, if there is any."""
+
+    def rank(refusal: Refusal) -> int:
+        return URGENT.index(refusal.reason) if refusal.reason in URGENT else len(URGENT)
+
+    return min(plan.refusals, key=rank, default=None)
+
+
+def _quorate(seen: Snapshot) -> Said:
+    observed = seen.observed
+    if observed.view is None:
+        return False, "NoLeader", "no node that answers leads"
+    living = alive(observed)
+    count = len(observed.view.voters)
+    text = f"{len(living)} of {count} voters are alive, {majority(count)} are needed"
+    is_quorate = is_safe(living, observed.view.voters)
+    return is_quorate, "LeaderKnown" if is_quorate else "MajorityNotAlive", text
+
+
+def _data_loss_risk(seen: Snapshot) -> Said:
+    observed = seen.observed
+    if is_majority_gone(observed):
+        gone = ", ".join(map(str, sorted(disks_gone(observed))))
+        return True, Reason.MAJORITY_DISKS_LOST.value, f"the disks of {gone} are gone"
+    if observed.view is None:
+        return None, "NoLeader", ""
+    voters = observed.view.voters
+    spare = len(alive(observed)) - majority(len(voters))
+    if len(voters) > 2 and spare < 1:
+        return True, "NoVoterToSpare", f"{len(alive(observed))} of {len(voters)} voters are alive"
+    return False, "AsWanted", ""
+
+
+def _members(quorum: QuorumResource, seen: Snapshot) -> list[Object]:
+    observed, view = seen.observed, seen.observed.view
+    ends: dict[int, int] = {}
+    leader_end = -1
+    if seen.description is not None:
+        response = seen.description.response
+        for each in (*response.voters, *response.observers):
+            if each.log_end_offset >= 0:
+                ends[each.replica.id] = each.log_end_offset
+        if view is not None:
+            leader_end = ends.get(view.leader.id, -1)
+    members = []
+    for node in observed.nodes:
+        status = seen.statuses.get(node.ordinal)
+        if status is None:
+            role = "unknown"
+        elif not status.formatted:
+            role = "unformatted"
+        elif view is not None and view.leader == node.key:
+            role = "leader"
+        else:
+            role = "voter" if node.key in observed.voters else "observer"
+        member: Object = {
+            "nodeId": node.ordinal,
+            "role": role,
+            "endpoint": naming.address(quorum.name, quorum.namespace, node.ordinal),
+        }
+        if status is not None:
+            member["version"] = status.version
+        if node.directory_id:
+            member["directoryId"] = node.directory_id
+        if leader_end >= 0 and node.ordinal in ends:
+            member["lag"] = max(0, leader_end - ends[node.ordinal])
+        members.append(member)
+    return members
+
+
+def is_same(one: Object, other: Object) -> bool:
+    """Whether a status says the same, apart from what moves with every record."""
+    return _still(one) == _still(other)
+
+
+def _still(status: Object) -> Object:
+    members = [
+        {name: value for name, value in member.items() if name != "lag"}
+        for member in status.get("members") or ()
+    ]
+    found = {name: value for name, value in status.items() if value is not None}
+    return {**found, "members": members}

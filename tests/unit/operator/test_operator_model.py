@@ -1,0 +1,75 @@
+"""The planner in every world that two faults can lead to (see `model`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.operator.model import World, explore, healthy, unguarded
+
+SIZES = range(1, 6)
+
+
+def scalings(faults: int) -> list[World]:
+    """From every size to every size, whoever leads."""
+    return [
+        healthy(size, desired, leader, faults=faults)
+        for size in SIZES
+        for desired in SIZES
+        for leader in range(size)
+    ]
+
+
+@pytest.mark.timeout(300)
+def test_no_quorum_is_lost_by_the_operator() -> None:
+    """Scaling from each size to each, with up to two crashes or lost disks at any moment."""
+    found = explore(scalings(2), check_progress=True)
+    print(
+        f"\nscaling with two faults: {found.states} states, {found.actions} actions, "
+        f"{len(found.losses)} quorums lost by the operator, {len(found.stuck)} states stuck"
+    )
+    assert not found.losses, found.losses[:3]
+    assert not found.stuck, found.stuck[:3]
+    assert found.states > 10_000
+
+
+@pytest.mark.timeout(300)
+def test_scaling_again_meanwhile_loses_nothing() -> None:
+    """Somebody changes the wanted size in the middle, and one thing goes wrong."""
+    initial = [
+        healthy(size, size, leader, faults=1, scalings=2)
+        for size in SIZES
+        for leader in range(size)
+    ]
+    found = explore(initial, check_progress=True)
+    print(
+        f"\nscaling twice with one fault: {found.states} states, {found.actions} actions, "
+        f"{len(found.losses)} quorums lost by the operator, {len(found.stuck)} states stuck"
+    )
+    assert not found.losses, found.losses[:3]
+    assert not found.stuck, found.stuck[:3]
+
+
+@pytest.mark.timeout(300)
+def test_a_rollout_loses_nothing() -> None:
+    """All pods outdated, with up to two faults."""
+    initial = []
+    for size in SIZES:
+        for leader in range(size):
+            world = healthy(size, size, leader, faults=2 if size < 5 else 1)
+            outdated = tuple(pod._replace(outdated=True) for pod in world.pods)
+            initial.append(world._replace(pods=outdated))
+    found = explore(initial, check_progress=True)
+    print(
+        f"\nrollout with faults: {found.states} states, {found.actions} actions, "
+        f"{len(found.losses)} quorums lost by the operator, {len(found.stuck)} states stuck"
+    )
+    assert not found.losses, found.losses[:3]
+    assert not found.stuck, found.stuck[:3]
+
+
+@pytest.mark.timeout(300)
+def test_without_guards_quorums_are_lost() -> None:
+    """The same worlds catch a planner that removes the highest voter whoever is alive."""
+    found = explore(scalings(2), unguarded)
+    print(f"\nwithout guards: {found.states} states, {len(found.losses)} quorums lost")
+    assert found.losses

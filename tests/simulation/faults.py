@@ -170,6 +170,14 @@ class Injector:
         node.fuse = int(n[1] * 12)
         return True
 
+    def _crash_in_election(self, n: Numbers) -> bool:
+        """The process ends soon after it has written quorum-state the next time."""
+        node = self._node(n[0])
+        if node.raft is None:
+            return False
+        node.fuse_at_election = int(n[1] * 4)
+        return True
+
     def _pause(self, n: Numbers) -> bool:
         node = self._node(n[0])
         if node.raft is None or node.paused_until > self.scheduler.now:
@@ -518,7 +526,7 @@ class Injector:
         self.healed = True
         self.network.heal_all()
         for node in self.cluster.nodes:
-            node.fuse = -1
+            node.fuse = node.fuse_at_election = -1
             node.sync_fails = False
             node.sync_delay_us = 400
             node.clock.change(self.scheduler.now, rate=TRUE_RATE)

@@ -10,6 +10,7 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     MonotonicHighWatermark           neither a node's nor the cluster's goes back
     MonotonicEpoch                   nor does a node's epoch; in memory is what is on disk
     OneVotePerEpoch                  what quorum-state says of an epoch is never unsaid
+    DurableBeforePromised            votes given and records acknowledged are on disk
     StateMachineAgreement            every replica applies the same records
     AtMostOneUncommittedVoterSet     in every log
     NeighbouringVoterSetsDifferByOne in every log
@@ -32,7 +33,13 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from quorate.raft.batches import Batch, KRaftVersion, Voters
-from quorate.raft.messages import AddVoterRequest, RemoveVoterRequest
+from quorate.raft.messages import (
+    AddVoterRequest,
+    FetchRequest,
+    RemoveVoterRequest,
+    VoteRequest,
+    VoteResponse,
+)
 from quorate.raft.outputs import RoleName
 from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey, VoterSet, same_replica
 
@@ -123,6 +130,28 @@ class Oracle:
         return any(node.key in voters for _, voters in node.voter_sets[:-1]) or (
             node.key in node.cluster.static_voters
         )
+
+    def votes(self, node: SimNode, request: VoteRequest, response: VoteResponse) -> None:
+        """A node answers a vote request."""
+        state = node.disk.election
+        granted = response.granted and not request.pre_vote
+        if granted and (state is None or state.voted is None or state.epoch != request.epoch):
+            text = f"{node.key} grants {request}, on disk is {state}"
+            raise InvariantError("DurableBeforePromised", text)
+
+    def promises(self, node: SimNode, request: FetchRequest | VoteRequest) -> None:
+        """A node asks for records, or for votes."""
+        if isinstance(request, FetchRequest):
+            if request.offset > node.disk.log.durable_end:
+                text = f"{node.key} has {node.disk.log.durable_end} durable and sends {request}"
+                raise InvariantError("DurableBeforePromised", text)
+            return
+        state = node.disk.election
+        if not request.pre_vote and (
+            state is None or (state.epoch, state.voted) != (request.epoch, node.key)
+        ):
+            text = f"{node.key} asks for votes with {request}, on disk is {state}"
+            raise InvariantError("DurableBeforePromised", text)
 
     # --- the log ----------------------------------------------------------------------------------
 

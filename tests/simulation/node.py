@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.raft.config import RaftConfig
 from quorate.raft.errors import ErrorCode
-from quorate.raft.messages import FetchResponse, FetchSnapshotResponse, Request, Response
+from quorate.raft.messages import (
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotResponse,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
 from quorate.raft.node import RaftNode
 from quorate.raft.outputs import (
     AppendBatches,
@@ -68,6 +76,7 @@ class SimNode:
         self.cut = 0
         self.paused_until = 0
         self.fuse = -1
+        self.fuse_at_election = -1
         self.sync_delay_us = 400
         self.sync_fails = False
         self.random = Random(cluster.random.getrandbits(64))
@@ -83,7 +92,7 @@ class SimNode:
         self.voters = VoterSet()
         self.voter_sets: list[tuple[int, VoterSet]] = []
         self.syncing = False
-        self.fuse = -1
+        self.fuse = self.fuse_at_election = -1
         self.loaded = -1
         self._last_request_id = 0
         self._timer_us = -1
@@ -344,6 +353,8 @@ class SimNode:
             self.cluster.trace(self, f"-> quorum-state {output.state}")
         self.oracle.persists(self, self.disk.election, output.state)
         self.disk.election = output.state
+        if self.fuse_at_election >= 0:
+            self.fuse, self.fuse_at_election = self.fuse_at_election, -1
 
     def _append(self, output: AppendBatches) -> None:
         if self.cluster.trace is not None:
@@ -365,6 +376,9 @@ class SimNode:
         if self.cluster.trace is not None:
             self.cluster.trace(self, f"-> {output.endpoint.host} {output.request_id} "
                                f"{output.request}")  # fmt: skip
+        request = output.request
+        if type(request) is FetchRequest or type(request) is VoteRequest:
+            self.oracle.promises(self, request)
         self.network.send(self, output)
 
     def _send_admin(self, output: SendAdmin) -> None:
@@ -385,6 +399,8 @@ class SimNode:
         if self.cluster.trace is not None:
             self.cluster.trace(self, f"-> answer to {self.cluster.name(source)} {response}")
         if isinstance(source, SimNode):
+            if kind is VoteResponse:
+                self.oracle.votes(self, request, response)  # type: ignore[arg-type]
             if kind is not FetchResponse:
                 self.cluster.answered(self, request, response)
             self.network.respond(self, source, life, request_id, response)

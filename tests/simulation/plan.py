@@ -28,6 +28,7 @@ FAULTS: dict[str, float] = {
     # process and clock
     "crash": 2.0,
     "crash_between_outputs": 1.5,
+    "crash_in_election": 1.5,
     "crash_all": 0.3,
     "pause": 1.0,
     "clock_jump": 0.7,

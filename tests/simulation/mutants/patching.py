@@ -1,4 +1,4 @@
-"""Imports the protocol with the source text of one module changed."""
+"""Imports the protocol with the source text of some of its modules changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from tests.simulation.mutants.catalogue import Mutant
+from tests.simulation.mutants.mutant import Mutant
 
 PACKAGE = "quorate.raft"
 
@@ -22,14 +22,15 @@ def source_path(module: str) -> Path:
     return Path(spec.submodule_search_locations[0]) / f"{module}.py"
 
 
-def mutated_source(mutant: Mutant) -> str:
-    """The module's source, changed. Raise ValueError if a change does not apply exactly once."""
-    text = source_path(mutant.module).read_text(encoding="utf-8")
-    for old, new in mutant.changes:
+def mutated_sources(mutant: Mutant) -> dict[str, str]:
+    """The changed modules' sources. Raise ValueError if a change does not apply exactly once."""
+    texts: dict[str, str] = {}
+    for module, old, new in mutant.changes:
+        text = texts.get(module) or source_path(module).read_text(encoding="utf-8")
         if text.count(old) != 1:
-            raise ValueError(f"{mutant.name}: {text.count(old)} places for {old!r}")
-        text = text.replace(old, new)
-    return text
+            raise ValueError(f"{mutant.name}: {text.count(old)} places in {module} for {old!r}")
+        texts[module] = text.replace(old, new)
+    return texts
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -45,17 +46,18 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, mutant: Mutant) -> None:
-        self._name = f"{PACKAGE}.{mutant.module}"
-        self._path = str(source_path(mutant.module))
-        self._text = mutated_source(mutant)
+        sources = mutated_sources(mutant)
+        self._texts = {f"{PACKAGE}.{module}": text for module, text in sources.items()}
+        self._paths = {f"{PACKAGE}.{module}": str(source_path(module)) for module in sources}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
+        if fullname not in self._texts:
             return None
-        loader = _Loader(fullname, self._path, self._text)
-        return importlib.util.spec_from_file_location(fullname, self._path, loader=loader)
+        path_of = self._paths[fullname]
+        loader = _Loader(fullname, path_of, self._texts[fullname])
+        return importlib.util.spec_from_file_location(fullname, path_of, loader=loader)
 
 
 def install(mutant: Mutant) -> None:

@@ -1,0 +1,248 @@
+"""Mutants of elections: votes, pre-votes, terms of office."""
+
+# ruff: noqa: E501 - the changes quote lines of the protocol with their indentation
+from __future__ import annotations
+
+from tests.simulation.mutants.mutant import mutant
+
+_UP_TO_DATE = """    up_to_date = (request.last_epoch, request.last_offset) >= (
+        core.log.last_epoch,
+        core.log.end_offset,
+    )
+"""
+
+ELECTIONS = (
+    mutant(
+        "elections_without_log_comparison",
+        "votes and pre-votes go only to a log that is at least as long",
+        "election",
+        _UP_TO_DATE,
+        "    up_to_date = True\n",
+    ),
+    mutant(
+        "vote_without_log_comparison",
+        "a vote goes only to a log that is at least as long",
+        "election",
+        """    if role.leader_id is not None:
+        return False
+    return up_to_date
+""",
+        """    if role.leader_id is not None:
+        return False
+    return True
+""",
+    ),
+    mutant(
+        "vote_compares_offsets_only",
+        "a later last epoch beats a longer log",
+        "election",
+        _UP_TO_DATE,
+        """    up_to_date = request.last_offset >= core.log.end_offset
+""",
+    ),
+    mutant(
+        "vote_compares_epochs_only",
+        "of two logs of one last epoch the longer wins",
+        "election",
+        _UP_TO_DATE,
+        """    up_to_date = request.last_epoch >= core.log.last_epoch
+""",
+    ),
+    mutant(
+        "vote_twice",
+        "one vote in an epoch",
+        "election",
+        """    if role.voted is not None:
+        return same_replica(role.voted, request.candidate)
+""",
+        "",
+    ),
+    mutant(
+        "vote_for_any_directory",
+        "the vote is for a replica, not for an id",
+        "election",
+        """        return same_replica(role.voted, request.candidate)
+""",
+        """        return role.voted.id == request.candidate.id
+""",
+        second_line="two directories of an id are no candidates of one epoch: a change lies between",
+    ),
+    mutant(
+        "vote_by_candidates",
+        "a candidate has voted for itself",
+        "election",
+        """    if isinstance(role, Candidate | Resigned):
+        return False
+""",
+        """    if isinstance(role, Candidate | Resigned):
+        return up_to_date
+""",
+    ),
+    mutant(
+        "vote_meant_for_the_old_disk",
+        "a request for another directory gets no vote (KAFKA-14077)",
+        "election",
+        """    return addressed.directory_id is None or addressed.directory_id == core.local.directory_id
+""",
+        """    return True
+""",
+    ),
+    mutant(
+        "vote_in_older_epochs",
+        "an epoch below ours is fenced",
+        "election",
+        """    if request.epoch < core.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if not sound or request""",
+        """    if not sound or request""",
+        second_line="the answer names the higher epoch, and the candidate adopts that first",
+    ),
+    mutant(
+        "votes_of_an_older_election_count",
+        "a grant counts in the epoch it was asked in",
+        "election",
+        """    if not isinstance(role, Prospective | Candidate) or request.epoch != role.epoch:
+""",
+        """    if not isinstance(role, Prospective | Candidate):
+""",
+        second_line="a change of the epoch forgets what was asked in the old one",
+    ),
+    mutant(
+        "answers_outlive_their_epoch",
+        "a grant counts in the epoch it was asked in, and what was asked in another is forgotten",
+        "election",
+        """    if not isinstance(role, Prospective | Candidate) or request.epoch != role.epoch:
+""",
+        """    if not isinstance(role, Prospective | Candidate):
+""",
+        also=(
+            (
+                "core",
+                "{k: v for k, v in self.inflight.items() if v.epoch == role.epoch}",
+                "dict(self.inflight)",
+            ),
+        ),
+    ),
+    mutant(
+        "elected_one_short_of_a_majority",
+        "a majority of the voters elects",
+        "roles",
+        "        return len(self.granted) >= self.voters.majority\n",
+        "        return len(self.granted) >= max(1, self.voters.majority - 1)\n",
+    ),
+    mutant(
+        "half_is_a_majority",
+        "a majority is more than half",
+        "types",
+        "        return len(self.voters) // 2 + 1\n",
+        "        return max(1, (len(self.voters) + 1) // 2)\n",
+    ),
+    mutant(
+        "candidate_counts_itself_always",
+        "a replica counts its own vote only if it is in the set",
+        "roles",
+        "{local.id} if local in voters else set()",
+        "{local.id}",
+    ),
+    mutant(
+        "answer_before_quorum_state",
+        "quorum-state is durable before the answer leaves",
+        "node",
+        """        outputs, self._core.outputs = self._core.outputs, []
+        return outputs
+""",
+        """        outputs, self._core.outputs = self._core.outputs, []
+        return sorted(outputs, key=lambda output: type(output).__name__ == "PersistElection")
+""",
+    ),
+    mutant(
+        "vote_is_not_persisted",
+        "a vote survives a restart",
+        "core",
+        """        if state != self.persisted:
+            if""",
+        """        if self.persisted is None or state.epoch != self.persisted.epoch:
+            if""",
+    ),
+    mutant(
+        "candidate_forgets_its_own_vote",
+        "a candidate's vote for itself survives a restart",
+        "core",
+        "            return ElectionState(role.epoch, None, self.local)\n",
+        "            return ElectionState(role.epoch, None, None)\n",
+    ),
+    mutant(
+        "vote_forgotten_at_restart",
+        "what was voted is read back",
+        "core",
+        "        return Unattached(state.epoch, leader_id, state.voted, deadline)\n",
+        "        return Unattached(state.epoch, leader_id, None, deadline)\n",
+    ),
+    mutant(
+        "vote_lost_when_pre_voting",
+        "a pre-vote does not forget the vote",
+        "election",
+        "        leader_id, voted = old.leader_id, old.voted\n",
+        "        leader_id, voted = old.leader_id, None\n",
+    ),
+    mutant(
+        "pre_vote_by_attached_followers",
+        "who fetches from a leader grants no pre-vote",
+        "election",
+        "            return up_to_date and not hears_leader\n",
+        "            return up_to_date\n",
+    ),
+    mutant(
+        "no_pre_vote",
+        "nobody's epoch moves before a majority would vote",
+        "election",
+        "    if elect_now or ballot.is_won:\n",
+        "    if True:\n",
+    ),
+    mutant(
+        "no_check_quorum",
+        "a leader that hears no majority resigns (KAFKA-15489)",
+        "leader",
+        "    if not replication.is_alone(core) and now >= leader.check_quorum_deadline_ms:\n",
+        "    if False:\n",
+    ),
+    mutant(
+        "single_voter_checks_quorum",
+        "a single voter has nobody to lose (KAFKA-16144)",
+        "replication",
+        "    return core.voters.is_only(core.local) and core.is_voter\n",
+        "    return False\n",
+    ),
+    mutant(
+        "no_fetch_timeout",
+        "a follower whose leader is silent elects",
+        "node",
+        "        return self._core.may_elect and self._core.now_ms >= role.fetch_deadline_ms\n",
+        "        return False\n",
+    ),
+    mutant(
+        "removed_replica_never_elects",
+        "who is out by a record that is not committed may have to lead (Ongaro 4.2.2)",
+        "core",
+        "        return uncommitted and self.local in history.voters_at(self.high_watermark)\n",
+        "        return False\n",
+    ),
+    mutant(
+        "resigned_single_voter_elects_at_once",
+        "a reason to resign that stays does not spin",
+        "replication",
+        "max(core.election_deadline(), core.now_ms + core.config.election_timeout_ms)",
+        "core.election_deadline()",
+    ),
+    mutant(
+        "ex_leader_votes_in_its_epoch",
+        "who led an epoch grants nothing in it after a restart",
+        "core",
+        """        if state.leader_id == self.local.id and self.is_voter:
+""",
+        """        if state.leader_id == self.local.id and self.is_voter:
+            state = ElectionState(state.epoch)
+        if False:
+""",
+    ),
+)

@@ -1,0 +1,187 @@
+"""Mutants of replication, commit and reads."""
+
+# ruff: noqa: E501 - the changes quote lines of the protocol with their indentation
+from __future__ import annotations
+
+from tests.simulation.mutants.mutant import mutant
+
+REPLICATION = (
+    mutant(
+        "commit_by_counting_old_epochs",
+        "the high watermark needs a record of this epoch",
+        "replication",
+        "    return offset > leader.epoch_start_offset and core.advance_high_watermark(offset)\n",
+        "    return core.advance_high_watermark(offset)\n",
+    ),
+    mutant(
+        "commit_one_short_of_a_majority",
+        "a majority of the voters commits",
+        "replication",
+        "    offset = held[core.voters.majority - 1]\n",
+        "    offset = held[max(0, core.voters.majority - 2)]\n",
+    ),
+    mutant(
+        "leader_counts_its_unsynced_tail",
+        "the leader counts itself up to its durable end",
+        "replication",
+        "        return core.log.durable_end if core.local in core.voters else -1\n",
+        "        return core.log.end_offset if core.local in core.voters else -1\n",
+    ),
+    mutant(
+        "removed_leader_counts_itself",
+        "a leader that is no voter does not count itself",
+        "replication",
+        """    held = sorted((acknowledged(core, leader, voter) for voter in core.voters), reverse=True)
+""",
+        """    others = [v for v in core.voters if v.id != core.local.id]
+    held = sorted([acknowledged(core, leader, v) for v in others] + [core.log.durable_end])[::-1]
+""",
+    ),
+    mutant(
+        "fetch_of_any_directory_counts",
+        "an acknowledgement is of this (id, directory id) and no other",
+        "replication",
+        """    if voter.key.directory_id is not None:
+        return leader.replicas.get(voter.key)
+    same_id""",
+        """    same_id""",
+    ),
+    mutant(
+        "fetch_before_durable",
+        "a follower syncs before its next Fetch acknowledges",
+        "follower",
+        """    if not core.log.is_durable:
+        return
+""",
+        "",
+    ),
+    mutant(
+        "any_ticket_makes_all_durable",
+        "a ticket makes durable what came before it, not after",
+        "logstate",
+        "            self.durable_end = self._unsynced.popleft()[1]\n",
+        """            self._unsynced.popleft()
+            self.durable_end = self.end_offset
+""",
+    ),
+    mutant(
+        "truncation_keeps_the_durable_end",
+        "what is truncated is not durable any more",
+        "logstate",
+        """        self.end_offset = end_offset
+        self.durable_end = min(self.durable_end, end_offset)
+        self._unsynced = deque((t, min(end, end_offset)) for t, end in self._unsynced)
+        return self._new_ticket()
+
+    def reset_to""",
+        """        self.end_offset = end_offset
+        return self._new_ticket()
+
+    def reset_to""",
+    ),
+    mutant(
+        "truncation_keeps_the_epochs",
+        "what is truncated has no epochs any more",
+        "logstate",
+        """        while self._starts and self._starts[-1] >= end_offset:
+            self._starts.pop()
+            self._epochs.pop()
+        self.end_offset = end_offset
+""",
+        """        self.end_offset = end_offset
+""",
+    ),
+    mutant(
+        "divergence_ignored",
+        "a Fetch position must be in the leader's log",
+        "logstate",
+        "        if end.epoch != last_epoch or offset > end.offset:\n",
+        "        if False:\n",
+    ),
+    mutant(
+        "divergence_by_offset_only",
+        "the last epoch must be the leader's too",
+        "logstate",
+        "        if end.epoch != last_epoch or offset > end.offset:\n",
+        "        if offset > self.end_offset:\n",
+    ),
+    mutant(
+        "fetch_acknowledges_before_validation",
+        "a position that diverges acknowledges nothing",
+        "replication",
+        "        progress.endpoints = request.endpoints or progress.endpoints\n",
+        """        progress.endpoints = request.endpoints or progress.endpoints
+        progress.end_offset = request.offset
+""",
+    ),
+    mutant(
+        "fetch_of_older_epochs_is_served",
+        "a Fetch is of the leader's epoch",
+        "replication",
+        """    if epoch < core.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+""",
+        "",
+    ),
+    mutant(
+        "answers_of_older_epochs_are_taken",
+        "an answer is of the epoch in which it was asked for",
+        "follower",
+        "role.epoch == request.epoch == leader.epoch:\n",
+        "True:\n",
+    ),
+    mutant(
+        "follower_commits_its_whole_log",
+        "a follower's high watermark is its leader's",
+        "follower",
+        "        core.advance_high_watermark(min(response.high_watermark, core.log.end_offset))\n",
+        "        core.advance_high_watermark(core.log.end_offset)\n",
+    ),
+    mutant(
+        "high_watermark_goes_back",
+        "the high watermark never decreases (KAFKA-16530)",
+        "core",
+        "        if offset <= self.high_watermark:\n            return False\n        assert",
+        "        if offset == self.high_watermark:\n            return False\n        assert",
+    ),
+    mutant(
+        "deposed_leader_keeps_its_waiters",
+        "what a deposed leader did not commit has an unknown outcome",
+        "core",
+        "        self.emit(LeadershipLost(old.epoch))\n",
+        "",
+    ),
+    mutant(
+        "leadership_lost_answers_nobody",
+        "nobody who waits for an old leader is left waiting",
+        "core",
+        """        for read in old.reads:
+            self.respond(read.request_id, ReadIndexResponse(error, leader))
+""",
+        "",
+    ),
+)
+
+READS = (
+    mutant(
+        "read_without_a_majority",
+        "a leader confirms itself before it answers a read",
+        "reads",
+        "    return rounds[core.voters.majority - 1]\n",
+        "    return leader.read_round\n",
+    ),
+    mutant(
+        "read_before_the_epoch_commits",
+        "a new leader's high watermark may be older than what is committed",
+        "reads",
+        "    if core.high_watermark <= leader.epoch_start_offset:\n",
+        "    if False:\n",
+    ),
+    mutant(
+        "read_round_of_the_past_counts",
+        "a read waits for a round that began after it",
+        "reads",
+        "    leader.read_round += 1\n",
+        "    leader.read_round = max(1, leader.read_round)\n",
+    ),
+)

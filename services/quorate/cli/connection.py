@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from quorate.controller.settings import Address
     from quorate.rpc.client import QuorumClient
     from quorate.rpc.tls import TlsConfig
+    from quorate.rpc.values import QuorumDescription
 
 T = TypeVar("T")
 
@@ -63,6 +65,8 @@ Timeout = Annotated[
 READ_TIMEOUT_S = 10.0
 CHANGE_TIMEOUT_S = 30.0
 """KIP-853: the tool sets AddVoter's TimeoutMs to 30 seconds."""
+REQUEST_MS_MIN = 100
+"""What is left for the request itself at the least, milliseconds."""
 
 TLS_FILES = (
     "ssl.certificate.location",
@@ -197,6 +201,17 @@ def _client_timeout(path: Path, values: dict[str, str]) -> float | None:
     return int(text) / 1000
 
 
+async def reach(client: QuorumClient) -> QuorumDescription:
+    """Describe the quorum before it is asked for something; the time that takes is part of the
+    command's. UnreachableError, soon, where no node answers.
+    """
+    started = time.monotonic()
+    description = await client.describe_quorum()
+    spent_ms = int((time.monotonic() - started) * 1000)
+    client.request_timeout_ms = max(REQUEST_MS_MIN, client.request_timeout_ms - spent_ms)
+    return description
+
+
 def run(
     context: typer.Context,
     ask: Callable[[QuorumClient], Awaitable[T]],
@@ -209,8 +224,8 @@ def run(
     """Run `ask` with a client of the quorum that the options name.
 
     timeout: seconds, of the command line; else that of the properties; else the default. changes:
-    whether an answer that does not come leaves open what was done. reach_first: whether to end
-    soon where no node answers at all, for `ask` itself would go on until its time is up.
+    whether an answer that does not come leaves open what was done. reach_first: whether to `reach`
+    somebody first, since `ask` by itself goes on until its time is up.
     """
     connection = resolve(context.meta.setdefault(KEY, Options()))
     from quorate.rpc.client import QuorumClient
@@ -224,7 +239,7 @@ def run(
             request_timeout_ms=int(waits * 1000),
         ) as client:
             if reach_first:
-                await client.describe_quorum()
+                await reach(client)
             return await ask(client)
 
     try:

@@ -17,6 +17,7 @@ from quorate.cli.connection import (
     BootstrapServer,
     CommandConfig,
     Timeout,
+    reach,
     remember,
     run,
 )
@@ -176,7 +177,7 @@ def add_controller(
     key = ReplicaKey(meta.node_id, meta.directory_id)
 
     async def ask(client: QuorumClient) -> None:
-        cluster_id = (await client.describe_quorum()).cluster_id
+        cluster_id = (await reach(client)).cluster_id
         if cluster_id != meta.cluster_id:
             raise CommandError(
                 f"{config.metadata_log_dir} was formatted for the cluster {meta.cluster_id}, and "
@@ -186,7 +187,7 @@ def add_controller(
 
     if not dry_run:
         with progress(f"Waiting for controller {key.id} to catch up and become a voter"):
-            run(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+            run(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True, reach_first=False)
     if as_json:
         print_json(_change_json(key, dry_run, config.endpoints))
         return

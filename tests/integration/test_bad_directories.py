@@ -78,7 +78,7 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
 
 def test_a_directory_of_another_cluster(used_node: Node, tmp_path: Path) -> None:
     node = copy_of(used_node, tmp_path, **{"cluster.id": OTHER_CLUSTER})
-    refuses(node, f"{node.data}/meta.properties", CLUSTER, OTHER_CLUSTER, "correct")
+    refuses(node, f"{node.data}/meta.properties", CLUSTER, OTHER_CLUSTER, "correct", run=here)
 
 
 def test_a_directory_of_another_node(used_node: Node, tmp_path: Path) -> None:
@@ -168,9 +168,8 @@ def test_a_log_that_lost_its_end(used_node: Node, tmp_path: Path) -> None:
     position, header = batches(node)[30]
     with segment.open("r+b") as file:
         file.truncate(position)
-    refuses(
-        node, f"{segment} is damaged", f"where offset {header.base_offset} is expected", "is gone"
-    )
+    expected = f"where offset {header.base_offset} is expected"
+    refuses(node, f"{segment} is damaged", expected, "is gone", run=here)
 
 
 def test_quorum_state_that_is_broken(used_node: Node, tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ WRONG_ID = "h3JvRzZ1Tn6b5kq0m2xY8w"
 SOON_S = 20.0
 """What "soon" is on a machine that many use; alone on it a command takes a tenth of that. Without
 the limit that is tested here it would be 30 seconds and more."""
-SETTLE_S = 1.5
+SLACK_S = 3.0
+"""How much longer than it was told a command may take on such a machine, seconds."""
+SETTLE_S = 1.0
 """How long something that must not happen is waited for, seconds."""
 
 
@@ -114,7 +116,7 @@ def test_a_controller_is_added_and_removed(quorum: Quorum) -> None:
         "endpoints": [node.endpoint],
     }
     quorum.until_voters(1, 2, 3, 4)
-    assert_error(quorate(*add), "DUPLICATE_VOTER", node.key)
+    assert_error(here(*add), "DUPLICATE_VOTER", node.key)
 
     remove = (*quorum.ask, "remove-controller", "-i", 4)
     assert_error(here(*remove, "-d", WRONG_ID), "VOTER_NOT_FOUND", f"4-{WRONG_ID}")
@@ -123,7 +125,7 @@ def test_a_controller_is_added_and_removed(quorum: Quorum) -> None:
         f"Removed KRaft controller 4 with directory id {node.directory_id}\n"
     )
     quorum.until_voters(1, 2, 3)
-    assert_error(quorate(*remove, "-d", node.directory_id), "VOTER_NOT_FOUND", node.key)
+    assert_error(here(*remove, "-d", node.directory_id), "VOTER_NOT_FOUND", node.key)
     assert_error(here(*remove), "controller 4 is not a voter", quorum.nodes[1].key)
 
 
@@ -295,9 +297,6 @@ def test_two_of_three_are_gone(quorum: Quorum) -> None:
         assert ran.seconds < SOON_S
         assert re.search(r"^LeaderId: +-1$", ran.out, re.MULTILINE)
         assert all(f'"id": {i}' in ran.out for i in (1, 2, 3))
-        ran = here(*quorum.ask, "describe", "--replication", "--json")
-        assert_error(ran, "there is no leader", needed)
-        assert len(ran.json()) == 3
         _changes_say_that_nobody_leads(quorum, observer)
     finally:
         for node in (*gone, observer):
@@ -306,19 +305,16 @@ def test_two_of_three_are_gone(quorum: Quorum) -> None:
 
 
 def _changes_say_that_nobody_leads(quorum: Quorum, observer: Node) -> None:
-    timeout = ("--timeout", 2)
+    timeout_s = 2
     for line in (
-        ("add-controller", "-c", observer.properties),
-        ("remove-controller", "-i", 1),
-        ("remove-controller", "-i", 1, "-d", WRONG_ID),
-        ("transfer-leadership", "-i", 1),
+        (*quorum.ask, "add-controller", "-c", observer.properties),
+        (*quorum.ask, "remove-controller", "-i", 1),
+        (*quorum.features, "upgrade", "-f", "kraft.version=1"),
     ):
-        ran = here(*quorum.ask, *line, *timeout)
+        ran = here(*line, "--timeout", timeout_s)
         assert_error(ran, "no leader")
         assert ran.out == ""
-        assert ran.seconds < SOON_S, ran
-    ran = here(*quorum.features, "upgrade", "-f", "kraft.version=1", *timeout)
-    assert_error(ran, "no leader")
+        assert ran.seconds < timeout_s + SLACK_S, ran
 
 
 # --- the last voter -------------------------------------------------------------------------------
@@ -343,8 +339,6 @@ def test_nobody_answers(make_node: Start) -> None:
         ("metadata-quorum", "describe", "--status", "--json"),
         ("metadata-quorum", "add-controller", "-c", second.properties),
         ("metadata-quorum", "remove-controller", "-i", 1, "-d", WRONG_ID),
-        ("metadata-quorum", "transfer-leadership", "-i", 1),
-        ("features", "describe"),
         ("features", "upgrade", "-f", "kraft.version=1"),
     )
     given = ("--bootstrap-controller", f"{first.address},{second.address}")

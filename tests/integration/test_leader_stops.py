@@ -21,7 +21,7 @@ async def test_a_leader_that_is_told_to_stop_hands_over(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "cluster")
     cluster.create([1, 2, 3])
     admin = QuorumClient(cluster.addresses)
-    load = Workload(cluster.addresses, callers=4, pause_s=0.01)
+    load = Workload(cluster.addresses, callers=4, pause_s=0.02)
     gaps_ms: list[float] = []
     try:
         cluster.start()

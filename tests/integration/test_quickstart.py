@@ -160,7 +160,7 @@ def test_start_look_stop_and_start_again(tmp_path: Path) -> None:
 
     # One controller that cannot start ends it: its last words are the error, the others stop.
     (folder / "controller-1" / "data" / PARTITION / "quorum-state").write_text("{")
-    ran = quorate("quickstart", "--dir", folder)
+    ran = here("quickstart", "--dir", folder)
     assert_error(ran, "controller 1 ended with status 1: ", "quorum-state is broken")
     assert controllers(folder) == []
 

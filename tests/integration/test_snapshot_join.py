@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from quorate.rpc.client import QuorumClient
 
-from tests.integration.support import PARTITION, Quorum, assert_clean, succeed
+from tests.integration.support import PARTITION, Quorum, assert_clean, succeed, until
 
 RECORDS = 200
 VALUE_BYTES = 200
@@ -53,8 +54,8 @@ def test_a_new_controller_joins_by_snapshot(quorum: Quorum) -> None:
     # It reads the same from its own disk.
     assert second.stop() == 0
     second.start()
-    quorum.until("a leader again", lambda status: status["leaderId"] in (1, 2))
-    assert asyncio.run(read(second.address)) == wanted
+    own = partial(read, second.address, linearizable=False)
+    until("it knows what is committed", lambda: asyncio.run(own()) == wanted)
     for node in (second, first):
         assert node.stop() == 0
         assert_clean(node.said())
@@ -66,10 +67,11 @@ async def append(address: str, values: list[str]) -> None:
             await client.append_value(value.encode())
 
 
-async def read(address: str) -> list[str]:
+async def read(address: str, *, linearizable: bool = True) -> list[str]:
+    """All values: from the leader, or what the node at that address takes for committed."""
     async with QuorumClient([address]) as client:
         return [
             bytes(record.value or b"").decode()
-            async for record in client.read(0, linearizable=False)
+            async for record in client.read(0, linearizable=linearizable)
             if record.key is not None
         ]

@@ -378,8 +378,10 @@ def tick(core: Core) -> None:
 
 def _expire(core: Core, leader: Leader, change: PendingChange) -> None:
     text = f"timed out while {change.stage}"
-    if change.probe_error and change.stage in (ChangeStage.PROBING, ChangeStage.WAITING):
+    if change.probe_error and change.stage is ChangeStage.PROBING:
         text += f" ({change.probe_error})"
+    elif change.probe_error and change.stage is ChangeStage.WAITING:
+        text = f"timed out: {change.probe_error}"
     if change.stage is ChangeStage.COMMITTING:
         text += ": it may still commit, describe the quorum before asking again"
         if change.request_id is None:

@@ -179,8 +179,10 @@ def _members(voters: VoterSet) -> list[tuple[ReplicaKey, tuple[Endpoint, ...]]]:
 
 
 def _uncommitted(description: DescribeQuorumResponse) -> bool:
+    # Not with the directories that voters tell of themselves: at kraft.version 0 no set has any.
+    current = {v.key for v in description.voter_set} or {key for key, _ in _voters(description)}
     committed = {voter.key for voter in description.committed_voters}
-    return bool(committed) and committed != {key for key, _ in _voters(description)}
+    return bool(committed) and committed != current
 
 
 def _voters_text(members: Iterable[tuple[ReplicaKey, tuple[Endpoint, ...]]]) -> str:

@@ -200,8 +200,10 @@ class NodeService:
     # --- features and status ----------------------------------------------------------------------
 
     async def describe_features(self) -> DescribeFeaturesResponse:
+        """What is finalized is committed (KIP-853, KRaftVersionRecord "Handling")."""
         node = self._driver.node
-        feature = Feature(KRAFT_VERSION, SUPPORTED_KRAFT_VERSION, node.kraft_version)
+        level, _ = node.membership_at(node.high_watermark)
+        feature = Feature(KRAFT_VERSION, SUPPORTED_KRAFT_VERSION, level)
         return DescribeFeaturesResponse(
             ErrorCode.NONE, node.current_leader, (feature,), node.high_watermark
         )

@@ -162,6 +162,14 @@ def test_committed_voters_are_shown_while_they_differ() -> None:
     )
 
 
+def test_at_kraft_version_0_the_voters_directories_are_no_uncommitted_change() -> None:
+    """They are known from what the voters fetch; the voter set has ids alone."""
+    static = BOTH.without_directories()
+    answer = described(voter_set=static, committed_voters=static)
+    assert any(voter.replica.directory_id for voter in answer.voters)
+    assert "CommittedVoters" not in status_text("c", answer)
+
+
 def test_lag_is_that_of_the_last_voter() -> None:
     assert max_follower_lag(described()) == (3, 200)
 

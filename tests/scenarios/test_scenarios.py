@@ -51,7 +51,12 @@ ROWS = {
     "auto join": ["auto_join"],
     "auto join: replaced directory": ["auto_join_after_a_lost_disk"],
     "auto join: an admin's removal": ["auto_join_respects_a_removal"],
-    "lost connection: a true hint": ["lost_connection_true_hint", "lost_connection_refused_fetch"],
+    "lost connection: a true hint": [
+        "lost_connection_true_hint",
+        "lost_connection_refused_fetch",
+        "election_rivals_do_not_wait_for_the_dead",
+        "pre_vote_asks_again_who_had_not_noticed",
+    ],
     "lost connection: a false hint": ["lost_connection_false_hint"],
     "leadership transfer": ["transfer_", "append_refused_when_not_leading"],
     "reads": ["read_index_"],

@@ -138,6 +138,8 @@ def draw(seed: int) -> Scenario:
     )
     # Swarm testing: a seed that does much of a few things finds what an even mix does not.
     weights = [weight * random.choice((0.2, 1.0, 1.0, 4.0)) for weight in FAULTS.values()]
+    if level == 0:
+        weights[list(FAULTS).index("upgrade")] = 8.0
     per_second = random.choice((0.3, 0.8, 1.6, 3.0))
     count = max(1, int(duration / SECOND * per_second))
     kinds = random.choices(list(FAULTS), weights, k=count)

@@ -72,6 +72,9 @@ class Storage(Protocol):
     @property
     def is_dirty(self) -> bool: ...
 
+    @property
+    def last_ticket(self) -> int: ...
+
     def append(self, ticket: int, batches: tuple[Batch, ...]) -> None: ...
 
     def truncate(self, ticket: int, end_offset: int) -> None: ...
@@ -252,7 +255,7 @@ class Disk:
     """All that a node keeps. A lost disk is replaced by a new one with another directory id."""
 
     directory_id: str
-    log: SimLog = field(default_factory=SimLog)
+    log: Storage = field(default_factory=SimLog)
     election: ElectionState | None = None
     bootstrap: tuple[int, VoterSet] | None = None
     removed: bool = False

@@ -60,7 +60,7 @@ def run(
     for mutant in chosen:
         verdict = _in_a_process(mutant.name, first, seeds)
         verdicts[mutant.name] = verdict
-        outcome = f"killed by {verdict.killed_by}"
+        outcome = f"killed by {verdict.killed_by} (seed {verdict.seed})"
         if verdict.killed_by is None:
             outcome = "LIVES" if mutant.second_line is None else "lives, as it may,"
         console.print(f"{mutant.name}: {outcome} after {verdict.seeds} seeds")

@@ -203,8 +203,10 @@ ELECTIONS = (
         "no_check_quorum",
         "a leader that hears no majority resigns (KAFKA-15489)",
         "leader",
-        "    if not replication.is_alone(core) and now >= leader.check_quorum_deadline_ms:\n",
-        "    if False:\n",
+        """        replication.resign(core, "no majority of the voters fetched in time")
+        return
+""",
+        "        leader.check_quorum_deadline_ms = now + 3_600_000\n",
     ),
     mutant(
         "single_voter_checks_quorum",

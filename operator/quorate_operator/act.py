@@ -26,7 +26,7 @@ from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc.client import AdminError, ClientError
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.values import FormatMode, FormatRequest
-from tenacity import retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import retry_if_exception, stop_after_attempt, wait_random_exponential
 from tenacity.asyncio import AsyncRetrying
 
 from quorate_operator import certificates, manifests, naming
@@ -116,7 +116,7 @@ class Actor:
         retrying = AsyncRetrying(
             retry=retry_if_exception(lambda e: isinstance(e, KubeError) and e.may_pass),
             stop=stop_after_attempt(ATTEMPTS),
-            wait=wait_exponential_jitter(initial=0.2, max=2.0),
+            wait=wait_random_exponential(multiplier=0.4, max=2.0),
             reraise=True,
         )
         return await retrying(partial(asyncio.to_thread, call, *arguments))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate.rpc.tls import TlsConfig
-from tenacity import Retrying, retry_if_exception_type, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
 from quorate_operator import certificates, naming, status
 from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
@@ -172,7 +172,7 @@ class Operator:
             try:
                 Retrying(
                     retry=retry_if_exception_type(KubeError),
-                    wait=wait_exponential_jitter(initial=0.5, max=WATCH_PAUSE_MAX_S),
+                    wait=wait_random_exponential(multiplier=0.5, max=WATCH_PAUSE_MAX_S),
                 )(once)
             except RuntimeError:  # the loop was closed meanwhile
                 return

@@ -1,0 +1,187 @@
+"""A small Kubernetes API server: objects by path, versions, conflicts, watches; no controllers.
+
+It keeps the rules that the operator relies on: creating twice is a conflict, replacing needs the
+newest resourceVersion, deleting may name a UID, apply creates what is missing, Secrets are encoded.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import queue
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from kubernetes import client
+from quorate_operator.kube import RESOURCES, Kube
+
+Object = dict[str, Any]
+PLURALS = {resource.plural for resource in RESOURCES.values()}
+SUBRESOURCES = {"status", "scale"}
+
+
+class RefusedError(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def merged(old: Object, new: Object) -> Object:
+    """RFC 7386."""
+    result = dict(old)
+    for name, value in new.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, dict):
+            earlier = result.get(name)
+            result[name] = merged(earlier if isinstance(earlier, dict) else {}, value)
+        else:
+            result[name] = value
+    return result
+
+
+class Store:
+    """What the server holds. fail: how many calls fail with 503 before it works again."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.version = 0
+        self.fail = 0
+        self.log: list[tuple[str, str]] = []
+        self.watchers: list[queue.Queue[Object]] = []
+        self._guard = threading.RLock()
+
+    def _touch(self, path: str, found: Object) -> Object:
+        self.version += 1
+        if "stringData" in found:
+            data = found.setdefault("data", {})
+            for name, text in found.pop("stringData").items():
+                data[name] = base64.b64encode(text.encode()).decode()
+        metadata = found.setdefault("metadata", {})
+        metadata["resourceVersion"] = str(self.version)
+        metadata.setdefault("uid", str(uuid.uuid4()))
+        metadata.setdefault("name", path.rpartition("/")[2])
+        metadata.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+        parts = path.split("/")
+        if "namespaces" in parts:
+            metadata.setdefault("namespace", parts[parts.index("namespaces") + 1])
+        self.objects[path] = found
+        for watcher in self.watchers:
+            watcher.put({"type": "MODIFIED", "object": found, "path": path})
+        return found
+
+    def handle(self, method: str, path: str, body: Object) -> Object:
+        with self._guard:
+            self.log.append((method, path))
+            if self.fail:
+                self.fail -= 1
+                raise RefusedError(503, "not now")
+            head, _, last = path.rpartition("/")
+            if last in SUBRESOURCES:
+                path = head
+            if method == "GET" and last in PLURALS:
+                return {"items": self.items(path)}
+            if method == "POST":
+                name = body["metadata"].get("name") or body["metadata"]["generateName"] + "x"
+                path = f"{path}/{name}"
+                if path in self.objects:
+                    raise RefusedError(409, f"{name} exists already")
+                return self._touch(path, json.loads(json.dumps(body)))
+            found = self.objects.get(path)
+            if method == "PATCH" and found is None and "apiVersion" in body:
+                return self._touch(path, json.loads(json.dumps(body)))
+            if found is None:
+                raise RefusedError(404, f"{path} does not exist")
+            return self._change(method, path, found, body)
+
+    def _change(self, method: str, path: str, found: Object, body: Object) -> Object:
+        wanted = (body.get("metadata") or {}).get("resourceVersion")
+        if wanted and wanted != found["metadata"]["resourceVersion"]:
+            raise RefusedError(409, "the object has been modified")
+        if method == "PATCH":
+            return self._touch(path, merged(found, body))
+        if method == "PUT":
+            return self._touch(path, body)
+        if method == "DELETE":
+            uid = (body.get("preconditions") or {}).get("uid")
+            if uid and uid != found["metadata"]["uid"]:
+                raise RefusedError(409, "the UID is another")
+            del self.objects[path]
+        return found
+
+    def items(self, path: str) -> list[Object]:
+        """Objects of a collection, of one namespace or of all."""
+        plural = path.rpartition("/")[2]
+        return [
+            found
+            for key, found in self.objects.items()
+            if key.startswith(f"{path}/")
+            or ("/namespaces/" not in path and key.rpartition("/")[0].endswith(f"/{plural}"))
+        ]
+
+
+def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def _answer(self) -> None:
+            url = urlsplit(self.path)
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length) or b"{}")
+            if "watch" in parse_qs(url.query):
+                self._watch(url.path)
+                return
+            try:
+                status, found = 200, store.handle(self.command, url.path, body)
+            except RefusedError as error:
+                status, found = error.status, {"message": str(error)}
+            data = json.dumps(found).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def _watch(self, path: str) -> None:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            events: queue.Queue[Object] = queue.Queue()
+            store.watchers.append(events)
+            plural = path.rpartition("/")[2]
+            while (event := events.get()).get("type") != "END":
+                if event.pop("path").rpartition("/")[0].endswith(f"/{plural}"):
+                    line = json.dumps(event).encode() + b"\n"
+                    self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+                    self.wfile.flush()
+            self.wfile.write(b"0\r\n\r\n")
+
+        do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _answer  # noqa: N815
+
+    return Handler
+
+
+@contextmanager
+def api_server() -> Iterator[tuple[Store, Kube]]:
+    """A server on loopback and a client of it."""
+    store = Store()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(store))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        where = f"http://127.0.0.1:{server.server_address[1]}"
+        yield store, Kube(client.ApiClient(client.Configuration(host=where)))
+    finally:
+        for watcher in store.watchers:
+            watcher.put({"type": "END"})
+        server.shutdown()
+        server.server_close()

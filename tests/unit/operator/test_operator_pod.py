@@ -1,0 +1,94 @@
+"""Who a pod is follows from its name, and the controller's own configuration accepts it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from quorate.controller.config import load_config
+from quorate_operator import crd, manifests, naming, pod
+from quorate_operator.certificates import new_authority, node_files
+from quorate_operator.resource import QuorumResource
+
+ENVIRONMENT = {
+    "QUORATE_POD_NAME": "my-meta-7",
+    "QUORATE_POD_NAMESPACE": "lab",
+    "QUORATE_POD_TLS": "false",
+    "QUORATE_METADATA_LOG_SEGMENT_BYTES": "16777216",
+    "HOME": "/tmp",
+}
+
+
+def test_the_controller_accepts_it() -> None:
+    settings = pod.settings(ENVIRONMENT)
+    config = load_config(None, settings)
+    assert config.node_id == 7
+    assert str(config.endpoints[0]) == "CONTROLLER://my-meta-7.my-meta-controllers.lab.svc:9093"
+    assert config.listeners[0].host == ""
+    assert not config.listeners[0].tls
+    assert config.segment_bytes_max == 16777216
+    assert config.unformatted_wait
+    assert not config.auto_join
+    assert config.metadata_log_dir == Path("/var/lib/quorate/metadata")
+    assert not config.warnings, config.warnings
+    assert [f"{host}:{port}" for host, port in config.bootstrap_servers] == list(
+        naming.bootstrap_servers("my-meta", "lab")
+    )
+    assert settings["HOME"] == "/tmp"
+    assert not any(name.startswith("QUORATE_POD_") for name in settings)
+
+
+def test_the_controller_accepts_the_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "TLS_PATH", str(tmp_path))
+    for name, text in node_files(new_authority("x"), "my-meta", "lab", 90).items():
+        (tmp_path / name).write_text(text)
+    config = load_config(None, pod.settings({**ENVIRONMENT, "QUORATE_POD_TLS": "true"}))
+    assert config.tls is not None
+    assert config.tls.certificate == tmp_path / "node-7.crt"
+    assert config.listeners[0].tls
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"QUORATE_POD_NAME": ""}, "QUORATE_POD_NAME is not set"),
+        ({"QUORATE_POD_NAMESPACE": ""}, "QUORATE_POD_NAMESPACE is not set"),
+        ({"QUORATE_POD_NAME": "web"}, "ends with its ordinal"),
+    ],
+)
+def test_a_pod_of_no_quorum_says_so(change: dict[str, str], said: str) -> None:
+    with pytest.raises(pod.PodError, match=said):
+        pod.settings(ENVIRONMENT | change)
+
+
+def test_the_settings_of_the_operator_are_those_of_the_resource() -> None:
+    """`spec.config` may not name what the pod's entry sets."""
+    plain = set(pod.settings(ENVIRONMENT)) - set(ENVIRONMENT)
+    assert plain <= {manifests.variable(name) for name in crd.OWN_SETTINGS}
+
+
+def test_config_becomes_variables() -> None:
+    made = QuorumResource(
+        "q", "ns", spec={"image": "x", "config": {"metadata.log.segment.bytes": "9"}}
+    )
+    assert {"name": "QUORATE_METADATA_LOG_SEGMENT_BYTES", "value": "9"} in manifests.environment(
+        made
+    )
+
+
+def test_it_needs_no_kubernetes() -> None:
+    """The controllers' image does not have its client."""
+    code = (
+        "import sys; import quorate_operator.pod; "
+        "sys.exit(any(m.startswith(('kubernetes', 'grpc', 'opentelemetry')) for m in sys.modules))"
+    )
+    folders = [
+        str(Path(module.__file__ or "").parents[1]) for module in (pod, sys.modules["quorate"])
+    ]
+    path = ":".join(folders)
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path})
+    assert done.returncode == 0

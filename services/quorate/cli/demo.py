@@ -124,7 +124,7 @@ class Demo:
 
     def _print(self, step: Step) -> None:
         self._console.print(
-            f"[green]✓[/] {step.name:<46} {step.seconds:5.1f} s   "
+            f"[green]✓[/] {step.name:<49} {step.seconds:5.1f} s   "
             f"{step.acknowledged:>6} acknowledged, all there   "
             f"writers waited at most {step.longest_wait_ms:4.0f} ms",
             highlight=False,

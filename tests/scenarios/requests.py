@@ -74,7 +74,7 @@ def _endpoints(arguments: Arguments, node_id: int) -> tuple[Endpoint, ...]:
     text = arguments.options.get("endpoint")
     if text is None:
         return (usual_endpoint(node_id),)
-    return (parse_endpoint(text),) if text else ()
+    return tuple(parse_endpoint(part) for part in text.split(",") if part)
 
 
 def _receiver(node: Node, arguments: Arguments) -> ReplicaKey:

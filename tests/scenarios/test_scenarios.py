@@ -90,7 +90,127 @@ name, or the beginning of several.
 """
 
 KIP_ROWS = {
+    "Bootstrapping with one voter": ["bootstrap_single_voter_elects_at_once"],
+    "Bootstrapping with multiple voters, First leader": ["bootstrap_first_leader_writes_"],
+    "Upgrade KRaft protocol": ["kraft_version_upgrade"],
     "Upgrading controller listener": ["listener_upgrade"],
+    "Automatic joining controllers": ["auto_join"],
+    "Disk failure recovery": ["replace_a_lost_disk", "auto_join_after_a_lost_disk"],
+    "Node failure recovery": ["replace_a_failed_node"],
+    "Leader election: nobody checks membership": ["vote_without_membership_check"],
+    "Leader election: BeginQuorumEpoch to silent voters": ["begin_quorum_epoch_to_silent_voters"],
+    "Endpoint discovery: a voter's": ["update_voter_after_a_changed_endpoint"],
+    "Endpoint discovery: the leader's own": ["update_voter_of_the_leader_itself"],
+    "Directory id discovery: only where there was none": [
+        "update_voter_at_kraft_version_0",
+        "update_voter_refused",
+    ],
+    "High watermark": ["high_watermark_never_decreases"],
+    "Snapshots": ["snapshot_carries_the_voters"],
+    "Internal listener": ["truncation_rolls_back_voters", "kraft_version_upgrade_rolled_back"],
+    "VotersRecord: in force when read": ["add_voter", "remove_voter"],
+    "VotersRecord: the leader that goes, until it is committed": [
+        "remove_voter_the_leader_itself",
+        "remove_voter_leader_of_two",
+    ],
+    "VotersRecord: the leader that goes, until the epoch advances": [
+        "remove_voter_leader_deposed_first"
+    ],
+    "VotersRecord: who is added may elect": ["add_voter_may_elect"],
+    "UpdateFeatures 1: every voter supports it": [
+        "kraft_version_upgrade_refused",
+        "kraft_version_upgrade_waits_for_every_voter",
+    ],
+    "UpdateFeatures 3: one batch": ["kraft_version_upgrade", "kraft_version_upgrade_rolled_back"],
+    "UpdateFeatures 4: answered when committed": ["kraft_version_upgrade"],
+    "UpdateFeatures: INVALID_UPDATE_VERSION for a downgrade": ["kraft_version_upgrade"],
+    "UpdateFeatures: NOT_LEADER_OR_FOLLOWER": ["kraft_version_upgrade_refused"],
+    "UpdateFeatures: REQUEST_TIMED_OUT": [
+        "kraft_version_upgrade_waits_for_every_voter",
+        "kraft_version_upgrade_rolled_back",
+    ],
+    "AddVoter 1: no uncommitted VotersRecord": ["add_voter_waits_for_the_earlier_change"],
+    "AddVoter 2: this epoch's LeaderChange is committed": ["add_voter_waits_for_epoch_commit"],
+    "AddVoter 3: ApiVersions to the first listener": [
+        "add_voter_first_listener_is_dialled",
+        "add_voter_probe_retried_until_timeout",
+    ],
+    "AddVoter 4: it supports the kraft.version": ["add_voter_refused_by_what_answers"],
+    "AddVoter 5: it is caught up": [
+        "add_voter_waits_until_caught_up",
+        "caught_up_is_known_from_fetches_only",
+    ],
+    "AddVoter 6: appended": ["add_voter"],
+    "AddVoter 7: in force": ["add_voter", "add_voter_new_voter_is_told_who_leads"],
+    "AddVoter 8: committed by the new set": ["add_voter", "add_voter_outcome_unknown"],
+    "AddVoter 9: answered": ["add_voter", "add_voter_acknowledged_on_append"],
+    "AddVoter: NOT_LEADER_OR_FOLLOWER": ["add_voter_refused", "add_voter_lost_with_its_leader"],
+    "AddVoter: DUPLICATE_VOTER": ["add_voter_refused"],
+    "AddVoter: UNSUPPORTED_VERSION": ["add_voter_unsupported_at_kraft_version_0"],
+    "AddVoter: INVALID_REQUEST": ["add_voter_refused_by_what_answers", "add_voter_refused"],
+    "AddVoter: REQUEST_TIMED_OUT": [
+        "add_voter_times_out_catching_up",
+        "add_voter_probe_retried_until_timeout",
+        "add_voter_outcome_unknown",
+    ],
+    "RemoveVoter 1: no uncommitted VotersRecord": ["remove_voter_waits_for_the_earlier_change"],
+    "RemoveVoter 2: this epoch's LeaderChange is committed": [
+        "remove_voter_waits_for_epoch_commit"
+    ],
+    "RemoveVoter 3, 4: appended and in force": ["remove_voter"],
+    "RemoveVoter 3, 4: the leader serves and does not count itself": [
+        "remove_voter_leader_serves_until_committed",
+        "check_quorum_counts_a_majority_without_the_leader",
+    ],
+    "RemoveVoter 5: committed by the new set": ["remove_voter", "remove_voter_that_is_down"],
+    "RemoveVoter 6, 7: answered, then EndQuorumEpoch": ["remove_voter_the_leader_itself"],
+    "RemoveVoter: NOT_LEADER_OR_FOLLOWER": ["remove_voter_refused"],
+    "RemoveVoter: VOTER_NOT_FOUND": ["remove_voter_refused"],
+    "RemoveVoter: UNSUPPORTED_VERSION": ["add_voter_unsupported_at_kraft_version_0"],
+    "RemoveVoter: INVALID_REQUEST for the last voter": ["remove_voter_refused"],
+    "RemoveVoter: REQUEST_TIMED_OUT": [
+        "remove_voter_outcome_unknown",
+        "remove_voter_waits_for_epoch_commit",
+    ],
+    "UpdateVoter: sent until acknowledged": ["update_voter_unreachable_endpoint_is_refused"],
+    "UpdateVoter 1: no uncommitted change": ["update_voter_waits_its_turn"],
+    "UpdateVoter 2: this epoch's LeaderChange is committed": [
+        "update_voter_waits_for_epoch_commit"
+    ],
+    "UpdateVoter 3: it supports the kraft.version": ["update_voter_refused"],
+    "UpdateVoter 4: the directory id where there was none": [
+        "update_voter_at_kraft_version_0",
+        "kraft_version_upgrade",
+    ],
+    "UpdateVoter 5: appended at kraft.version 1": ["update_voter_after_a_changed_endpoint"],
+    "UpdateVoter 6: the new endpoint is dialled": ["listener_upgrade"],
+    "UpdateVoter 7, 8: committed and answered": ["update_voter_after_a_changed_endpoint"],
+    "UpdateVoter: NOT_LEADER_OR_FOLLOWER": ["update_voter_refused"],
+    "UpdateVoter: VOTER_NOT_FOUND": ["update_voter_refused"],
+    "UpdateVoter: INVALID_UPDATE": ["update_voter_refused"],
+    "UpdateVoter: REQUEST_TIMED_OUT": ["update_voter_times_out"],
+    "Vote: from everybody": ["vote_without_membership_check"],
+    "Vote: pre-votes fence who was removed": ["remove_voter_that_does_not_know_disturbs_nobody"],
+    "Vote: pre-vote rules": ["pre_vote_granted_by_rule"],
+    "Vote: the candidate's id and directory are persisted": ["vote_once_in_an_epoch"],
+    "Vote: meant for this id and directory": ["vote_validation"],
+    "BeginQuorumEpoch: accepted by who is no voter": ["begin_quorum_epoch_validation"],
+    "BeginQuorumEpoch: meant for this id and directory": ["begin_quorum_epoch_validation"],
+    "BeginQuorumEpoch: to voters that do not fetch": [
+        "begin_quorum_epoch_to_silent_voters",
+        "snapshot_counts_for_check_quorum",
+    ],
+    "EndQuorumEpoch: the leader that was removed": ["remove_voter_the_leader_itself"],
+    "EndQuorumEpoch: the candidates' directories count": ["end_quorum_epoch_validation"],
+    "Fetch: tracked by id and directory": [
+        "fetch_acknowledges_for_this_directory_only",
+        "kraft_version_upgrade_makes_directories_count",
+    ],
+    "Fetch: from a leader that is no voter": ["remove_voter_leader_serves_until_committed"],
+    "FetchSnapshot: from a leader that is no voter": ["remove_voter_leader_serves_until_committed"],
+    "FetchSnapshot: errors": ["snapshot_fetch_validation"],
+    "DescribeQuorum: directories and endpoints": ["describe_anywhere", "describe_static_voters"],
+    "DescribeQuorum: the committed voters": ["describe_anywhere"],
 }
 """The same for KIP-853, "Reference explanation" and "Public Interfaces": every step and error of
 its handling sections.

@@ -57,10 +57,23 @@ FAULTS: dict[str, float] = {
 }
 """Every kind of action with its weight in the default mix."""
 
+NETWORK = (
+    "lossy", "duplicating", "straggling", "partition", "one_way", "partial", "isolate_leader",
+    "cut_off_minority", "unheard_leader", "broken_stream", "false_hint",
+)  # fmt: skip
+PROCESSES = (
+    "crash",
+    "crash_between_outputs",
+    "crash_in_election",
+    "pause",
+    "shut_down",
+    "transfer",
+)
+DISKS = ("slow_disk", "fsync_fails", "full_disk", "lost_disk", "replace", "snapshot", "clean")
 MEMBERSHIP = (
     "add", "add_nonsense", "remove", "remove_leader", "two_callers", "replace", "update", "upgrade",
 )  # fmt: skip
-"""Those that ask for a change of the voters."""
+"""Those that ask for a change of the voters. A seed may have more of one of these groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +151,8 @@ def draw(seed: int) -> Scenario:
     )
     # Swarm testing: a seed that does much of a few things finds what an even mix does not.
     weights = [weight * random.choice((0.2, 1.0, 1.0, 4.0)) for weight in FAULTS.values()]
+    focus = random.choice((NETWORK, PROCESSES, DISKS, MEMBERSHIP, MEMBERSHIP, (), ()))
+    weights = [w * 5 if kind in focus else w for kind, w in zip(FAULTS, weights, strict=True)]
     if level == 0:
         weights[list(FAULTS).index("upgrade")] = 8.0
     per_second = random.choice((0.3, 0.8, 1.6, 3.0))

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from opentelemetry import trace
 from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.raft.types import Endpoint
 from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc.client import AdminError, ClientError
 from quorate.rpc.tls import TlsConfig
@@ -32,7 +32,7 @@ from tenacity.asyncio import AsyncRetrying
 from quorate_operator import certificates, manifests, naming
 from quorate_operator import plan as p
 from quorate_operator.kube import Kube, KubeError, Object
-from quorate_operator.observe import Snapshot, authority_of, dial
+from quorate_operator.observe import Locate, Snapshot, address_of, authority_of, dial
 from quorate_operator.resource import QuorumResource
 
 LOGGER = logging.getLogger(__name__)
@@ -60,8 +60,14 @@ class ActionFailedError(Exception):
 class Actor:
     """Executes actions. is_leading: whether this process holds the lease right now."""
 
-    def __init__(self, kube: Kube, is_leading: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        is_leading: Callable[[], Awaitable[bool]],
+        locate: Locate = naming.place,
+    ) -> None:
         self._kube = kube
+        self._locate = locate
         self._is_leading = is_leading
 
     async def act(
@@ -200,8 +206,8 @@ class Actor:
         self, quorum: QuorumResource, action: p.FormatNode, tls: TlsConfig | None
     ) -> None:
         mode = FormatMode.STANDALONE if action.standalone else FormatMode.NO_INITIAL_CONTROLLERS
-        address = naming.address(quorum.name, quorum.namespace, action.ordinal)
-        async with dial(quorum, [action.ordinal], tls) as client:
+        address = address_of(quorum, action.ordinal, self._locate)
+        async with dial(quorum, [action.ordinal], tls, self._locate) as client:
             await client.format_node(address, FormatRequest(action.cluster_id, mode))
 
     async def _change(
@@ -212,11 +218,13 @@ class Actor:
         tls: TlsConfig | None,
     ) -> None:
         known = [n.ordinal for n in seen.observed.nodes if n.answers and n.is_formatted]
-        async with dial(quorum, known, tls) as client:
+        async with dial(quorum, known, tls, self._locate) as client:
             try:
                 match action:
                     case p.AddVoter(voter):
-                        endpoints = [endpoint(quorum, voter)]
+                        # What the node says of itself, too.
+                        host, port = self._locate(quorum.name, quorum.namespace, voter.id)
+                        endpoints = [Endpoint(naming.LISTENER, host, port)]
                         await client.add_voter(voter, endpoints, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
                     case p.RemoveVoter(voter):
                         await client.remove_voter(voter, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
@@ -234,9 +242,3 @@ def new_cluster_id() -> str:
         text = uuid_from_bytes(uuid.uuid4().bytes)
         if not text.startswith("-"):
             return text
-
-
-def endpoint(quorum: QuorumResource, voter: ReplicaKey) -> Endpoint:
-    """Where a node listens, as it says itself."""
-    host = naming.host(quorum.name, quorum.namespace, voter.id)
-    return Endpoint(naming.LISTENER, host, naming.PORT)

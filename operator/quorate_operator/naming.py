@@ -94,6 +94,11 @@ def host(quorum: str, namespace: str, ordinal: int) -> str:
     return f"{pod(quorum, ordinal)}.{service(quorum)}.{namespace}.svc"
 
 
+def place(quorum: str, namespace: str, ordinal: int) -> tuple[str, int]:
+    """Host and port of a node, for who dials it."""
+    return host(quorum, namespace, ordinal), PORT
+
+
 def address(quorum: str, namespace: str, ordinal: int) -> str:
     return f"{host(quorum, namespace, ordinal)}:{PORT}"
 

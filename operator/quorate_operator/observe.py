@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from quorate.raft.messages import ReplicaStatus
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.client import ClientError, QuorumClient, UnreachableError
-from quorate.rpc.limits import ChannelLimits
+from quorate.rpc.limits import ChannelLimits, format_address
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.values import NodeStatus, QuorumDescription
 
@@ -29,6 +29,8 @@ CAUGHT_UP_MS = 3_000
 """A replica that held all within this time, by the leader's clock, is caught up."""
 STATUS_TIMEOUT_S = 2.0
 CALL_TIMEOUT_MS = 10_000
+Locate = Callable[[str, str, int], tuple[str, int]]
+"""Host and port of the node of a Quorum (name, namespace) and an ordinal."""
 STUCK_VOLUME = "its volume claim is being deleted"
 
 
@@ -64,8 +66,9 @@ class _Objects:
 class Observer:
     """Reads one Quorum after the other."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Kube, locate: Locate = naming.place) -> None:
         self._kube = kube
+        self._locate = locate
 
     async def observe(self, quorum: QuorumResource, tls: TlsConfig | None) -> Snapshot:
         """tls: with which nodes are dialled; None without TLS, and before there is an authority.
@@ -76,11 +79,11 @@ class Observer:
         problems: dict[int, str] = {}
         description = None
         if tls is not None or not quorum.is_tls:
-            async with dial(quorum, [0], tls) as client:
-                statuses, problems = await _ask_nodes(client, quorum, objects.pods)
+            async with dial(quorum, [0], tls, self._locate) as client:
+                statuses, problems = await _ask_nodes(client, quorum, objects.pods, self._locate)
             formatted = [ordinal for ordinal, status in statuses.items() if status.formatted]
             if formatted:
-                description = await _describe(quorum, formatted, tls)
+                description = await _describe(quorum, formatted, tls, self._locate)
         nodes = tuple(
             _node(ordinal, pod, objects, statuses.get(ordinal), problems.get(ordinal, ""))
             for ordinal, pod in sorted(objects.pods.items())
@@ -268,10 +271,12 @@ def pod_problem(pod: Object) -> str:
 # --- nodes and quorum -----------------------------------------------------------------------------
 
 
-def dial(quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None) -> QuorumClient:
+def dial(
+    quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None, locate: Locate
+) -> QuorumClient:
     """A client that knows the nodes of some ordinals."""
     return QuorumClient(
-        [naming.address(quorum.name, quorum.namespace, ordinal) for ordinal in ordinals],
+        [address_of(quorum, ordinal, locate) for ordinal in ordinals],
         tls=tls,
         request_timeout_ms=CALL_TIMEOUT_MS,
         client_id="quorate-operator",
@@ -279,15 +284,19 @@ def dial(quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None)
     )
 
 
+def address_of(quorum: QuorumResource, ordinal: int, locate: Locate) -> str:
+    return format_address(*locate(quorum.name, quorum.namespace, ordinal))
+
+
 async def _ask_nodes(
-    client: QuorumClient, quorum: QuorumResource, pods: dict[int, Object]
+    client: QuorumClient, quorum: QuorumResource, pods: dict[int, Object], locate: Locate
 ) -> tuple[dict[int, NodeStatus], dict[int, str]]:
     """What each node says of itself, and why some say nothing."""
     statuses: dict[int, NodeStatus] = {}
     problems: dict[int, str] = {}
 
     async def ask(ordinal: int) -> None:
-        address = naming.address(quorum.name, quorum.namespace, ordinal)
+        address = address_of(quorum, ordinal, locate)
         try:
             async with asyncio.timeout(STATUS_TIMEOUT_S):
                 status = await client.node_status(address)
@@ -308,9 +317,9 @@ async def _ask_nodes(
 
 
 async def _describe(
-    quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None
+    quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None, locate: Locate
 ) -> QuorumDescription | None:
-    async with dial(quorum, ordinals, tls) as client:
+    async with dial(quorum, ordinals, tls, locate) as client:
         try:
             return await client.describe_quorum()
         except ClientError:

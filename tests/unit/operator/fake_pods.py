@@ -1,0 +1,145 @@
+"""What a StatefulSet's controller, kubelet and volumes do, with real controllers on loopback.
+
+`sync` brings pods (objects of the fake API server, and processes) to what the StatefulSet says: a
+pod is a process of `quorate controller` that waits for its format, a volume is a folder, and a pod
+that was deleted comes back on the folder that is there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from quorate_operator import manifests, naming
+from quorate_operator.kube import path
+
+from tests.unit.operator.fake_api import Object, Store
+
+HOST = "127.0.0.1"
+
+
+def free_port() -> int:
+    with socket.create_server((HOST, 0)) as opened:
+        return int(opened.getsockname()[1])
+
+
+class FakePods:
+    """The pods of the StatefulSet `quorum` in `namespace`."""
+
+    def __init__(self, store: Store, folder: Path, quorum: str, namespace: str) -> None:
+        self.store = store
+        self.folder = folder
+        self.quorum = quorum
+        self.namespace = namespace
+        self.ports = [free_port() for _ in range(naming.NODES_MAX)]
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def locate(self, quorum: str, namespace: str, ordinal: int) -> tuple[str, int]:
+        """For the operator: where a node is reached."""
+        assert (quorum, namespace) == (self.quorum, self.namespace)
+        return HOST, self.ports[ordinal]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [f"{HOST}:{port}" for port in self.ports[:5]]
+
+    def volume(self, ordinal: int) -> Path:
+        return self.folder / f"volume-{ordinal}"
+
+    # --- what Kubernetes does ---------------------------------------------------------------------
+
+    def sync(self) -> None:
+        stateful_set = self.store.objects.get(path("StatefulSet", self.namespace, self.quorum))
+        if stateful_set is None:
+            return
+        template = stateful_set["spec"]["template"]
+        revision = manifests.digest(template)
+        stateful_set["status"] = {"updateRevision": revision, "observedGeneration": 1}
+        wanted = int(stateful_set["spec"]["replicas"])
+        for ordinal in [n for n in self.processes if self._pod(n) is None or n >= wanted]:
+            self._end(ordinal)
+        for ordinal in range(wanted):
+            if ordinal not in self.processes:
+                self._begin(ordinal, template, revision)
+
+    def _path(self, ordinal: int) -> str:
+        return path("Pod", self.namespace, naming.pod(self.quorum, ordinal))
+
+    def _pod(self, ordinal: int) -> Object | None:
+        return self.store.objects.get(self._path(ordinal))
+
+    def _end(self, ordinal: int) -> None:
+        process = self.processes.pop(ordinal)
+        process.terminate()
+        process.wait(20)
+        self.store.objects.pop(self._path(ordinal), None)
+
+    def _begin(self, ordinal: int, template: Any, revision: str) -> None:
+        labels = template["metadata"]["labels"] | {"controller-revision-hash": revision}
+        pod: Object = {
+            "kind": "Pod",
+            "metadata": {"name": naming.pod(self.quorum, ordinal), "labels": labels},
+            "status": {
+                "phase": "Running",
+                "podIP": HOST,
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+        claim: Object = {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": naming.claim(self.quorum, ordinal), "labels": labels},
+        }
+        claims = path("PersistentVolumeClaim", self.namespace)
+        if f"{claims}/{claim['metadata']['name']}" not in self.store.objects:
+            self.store.handle("POST", claims, claim)
+        self.store.handle("POST", path("Pod", self.namespace), pod)
+        self.processes[ordinal] = self._start(ordinal)
+
+    def _start(self, ordinal: int) -> subprocess.Popen[bytes]:
+        listener = f"{naming.LISTENER}://{HOST}:{self.ports[ordinal]}"
+        settings = {
+            "PROCESS_ROLES": "controller",
+            "NODE_ID": str(ordinal),
+            "CONTROLLER_LISTENER_NAMES": naming.LISTENER,
+            "LISTENERS": listener,
+            "CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": ",".join(self.addresses[:3]),
+            "QUORATE_UNFORMATTED_WAIT": "true",
+            "METADATA_LOG_DIR": str(self.volume(ordinal)),
+        }
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("QUORATE_")}
+        environment |= {f"QUORATE_{name}": value for name, value in settings.items()}
+        with (self.folder / f"pod-{ordinal}.log").open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "quorate.cli.main", "controller"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+            )
+
+    # --- what goes wrong --------------------------------------------------------------------------
+
+    def lose_disk(self, ordinal: int) -> None:
+        """The volume is gone, and the pod comes back on an empty one."""
+        self.kill(ordinal)
+        shutil.rmtree(self.volume(ordinal))
+        self.restart(ordinal)
+
+    def kill(self, ordinal: int) -> None:
+        """kill -9, and nothing brings it back yet."""
+        self.processes[ordinal].kill()
+        self.processes[ordinal].wait()
+
+    def restart(self, ordinal: int) -> None:
+        self.processes[ordinal] = self._start(ordinal)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()

@@ -1,0 +1,184 @@
+"""The operator and real controllers, without a cluster: each action by an operator that was just
+started, under a writer that checks that nothing acknowledged is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from quorate.cli.workload import Workload
+from quorate_operator import naming, status
+from quorate_operator import plan as p
+from quorate_operator.act import ActionFailedError, Actor
+from quorate_operator.kube import Kube
+from quorate_operator.observe import Observer
+from quorate_operator.resource import QuorumResource
+
+from tests.unit.operator.fake_api import Store, api_server
+from tests.unit.operator.fake_pods import FakePods
+
+WAIT_S = 60.0
+
+
+class Lab:
+    """One Quorum "q" and its operator, which forgets everything after each action."""
+
+    def __init__(self, store: Store, kube: Kube, pods: FakePods) -> None:
+        self.store = store
+        self.kube = kube
+        self.pods = pods
+        self.actions: list[p.Action] = []
+        self.refusals: set[p.Reason] = set()
+        self.status: dict[str, Any] = {}
+
+    @property
+    def quorum(self) -> QuorumResource:
+        found = self.kube.get("Quorum", "lab", "q")
+        assert found is not None
+        return QuorumResource.parse(found)
+
+    def scale(self, replicas: int) -> None:
+        self.kube.merge("Quorum", "lab", "q", {"spec": {"replicas": replicas}})
+
+    async def step(self) -> p.Plan:
+        """Observe, plan, act and report, once, as an operator that was just started."""
+
+        async def leads() -> bool:
+            return True
+
+        quorum = self.quorum
+        seen = await Observer(self.kube, self.pods.locate).observe(quorum, None)
+        planned = p.plan(quorum.desired, seen.observed)
+        self.status = status.build(quorum, seen, planned)
+        self.kube.merge("Quorum", "lab", "q", {"status": self.status}, "status")
+        self.refusals = {refusal.reason for refusal in planned.refusals}
+        if planned.action is not None:
+            self.actions.append(planned.action)
+            try:
+                actor = Actor(self.kube, leads, self.pods.locate)
+                await actor.act(planned.action, quorum, seen, None)
+            except ActionFailedError as error:
+                print(f"  {error}")
+        await asyncio.to_thread(self.pods.sync)
+        return planned
+
+    async def until(self, what: str, condition: Callable[[p.Plan], bool]) -> list[p.Action]:
+        """Go on until something is so; the actions on the way."""
+        first = len(self.actions)
+        began = time.monotonic()
+        while not condition(await self.step()):
+            assert time.monotonic() - began < WAIT_S, (what, self.status, self.actions[first:])
+            await asyncio.sleep(0.05)
+        done = self.actions[first:]
+        names = ", ".join(type(action).__name__ for action in done)
+        print(f"{what}: {time.monotonic() - began:.1f} s: {names}")
+        return done
+
+    async def until_done(self, what: str) -> list[p.Action]:
+        return await self.until(what, lambda planned: planned.is_done)
+
+    @property
+    def leader(self) -> int:
+        return int(self.status["leader"]["id"])
+
+    def condition(self, name: str) -> tuple[str, str]:
+        found = next(c for c in self.status["conditions"] if c["type"] == name)
+        return found["status"], found["reason"]
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+    with api_server() as (store, kube):
+        pods = FakePods(store, tmp_path, "q", "lab")
+        body = {
+            "apiVersion": naming.API_VERSION,
+            "kind": "Quorum",
+            "metadata": {"name": "q"},
+            "spec": {"image": "quorate:1", "replicas": 3, "tls": {"enabled": False}},
+        }
+        kube.create("Quorum", "lab", body, "test")
+        try:
+            yield Lab(store, kube, pods)
+        finally:
+            pods.close()
+
+
+@pytest.mark.timeout(300)
+async def test_a_quorum_lives_through_scaling_and_lost_disks(lab: Lab) -> None:
+    done = await lab.until_done("install")
+    assert lab.status["voters"] == 3
+    assert lab.condition("Ready") == ("True", "AsWanted")
+    formats = [action for action in done if isinstance(action, p.FormatNode)]
+    assert [each.standalone for each in formats] == [True, False, False]
+    load = Workload(lab.pods.addresses, callers=4, pause_s=0.01)
+    await load.start()
+    try:
+        for what, change in (
+            ("scale to 5", lambda: lab.scale(5)),
+            ("lose a follower's disk", lambda: lab.pods.lose_disk((lab.leader + 1) % 5)),
+            ("lose the leader's disk", lambda: lab.pods.lose_disk(lab.leader)),
+            ("scale to 3", lambda: lab.scale(3)),
+        ):
+            load.measure()
+            await asyncio.to_thread(change)
+            done = await lab.until_done(what)
+            assert done, what
+            violations = await load.verify()
+            assert not violations, [str(each) for each in violations[:5]]
+            print(
+                f"  longest gap {load.longest_gap_s * 1000:.0f} ms, lost 0 of "
+                f"{load.acknowledged_count}"
+            )
+        assert lab.status["voters"] == 3
+        assert sorted(lab.pods.processes) == [0, 1, 2]
+        assert load.acknowledged_count > 100
+    finally:
+        await load.stop()
+
+
+@pytest.mark.timeout(300)
+async def test_the_leader_is_the_last_surplus_voter_to_go(lab: Lab) -> None:
+    lab.scale(2)
+    await lab.until_done("install")
+    lab.scale(4)
+    await lab.until_done("scale to 4")
+    observer = Observer(lab.kube, lab.pods.locate)
+    seen = await observer.observe(lab.quorum, None)
+    target = next(v for v in seen.observed.voters if v.id == 3)
+
+    async def leads() -> bool:
+        return True
+
+    if lab.leader != 3:
+        actor = Actor(lab.kube, leads, lab.pods.locate)
+        await actor.act(p.TransferLeadership(target), lab.quorum, seen, None)
+    lab.scale(2)
+    done = await lab.until_done("scale to 2, led by node 3")
+    names = [type(action).__name__ for action in done]
+    assert names == ["RemoveVoter", "TransferLeadership", "RemoveVoter", "Resize"]
+    assert sorted(lab.pods.processes) == [0, 1]
+
+
+@pytest.mark.timeout(300)
+async def test_a_lost_majority_is_left_alone(lab: Lab) -> None:
+    await lab.until_done("install")
+    for ordinal in (0, 1):
+        await asyncio.to_thread(lab.pods.lose_disk, ordinal)
+    before = set(lab.store.objects)
+    await lab.until(
+        "lose two of three disks",
+        lambda planned: planned.refuses(p.Reason.MAJORITY_DISKS_LOST) and not lab.status["leader"],
+    )
+    acted = len(lab.actions)
+    lab.scale(5)
+    for _ in range(3):
+        await lab.step()
+    assert len(lab.actions) == acted
+    assert lab.condition("DataLossRisk") == ("True", "MajorityDisksLost")
+    assert set(lab.store.objects) == before
+    assert not (lab.pods.volume(0) / "meta.properties").exists()

@@ -17,7 +17,7 @@ The network: deliver, drop, refuse, each with [1->2] [Kind] [n=1]; partition 1 |
 The log: append 1 x y | manual-sync 2 | auto-sync 2 | sync 2 | snapshot 1 5 | clean 1
     manual-install 3 | install 3 | corrupt 3 | longer-partial 3 5@1 (bytes of a snapshot received)
 A node's door: shutdown 1 | resign 1 | connection-lost 2 1 | requests (see `requests.py`)
-Looking: state | log 1
+Looking: state | log 1 | ready (what each node's health says)
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ class Harness:
             static_voters=self._static,
             can_vote=can_vote,
             auto_join=auto_join,
-            **self._settings,  # type: ignore[arg-type]
+            # Without a linger each commit is told in messages of its own, which read more clearly.
+            **{"high_watermark_linger_ms": 0, **self._settings},  # type: ignore[arg-type]
         )
         node = self.cluster.nodes[key.id] = Node(config)
         return node
@@ -390,6 +391,12 @@ class Harness:
             text += f" durable={log.durable_end}" if not log.is_durable else ""
             text += f" hw={raft.high_watermark} kraft.version={raft.kraft_version}"
             self.cluster.printed.append(f"{text} voters={rendering.voters(raft.voters)}")
+
+    def do_ready(self, _: Arguments) -> None:
+        up = [node for node in self.cluster.nodes.values() if node.raft is not None]
+        words = {True: "ready", False: "not ready"}
+        told = (f"{n.name} {words[n.raft.is_attached]}" for n in up if n.raft is not None)
+        self.cluster.printed.append(", ".join(told))
 
     def do_log(self, arguments: Arguments) -> None:
         node = self.node(arguments.values[0])

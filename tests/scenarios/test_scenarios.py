@@ -31,7 +31,10 @@ ROWS = {
     "high watermark: never decreases": ["high_watermark_never_decreases"],
     "high watermark: this epoch": ["high_watermark_needs_a_record_of_this_epoch"],
     "high watermark: durable": ["high_watermark_counts_only_what_is_durable"],
-    "high watermark: carried by Fetch": ["high_watermark_reaches_followers_early"],
+    "high watermark: carried by Fetch": [
+        "high_watermark_reaches_followers_early",
+        "high_watermark_lingers_for_records",
+    ],
     "begin epoch": ["begin_quorum_epoch_"],
     "end epoch": ["end_quorum_epoch_", "shutdown_elects_nobody", "resign_"],
     "voter set": ["truncation_rolls_back_voters", "snapshot_carries_the_voters"],
@@ -82,6 +85,7 @@ ROWS = {
     "KAFKA-19489": ["two_standalone_quorums_do_not_mix"],
     "KAFKA-20661": ["update_voter_unreachable_endpoint_is_refused"],
     "KAFKA-19850": ["auto_join_respects_a_removal"],
+    "readiness in a wedged quorum": ["readiness_of_a_wedged_quorum"],
     "two voters, one lost its disk": ["two_voters_one_lost_its_disk"],
     "the bug in single-server changes": ["single_server_change_bug"],
 }

@@ -91,9 +91,13 @@ class RaftNode:
 
     @property
     def is_attached(self) -> bool:
-        """Whether this replica leads, or follows a leader that answers it."""
+        """Whether this replica leads, or follows a leader that answered it within the fetch
+        timeout: what readiness means. An observer follows a silent leader for ever.
+        """
         role = self._core.role
-        return isinstance(role, Leader) or (isinstance(role, Follower) and role.has_fetched)
+        if isinstance(role, Follower):
+            return role.has_fetched and self._core.now_ms < role.fetch_deadline_ms
+        return isinstance(role, Leader)
 
     @property
     def current_leader(self) -> CurrentLeader:

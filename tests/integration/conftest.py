@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from quorate.rpc.client import QuorumClient
 
-from tests.integration.support import Node, assert_clean, free_ports
+from tests.integration.support import Node, Quorum, assert_clean, free_ports
 
 Start = Callable[..., Node]
 
@@ -66,6 +66,31 @@ def lone_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         assert_clean(node.said())
     finally:
         node.kill()
+
+
+@pytest.fixture(scope="session")
+def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quorum]:
+    """1, 2 and 3 are voters; 2 and 3 joined by themselves; 4 waits to be added. Tests leave it
+    like that.
+    """
+    quorum = Quorum(tmp_path_factory.mktemp("quorum"), (1, 2, 3, 4))
+    for node in quorum.nodes.values():
+        node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
+        if node.id in (2, 3):
+            node.configure({"controller.quorum.auto.join.enable": "true"})
+        node.start()
+    try:
+        quorum.until_voters(1, 2, 3)
+        quorum.until("an observer", lambda s: len(s["currentObservers"]) == 1)
+        yield quorum
+        logs = {}
+        for node in quorum.nodes.values():
+            assert node.stop() == 0
+            logs[node.id] = node.said()
+        for log in logs.values():
+            assert_clean(log)
+    finally:
+        quorum.kill()
 
 
 async def append(address: str, count: int, value_bytes: int = 64) -> None:

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -167,9 +167,9 @@ class Node:
     def key(self) -> str:
         return f"{self.id}-{self.directory_id}"
 
-    def configure(self, settings: dict[str, object]) -> None:
+    def configure(self, settings: Mapping[str, object]) -> None:
         """Add settings to the properties file; those that are None leave it."""
-        self.settings |= settings
+        self.settings.update(settings)
         text = "".join(f"{k}={v}\n" for k, v in self.settings.items() if v is not None)
         self.properties.write_text(text)
 

@@ -19,7 +19,7 @@ def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
         tmp_path / "missing": (f"{tmp_path}/missing: cannot be read: No such file",),
         directory: (f"{directory}: cannot be read: Is a directory",),
     }
-    for name, text, said in (
+    bad: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("malformed", "node.id=\\u12\n", ("malformed:1: not a properties file",)),
         ("binary", "\0\1", ("binary: not a properties file",)),
         ("typo", f"{good}metadata.log.dri=x\n", ("typo:7: ", "did you mean metadata.log.dir?")),
@@ -27,9 +27,10 @@ def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
         ("value", good.replace("node.id=1", "node.id=-1"), ("value:2: node.id=-1", "accepted: 0")),
         ("incomplete", good.replace("listeners=", "#"), ("incomplete: listeners is not set",)),
         ("empty", "", ("empty: process.roles is not set",)),
-    ):
+    )
+    for name, text, words in bad:
         (tmp_path / name).write_text(text)
-        cases[tmp_path / name] = said
+        cases[tmp_path / name] = words
     before = files(tmp_path)
     for path, said in cases.items():
         run = quorate if path.name in ("missing", "typo") else here

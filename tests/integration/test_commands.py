@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc.aio
@@ -21,7 +20,6 @@ from tests.integration.support import (
     FIRST_SEGMENT,
     Node,
     Quorum,
-    assert_clean,
     assert_error,
     here,
     quorate,
@@ -30,7 +28,6 @@ from tests.integration.support import (
     voters,
 )
 
-AUTO_JOIN = {"controller.quorum.auto.join.enable": "true"}
 WRONG_ID = "h3JvRzZ1Tn6b5kq0m2xY8w"
 SOON_S = 20.0
 """What "soon" is on a machine that many use; alone on it a command takes a tenth of that. Without
@@ -39,29 +36,6 @@ SLACK_S = 3.0
 """How much longer than it was told a command may take on such a machine, seconds."""
 SETTLE_S = 1.0
 """How long something that must not happen is waited for, seconds."""
-
-
-@pytest.fixture(scope="module")
-def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quorum]:
-    """1, 2 and 3 are voters; 2 and 3 joined by themselves; 4 waits to be added."""
-    quorum = Quorum(tmp_path_factory.mktemp("quorum"), (1, 2, 3, 4))
-    for node in quorum.nodes.values():
-        node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
-        if node.id in (2, 3):
-            node.configure(AUTO_JOIN)
-        node.start()
-    try:
-        quorum.until_voters(1, 2, 3)
-        quorum.until("an observer", lambda s: len(s["currentObservers"]) == 1)
-        yield quorum
-        logs = {}
-        for node in quorum.nodes.values():
-            assert node.stop() == 0
-            logs[node.id] = node.said()
-        for log in logs.values():
-            assert_clean(log)
-    finally:
-        quorum.kill()
 
 
 # --- describe -------------------------------------------------------------------------------------

@@ -3,63 +3,83 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+import time
 
-from quorate.cli.demo import until
-from quorate.cli.local_cluster import LocalCluster
 from quorate.cli.workload import Workload
+from quorate.history import HistoryChecker, Violation
+from quorate.raft.messages import DescribeQuorumResponse
 from quorate.rpc.client import QuorumClient
 
-from tests.integration.support import assert_clean
+from tests.integration.support import POLL_S, WAIT_S, Quorum, assert_clean
 
+NAME = "handover"
 ROUNDS = 2
+LOAD_S = 0.5
 GAP_MAX_S = 5.0
 """Far above what is measured: this is no measurement, and others use the machine."""
 
 
-async def test_a_leader_that_is_told_to_stop_hands_over(tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path / "cluster")
-    cluster.create([1, 2, 3])
-    admin = QuorumClient(cluster.addresses)
-    load = Workload(cluster.addresses, callers=4, pause_s=0.02)
+async def test_a_leader_that_is_told_to_stop_hands_over(quorum: Quorum) -> None:
+    addresses = quorum.addresses.split(",")
+    load = Workload(addresses, callers=4, pause_s=0.02, name=NAME)
     gaps_ms: list[float] = []
-    try:
-        cluster.start()
-        await until(cluster, admin, lambda d: len(d.voters) == 3)
+    async with QuorumClient(addresses) as admin:
+        described = await leader_after(admin, 0)
         await load.start()
-        await cluster.poll(0.5)
-        for _ in range(ROUNDS):
-            described = await until(cluster, admin, lambda d: d.leader.id is not None)
-            leader, epoch = described.leader.id, described.leader.epoch
-            assert leader is not None
-            load.measure()
-            await asyncio.to_thread(cluster.stop, [leader])
-            assert cluster.processes[leader].returncode == 0
-            after = await until(cluster, admin, lambda d, old=epoch: d.leader.epoch > old)
-            assert after.leader.id != leader
-            await cluster.poll(0.3)
-            gaps_ms.append(load.longest_gap_s * 1000)
-            log = cluster.nodes[leader].log_file.read_text()
-            assert f"resigned in epoch {epoch}, leader unknown: shutting down" in log
-            assert log.rstrip().endswith("stopped")
-            assert_clean(log)
-            violations = await load.verify()
-            assert not violations, [str(violation) for violation in violations[:5]]
-            cluster.start([leader])
-            await until(
-                cluster,
-                admin,
-                lambda d: all(s.log_end_offset >= d.high_watermark for s in d.voters),
-            )
-        successors = [node.log_file.read_text() for node in cluster.nodes.values()]
-        assert any("preferred successor of the leader that resigned" in log for log in successors)
-    finally:
-        await load.stop()
-        await admin.close()
-        await asyncio.to_thread(cluster.stop)
+        try:
+            for _ in range(ROUNDS):
+                load.measure()
+                described = await _stop_leader(quorum, admin, described)
+                await asyncio.sleep(LOAD_S)
+                gaps_ms.append(load.longest_gap_s * 1000)
+        finally:
+            await load.stop()
+        violations = await verify(load.history, admin)
+        assert not violations, [str(violation) for violation in violations[:5]]
+    said = [node.said() for node in quorum.nodes.values()]
+    assert any("preferred successor of the leader that resigned" in log for log in said)
     print(
         f"\nleader stopped {ROUNDS} times: longest gap of {load.acknowledged_count} appends "
         f"{', '.join(f'{gap:.0f}' for gap in gaps_ms)} ms; {load.unknown_count} unknown, none lost"
     )
-    assert load.acknowledged_count > 100
+    assert load.acknowledged_count > 50
     assert max(gaps_ms) < GAP_MAX_S * 1000
+
+
+async def _stop_leader(
+    quorum: Quorum, admin: QuorumClient, described: DescribeQuorumResponse
+) -> DescribeQuorumResponse:
+    """Stop it, see who leads instead, start it again."""
+    assert described.leader.id is not None
+    node, epoch = quorum.nodes[described.leader.id], described.leader.epoch
+    assert await asyncio.to_thread(node.stop) == 0
+    after = await leader_after(admin, epoch)
+    assert after.leader.id != node.id
+    log = node.said()
+    assert f"resigned in epoch {epoch}, leader unknown: shutting down" in log
+    assert log.rstrip().endswith("stopped")
+    assert_clean(log)
+    node.start()
+    await asyncio.to_thread(node.wait_said, "follower in epoch")
+    return await leader_after(admin, epoch)
+
+
+async def verify(history: HistoryChecker[str], client: QuorumClient) -> list[Violation]:
+    """Like `Workload.verify`, in a log that holds other tests' records too."""
+    token = history.begin_read()
+    records = [record async for record in client.read(0, linearizable=True)]
+    values = [(record.offset, bytes(record.value or b"").decode()) for record in records]
+    committed = [(offset, value) for offset, value in values if value.startswith(f"{NAME}-")]
+    history.read(token, records[-1].offset + 1, committed)
+    return history.verify(committed)
+
+
+async def leader_after(admin: QuorumClient, epoch: int) -> DescribeQuorumResponse:
+    """The view of a leader of a later epoch."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        description = await admin.describe_quorum()
+        if description.is_leaders_view and description.response.leader.epoch > epoch:
+            return description.response
+        assert time.monotonic() < deadline, description
+        await asyncio.sleep(POLL_S)

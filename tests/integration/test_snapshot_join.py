@@ -56,7 +56,7 @@ def test_a_new_controller_joins_by_snapshot(quorum: Quorum) -> None:
     second.start()
     own = partial(read, second.address, linearizable=False)
     until("it knows what is committed", lambda: asyncio.run(own()) == wanted)
-    for node in (second, first):
+    for node in (first, second):
         assert node.stop() == 0
         assert_clean(node.said())
 

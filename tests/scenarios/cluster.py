@@ -173,7 +173,10 @@ class Cluster:
             for batch in node.disk.live.batches:
                 if batch.end_offset <= node.raft.high_watermark:
                     committed = self._committed.setdefault(batch.base_offset, batch)
-                    assert committed == batch, f"{node.name} has {batch}, committed: {committed}"
+                    assert committed == batch, (
+                        f"{node.name} has {rendering.batch(batch)} for committed, another has "
+                        f"{rendering.batch(committed)}"
+                    )
 
     # --- lives ------------------------------------------------------------------------------------
 

@@ -362,8 +362,8 @@ SETTINGS: tuple[Setting, ...] = (
         "listener.security.protocol.map",
         _protocols(),
         "",
-        "Which listeners are encrypted. Not set: a listener named SSL is, every other is "
-        "PLAINTEXT.",
+        "Which listeners are encrypted: one's own, and the other controllers' of the same names "
+        "when they are dialled. Not set: a listener named SSL is, every other is PLAINTEXT.",
     ),
     Setting(
         "metadata.log.dir",

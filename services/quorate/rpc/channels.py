@@ -3,7 +3,10 @@
 Owns the cache of channels and the translation of gRPC's errors into `TransportError`.
 
 Rules:
-1. A channel in use is never closed. One that nobody has used for `channel_idle_ms` is.
+1. A channel in use is never closed. One that nobody has used for `channel_idle_ms` is, and one that
+   could not connect as soon as nobody uses it: gRPC would wait before its next attempt and fail
+   calls meanwhile with the last one's error, although the peer may be back. How often to try is the
+   callers' business.
 2. `connected` tells "never reached" from "lost on the way": after it, a failed call may have been
    acted on; before it, certainly not. It fails as fast as the peer's machine refuses.
 """
@@ -104,6 +107,7 @@ def call_error(address: str, error: grpc.aio.AioRpcError) -> TransportError:
 class Link:
     """One channel and who uses it. `last_used` is the loop's time, in seconds."""
 
+    key: tuple[str, int]
     address: str
     channel: grpc.aio.Channel
     users: int = 0
@@ -170,7 +174,7 @@ class Channels:
             raise TransportError(TransportKind.UNREACHABLE, format_address(host, port), text)
         link = self._links.get((host, port))
         if link is None:
-            link = self._links[host, port] = self._dial(format_address(host, port))
+            link = self._links[host, port] = self._dial(host, port)
             self._schedule_sweep()
         link.users += 1
         return link
@@ -178,14 +182,19 @@ class Channels:
     def release(self, link: Link) -> None:
         link.users -= 1
         link.last_used = asyncio.get_running_loop().time()
+        if link.users or self._links.get(link.key) is not link:
+            return
+        if link.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            self._drop(link)
 
-    def _dial(self, address: str) -> Link:
+    def _dial(self, host: str, port: int) -> Link:
+        address = format_address(host, port)
         if self._tls is None:
             channel = grpc.aio.insecure_channel(address, options=self._options)
         else:
             credentials = self._tls.channel_credentials()
             channel = grpc.aio.secure_channel(address, credentials, options=self._options)
-        return Link(address, channel)
+        return Link((host, port), address, channel)
 
     def _schedule_sweep(self) -> None:
         if self._sweep is None and self._links:
@@ -196,13 +205,17 @@ class Channels:
         self._sweep = None
         now = asyncio.get_running_loop().time()
         idle_s = self._limits.channel_idle_ms / 1000
-        for key, link in list(self._links.items()):
+        for link in list(self._links.values()):
             if link.users == 0 and now - link.last_used >= idle_s:
-                del self._links[key]
-                task = asyncio.create_task(link.channel.close(None))
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+                self._drop(link)
         self._schedule_sweep()
+
+    def _drop(self, link: Link) -> None:
+        """Forget a channel and close it."""
+        del self._links[link.key]
+        task = asyncio.create_task(link.channel.close(None))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def connected(self, link: Link, timeout_ms: float) -> None:
         """Wait until the channel has a connection.
@@ -252,7 +265,7 @@ class Channels:
             self._sweep.cancel()
             self._sweep = None
         links, self._links = list(self._links.values()), {}
-        await asyncio.gather(*(link.channel.close(None) for link in links))
+        await asyncio.gather(*(link.channel.close(None) for link in links), *self._closing)
 
 
 _STATUS = quorum_pb2.NodeStatusRequest()

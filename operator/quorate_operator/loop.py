@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quorate.rpc.errors import RpcError
 from quorate.rpc.tls import TlsConfig
 from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
@@ -60,7 +61,7 @@ class _Worker:
 
 
 class Identity:
-    """The operator's own certificate for one Quorum, as files."""
+    """The operator's own certificate for one Quorum, as files that live as long as this object."""
 
     def __init__(self, authority: certificates.Pair) -> None:
         self.authority = authority
@@ -187,7 +188,7 @@ class Operator:
             except LeaseLostError:
                 self._lose()
                 return
-            except (KubeError, certificates.CertificateError) as error:
+            except (KubeError, RpcError, certificates.CertificateError) as error:
                 LOGGER.warning("%s/%s: %s", *key, error)
                 pause_s = FAILED_S
             except Exception:  # one Quorum's trouble is not the others'

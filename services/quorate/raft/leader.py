@@ -155,13 +155,14 @@ def _answer_or_park(core: Core, leader: Leader, request_id: int, request: FetchR
         min(request.max_bytes, core.config.fetch_bytes_max),
         core.now_ms + min(request.max_wait_ms, core.config.fetch_timeout_ms),
     )
+    fetch = replication.hurried(core, fetch)
     has_news = (
         request.offset < core.log.end_offset
-        or request.high_watermark < core.high_watermark
+        or fetch.deadline_ms <= core.now_ms
         or (leader.reads and request.read_round < leader.read_round)
     )
     is_full = len(leader.parked) >= core.config.parked_fetches_max
-    if has_news or request.max_wait_ms == 0 or is_full:
+    if has_news or is_full:
         replication.answer_fetch(core, leader, fetch)
         return
     older = leader.parked.pop(fetch.key, None)

@@ -8,6 +8,8 @@ to its own durable end (KIP-595 "High watermark", KIP-853 "High watermark").
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from quorate.raft.core import Core
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
@@ -80,7 +82,7 @@ def commit(core: Core, leader: Leader) -> bool:
     return offset > leader.epoch_start_offset and core.advance_high_watermark(offset)
 
 
-# --- answers ----
+# --- answers --------------------------------------------------------------------------------------
 
 
 def answer_fetch(core: Core, leader: Leader, fetch: ParkedFetch) -> None:
@@ -97,6 +99,14 @@ def answer_fetch(core: Core, leader: Leader, fetch: ParkedFetch) -> None:
     core.respond(fetch.request_id, response)
 
 
+def hurried(core: Core, fetch: ParkedFetch) -> ParkedFetch:
+    """The same Fetch, to be answered soon if the asker's high watermark is stale."""
+    soon_ms = core.now_ms + core.config.high_watermark_linger_ms
+    if fetch.high_watermark >= core.high_watermark or fetch.deadline_ms <= soon_ms:
+        return fetch
+    return replace(fetch, deadline_ms=soon_ms)
+
+
 def answer_parked(core: Core, *, voters_only: bool = False) -> None:
     """Answer every parked Fetch for which there is news; with voters_only, every voter's, news or
     not.
@@ -104,14 +114,17 @@ def answer_parked(core: Core, *, voters_only: bool = False) -> None:
     leader = core.role
     if not isinstance(leader, Leader) or not leader.parked:
         return
-    for key, fetch in list(leader.parked.items()):
-        stale = fetch.offset < core.log.end_offset or fetch.high_watermark < core.high_watermark
-        if stale or (voters_only and key in core.voters):
+    for key, waiting in list(leader.parked.items()):
+        fetch = hurried(core, waiting)
+        has_news = fetch.offset < core.log.end_offset or fetch.deadline_ms <= core.now_ms
+        if has_news or (voters_only and key in core.voters):
             del leader.parked[key]
             answer_fetch(core, leader, fetch)
+        elif fetch is not waiting:
+            leader.parked[key] = fetch
 
 
-# --- the voters ----
+# --- the voters -----------------------------------------------------------------------------------
 
 
 def is_alone(core: Core) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
@@ -21,7 +23,7 @@ console = Console()
 
 ROOT = Path(__file__).parents[3]
 TABLE = Path(__file__).with_name("README.md")
-SEEDS_MAX = 400
+SEEDS_MAX = 250
 """A mutant that survives this many seeds lives."""
 
 
@@ -53,22 +55,34 @@ def run(
     names: Annotated[Optional[list[str]], typer.Argument(help="All if none.")] = None,  # noqa: UP045
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     seeds: Annotated[int, typer.Option(help="How many seeds a mutant may live.")] = SEEDS_MAX,
+    jobs: Annotated[int, typer.Option(help="How many at once.")] = 2,
 ) -> None:
     """Run mutants until a seed kills them; exit with 1 if one lives."""
     chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
     verdicts: dict[str, Verdict] = {}
-    for mutant in chosen:
-        verdict = _in_a_process(mutant.name, first, seeds)
+    with ThreadPoolExecutor(jobs) as executor:
+        results = executor.map(lambda mutant: _in_a_process(mutant.name, first, seeds), chosen)
+        _tell(chosen, results, verdicts, None if names else seeds)
+    alive = [m for m in chosen if m.second_line is None and verdicts[m.name].killed_by is None]
+    console.print(f"{len(alive)} live that should not: {', '.join(m.name for m in alive) or '-'}")
+    raise typer.Exit(1 if alive else 0)
+
+
+def _tell(
+    chosen: list[Mutant],
+    results: Iterator[Verdict],
+    verdicts: dict[str, Verdict],
+    seeds: int | None,
+) -> None:
+    """Print each verdict as it comes; with `seeds`, write the table too."""
+    for mutant, verdict in zip(chosen, results, strict=True):
         verdicts[mutant.name] = verdict
         outcome = f"killed by {verdict.killed_by} (seed {verdict.seed})"
         if verdict.killed_by is None:
             outcome = "LIVES" if mutant.second_line is None else "lives, as it may,"
         console.print(f"{mutant.name}: {outcome} after {verdict.seeds} seeds")
-        if not names:
+        if seeds is not None:
             TABLE.write_text(_table(verdicts, seeds), encoding="utf-8")
-    alive = [m for m in chosen if m.second_line is None and verdicts[m.name].killed_by is None]
-    console.print(f"{len(alive)} live that should not: {', '.join(m.name for m in alive) or '-'}")
-    raise typer.Exit(1 if alive else 0)
 
 
 def _in_a_process(name: str, first: int, seeds: int) -> Verdict:

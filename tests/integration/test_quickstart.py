@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quorate.cli.local_cluster import LocalCluster
 from quorate.log.meta_properties import MetaProperties
 from quorate.rpc.client import QuorumClient
 
@@ -158,11 +159,15 @@ def test_start_look_stop_and_start_again(tmp_path: Path) -> None:
     for node_id in (1, 2, 3):
         assert_clean((folder / f"controller-{node_id}" / "controller.log").read_text())
 
-    # One controller that cannot start ends it: its last words are the error, the others stop.
-    (folder / "controller-1" / "data" / PARTITION / "quorum-state").write_text("{")
-    ran = here("quickstart", "--dir", folder)
+
+def test_a_controller_that_cannot_start_ends_it(tmp_path: Path) -> None:
+    """Its last words are the error."""
+    cluster = LocalCluster(tmp_path / "quick")
+    cluster.create([1])
+    (cluster.nodes[1].data / PARTITION / "quorum-state").write_text("{")
+    ran = here("quickstart", "--dir", cluster.folder)
     assert_error(ran, "controller 1 ended with status 1: ", "quorum-state is broken")
-    assert controllers(folder) == []
+    assert controllers(cluster.folder) == []
 
 
 def _look(folder: Path, quickstart: Quickstart) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ waits until it can be taken, and the request's timeout ends the wait:
 1. WAITING: a record of this epoch is committed and no earlier change is uncommitted. Else two
    leaders could each append a set that differs by one from the same old set, and the two sets would
    have majorities that do not meet (Ongaro's bug in single-server membership changes).
-2. The request is checked against the voter set in force.
+2. The request is checked against the voter set in force. A removal after which the voters that
+   fetch would be no majority is refused: it could not commit, and nothing after it.
 3. PROBING (AddVoter, UpdateVoter): the voter answers ApiVersions on its first endpoint, with its
    own key and a range that holds the finalized kraft.version. Nothing unreachable is ever written.
 4. CATCHING_UP (AddVoter): the new voter has fetched up to the end of the log.
@@ -230,8 +231,43 @@ def _check_remove(
     if len(core.voters) == 1:
         text = f"{request.voter} is the last voter: without it nobody could commit"
         return _finish(core, leader, change, ErrorCode.INVALID_REQUEST, text)
-    _append_voters(core, change, core.voters.removing(request.voter))
+    remaining = core.voters.removing(request.voter)
+    silent = [v.key for v in remaining if not _is_alive(core, leader, v)]
+    if len(remaining) - len(silent) < remaining.majority:
+        return _wait_for_life(core, leader, change, remaining, silent)
+    _append_voters(core, change, remaining)
     return True
+
+
+def _is_alive(core: Core, leader: Leader, voter: Voter) -> bool:
+    """Whether the voter is this leader, or fetched from it lately."""
+    if voter.id == core.local.id:
+        return True
+    progress = replication.progress_of(leader, voter)
+    if progress is None or progress.last_fetch_ms < 0:
+        return False
+    return core.now_ms - progress.last_fetch_ms <= core.config.fetch_timeout_ms
+
+
+def _wait_for_life(
+    core: Core,
+    leader: Leader,
+    change: PendingChange,
+    remaining: VoterSet,
+    silent: list[ReplicaKey],
+) -> bool:
+    """Refuse a removal after which nothing could commit, not even the removal itself.
+
+    It would be in force as soon as it is appended and could never be taken back. A voter that a new
+    leader has not heard of yet gets the request timeout to show up.
+    """
+    if change.probe_at_ms == 0:
+        change.probe_at_ms = core.now_ms + core.config.request_timeout_ms
+    if core.now_ms < min(change.probe_at_ms, change.deadline_ms):
+        return False
+    names = ", ".join(map(str, silent))
+    text = f"of {remaining}, which would be left, {names} fetch nothing: it could not commit"
+    return _finish(core, leader, change, ErrorCode.INVALID_REQUEST, text)
 
 
 # --- update ---------------------------------------------------------------------------------------
@@ -402,4 +438,6 @@ def next_attempt_ms(core: Core, change: PendingChange) -> int:
     """When the clock alone moves the first change on."""
     if change.stage is ChangeStage.PROBING and change.probe_id is None:
         return max(change.probe_at_ms, core.now_ms + 1)
+    if change.stage is ChangeStage.WAITING and change.probe_at_ms > core.now_ms:
+        return min(change.probe_at_ms, change.deadline_ms)
     return change.deadline_ms

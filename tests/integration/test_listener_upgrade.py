@@ -35,7 +35,7 @@ from tests.integration.support import (
 CLEAR, SECURE = "CONTROLLER", "CONTROLLER_SSL"
 IDS = (1, 2, 3)
 STAGE_TIMEOUT_S = 30.0
-POLL_S = 0.05
+POLL_S = 0.2
 
 PROTOCOLS = f"{CLEAR}:PLAINTEXT,{SECURE}:SSL"
 
@@ -86,7 +86,7 @@ class Walkthrough:
             f"ssl.key.location={key}\n"
             f"ssl.ca.location={self.ca}\n"
         )
-        self.load = Workload(self.addresses(CLEAR), callers=2, pause_s=0.02)
+        self.load = Workload(self.addresses(CLEAR), callers=2, pause_s=0.05)
         self.gaps_s: list[float] = []
 
     def addresses(self, name: str) -> list[str]:

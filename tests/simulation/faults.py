@@ -47,7 +47,7 @@ class Injector:
         self.lost_disks = 0
         self.healed = False
         self._disks = 0
-        self._restarts: dict[int, int] = {}
+        self._at_election: list[Numbers] = []
 
     def do(self, action: Action) -> None:
         act: Callable[[Numbers], bool] = getattr(self, f"_{action.kind}")
@@ -468,6 +468,36 @@ class Injector:
         one = self._add(n) if n[3] < 0.5 else self._remove(n)
         two = self._remove((n[4], *n[1:])) if n[5] < 0.7 else self._add((n[4], *n[1:]))
         return one or two
+
+    def _change_at_election(self, n: Numbers) -> bool:
+        """A change for whoever leads next, before it has committed anything; half the time the
+        leader of now, which has such a change as well, is cut off first.
+        """
+        self._at_election.append(n)
+        if n[4] < 0.5:
+            self._remove(n) if n[5] < 0.5 else self._add(n)
+            wait = 300 + int(n[4] * 10 * MS)
+            self.scheduler.after(wait, self._cut_off_with_one, n)
+        return True
+
+    def _cut_off_with_one(self, n: Numbers) -> None:
+        """The leader keeps one link."""
+        leader = self.cluster.leader()
+        if leader is not None and not self.healed:
+            others = [node.index for node in self.cluster.nodes if node is not leader]
+            self.random.shuffle(others)
+            links = [(leader.index, other) for other in others[1:]]
+            self._for_a_while(links + [(b, a) for a, b in links], n[1])
+
+    def elected(self, node: SimNode) -> None:
+        """A node leads: it is asked at once for what waits for it."""
+        waiting, self._at_election = self._at_election, []
+        if not self.healed:
+            for n in waiting:
+                delay = int(n[2] * 3 * MS)
+                self.scheduler.after(
+                    delay, self._remove if n[3] < 0.6 else self._add, (*n[:1], 0.0, 0.9, *n[3:])
+                )
 
     def _replace(self, n: Numbers) -> bool:
         """What an operator does about a voter whose disk was lost: remove, then add."""

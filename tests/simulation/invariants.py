@@ -14,6 +14,7 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     StateMachineAgreement            every replica applies the same records
     AtMostOneUncommittedVoterSet     in every log
     NeighbouringVoterSetsDifferByOne in every log
+    ChangeAfterCommitInEpoch         a leader changes the voters after a commit of its own epoch
     SnapshotAtLogStart               a log that was cut at its start has the snapshot for it
     SnapshotHoldsVoters              a snapshot says who the voters were where it ends
     LeaderNeverLoadsSnapshot         only followers do
@@ -185,6 +186,11 @@ class Oracle:
                 text = f"{node.key} appends a set at {offset}, that at {uncommitted} is uncommitted"
                 raise InvariantError("AtMostOneUncommittedVoterSet", text)
             check_neighbours(node.voters_in_log, record.voters)
+            # The bootstrap's voters, which are in force already, come with the LeaderChange record.
+            own = node.is_leading and batch.epoch == node.led_epoch and record.voters != node.voters
+            if own and (not self.committed or self.committed[-1].epoch != batch.epoch):
+                text = f"{node.key} appends {record.voters} in epoch {batch.epoch} before a commit"
+                raise InvariantError("ChangeAfterCommitInEpoch", text)
             node.voter_sets.append((offset, record.voters))
 
     def truncates(self, node: SimNode, end_offset: int) -> None:

@@ -453,6 +453,7 @@ class SimNode:
         self.led_epoch = output.epoch
         self.is_leading = True
         self.cluster.elections += 1
+        self.cluster.injector.elected(self)
 
     def _lost(self, output: LeadershipLost) -> None:
         self.is_leading = False

@@ -47,6 +47,7 @@ FAULTS: dict[str, float] = {
     "remove": 1.5,
     "remove_leader": 0.8,
     "two_callers": 1.0,
+    "change_at_election": 1.5,
     "replace": 1.0,
     "update": 0.8,
     "upgrade": 1.0,
@@ -71,7 +72,8 @@ PROCESSES = (
 )
 DISKS = ("slow_disk", "fsync_fails", "full_disk", "lost_disk", "replace", "snapshot", "clean")
 MEMBERSHIP = (
-    "add", "add_nonsense", "remove", "remove_leader", "two_callers", "replace", "update", "upgrade",
+    "add", "add_nonsense", "remove", "remove_leader", "two_callers", "change_at_election",
+    "replace", "update", "upgrade",
 )  # fmt: skip
 """Those that ask for a change of the voters. A seed may have more of one of these groups."""
 

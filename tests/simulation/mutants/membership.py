@@ -14,11 +14,23 @@ MEMBERSHIP = (
         "    return core.history.last_change_offset < core.high_watermark\n",
     ),
     mutant(
-        "two_uncommitted_changes",
+        "change_does_not_look_for_another",
         "one uncommitted change at a time",
         "membership",
         "    return epoch_committed and core.history.last_change_offset < core.high_watermark\n",
         "    return epoch_committed\n",
+        second_line="the queue keeps a change at its head until it is committed",
+    ),
+    mutant(
+        "two_uncommitted_changes",
+        "one uncommitted change at a time, by the queue as well",
+        "membership",
+        "    return epoch_committed and core.history.last_change_offset < core.high_watermark\n",
+        "    return epoch_committed\n",
+        """            if core.high_watermark <= change.offset:
+                return False
+            _finish""",
+        """            _finish""",
     ),
     mutant(
         "voters_in_force_on_commit",

@@ -382,6 +382,14 @@ def handle_end_response(core: Core, voter_id: int, response: EndQuorumEpochRespo
     core.maybe_adopt(leader.epoch, leader.id, leader.endpoints)
 
 
-def handle_end_failure(core: Core, voter_id: int) -> None:
-    if isinstance(core.role, Resigned) and voter_id in core.role.unacknowledged:
-        core.role.unacknowledged[voter_id] = core.now_ms + core.config.retry_backoff_ms
+def handle_end_failure(core: Core, voter_id: int, *, refused: bool) -> None:
+    """The voter did not hear that this replica resigned. From a process that ends, one that is not
+    there need not hear it.
+    """
+    role = core.role
+    if not isinstance(role, Resigned) or voter_id not in role.unacknowledged:
+        return
+    if refused and core.shutting_down:
+        del role.unacknowledged[voter_id]
+    else:
+        role.unacknowledged[voter_id] = core.now_ms + core.config.retry_backoff_ms

@@ -234,6 +234,11 @@ class RaftNode:
     def handle_response(self, request_id: int, response: Response, now_ms: int) -> None:
         """Take the answer to a `Send` or `SendAdmin`."""
         core = self._begin(now_ms)
+        if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            # What another cluster's node says of epochs and leaders is nothing to us.
+            self._fail(request_id, "it belongs to another cluster", refused=False)
+            self._settle()
+            return
         sent = core.inflight.pop(request_id, None)
         if sent is None:
             return
@@ -282,7 +287,7 @@ class RaftNode:
         elif isinstance(request, VoteRequest):
             election.handle_vote_failure(core, request, refused=refused)
         elif isinstance(request, EndQuorumEpochRequest) and sent.replica_id is not None:
-            election.handle_end_failure(core, sent.replica_id)
+            election.handle_end_failure(core, sent.replica_id, refused=refused)
         elif isinstance(request, ApiVersionsRequest):
             membership.handle_probe_failure(core, request_id, reason)
 

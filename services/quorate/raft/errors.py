@@ -5,8 +5,8 @@ and numbers. Exceptions are for what must not happen:
 
     RaftError
     ├── MisuseError       the caller broke the contract of this package
-    ├── ViolationError    a peer broke the protocol; the message is dropped, the connection is
-    suspect └── FatalError        an invariant does not hold: the process must stop
+    ├── ViolationError    a peer broke the protocol: its message is dropped
+    └── FatalError        an invariant does not hold: the process must stop
         └── CorruptionError   what lies on disk contradicts itself
 """
 

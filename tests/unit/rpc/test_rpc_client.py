@@ -430,7 +430,7 @@ async def test_the_outcome_is_unknown_where_the_leader_dies_under_an_append() ->
     ):
         append = asyncio.create_task(client.append_value(b"one"))
         batch = asyncio.create_task(client.append([(b"", b"two")]))
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(2.0)  # both must have been sent
         process.kill()
         died = time.monotonic()
         for waiting in (append, batch):

@@ -85,6 +85,7 @@ class Node:
     parked: asyncio.Event = field(default_factory=asyncio.Event)
     chunks: list[ReadChunk] | None = None
     begun: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def leads(self) -> bool:
@@ -174,6 +175,7 @@ class Node:
             if self.append_error is not None:
                 return AppendOutcome(self.append_error, self.leader, message="as told")
             self.appended.append(list(records))
+            self.ended.set()
             return AppendOutcome(ErrorCode.NONE, self.leader, self.store(records))
         finally:
             self.under_way -= 1

@@ -70,6 +70,7 @@ class Oracle:
         self.leaders: dict[int, ReplicaKey] = {}
         self.lost_disks: dict[ReplicaKey, Disk] = {}
         self._written: dict[int, tuple[Batch, int]] = {}
+        self._committed_epochs: set[int] = set()
         self._commit_epochs: list[int] = []
         self._commit_ends: list[int] = []
 
@@ -188,7 +189,7 @@ class Oracle:
             check_neighbours(node.voters_in_log, record.voters)
             # The bootstrap's voters, which are in force already, come with the LeaderChange record.
             own = node.is_leading and batch.epoch == node.led_epoch and record.voters != node.voters
-            if own and (not self.committed or self.committed[-1].epoch != batch.epoch):
+            if own and batch.epoch not in self._committed_epochs:
                 text = f"{node.key} appends {record.voters} in epoch {batch.epoch} before a commit"
                 raise InvariantError("ChangeAfterCommitInEpoch", text)
             node.voter_sets.append((offset, record.voters))
@@ -243,6 +244,7 @@ class Oracle:
             self._commits_control(batch)
         self.committed_end = offset
         epoch = node.led_epoch
+        self._committed_epochs.add(epoch)
         if self._commit_epochs and self._commit_epochs[-1] == epoch:
             self._commit_ends[-1] = offset
         elif not self._commit_epochs or self._commit_epochs[-1] < epoch:

@@ -14,37 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.raft.config import RaftConfig
 from quorate.raft.errors import ErrorCode
-from quorate.raft.messages import (
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotResponse,
-    Request,
-    Response,
-    VoteRequest,
-    VoteResponse,
-)
+from quorate.raft.messages import Request, Response
 from quorate.raft.node import RaftNode
-from quorate.raft.outputs import (
-    AppendBatches,
-    HighWatermarkAdvanced,
-    InstallSnapshot,
-    LeadershipAcquired,
-    LeadershipLost,
-    Notice,
-    PersistElection,
-    Respond,
-    RoleChanged,
-    Send,
-    SendAdmin,
-    StartSnapshotFetch,
-    TruncateLog,
-    VotersChanged,
-    WriteSnapshotChunk,
-)
+from quorate.raft.outputs import Send, SendAdmin
 from quorate.raft.types import OffsetAndEpoch, ReplicaKey, VoterSet
 
 from tests.simulation.clock import Clock
 from tests.simulation.errors import InvariantError
+from tests.simulation.outputs import DO
 from tests.simulation.storage import Disk
 
 if TYPE_CHECKING:
@@ -246,10 +223,10 @@ class SimNode:
         if self.cluster.trace is not None:
             self.cluster.trace(self, f"<- log durable to {self.disk.log.durable_end}")
         raft.log_durable(ticket, self.clock.now_ms(self.scheduler.now))
-        self._sync()
+        self.sync()
         self._flush()
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
         """Begin a sync of what is volatile, unless one is under way or the disk is full."""
         log = self.disk.log
         if self.syncing or not log.is_dirty or self.disk.is_full:
@@ -261,7 +238,7 @@ class SimNode:
     def disk_has_room(self) -> None:
         self.disk.is_full = False
         if self.raft is not None:
-            self._sync()
+            self.sync()
 
     def resign(self, life: int, reason: str) -> None:
         if self.raft is not None and life == self.life:
@@ -328,7 +305,7 @@ class SimNode:
                         self.cluster.injector.process_ends(self, "prefix", "between two outputs")
                         return
                     self.fuse -= 1
-                _DO[type(output)](self, output)
+                DO[type(output)](self, output)
                 if self.raft is not raft:
                     return
         if raft is None:
@@ -348,162 +325,18 @@ class SimNode:
             self._timer_us = when = when if when > now else now + 1
             self.scheduler.at(when, self.tick, self.life, when)
 
-    def _persist(self, output: PersistElection) -> None:
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"-> quorum-state {output.state}")
-        self.oracle.persists(self, self.disk.election, output.state)
-        self.disk.election = output.state
-        if self.fuse_at_election >= 0:
-            self.fuse, self.fuse_at_election = self.fuse_at_election, -1
-
-    def _append(self, output: AppendBatches) -> None:
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"-> append {output.ticket} {output.batches}")
-        self.oracle.appends(self, output.batches)
-        self.disk.log.append(output.ticket, output.batches)
-        if self.disk.is_full and self.is_leading:
-            self.scheduler.after(100, self.resign, self.life, "the disk is full")
-        self._sync()
-
-    def _truncate(self, output: TruncateLog) -> None:
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"-> truncate {output.ticket} to {output.end_offset}")
-        self.oracle.truncates(self, output.end_offset)
-        self.disk.log.truncate(output.ticket, output.end_offset)
-        self._sync()
-
-    def _send(self, output: Send | SendAdmin) -> None:
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"-> {output.endpoint.host} {output.request_id} "
-                               f"{output.request}")  # fmt: skip
-        request = output.request
-        if type(request) is FetchRequest or type(request) is VoteRequest:
-            self.oracle.promises(self, request)
-        self.network.send(self, output)
-
-    def _send_admin(self, output: SendAdmin) -> None:
-        self.cluster.pending_changes[id(output.request)] = output.request
-        self._send(output)
-
-    def _respond(self, output: Respond) -> None:
-        waiter = self.waiting.pop(output.request_id, None)
-        if waiter is None:
-            raise InvariantError("AnsweredOnce", f"{self.key} answers nobody with {output}")
-        source, life, request_id, request = waiter
-        response = output.response
-        kind = type(response)
-        if kind is FetchResponse:
-            response = self._with_records(response)  # type: ignore[arg-type]
-        elif kind is FetchSnapshotResponse:
-            response = self._with_bytes(response)  # type: ignore[arg-type]
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"-> answer to {self.cluster.name(source)} {response}")
-        if isinstance(source, SimNode):
-            if kind is VoteResponse:
-                self.oracle.votes(self, request, response)  # type: ignore[arg-type]
-            if kind is not FetchResponse:
-                self.cluster.answered(self, request, response)
-            self.network.respond(self, source, life, request_id, response)
-        else:
-            self.cluster.answered(self, request, response)
-            source(self, request, response)
-
-    def _with_records(self, response: FetchResponse) -> FetchResponse:
-        offset = response.records_from
-        if offset is None:
-            return response
-        return FetchResponse(
-            response.error, response.leader, response.high_watermark, response.log_start_offset,
-            None, None, offset, response.max_bytes, response.read_round,
-            self.disk.log.read(offset, response.max_bytes),
-        )  # fmt: skip
-
-    def _with_bytes(self, response: FetchSnapshotResponse) -> FetchSnapshotResponse:
-        if response.error is not ErrorCode.NONE or response.snapshot is None:
-            return response
-        snapshot = self.disk.snapshots.get(response.snapshot)
-        if snapshot is None:
-            return FetchSnapshotResponse(
-                ErrorCode.SNAPSHOT_NOT_FOUND, response.leader, response.snapshot
-            )
-        size, position = len(snapshot.content), response.position
-        if position > size:
-            return FetchSnapshotResponse(
-                ErrorCode.POSITION_OUT_OF_RANGE, response.leader, response.snapshot
-            )
-        data = snapshot.content[position : position + response.max_bytes]
-        return FetchSnapshotResponse(
-            ErrorCode.NONE, response.leader, response.snapshot, size, position, 0, data
-        )
-
-    def _committed(self, output: HighWatermarkAdvanced) -> None:
-        offset = output.offset
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"-> committed to {offset}")
-        if offset != self.loaded:
-            self.oracle.commits(self, offset)
-            self.high_watermark = offset
-        appends = self.appends
-        while appends and appends[0][0] + len(appends[0][1]) <= offset:
-            base, values = appends.popleft()
-            self.cluster.clients.acknowledged(base, values)
-
-    def _acquired(self, output: LeadershipAcquired) -> None:
-        self.oracle.leads(self, output.epoch)
-        self.led_epoch = output.epoch
-        self.is_leading = True
-        self.cluster.elections += 1
-        self.cluster.injector.elected(self)
-
-    def _lost(self, output: LeadershipLost) -> None:
-        self.is_leading = False
-        for _, values in self.appends:
-            self.cluster.clients.unknown(values)
-        self.appends.clear()
-
-    def _role(self, output: RoleChanged) -> None:
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"-> {output.role} of epoch {output.epoch}, leader "
-                               f"{output.leader_id}: {output.reason}")  # fmt: skip
-        self.oracle.changes_role(self, output.role)
-
-    def _voters(self, output: VotersChanged) -> None:
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"-> voters {output.voters}, removed {output.removed_self}")
-        self.voters = output.voters
-        self.disk.removed = output.removed_self
-
-    def _note(self, output: Notice) -> None:
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"-> note: {output.text}")
-
     # --- receiving a snapshot ---------------------------------------------------------------------
 
-    def _start_snapshot(self, output: StartSnapshotFetch) -> None:
-        part = self.disk.parts.setdefault(output.snapshot, bytearray())
-        self.scheduler.after(100, self._position, self.life, output.snapshot, len(part))
-
-    def _position(self, life: int, snapshot: OffsetAndEpoch, position: int) -> None:
+    def position(self, life: int, snapshot: OffsetAndEpoch, position: int) -> None:
         if self.raft is not None and life == self.life:
             self.raft.snapshot_position(snapshot, position, self.now_ms())
             self._flush()
 
-    def _write_chunk(self, output: WriteSnapshotChunk) -> None:
-        part = self.disk.parts.setdefault(output.snapshot, bytearray())
-        if output.position > len(part):
-            text = f"{self.key} writes at {output.position} of a part of {len(part)} bytes"
-            raise InvariantError("LogContract", text)
-        part[output.position :] = output.data
-
-    def _install(self, output: InstallSnapshot) -> None:
-        delay = 300 + int(self.random.random() * self.cluster.install_us)
-        self.scheduler.after(delay, self._installed, self.life, output.snapshot)
-
-    def _installed(self, life: int, snapshot_id: OffsetAndEpoch) -> None:
+    def installed(self, life: int, snapshot_id: OffsetAndEpoch) -> None:
         raft, disk = self.raft, self.disk
         if raft is None or life != self.life:
             return
-        if self._deferred(self._installed, life, snapshot_id):
+        if self._deferred(self.installed, life, snapshot_id):
             return
         if raft.is_leader:
             text = f"{self.key} leads epoch {raft.epoch} and loads {snapshot_id}"
@@ -532,22 +365,3 @@ class SimNode:
         raft.snapshot_installed(snapshot_id, voters, versions, self.now_ms())
         self._flush()
         self.loaded = -1
-
-
-_DO: dict[type, Callable[[SimNode, Any], None]] = {
-    PersistElection: SimNode._persist,
-    AppendBatches: SimNode._append,
-    TruncateLog: SimNode._truncate,
-    Send: SimNode._send,
-    SendAdmin: SimNode._send_admin,
-    Respond: SimNode._respond,
-    HighWatermarkAdvanced: SimNode._committed,
-    LeadershipAcquired: SimNode._acquired,
-    LeadershipLost: SimNode._lost,
-    RoleChanged: SimNode._role,
-    VotersChanged: SimNode._voters,
-    StartSnapshotFetch: SimNode._start_snapshot,
-    WriteSnapshotChunk: SimNode._write_chunk,
-    InstallSnapshot: SimNode._install,
-    Notice: SimNode._note,
-}

@@ -1,0 +1,154 @@
+"""What administrators ask of a cluster: changes of the voters, upgrades, transfers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorate.raft.messages import (
+    AddVoterRequest,
+    RemoveVoterRequest,
+    TransferLeadershipRequest,
+    UpdateKRaftVersionRequest,
+)
+from quorate.raft.types import ReplicaKey
+
+from tests.simulation.link_faults import LinkFaults
+from tests.simulation.scheduler import MS, SECOND
+from tests.simulation.targets import Numbers
+
+if TYPE_CHECKING:
+    from tests.simulation.node import SimNode
+
+
+class Changes(LinkFaults):
+    """The actions on membership and leadership."""
+
+    def _ask(self, number: float, request: object) -> bool:
+        """Ask the leader, or one time in five anyone."""
+        leader = self.cluster.leader()
+        node = leader if leader is not None and number < 0.8 else self._node(number)
+        if node.raft is None:
+            return False
+        self.cluster.pending_changes[id(request)] = request
+        delay = 200 + int(self.random.random() * 5 * MS)
+        self.scheduler.after(delay, node.receive_request, request, _heard, 0, 0)
+        return True
+
+    def _timeout_ms(self, number: float) -> int:
+        return 100 + int(number * number * 8_000)
+
+    def _add_node(self, node: SimNode, n: Numbers) -> bool:
+        endpoints = (self.cluster.endpoint(node.id, node.port),)
+        request = AddVoterRequest("sim", node.key, endpoints, self._timeout_ms(n[2]), n[3] < 0.8)
+        return self._ask(n[1], request)
+
+    def _add(self, n: Numbers) -> bool:
+        voters = self._believed_voters()
+        others = [node for node in self.cluster.nodes if node.key not in voters]
+        if not others:
+            return False
+        return self._add_node(others[int(n[0] * len(others))], n)
+
+    def _add_nonsense(self, n: Numbers) -> bool:
+        """A voter that is not there, or not who it should be."""
+        node = self._node(n[0])
+        key, endpoint = node.key, self.cluster.endpoint(node.id, node.port)
+        if n[3] < 0.4:
+            endpoint = self.cluster.endpoint(node.id, 1)
+        elif n[3] < 0.7:
+            key = ReplicaKey(node.id, "nobody".ljust(22, "_"))
+        else:
+            endpoint = self.cluster.endpoint(1 + int(n[4] * len(self.cluster.nodes)), 9_000)
+        request = AddVoterRequest("sim", key, (endpoint,), self._timeout_ms(n[2]), True)
+        return self._ask(n[1], request)
+
+    def _remove_key(self, key: ReplicaKey, n: Numbers) -> bool:
+        if not self.tolerates(removed=key):
+            return False
+        return self._ask(n[1], RemoveVoterRequest("sim", key, self._timeout_ms(n[2])))
+
+    def _remove(self, n: Numbers) -> bool:
+        key = self._voter(n[0])
+        return key is not None and self._remove_key(key, n)
+
+    def _remove_leader(self, n: Numbers) -> bool:
+        leader = self.cluster.leader()
+        return leader is not None and self._remove_key(leader.key, n)
+
+    def _two_callers(self, n: Numbers) -> bool:
+        """Two at once, who do not know of each other."""
+        one = self._add(n) if n[3] < 0.5 else self._remove(n)
+        two = self._remove((n[4], *n[1:])) if n[5] < 0.7 else self._add((n[4], *n[1:]))
+        return one or two
+
+    def _change_at_election(self, n: Numbers) -> bool:
+        """A change for whoever leads next, before it has committed anything; half the time the
+        leader of now, which has such a change as well, is cut off first.
+        """
+        self._at_election.append(n)
+        if n[4] < 0.5:
+            self._remove(n) if n[5] < 0.5 else self._add(n)
+            wait = 300 + int(n[4] * 10 * MS)
+            self.scheduler.after(wait, self._cut_off_with_one, n)
+        return True
+
+    def _cut_off_with_one(self, n: Numbers) -> None:
+        """The leader keeps one link."""
+        leader = self.cluster.leader()
+        if leader is not None and not self.healed:
+            others = [node.index for node in self.cluster.nodes if node is not leader]
+            self.random.shuffle(others)
+            links = [(leader.index, other) for other in others[1:]]
+            self._for_a_while(links + [(b, a) for a, b in links], n[1])
+
+    def elected(self, node: SimNode) -> None:
+        """A node leads: it is asked at once for what waits for it."""
+        waiting, self._at_election = self._at_election, []
+        if not self.healed:
+            for n in waiting:
+                delay = int(n[2] * 3 * MS)
+                self.scheduler.after(delay, self._change_one, (n[0], 0.0, 0.9, *n[3:]))
+
+    def _change_one(self, n: Numbers) -> None:
+        _ = self._remove(n) if n[3] < 0.6 else self._add(n)
+
+    def _replace(self, n: Numbers) -> bool:
+        """What an operator does about a voter whose disk was lost: remove, then add."""
+        whole = {node.id: node.key for node in self.cluster.nodes}
+        for voter in self._believed_voters():
+            node = self.cluster.nodes[voter.id - 1]
+            if voter.key.directory_id is not None and whole[voter.id] != voter.key:
+                asked = self._remove_key(voter.key, n)
+                wait = self._span(n[4], 50 * MS, 3 * SECOND)
+                self.scheduler.after(wait, self._add_if_healthy, node, n)
+                return asked
+        return False
+
+    def _add_if_healthy(self, node: SimNode, n: Numbers) -> None:
+        if node.raft is not None and not self.healed:
+            self._add_node(node, n)
+
+    def _update(self, n: Numbers) -> bool:
+        """A voter comes back on another port; until the log says so, it counts as lost."""
+        node = self._node(n[0])
+        static = self.cluster.static_voters.get(node.id)
+        if static is not None or not self.tolerates(lost=node.key):
+            return False
+        node.stop("prefix")
+        node.port += 1
+        self.cluster.listen(node)
+        self._start_later(node, self._span(n[1], 10 * MS, 2 * SECOND))
+        return True
+
+    def _upgrade(self, n: Numbers) -> bool:
+        return self._ask(n[1], UpdateKRaftVersionRequest("sim", 1, False, self._timeout_ms(n[2])))
+
+    def _transfer(self, n: Numbers) -> bool:
+        key = self._voter(n[0])
+        if key is None:
+            return False
+        return self._ask(n[1], TransferLeadershipRequest("sim", key, self._timeout_ms(n[2])))
+
+
+def _heard(node: SimNode, request: object, response: object) -> None:
+    """The administrator hears the answer; what it means, the oracle checks."""

@@ -1,0 +1,222 @@
+"""Doing what the protocol wants: a function for each of its outputs, over a `SimNode`.
+
+quorum-state is durable when `persist` returns; changes of the log are queued, and reported by their
+ticket when a sync that began after them has ended; a Fetch is answered with what the log holds now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import (
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from quorate.raft.outputs import (
+    AppendBatches,
+    HighWatermarkAdvanced,
+    InstallSnapshot,
+    LeadershipAcquired,
+    LeadershipLost,
+    Notice,
+    PersistElection,
+    Respond,
+    RoleChanged,
+    Send,
+    SendAdmin,
+    StartSnapshotFetch,
+    TruncateLog,
+    VotersChanged,
+    WriteSnapshotChunk,
+)
+
+from tests.simulation.errors import InvariantError
+
+if TYPE_CHECKING:
+    from tests.simulation.node import SimNode
+
+
+def persist(node: SimNode, output: PersistElection) -> None:
+    if node.cluster.trace is not None:
+        node.cluster.trace(node, f"-> quorum-state {output.state}")
+    node.oracle.persists(node, node.disk.election, output.state)
+    node.disk.election = output.state
+    if node.fuse_at_election >= 0:
+        node.fuse, node.fuse_at_election = node.fuse_at_election, -1
+
+
+def append(node: SimNode, output: AppendBatches) -> None:
+    if node.cluster.trace is not None:
+        node.cluster.trace(node, f"-> append {output.ticket} {output.batches}")
+    node.oracle.appends(node, output.batches)
+    node.disk.log.append(output.ticket, output.batches)
+    if node.disk.is_full and node.is_leading:
+        node.scheduler.after(100, node.resign, node.life, "the disk is full")
+    node.sync()
+
+
+def truncate(node: SimNode, output: TruncateLog) -> None:
+    if node.cluster.trace is not None:
+        node.cluster.trace(node, f"-> truncate {output.ticket} to {output.end_offset}")
+    node.oracle.truncates(node, output.end_offset)
+    node.disk.log.truncate(output.ticket, output.end_offset)
+    node.sync()
+
+
+def send(node: SimNode, output: Send | SendAdmin) -> None:
+    if node.cluster.trace is not None:
+        node.cluster.trace(node, f"-> {output.endpoint.host} {output.request_id} "
+                           f"{output.request}")  # fmt: skip
+    request = output.request
+    if type(request) is FetchRequest or type(request) is VoteRequest:
+        node.oracle.promises(node, request)
+    node.network.send(node, output)
+
+
+def send_admin(node: SimNode, output: SendAdmin) -> None:
+    node.cluster.pending_changes[id(output.request)] = output.request
+    send(node, output)
+
+
+def respond(node: SimNode, output: Respond) -> None:
+    waiter = node.waiting.pop(output.request_id, None)
+    if waiter is None:
+        raise InvariantError("AnsweredOnce", f"{node.key} answers nobody with {output}")
+    source, life, request_id, request = waiter
+    response = output.response
+    kind = type(response)
+    if kind is FetchResponse:
+        response = with_records(node, response)  # type: ignore[arg-type]
+    elif kind is FetchSnapshotResponse:
+        response = with_bytes(node, response)  # type: ignore[arg-type]
+    if node.cluster.trace is not None:
+        node.cluster.trace(node, f"-> answer to {node.cluster.name(source)} {response}")
+    if callable(source):
+        node.cluster.answered(node, request, response)
+        source(node, request, response)
+    else:
+        if kind is VoteResponse:
+            node.oracle.votes(node, request, response)  # type: ignore[arg-type]
+        if kind is not FetchResponse:
+            node.cluster.answered(node, request, response)
+        node.network.respond(node, source, life, request_id, response)
+
+
+def with_records(node: SimNode, response: FetchResponse) -> FetchResponse:
+    offset = response.records_from
+    if offset is None:
+        return response
+    return FetchResponse(
+        response.error, response.leader, response.high_watermark, response.log_start_offset,
+        None, None, offset, response.max_bytes, response.read_round,
+        node.disk.log.read(offset, response.max_bytes),
+    )  # fmt: skip
+
+
+def with_bytes(node: SimNode, response: FetchSnapshotResponse) -> FetchSnapshotResponse:
+    if response.error is not ErrorCode.NONE or response.snapshot is None:
+        return response
+    snapshot = node.disk.snapshots.get(response.snapshot)
+    if snapshot is None:
+        return FetchSnapshotResponse(
+            ErrorCode.SNAPSHOT_NOT_FOUND, response.leader, response.snapshot
+        )
+    size, position = len(snapshot.content), response.position
+    if position > size:
+        return FetchSnapshotResponse(
+            ErrorCode.POSITION_OUT_OF_RANGE, response.leader, response.snapshot
+        )
+    data = snapshot.content[position : position + response.max_bytes]
+    return FetchSnapshotResponse(
+        ErrorCode.NONE, response.leader, response.snapshot, size, position, 0, data
+    )
+
+
+def committed(node: SimNode, output: HighWatermarkAdvanced) -> None:
+    offset = output.offset
+    if node.cluster.trace is not None:
+        node.cluster.trace(node, f"-> committed to {offset}")
+    if offset != node.loaded:
+        node.oracle.commits(node, offset)
+        node.high_watermark = offset
+    appends = node.appends
+    while appends and appends[0][0] + len(appends[0][1]) <= offset:
+        base, values = appends.popleft()
+        node.cluster.clients.acknowledged(base, values)
+
+
+def acquired(node: SimNode, output: LeadershipAcquired) -> None:
+    node.oracle.leads(node, output.epoch)
+    node.led_epoch = output.epoch
+    node.is_leading = True
+    node.cluster.elections += 1
+    node.cluster.injector.elected(node)
+
+
+def lost(node: SimNode, output: LeadershipLost) -> None:
+    node.is_leading = False
+    for _, values in node.appends:
+        node.cluster.clients.unknown(values)
+    node.appends.clear()
+
+
+def role(node: SimNode, output: RoleChanged) -> None:
+    if node.cluster.trace is not None:
+        node.cluster.trace(node, f"-> {output.role} of epoch {output.epoch}, leader "
+                           f"{output.leader_id}: {output.reason}")  # fmt: skip
+    node.oracle.changes_role(node, output.role)
+
+
+def voters(node: SimNode, output: VotersChanged) -> None:
+    if node.cluster.trace is not None:
+        node.cluster.trace(node, f"-> voters {output.voters}, removed {output.removed_self}")
+    node.voters = output.voters
+    node.disk.removed = output.removed_self
+
+
+def note(node: SimNode, output: Notice) -> None:
+    if node.cluster.trace is not None:
+        node.cluster.trace(node, f"-> note: {output.text}")
+
+
+def start_snapshot(node: SimNode, output: StartSnapshotFetch) -> None:
+    part = node.disk.parts.setdefault(output.snapshot, bytearray())
+    node.scheduler.after(100, node.position, node.life, output.snapshot, len(part))
+
+
+def write_chunk(node: SimNode, output: WriteSnapshotChunk) -> None:
+    part = node.disk.parts.setdefault(output.snapshot, bytearray())
+    if output.position > len(part):
+        text = f"{node.key} writes at {output.position} of a part of {len(part)} bytes"
+        raise InvariantError("LogContract", text)
+    part[output.position :] = output.data
+
+
+def install(node: SimNode, output: InstallSnapshot) -> None:
+    delay = 300 + int(node.random.random() * node.cluster.install_us)
+    node.scheduler.after(delay, node.installed, node.life, output.snapshot)
+
+
+DO: dict[type, Callable[[SimNode, Any], None]] = {
+    PersistElection: persist,
+    AppendBatches: append,
+    TruncateLog: truncate,
+    Send: send,
+    SendAdmin: send_admin,
+    Respond: respond,
+    HighWatermarkAdvanced: committed,
+    LeadershipAcquired: acquired,
+    LeadershipLost: lost,
+    RoleChanged: role,
+    VotersChanged: voters,
+    StartSnapshotFetch: start_snapshot,
+    WriteSnapshotChunk: write_chunk,
+    InstallSnapshot: install,
+    Notice: note,
+}
+"""Every output, and who does it."""

@@ -37,8 +37,13 @@ LOGGER = logging.getLogger(__name__)
 
 RESYNC_S = 15.0
 WAITING_S = 1.0
-"""How soon to look again while something is under way."""
+WAITING_GROWTH = 1.2
+"""How soon to look again while something is under way, and how that grows while all stays as it is,
+up to RESYNC_S.
+"""
 ACTED_S = 0.1
+BUNCH_S = 0.3
+"""Events come in bunches."""
 FAILED_S = 2.0
 WATCH_PAUSE_MAX_S = 30.0
 OPERATOR_DAYS = 7
@@ -52,11 +57,15 @@ CALM = (Reason.DELETED, Reason.PAUSED, Reason.INVALID_SPEC, Reason.CLUSTER_ID_MI
 
 @dataclass(slots=True)
 class _Worker:
-    """The task of one Quorum. said: the refusals and failures that Events were written for."""
+    """The task of one Quorum. said: the refusals and failures that Events were written for. waits:
+    how often `waiting_for` was planned in a row.
+    """
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     said: set[tuple[str, str]] = field(default_factory=set)
+    waiting_for: Plan = field(default_factory=Plan)
+    waits: int = 0
     identity: Identity | None = None
 
 
@@ -197,7 +206,7 @@ class Operator:
             if pause_s is None:
                 del self._workers[key]
                 return
-            if pause_s <= WAITING_S:
+            if pause_s <= ACTED_S:
                 await asyncio.sleep(pause_s)
                 continue
             try:
@@ -205,7 +214,7 @@ class Operator:
                     await worker.wake.wait()
             except TimeoutError:
                 continue
-            await asyncio.sleep(ACTED_S)  # events come in bunches
+            await asyncio.sleep(BUNCH_S)
 
     async def _reconcile(self, key: Key, worker: _Worker) -> float | None:
         """Observe, plan, act; how long to rest then, or None if the Quorum is gone."""
@@ -231,7 +240,9 @@ class Operator:
                 LOGGER.warning("%s/%s: %s", *key, failure)
         if planned.action is None or failure:
             await self._report(quorum, seen, planned, worker, failure)
-        return _pause_s(planned, failure)
+        worker.waits = worker.waits + 1 if planned == worker.waiting_for else 0
+        worker.waiting_for = planned
+        return _pause_s(planned, failure, worker.waits)
 
     def _tls(self, quorum: QuorumResource, worker: _Worker) -> TlsConfig | None:
         identity = worker.identity
@@ -307,14 +318,14 @@ class Operator:
 _WARNINGS = frozenset({FAILED, *(reason.value for reason in status.URGENT)})
 
 
-def _pause_s(planned: Plan, failure: str) -> float:
+def _pause_s(planned: Plan, failure: str, waits: int) -> float:
     if failure:
-        return FAILED_S
+        return FAILED_S * min(waits + 1, 5)
     if planned.action is not None:
         return ACTED_S
     if all(refusal.reason in CALM for refusal in planned.refusals):
         return RESYNC_S
-    return WAITING_S
+    return float(min(RESYNC_S, WAITING_S * WAITING_GROWTH**waits))
 
 
 def _own_name(found: Object) -> str:

@@ -16,7 +16,7 @@ The cluster and its time:
 The network: deliver, drop, refuse, each with [1->2] [Kind] [n=1]; partition 1 | 2 3; cut 1->2; heal
 The log: append 1 x y | manual-sync 2 | auto-sync 2 | sync 2 | snapshot 1 5 | clean 1
     manual-install 3 | install 3 | corrupt 3 | longer-partial 3 5@1 (bytes of a snapshot received)
-A node's door: shutdown 1 | resign 1 | connection-lost 2 1 | requests (see `requests.py`)
+A node's door: shutdown 1 | resign 1 | connection-lost 2 1 | requests (see `handmade.py`)
 Looking: state | log 1 | ready (what each node's health says)
 """
 
@@ -37,7 +37,7 @@ from quorate.raft.types import (
     VoterSet,
 )
 
-from tests.scenarios import rendering, requests
+from tests.scenarios import handmade, rendering
 from tests.scenarios.arguments import (
     CLUSTER_ID,
     Arguments,
@@ -73,8 +73,8 @@ class Harness:
             self.cluster.hidden = hidden
             return self.cluster.take_printed()
         arguments = Arguments.of(words)
-        if name in requests.REQUESTS:
-            requests.execute(self, name, arguments)
+        if name in handmade.REQUESTS:
+            handmade.execute(self, name, arguments)
         else:
             command: Callable[[Arguments], None] = getattr(self, "do_" + name.replace("-", "_"))
             command(arguments)

@@ -132,6 +132,8 @@ def _one_restarts(quorum: Quorum, node: Node) -> None:
     """A follower comes back, as the same replica."""
     assert node.stop() == 0
     node.start()
+    # The leader still knows its offset from before: only its own word says that it is back.
+    node.wait_said("listens on")
     quorum.until(
         "it follows",
         lambda s: voters(s)[node.id] == node.directory_id and s["maxFollowerLag"] == 0,

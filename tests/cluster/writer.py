@@ -1,0 +1,74 @@
+"""Runs in a pod: appends all the time and tells, twice a second, how it goes; one JSON line each.
+
+A line: {"acknowledged", "gap_ms": the longest time without an acknowledgement since SIGUSR1,
+"unknown", "refused"}. At SIGTERM it stops appending, reads the whole log linearizably and checks
+its history against it; the last line says what was lost: {"violations", "acknowledged", …}.
+
+The file runs as it is, over what the controllers' image contains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from quorate.cli.workload import Workload
+from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.tls import TlsConfig
+
+TLS = Path("/tls")
+IS_TLS = TLS.exists()
+VERIFY_ATTEMPTS = 20
+
+
+def tell(**line: Any) -> None:
+    print(json.dumps(line), flush=True)
+
+
+async def main() -> None:
+    servers = os.environ["BOOTSTRAP"].split(",")
+    load = Workload(servers, callers=4, pause_s=0.01, name=os.environ.get("HOSTNAME", "w"))
+    if IS_TLS:
+        tls = TlsConfig(TLS / "tls.crt", TLS / "tls.key", TLS / "ca.crt")
+        await load.client.close()
+        load.client = QuorumClient(servers, tls=tls)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGUSR1, load.measure)
+    await load.start()
+    load.measure()
+    while not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), 0.5)
+        tell(
+            acknowledged=load.acknowledged_count,
+            gap_ms=round(load.longest_gap_s * 1000),
+            unknown=load.unknown_count,
+            refused=load.refused_count,
+        )
+    for attempt in range(VERIFY_ATTEMPTS):
+        try:
+            violations = await load.verify()
+            break
+        except ClientError as error:
+            tell(verifying=str(error), attempt=attempt)
+            await asyncio.sleep(1)
+    else:
+        violations = None
+    tell(
+        violations=None if violations is None else [str(each) for each in violations],
+        acknowledged=load.acknowledged_count,
+        unknown=load.unknown_count,
+        refused=load.refused_count,
+    )
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

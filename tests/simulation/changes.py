@@ -63,7 +63,8 @@ class Changes(LinkFaults):
         return self._ask(n[1], request)
 
     def _remove_key(self, key: ReplicaKey, n: Numbers) -> bool:
-        if not self.tolerates(removed=key):
+        is_last = all(voters.is_only(key) for voters in self._sets_in_force())
+        if not is_last and not self.tolerates(removed=key):
             return False
         return self._ask(n[1], RemoveVoterRequest("sim", key, self._timeout_ms(n[2])))
 

@@ -39,7 +39,7 @@ CLUSTER_ID = "sim"
 FIXED_PORT = 9_000
 """Where every node listens always: what bootstrap servers name."""
 
-LEADER_WITHIN_TIMEOUTS = 40
+LEADER_WITHIN_TIMEOUTS = 10
 """After the faults: a leader within this many election timeouts, backoffs and fetch timeouts of
 silence included."""
 
@@ -192,6 +192,8 @@ class Cluster:
         if self.clients.running:
             node = self.nodes[int(self.random.random() * len(self.nodes))]
             node.take_snapshot()
+            if self.random.random() < 0.4:
+                node.clean_log()
             wait = int(self.random.random() * 2 * self.scenario.snapshot_period_us)
             self.scheduler.after(1 + wait, self._snapshot_sometimes)
 
@@ -293,6 +295,11 @@ class Cluster:
                 return f"{node.key} is not caught up"
             if node is not leader and (node.waiting or node.appends):
                 return f"{node.key} has not answered {list(node.waiting.values())}"
+            entry = leader.raft.voters.find(node.key)
+            if raft.kraft_version > 0 and entry is not None:
+                told = (self.endpoint(node.id, node.port),)
+                if entry.endpoints != told:
+                    return f"{node.key} listens at {told}, the log says {entry.endpoints}"
             may_join = node.auto_join and raft.kraft_version > 0
             if may_join and not (raft.is_voter or raft.core.removed):
                 return f"{node.key} has not joined"

@@ -73,6 +73,19 @@ class Injector(Changes):
         node.fuse_at_election = int(n[1] * 4)
         return True
 
+    def _crash_while_installing(self, n: Numbers) -> bool:
+        """The leader's process ends while a follower installs its snapshot, some time from now."""
+        self.at_install = n
+        return True
+
+    def installs(self, node: SimNode) -> None:
+        """A node begins to install a snapshot."""
+        n, self.at_install = self.at_install, None
+        leader = self.cluster.leader()
+        if n is not None and leader is not None and leader is not node and not self.healed:
+            leader.stop(CRASH_MODES[int(n[1] * 3)])
+            self._start_later(leader, self._span(n[3], SECOND, 8 * SECOND))
+
     def _pause(self, n: Numbers) -> bool:
         node = self._node(n[0])
         if node.raft is None or node.paused_until > self.scheduler.now:

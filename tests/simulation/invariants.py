@@ -3,6 +3,7 @@
 Names from Kafka's raft simulation and the published TLA+ specifications of KRaft:
 
     ElectionSafety                   an epoch is led once
+    ElectedByMajority                with votes that are on the voters' disks
     LogMatching                      same offset and epoch, same record, and the same before it
     LeaderCompleteness               who leads holds all that earlier epochs committed
     MajorityReachedHighWatermark     at commit, a majority of the voters in force holds it durably
@@ -15,6 +16,9 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     AtMostOneUncommittedVoterSet     in every log
     NeighbouringVoterSetsDifferByOne in every log
     ChangeAfterCommitInEpoch         a leader changes the voters after a commit of its own epoch
+    VotersOfTheLog                   in force is the last set in the log, also after truncation
+    VotersHaveDirectories            at kraft.version 1 every voter is a (id, directory id)
+    CaughtUpBeforeAdded              who is added to the voters has replicated
     SnapshotAtLogStart               a log that was cut at its start has the snapshot for it
     SnapshotHoldsVoters              a snapshot says who the voters were where it ends
     LeaderNeverLoadsSnapshot         only followers do
@@ -90,6 +94,7 @@ class Oracle:
         if other is not None:
             raise InvariantError("ElectionSafety", f"{other} and {node.key} lead epoch {epoch}")
         self.leaders[epoch] = node.key
+        self._has_votes(node, epoch)
         index = bisect_left(self._commit_epochs, epoch) - 1
         if index < 0:
             return
@@ -107,6 +112,25 @@ class Oracle:
             f"{node.key} leads epoch {epoch} with a log that ends at {log.end}; up to {needed} was "
             f"committed in epoch {self._commit_epochs[index]}",
         )
+
+    def _has_votes(self, node: SimNode, epoch: int) -> None:
+        """A majority voted for this leader, durably, if it has not moved on to later epochs."""
+        count = 0
+        for voter in node.voters:
+            disk = self._disk(voter.key)
+            state = disk.election if disk is not None else None
+            if state is not None and (
+                state.epoch > epoch or (state.epoch == epoch and state.voted == node.key)
+            ):
+                count += 1
+        if count < node.voters.majority:
+            text = f"{node.key} leads epoch {epoch} with {count} votes of {node.voters}"
+            raise InvariantError("ElectedByMajority", text)
+
+    def _disk(self, key: ReplicaKey) -> Disk | None:
+        """That replica's disk, be it lost."""
+        node = self.nodes[key.id - 1]
+        return node.disk if same_replica(key, node.key) else self.lost_disks.get(key)
 
     def persists(self, node: SimNode, old: ElectionState | None, new: ElectionState) -> None:
         if old is None or new.epoch > old.epoch:
@@ -192,7 +216,24 @@ class Oracle:
             if own and batch.epoch not in self._committed_epochs:
                 text = f"{node.key} appends {record.voters} in epoch {batch.epoch} before a commit"
                 raise InvariantError("ChangeAfterCommitInEpoch", text)
+            if own:
+                self._are_caught_up(node, record.voters)
             node.voter_sets.append((offset, record.voters))
+
+    def _are_caught_up(self, node: SimNode, voters: VoterSet) -> None:
+        """Who is added has at least begun to replicate."""
+        for voter in voters:
+            disk = self._disk(voter.key)
+            is_new = node.voters.get(voter.id) is None
+            if is_new and (disk is None or disk.log.end == 0):
+                text = f"{node.key} adds {voter.key}, which has replicated nothing"
+                raise InvariantError("CaughtUpBeforeAdded", text)
+
+    def follows_its_log(self, node: SimNode, voters: VoterSet) -> None:
+        """`voters` is in force at a node."""
+        if voters != node.voters_in_log:
+            text = f"{node.key} acts on {voters}, in its log is {node.voters_in_log}"
+            raise InvariantError("VotersOfTheLog", text)
 
     def truncates(self, node: SimNode, end_offset: int) -> None:
         while node.voter_sets and node.voter_sets[-1][0] >= end_offset:
@@ -261,13 +302,16 @@ class Oracle:
                 self.voter_sets.append((batch.base_offset + index, record.voters))
             elif isinstance(record, KRaftVersion):
                 self.versions.append((batch.base_offset + index, record.level))
+        unknown = [voter.id for voter in self.voters if voter.key.directory_id is None]
+        if self.versions[-1][1] > 0 and unknown:
+            text = f"{batch} leaves the directories of {unknown} unknown at kraft.version 1"
+            raise InvariantError("VotersHaveDirectories", text)
 
     def _holds(self, key: ReplicaKey, offset: int, last: Batch | None) -> bool:
         """Whether that replica's disk holds this durably, or did when the disk was lost: its last
         acknowledgement may still be under way.
         """
-        node = self.nodes[key.id - 1]
-        disk = node.disk if same_replica(key, node.key) else self.lost_disks.get(key)
+        disk = self._disk(key)
         if disk is None or disk.log.durable_end < offset:
             return False
         mine = disk.log.batch_before(offset)

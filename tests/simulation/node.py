@@ -69,6 +69,8 @@ class SimNode:
         self.voters = VoterSet()
         self.voter_sets: list[tuple[int, VoterSet]] = []
         self.syncing = False
+        self.installing: OffsetAndEpoch | None = None
+        self.voters_moved = True
         self.fuse = self.fuse_at_election = -1
         self.loaded = -1
         self._last_request_id = 0
@@ -314,6 +316,9 @@ class SimNode:
         if election is None or raft.epoch != election.epoch:
             text = f"{self.key} is in epoch {raft.epoch}, on disk is {election}"
             raise InvariantError("MonotonicEpoch", text)
+        if self.voters_moved:
+            self.voters_moved = False
+            self.oracle.follows_its_log(self, raft.voters)
         self.rearm()
 
     def rearm(self) -> None:
@@ -338,6 +343,7 @@ class SimNode:
             return
         if self._deferred(self.installed, life, snapshot_id):
             return
+        self.installing = None
         if raft.is_leader:
             text = f"{self.key} leads epoch {raft.epoch} and loads {snapshot_id}"
             raise InvariantError("LeaderNeverLoadsSnapshot", text)
@@ -359,6 +365,7 @@ class SimNode:
         self.applied = snapshot.count
         voters, versions = snapshot.membership
         self.voter_sets = list(voters)
+        self.voters_moved = True
         if snapshot.voters is not None:
             self.voters = snapshot.voters
         self.loaded = snapshot_id.offset

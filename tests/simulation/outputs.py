@@ -53,6 +53,9 @@ def persist(node: SimNode, output: PersistElection) -> None:
 def append(node: SimNode, output: AppendBatches) -> None:
     if node.cluster.trace is not None:
         node.cluster.trace(node, f"-> append {output.ticket} {output.batches}")
+    if node.installing is not None:
+        text = f"{node.key} appends while {node.installing} is about to replace the log"
+        raise InvariantError("LogContract", text)
     node.oracle.appends(node, output.batches)
     node.disk.log.append(output.ticket, output.batches)
     if node.disk.is_full and node.is_leading:
@@ -64,6 +67,7 @@ def truncate(node: SimNode, output: TruncateLog) -> None:
     if node.cluster.trace is not None:
         node.cluster.trace(node, f"-> truncate {output.ticket} to {output.end_offset}")
     node.oracle.truncates(node, output.end_offset)
+    node.voters_moved = True
     node.disk.log.truncate(output.ticket, output.end_offset)
     node.sync()
 
@@ -176,6 +180,7 @@ def voters(node: SimNode, output: VotersChanged) -> None:
     if node.cluster.trace is not None:
         node.cluster.trace(node, f"-> voters {output.voters}, removed {output.removed_self}")
     node.voters = output.voters
+    node.voters_moved = True
     node.disk.removed = output.removed_self
 
 
@@ -198,6 +203,8 @@ def write_chunk(node: SimNode, output: WriteSnapshotChunk) -> None:
 
 
 def install(node: SimNode, output: InstallSnapshot) -> None:
+    node.installing = output.snapshot
+    node.cluster.injector.installs(node)
     delay = 300 + int(node.random.random() * node.cluster.install_us)
     node.scheduler.after(delay, node.installed, node.life, output.snapshot)
 

@@ -39,6 +39,7 @@ class Targets:
         self.lost_disks = 0
         self.healed = False
         self._disks = 0
+        self.at_install: Numbers | None = None
         self._at_election: list[Numbers] = []
 
     # --- whom -------------------------------------------------------------------------------------

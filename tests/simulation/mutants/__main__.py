@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -23,6 +23,7 @@ console = Console()
 
 ROOT = Path(__file__).parents[3]
 TABLE = Path(__file__).with_name("README.md")
+VERDICTS = Path(__file__).with_name("verdicts.json")
 SEEDS_MAX = 250
 """A mutant that survives this many seeds lives."""
 
@@ -59,10 +60,10 @@ def run(
 ) -> None:
     """Run mutants until a seed kills them; exit with 1 if one lives."""
     chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
-    verdicts: dict[str, Verdict] = {}
+    verdicts = _known()
     with ThreadPoolExecutor(jobs) as executor:
         results = executor.map(lambda mutant: _in_a_process(mutant.name, first, seeds), chosen)
-        _tell(chosen, results, verdicts, None if names else seeds)
+        _tell(chosen, results, verdicts)
     alive = [m for m in chosen if m.second_line is None and verdicts[m.name].killed_by is None]
     console.print(f"{len(alive)} live that should not: {', '.join(m.name for m in alive) or '-'}")
     raise typer.Exit(1 if alive else 0)
@@ -72,17 +73,25 @@ def _tell(
     chosen: list[Mutant],
     results: Iterator[Verdict],
     verdicts: dict[str, Verdict],
-    seeds: int | None,
 ) -> None:
-    """Print each verdict as it comes; with `seeds`, write the table too."""
+    """Print each verdict as it comes, and keep it for the table."""
     for mutant, verdict in zip(chosen, results, strict=True):
         verdicts[mutant.name] = verdict
         outcome = f"killed by {verdict.killed_by} (seed {verdict.seed})"
         if verdict.killed_by is None:
             outcome = "LIVES" if mutant.second_line is None else "lives, as it may,"
         console.print(f"{mutant.name}: {outcome} after {verdict.seeds} seeds")
-        if seeds is not None:
-            TABLE.write_text(_table(verdicts, seeds), encoding="utf-8")
+        rows = {m.name: asdict(verdicts[m.name]) for m in MUTANTS if m.name in verdicts}
+        VERDICTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        TABLE.write_text(_table(verdicts), encoding="utf-8")
+
+
+def _known() -> dict[str, Verdict]:
+    """What earlier runs found."""
+    if not VERDICTS.exists():
+        return {}
+    rows = json.loads(VERDICTS.read_text(encoding="utf-8"))
+    return {name: Verdict(**row) for name, row in rows.items()}
 
 
 def _in_a_process(name: str, first: int, seeds: int) -> Verdict:
@@ -122,24 +131,27 @@ def one(
     )
 
 
-def _table(verdicts: dict[str, Verdict], seeds: int) -> str:
-    killed = [verdict for verdict in verdicts.values() if verdict.killed_by is not None]
+def _table(verdicts: dict[str, Verdict]) -> str:
+    known = [mutant for mutant in MUTANTS if mutant.name in verdicts]
+    killed = [mutant for mutant in known if verdicts[mutant.name].killed_by is not None]
     lines = [
         "# Mutants of the protocol",
         "",
         "Written by `python -m tests.simulation.mutants run`. Each row is the protocol without one",
-        f"guard; seeds of the default mix run until an invariant breaks, at most {seeds}.",
+        f"guard; seeds of the default mix run until an invariant breaks, at most {SEEDS_MAX}.",
         "",
-        f"{len(killed)} of {len(verdicts)} are killed. Those that may live have another guard",
-        "behind them; both together are a mutant of their own where that can be written.",
+        f"{len(killed)} of {len(known)} are killed. Those that may live have another guard behind",
+        "them; both together are a mutant of their own where that can be written.",
         "",
         "| mutant | the guard that is gone | seeds | killed by |",
         "|---|---|---|---|",
     ]
-    rules: dict[str, Mutant] = {mutant.name: mutant for mutant in MUTANTS}
-    for name, verdict in verdicts.items():
-        by = verdict.killed_by or rules[name].second_line or "**lives**"
-        lines.append(f"| {name} | {rules[name].rule} | {verdict.seeds} | {by} |")
+    for mutant in known:
+        verdict = verdicts[mutant.name]
+        by = verdict.killed_by
+        if by is None:
+            by = f"may live: {mutant.second_line}" if mutant.second_line else "**lives**"
+        lines.append(f"| {mutant.name} | {mutant.rule} | {verdict.seeds} | {by} |")
     return "\n".join([*lines, ""])
 
 

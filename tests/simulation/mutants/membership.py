@@ -106,6 +106,7 @@ MEMBERSHIP = (
         "membership",
         "    if len(core.voters) == 1:\n",
         "    if False:\n",
+        second_line="a removal whose rest could not commit is refused as well",
     ),
     mutant(
         "removal_of_any_directory",
@@ -161,6 +162,7 @@ SNAPSHOTS = (
         "follower",
         "    if snapshot.offset < core.high_watermark or snapshot.epoch > core.epoch:\n",
         "    if False:\n",
+        second_line="a leader offers a snapshot only to who is behind its log's start",
     ),
     mutant(
         "fetching_while_installing",
@@ -175,6 +177,7 @@ SNAPSHOTS = (
         "core",
         "self.is_electable and not self.shutting_down and self.installing is None\n",
         "self.is_electable and not self.shutting_down\n",
+        second_line="who is so far behind wins no election",
     ),
     mutant(
         "behind_the_log_start_is_not_noticed",

@@ -78,6 +78,7 @@ REPLICATION = (
         return self._new_ticket()
 
     def reset_to""",
+        second_line="only followers truncate, and they wait for the truncation's own ticket",
     ),
     mutant(
         "truncation_keeps_the_epochs",
@@ -122,6 +123,7 @@ REPLICATION = (
         return ErrorCode.FENCED_LEADER_EPOCH
 """,
         "",
+        second_line="no replica holds records of an epoch that it has not adopted",
     ),
     mutant(
         "answers_of_older_epochs_are_taken",
@@ -129,6 +131,7 @@ REPLICATION = (
         "follower",
         "role.epoch == request.epoch == leader.epoch:\n",
         "True:\n",
+        second_line="a change of the epoch forgets the fetch under way",
     ),
     mutant(
         "follower_commits_its_whole_log",

@@ -54,6 +54,9 @@ COMMANDS: dict[str, Lazy] = {
     "dump-log": Lazy(
         "quorate.cli.dump_log", "dump_log", "Print what is in log segments and checkpoints."
     ),
+    "bench": Lazy(
+        "quorate.cli.bench.command", "bench", "Measure commits, failover, catching up, memory."
+    ),
     "config-docs": Lazy("quorate.cli.config_docs", "config_docs", "List a controller's settings."),
 }
 

@@ -1,0 +1,162 @@
+"""The command `quorate bench`: which workloads, on which quorum, how often, printed how."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from quorate.cli.output import AsJson, UsageError
+
+if TYPE_CHECKING:
+    from quorate.cli.bench.workloads import Bench
+
+VOTERS_MAX = 9
+
+
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[W1|W2|W2p|W2u|W3|W4|W4g|W5|W6|W7|W8|W9|machine|all]…",
+            help="What to measure; without names, what ends within a few minutes.",
+        ),
+    ] = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-controller",
+            metavar="HOST:PORT,…",
+            help="Load this quorum instead of a new one on this machine (W1 to W3 only). The "
+            "records stay in its log.",
+        ),
+    ] = None,
+    controllers: Annotated[
+        int, typer.Option("--controllers", "-n", help=f"How many voters (1 to {VOTERS_MAX}).")
+    ] = 3,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="How many runs.")] = 1,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.1, help="Of each throughput measurement.")
+    ] = 10.0,
+    commits: Annotated[int, typer.Option("--commits", min=1, help="Of W1.")] = 2000,
+    kills: Annotated[int, typer.Option("--kills", min=1, help="Of W4 and W4g.")] = 10,
+    records: Annotated[
+        int,
+        typer.Option("--records", min=1, help="In the log of W5; W8 ends with ten times it."),
+    ] = 1_000_000,
+    mebibytes: Annotated[
+        int, typer.Option("--mebibytes", min=1, help="What the leader of W6 holds.")
+    ] = 1024,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="Where the quorums lie while they are measured: the disk that is meant "
+            "(default: the folder for temporary files).",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Also append the lines of JSON to this file."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure commits, failover, catching up and memory.
+
+    Every acknowledged record is on the disks of a majority. With --json each figure is a line of
+    JSON as soon as it is known.
+
+    \b
+    W1   one caller, one durable 256-byte commit after the other
+    W2   64 callers in one process        W2p  the same as 4 processes of 16
+    W2u  one gRPC call a commit           W3   batches of 1000 records
+    W4   kill -9 of the leader            W4g  SIGTERM to the leader
+    W5   restart of a follower that holds a million records
+    W6   a voter added with an empty log, the leader holds a gigabyte
+    W7   resident memory of an idle controller
+    W8   W1 and W4 on 0, 1 and 10 million records
+    W9   W1 and W2 with 1, 3, 5, 7 and 9 voters
+    """
+    from quorate.cli.bench.workloads import Bench
+
+    chosen = _chosen(names or [], bootstrap)
+    if not 1 <= controllers <= VOTERS_MAX:
+        raise UsageError(f"--controllers {controllers}: 1 to {VOTERS_MAX} are possible")
+    asked = Bench(
+        voters=controllers,
+        seconds=seconds,
+        commits=commits,
+        kills=kills,
+        records=records,
+        grown=(0, records, 10 * records),
+        bytes_held=mebibytes * 1024 * 1024,
+        folder=directory,
+        bootstrap=tuple(bootstrap.split(",")) if bootstrap else (),
+    )
+    raise typer.Exit(asyncio.run(_run(asked, chosen, repeat, out, as_json=as_json)))
+
+
+def _chosen(names: list[str], bootstrap: str | None) -> list[str]:
+    from quorate.cli.bench.workloads import DEFAULT, HARMLESS, WORKLOADS
+
+    known = {name.lower(): name for name in WORKLOADS}
+    if "all" in names:
+        names = list(WORKLOADS)
+    chosen = []
+    for name in names or [n for n in DEFAULT if not bootstrap or n in HARMLESS]:
+        if name.lower() not in known:
+            raise UsageError(f"no such workload {name!r}: there are {', '.join(WORKLOADS)}, all")
+        chosen.append(known[name.lower()])
+    harmful = [name for name in chosen if name not in HARMLESS]
+    if bootstrap and harmful:
+        raise UsageError(
+            f"{', '.join(harmful)}: stops controllers, so it wants a quorum of its own; "
+            "leave --bootstrap-controller out"
+        )
+    return chosen
+
+
+async def _run(
+    asked: Bench,
+    chosen: list[str],
+    repeat: int,
+    out: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    from quorate.cli.bench.report import Measurement, table
+    from quorate.cli.bench.workloads import WORKLOADS
+
+    found: list[Measurement] = []
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.fields[name]:8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )  # fmt: skip
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task("bench", total=repeat * len(chosen), name="", note="")
+        asked.note = lambda text: progress.update(task, note=text)
+        for run in range(repeat):
+            asked.run = run
+            for name in chosen:
+                progress.update(task, name=name, note="")
+                for measurement in await WORKLOADS[name](asked):
+                    found.append(measurement)
+                    if as_json:
+                        print(measurement.line(), flush=True)
+                    if out is not None:
+                        with out.open("a", encoding="utf-8") as file:
+                            file.write(measurement.line() + "\n")
+                progress.advance(task)
+    if not as_json:
+        Console().print(table(found))
+    return 0

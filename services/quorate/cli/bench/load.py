@@ -1,0 +1,213 @@
+"""Load on a quorum: callers that append and take the time until the commit.
+
+The size of a record is `VALUE_BYTES`, as the peers' is. As a program (`python -m
+quorate.cli.bench.load`) it is one of several client processes: it connects, says "ready", waits for
+a line on stdin, runs, and prints its result as one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import grpc.aio
+
+from quorate.cli.bench.report import percentile
+from quorate.raft.errors import ErrorCode
+from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.values import OpaqueRecord
+from quorate.v1 import quorum_pb2, quorum_pb2_grpc
+
+VALUE_BYTES = 256
+VALUE = b"v" * VALUE_BYTES
+RECORD: OpaqueRecord = (b"", VALUE)
+PROBE_PERIOD_S = 0.02
+
+
+@dataclass(slots=True)
+class Result:
+    """What callers saw. latencies in seconds, in order; failed: appends without a commit."""
+
+    latencies: list[float]
+    seconds: float
+    failed: int = 0
+
+    @property
+    def commits(self) -> int:
+        return len(self.latencies)
+
+    @property
+    def per_second(self) -> float:
+        return self.commits / self.seconds
+
+    def percentile_ms(self, share: float) -> float:
+        return percentile(self.latencies, share) * 1000
+
+
+async def one_after_the_other(client: QuorumClient, count: int) -> Result:
+    """One caller, `count` durable commits."""
+    latencies = []
+    begin = time.perf_counter()
+    for _ in range(count):
+        started = time.perf_counter()
+        await client.append_value(VALUE)
+        latencies.append(time.perf_counter() - started)
+    return Result(sorted(latencies), time.perf_counter() - begin)
+
+
+async def for_some_time(
+    callers: int, seconds: float, append: Callable[[], Awaitable[object]]
+) -> Result:
+    """`callers` that append and wait for their commit, again and again for `seconds`."""
+    latencies: list[float] = []
+    failed = 0
+    begin = time.perf_counter()
+    end = begin + seconds
+
+    async def call() -> None:
+        nonlocal failed
+        while (started := time.perf_counter()) < end:
+            try:
+                await append()
+            except (ClientError, grpc.RpcError):
+                failed += 1
+            else:
+                latencies.append(time.perf_counter() - started)
+
+    await asyncio.gather(*(call() for _ in range(callers)))
+    latencies.sort()
+    return Result(latencies, time.perf_counter() - begin, failed)
+
+
+async def concurrently(client: QuorumClient, callers: int, seconds: float) -> Result:
+    """Single records through the client library, which lets them travel together."""
+    return await for_some_time(callers, seconds, lambda: client.append_value(VALUE))
+
+
+async def in_batches(client: QuorumClient, callers: int, seconds: float, records: int) -> Result:
+    """Batches of `records` records each; one latency is that of a batch."""
+    batch = [RECORD] * records
+    return await for_some_time(callers, seconds, lambda: client.append(batch))
+
+
+async def fill(client: QuorumClient, count: int, on_records: Callable[[int], None]) -> None:
+    """Commit `count` records as fast as batches go; on_records hears how many are done."""
+    left = count
+    batch_records, callers = 1000, 8
+
+    async def call() -> None:
+        nonlocal left
+        while left > 0:
+            size = min(batch_records, left)
+            left -= size
+            await client.append([RECORD] * size)
+            on_records(size)
+
+    await asyncio.gather(*(call() for _ in range(callers)))
+
+
+async def one_call_a_commit(address: str, callers: int, seconds: float) -> Result:
+    """One gRPC call for each commit, as a client without the library would."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = quorum_pb2_grpc.QuorumStub(channel)  # type: ignore[no-untyped-call]
+        request = quorum_pb2.AppendRequest(
+            correlation_id=1, records=[quorum_pb2.Record(key=b"", value=VALUE)], timeout_ms=30_000
+        )
+
+        async def append() -> None:
+            call = stub.Append(iter((request,)))
+            answer = await call.read()
+            if answer.error_code != ErrorCode.NONE:
+                raise ClientError(f"the append was answered with {answer.error_code}")
+
+        await append()
+        return await for_some_time(callers, seconds, append)
+
+
+class Probe:
+    """Begins an append every 20 ms, whatever became of the others: how long commits stand still.
+
+    `commits` are (begin, end) of each committed append, by `time.monotonic`.
+    """
+
+    def __init__(self, bootstrap: Sequence[str]) -> None:
+        self._client = QuorumClient(bootstrap, request_timeout_ms=10_000)
+        self._task: asyncio.Task[None] | None = None
+        self._appends: set[asyncio.Task[None]] = set()
+        self.commits: list[tuple[float, float]] = []
+
+    async def __aenter__(self) -> Probe:
+        await self._client.append_value(VALUE)
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        tasks = [task for task in (self._task, *self._appends) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._client.close()
+
+    async def _run(self) -> None:
+        while True:
+            task = asyncio.create_task(self._append())
+            self._appends.add(task)
+            task.add_done_callback(self._appends.discard)
+            await asyncio.sleep(PROBE_PERIOD_S)
+
+    async def _append(self) -> None:
+        began = time.monotonic()
+        try:
+            await self._client.append_value(VALUE)
+        except ClientError:
+            return
+        self.commits.append((began, time.monotonic()))
+
+    async def first_after(self, moment: float, timeout_s: float = 60.0) -> float:
+        """When the first append that began after `moment` was committed. TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            while True:
+                ends = [end for began, end in reversed(self.commits) if began >= moment]
+                if ends:
+                    return min(ends)
+                await asyncio.sleep(0.005)
+
+    def longest_gap_s(self, since: float) -> float:
+        """The longest time between two commits since `since`."""
+        ends = sorted(end for _, end in self.commits if end >= since)
+        return max((b - a for a, b in zip([since, *ends], ends, strict=False)), default=0.0)
+
+
+async def _client_process(bootstrap: list[str], callers: int, seconds: float) -> None:
+    client = QuorumClient(bootstrap)
+    try:
+        await client.append_value(VALUE)
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        result = await concurrently(client, callers, seconds)
+    finally:
+        await client.close()
+    fields = {
+        "latencies_us": [round(each * 1e6) for each in result.latencies],
+        "seconds": result.seconds,
+        "failed": result.failed,
+    }
+    print(json.dumps(fields), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="One client process of a benchmark.")
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--callers", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    options = parser.parse_args()
+    asyncio.run(_client_process(options.bootstrap.split(","), options.callers, options.seconds))
+
+
+if __name__ == "__main__":
+    main()

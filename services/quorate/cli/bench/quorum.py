@@ -1,0 +1,132 @@
+"""The quorum that is measured: a new one, or one that runs already."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from quorate.cli.local_cluster import LocalCluster
+from quorate.cli.output import CommandError
+from quorate.raft.messages import DescribeQuorumResponse
+from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.values import NodeStatus
+
+FORM_TIMEOUT_S = 60.0
+CATCH_UP_TIMEOUT_S = 600.0
+POLL_S = 0.005
+
+
+class Quorum:
+    """Where the load goes. `cluster` is None if the quorum is somebody else's."""
+
+    def __init__(self, bootstrap: Sequence[str], cluster: LocalCluster | None) -> None:
+        self.bootstrap = list(bootstrap)
+        self.cluster = cluster
+        self.client = QuorumClient(bootstrap)
+
+    @property
+    def own(self) -> LocalCluster:
+        """The quorum's processes and files; only workloads that break things ask for them."""
+        assert self.cluster is not None, "the command refuses such workloads on a running quorum"
+        return self.cluster
+
+    async def until(
+        self, condition: Callable[[DescribeQuorumResponse], bool], what: str, timeout_s: float
+    ) -> DescribeQuorumResponse:
+        """Describe the quorum until the leader's answer fits. CommandError when the time is up."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            try:
+                view = await self.client.describe_quorum()
+            except ClientError:
+                await asyncio.sleep(0.05)
+                continue
+            if view.is_leaders_view and condition(view.response):
+                return view.response
+            if self.cluster is not None:
+                self.cluster.check_running()
+            await asyncio.sleep(0.05)
+        raise CommandError(f"{what}: not within {timeout_s:.0f} s")
+
+    async def leader(self) -> int:
+        """The id of the controller that leads."""
+        view = await self.until(lambda _: True, "a leader", FORM_TIMEOUT_S)
+        assert view.leader.id is not None, "this is the leader's own view"
+        return view.leader.id
+
+    async def leader_address(self) -> str:
+        view = await self.until(lambda _: True, "a leader", FORM_TIMEOUT_S)
+        endpoint = next(v for v in view.voter_set if v.id == view.leader.id).endpoints[0]
+        return f"{endpoint.host}:{endpoint.port}"
+
+    async def a_follower(self) -> int:
+        leader = await self.leader()
+        return next(node_id for node_id in self.own.nodes if node_id != leader)
+
+    async def status(self, node_id: int) -> NodeStatus | None:
+        """What a controller says of itself; None while it does not answer."""
+        try:
+            return await self.client.node_status(self.own.nodes[node_id].address)
+        except ClientError:
+            return None
+
+    async def until_holds(self, node_id: int, end_offset: int) -> None:
+        """Until a controller's log reaches `end_offset` and the controller has applied it."""
+        deadline = time.monotonic() + CATCH_UP_TIMEOUT_S
+        while time.monotonic() < deadline:
+            status = await self.status(node_id)
+            if status is not None and status.high_watermark >= end_offset:
+                return
+            await asyncio.sleep(POLL_S)
+        raise CommandError(f"controller {node_id} has not caught up in {CATCH_UP_TIMEOUT_S:.0f} s")
+
+    async def until_all_caught_up(self) -> None:
+        """Until every voter holds what the leader holds."""
+
+        def caught_up(view: DescribeQuorumResponse) -> bool:
+            ends = [each.log_end_offset for each in view.voters]
+            count = len(self.own.nodes) if self.cluster is not None else len(ends)
+            return len(ends) == count and min(ends) >= max(view.high_watermark, 0)
+
+        await self.until(caught_up, "voters that have caught up", FORM_TIMEOUT_S)
+
+
+@asynccontextmanager
+async def quorum_of_its_own(voters: int, parent: Path | None) -> AsyncIterator[Quorum]:
+    """`voters` new controllers on loopback, that form a quorum, and are gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="quorate-bench-", dir=parent))
+    cluster = LocalCluster(folder / "cluster")
+    try:
+        cluster.create(range(1, voters + 1))
+        cluster.start()
+        quorum = Quorum(cluster.addresses, cluster)
+        try:
+            await quorum.until(
+                lambda view: len(view.voters) == voters, f"{voters} voters", FORM_TIMEOUT_S
+            )
+            yield quorum
+        finally:
+            await quorum.client.close()
+    finally:
+        await asyncio.to_thread(_end, cluster)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end(cluster: LocalCluster) -> None:
+    for node_id in cluster.running:
+        cluster.kill(node_id)
+
+
+@asynccontextmanager
+async def running_quorum(bootstrap: Sequence[str]) -> AsyncIterator[Quorum]:
+    """A quorum that runs already: it is loaded, and nothing of it is stopped."""
+    quorum = Quorum(bootstrap, None)
+    try:
+        yield quorum
+    finally:
+        await quorum.client.close()

@@ -1,0 +1,78 @@
+"""Measurements: one JSON line each, and the table of many.
+
+A line has the fields of the peers' lines (peer, workload, metric, value, unit, n, load1 and what
+else is worth knowing), so that one table holds Quorate and what it is compared with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+PEER = "quorate"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One figure. n: how many operations it was taken from. load1: the machine's load average."""
+
+    workload: str
+    metric: str
+    value: float
+    unit: str
+    n: int
+    peer: str = PEER
+    load1: float = field(default_factory=lambda: round(os.getloadavg()[0], 2))
+    more: Mapping[str, object] = field(default_factory=dict)
+
+    def line(self) -> str:
+        """As JSON, on one line; values are rounded to a thousandth."""
+        fields: dict[str, object] = {
+            "peer": self.peer,
+            "workload": self.workload,
+            "metric": self.metric,
+            "value": round(self.value, 3),
+            "unit": self.unit,
+            "n": self.n,
+            "load1": self.load1,
+        }
+        return json.dumps(fields | dict(self.more))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The nearest-rank percentile of values in order; share from 0 to 1."""
+    return values[int(share * (len(values) - 1))]
+
+
+def number(value: float, largest: float) -> str:
+    return f"{value:,.{0 if largest >= 100 else 2}f}"
+
+
+def table(measurements: Iterable[Measurement]) -> Table:
+    """Minimum, median and maximum of each figure over the runs."""
+    groups: dict[tuple[str, str, str], list[Measurement]] = {}
+    for each in measurements:
+        groups.setdefault((each.workload, each.metric, each.unit), []).append(each)
+    result = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("Workload", "Metric", "min", "median", "max", "Runs", "n a run", "Load"):
+        is_text = name in ("Workload", "Metric")
+        result.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text)
+    for (workload, metric, unit), found in groups.items():
+        values = [each.value for each in found]
+        figures = [f(values) for f in (min, statistics.median, max)]
+        loads = [each.load1 for each in found]
+        result.add_row(
+            workload,
+            f"{metric}, {unit}",
+            *(number(figure, max(values)) for figure in figures),
+            str(len(found)),
+            f"{statistics.median(each.n for each in found):,.0f}",
+            f"{min(loads):.1f}-{max(loads):.1f}",
+        )
+    return result

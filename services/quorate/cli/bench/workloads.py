@@ -1,0 +1,397 @@
+"""W1 to W9: each is a function of a bench that returns its measurements.
+
+W1   one caller, one durable 256-byte commit after the other
+W2   64 callers in one process, each awaiting its own commit, through the client library
+W2p  the same 64 callers as 4 processes of 16
+W2u  64 callers, one gRPC call a commit, as a client without the library would
+W3   records in batches, as the client may batch
+W4   kill -9 of the leader until an append that began later is committed
+W4g  SIGTERM to the leader: the longest time without a commit
+W5   kill -9 and restart of a follower whose log holds N records, until it has caught up
+W6   a voter with an empty log is added while the leader holds a gigabyte
+W7   resident memory of an idle controller
+W8   W1 and W4 as the log grows
+W9   W1 and W2 with 1 to 9 voters
+
+W1 to W3 can also be put on a quorum that runs already; the others stop processes and want one of
+their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quorate.cli.bench import floors, load
+from quorate.cli.bench.quorum import Quorum, quorum_of_its_own, running_quorum
+from quorate.cli.bench.report import Measurement, percentile
+from quorate.cli.output import CommandError
+
+CALLERS = 64
+PROCESSES = 4
+BATCH_RECORDS = 1000
+BATCH_CALLERS = 16
+WARM_UP = 200
+KILLS = 10
+SETTLE_S = 3.0
+IDLE_S = 10.0
+GIB = 1024**3
+
+
+@dataclass(slots=True)
+class Bench:
+    """What was asked for. `note` hears what is being done, for people.
+
+    seconds: of each throughput measurement. commits: of W1. records: in the log of W5.
+    grown: log sizes of W8, records. bytes_held: what the leader of W6 holds.
+    """
+
+    voters: int = 3
+    seconds: float = 10.0
+    commits: int = 2000
+    kills: int = KILLS
+    records: int = 1_000_000
+    grown: tuple[int, ...] = (0, 1_000_000, 10_000_000)
+    bytes_held: int = GIB
+    folder: Path | None = None
+    bootstrap: tuple[str, ...] = ()
+    run: int = 0
+    note: Callable[[str], None] = field(default=lambda _text: None)
+
+    def quorum(self, voters: int | None = None) -> AbstractAsyncContextManager[Quorum]:
+        """The quorum to load: a fresh one, or the one that was named."""
+        if self.bootstrap:
+            return running_quorum(self.bootstrap)
+        return quorum_of_its_own(voters or self.voters, self.folder)
+
+    def took(
+        self, workload: str, metric: str, value: float, unit: str, n: int, **more: object
+    ) -> Measurement:
+        about = {"voters": self.voters, "durability": "fsync before each acknowledgement"}
+        return Measurement(
+            workload, metric, value, unit, n, more=about | {"run": self.run} | dict(more)
+        )
+
+    def latencies(self, workload: str, result: load.Result, **more: object) -> list[Measurement]:
+        return [
+            self.took(workload, name, result.percentile_ms(share), "ms", result.commits, **more)
+            for name, share in (("p50", 0.5), ("p99", 0.99))
+        ]
+
+    def throughput(
+        self, workload: str, result: load.Result, callers: int, **more: object
+    ) -> list[Measurement]:
+        about = {"callers": callers, "failed": result.failed} | more
+        rate = self.took(
+            workload, "throughput", result.per_second, "commits/s", result.commits, **about
+        )
+        return [rate, *self.latencies(workload, result, **about)]
+
+
+Workload = Callable[[Bench], Awaitable[list[Measurement]]]
+
+
+# --- steady load ----------------------------------------------------------------------------------
+
+
+async def one_caller(bench: Bench) -> list[Measurement]:
+    async with bench.quorum() as quorum:
+        return await _one_caller(bench, quorum, "W1")
+
+
+async def _one_caller(
+    bench: Bench, quorum: Quorum, workload: str, **more: object
+) -> list[Measurement]:
+    await load.one_after_the_other(quorum.client, WARM_UP)
+    result = await load.one_after_the_other(quorum.client, bench.commits)
+    return bench.latencies(workload, result, **more)
+
+
+async def many_callers(bench: Bench) -> list[Measurement]:
+    async with bench.quorum() as quorum:
+        return await _many_callers(bench, quorum, "W2")
+
+
+async def _many_callers(
+    bench: Bench, quorum: Quorum, workload: str, **more: object
+) -> list[Measurement]:
+    await load.concurrently(quorum.client, CALLERS, 0.5)
+    result = await load.concurrently(quorum.client, CALLERS, bench.seconds)
+    return bench.throughput(workload, result, CALLERS, **more)
+
+
+async def many_processes(bench: Bench) -> list[Measurement]:
+    async with bench.quorum() as quorum:
+        callers = CALLERS // PROCESSES
+        async with _client_processes(quorum, callers, bench.seconds) as processes:
+            for process in processes:
+                await _line(process)
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.write(b"go\n")
+            answers = [json.loads(await _line(process)) for process in processes]
+    latencies = sorted(us / 1e6 for answer in answers for us in answer["latencies_us"])
+    seconds = max(answer["seconds"] for answer in answers)
+    result = load.Result(latencies, seconds, sum(answer["failed"] for answer in answers))
+    return bench.throughput("W2p", result, CALLERS, processes=PROCESSES)
+
+
+@asynccontextmanager
+async def _client_processes(
+    quorum: Quorum, callers: int, seconds: float
+) -> AsyncIterator[list[asyncio.subprocess.Process]]:
+    command = [sys.executable, "-m", "quorate.cli.bench.load"]
+    command += ["--bootstrap", ",".join(quorum.bootstrap)]
+    command += ["--callers", str(callers), "--seconds", str(seconds)]
+    pipe = asyncio.subprocess.PIPE
+    processes = [
+        # A process' latencies are one line, longer than a stream reader takes by default.
+        await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=1 << 28)
+        for _ in range(PROCESSES)
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def _line(process: asyncio.subprocess.Process) -> bytes:
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    if not line:
+        raise CommandError(f"a client process ended with status {await process.wait()}")
+    return line
+
+
+async def one_call_a_commit(bench: Bench) -> list[Measurement]:
+    async with bench.quorum() as quorum:
+        address = await quorum.leader_address()
+        result = await load.one_call_a_commit(address, CALLERS, bench.seconds)
+    return bench.throughput("W2u", result, CALLERS)
+
+
+async def batches(bench: Bench) -> list[Measurement]:
+    async with bench.quorum() as quorum:
+        await load.in_batches(quorum.client, BATCH_CALLERS, 0.5, BATCH_RECORDS)
+        result = await load.in_batches(quorum.client, BATCH_CALLERS, bench.seconds, BATCH_RECORDS)
+    records = result.commits * BATCH_RECORDS
+    about = {"callers": BATCH_CALLERS, "batch": BATCH_RECORDS, "failed": result.failed}
+    rate = records / result.seconds
+    return [bench.took("W3", "throughput", rate, "records/s", records, **about)]
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def _spread(
+    bench: Bench, workload: str, values: list[float], unit: str, **more: object
+) -> list[Measurement]:
+    return [
+        bench.took(workload, name, of(values), unit, len(values), **more)
+        for name, of in (("min", min), ("median", statistics.median), ("max", max))
+    ]
+
+
+async def leader_killed(bench: Bench) -> list[Measurement]:
+    async with bench.quorum() as quorum:
+        return _spread(bench, "W4", await _kill_leaders(bench, quorum), "s")
+
+
+async def _kill_leaders(bench: Bench, quorum: Quorum) -> list[float]:
+    """Seconds from each kill of the leader to the first new commit."""
+    gaps = []
+    for kill in range(bench.kills):
+        bench.note(f"kill -9 of the leader, {kill + 1} of {bench.kills}")
+        await quorum.until_all_caught_up()
+        leader = await quorum.leader()
+        async with load.Probe(quorum.bootstrap) as probe:
+            await asyncio.sleep(1.0)
+            moment = time.monotonic()
+            await asyncio.to_thread(quorum.own.kill, leader)
+            gaps.append(await probe.first_after(moment) - moment)
+        quorum.own.start([leader])
+        await asyncio.sleep(SETTLE_S)
+    return gaps
+
+
+async def leader_stopped(bench: Bench) -> list[Measurement]:
+    gaps = []
+    async with bench.quorum() as quorum:
+        for stop in range(bench.kills):
+            bench.note(f"SIGTERM to the leader, {stop + 1} of {bench.kills}")
+            await quorum.until_all_caught_up()
+            leader = await quorum.leader()
+            async with load.Probe(quorum.bootstrap) as probe:
+                await asyncio.sleep(1.0)
+                moment = time.monotonic()
+                await asyncio.to_thread(quorum.own.stop, [leader])
+                await probe.first_after(time.monotonic())
+                await asyncio.sleep(1.0)
+                gaps.append(probe.longest_gap_s(moment) * 1000)
+            quorum.own.start([leader])
+            await asyncio.sleep(SETTLE_S)
+    return _spread(bench, "W4g", gaps, "ms")
+
+
+async def follower_restarted(bench: Bench) -> list[Measurement]:
+    async with bench.quorum() as quorum:
+        await _fill(bench, quorum, bench.records)
+        await quorum.until_all_caught_up()
+        follower = await quorum.a_follower()
+        await asyncio.to_thread(quorum.own.kill, follower)
+        end = (await quorum.until(lambda _: True, "a leader", 10.0)).high_watermark
+        assert end is not None, "the leader knows what is committed"
+        started = time.monotonic()
+        quorum.own.start([follower])
+        await quorum.until_holds(follower, end)
+        seconds = time.monotonic() - started
+    return [bench.took("W5", "restart", seconds, "s", bench.records)]
+
+
+async def _fill(bench: Bench, quorum: Quorum, count: int) -> None:
+    done = 0
+
+    def on_records(records: int) -> None:
+        nonlocal done
+        done += records
+        bench.note(f"filling the log: {done:,} of {count:,} records")
+
+    await load.fill(quorum.client, count, on_records)
+
+
+async def voter_added(bench: Bench) -> list[Measurement]:
+    count = bench.bytes_held // load.VALUE_BYTES
+    async with bench.quorum() as quorum:
+        await _fill(bench, quorum, count)
+        await quorum.until_all_caught_up()
+        bench.note("one more controller, on an empty disk")
+        cluster = quorum.own
+        held = sum(f.stat().st_size for f in cluster.nodes[1].data.rglob("*.log"))
+        held += max(
+            (f.stat().st_size for f in cluster.nodes[1].data.rglob("*.checkpoint")), default=0
+        )
+        node = cluster.add(max(cluster.nodes) + 1)
+        started = time.monotonic()
+        cluster.start([node.id])
+        await quorum.until(
+            lambda view: any(each.replica.id == node.id for each in view.voters),
+            f"controller {node.id} among the voters",
+            600.0,
+        )
+        seconds = time.monotonic() - started
+        received = sum(
+            file.stat().st_size
+            for pattern in ("*.log", "*.checkpoint")
+            for file in node.data.rglob(pattern)
+        )
+    bench.note("the floor: one stream to one disk")
+    folder = bench.folder or Path.cwd()
+    floor = await asyncio.to_thread(floors.one_stream_to_one_disk, folder, received)
+    rate = received / seconds
+    about = {"bytes": received}
+    return [
+        bench.took("W6", "until it votes", seconds, "s", count, **about),
+        bench.took("W6", "received", rate / 1e6, "MB/s", count, **about),
+        bench.took("W6", "one stream to one disk", floor / 1e6, "MB/s", count, **about),
+        bench.took("W6", "share of the floor", 100 * rate / floor, "%", count, **about),
+    ]
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+def resident_mib(pid: int) -> float:
+    """VmRSS of a process, MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise CommandError(f"/proc/{pid}/status has no VmRSS")
+
+
+async def idle_memory(bench: Bench) -> list[Measurement]:
+    async with bench.quorum() as quorum:
+        bench.note(f"idle for {IDLE_S:.0f} s")
+        await asyncio.sleep(IDLE_S)
+        sizes = [resident_mib(process.pid) for process in quorum.own.processes.values()]
+    return _spread(bench, "W7", sizes, "MiB")
+
+
+async def growing_log(bench: Bench) -> list[Measurement]:
+    found: list[Measurement] = []
+    for count in bench.grown:
+        async with bench.quorum() as quorum:
+            if count:
+                await _fill(bench, quorum, count)
+                await quorum.until_all_caught_up()
+            bench.note(f"one caller on {count:,} records")
+            found += await _one_caller(bench, quorum, "W8", records=count)
+            found += _spread(bench, "W8", await _kill_leaders(bench, quorum), "s", records=count)
+    return [_named(each, f"{each.more['records']:,} records") for each in found]
+
+
+async def more_voters(bench: Bench) -> list[Measurement]:
+    found: list[Measurement] = []
+    for voters in (1, 3, 5, 7, 9):
+        bench.note(f"{voters} voters")
+        async with bench.quorum(voters) as quorum:
+            found += await _one_caller(bench, quorum, "W9", voters=voters)
+            found += await _many_callers(bench, quorum, "W9", voters=voters)
+    return [_named(each, f"{each.more['voters']} voters") for each in found]
+
+
+def _named(measurement: Measurement, subject: str) -> Measurement:
+    """With its subject in the metric's name: one row of the table each."""
+    callers = f", {measurement.more['callers']} callers" if "callers" in measurement.more else ""
+    name = f"{subject}{callers}: {measurement.metric}"
+    return Measurement(
+        measurement.workload,
+        name,
+        measurement.value,
+        measurement.unit,
+        measurement.n,
+        measurement.peer,
+        measurement.load1,
+        measurement.more,
+    )
+
+
+async def machine(bench: Bench) -> list[Measurement]:
+    """What a disk sync costs here."""
+    folder = bench.folder or Path.cwd()
+    latencies = await asyncio.to_thread(floors.sync_latencies, folder)
+    return [
+        Measurement("fdatasync 256 B append", name, percentile(latencies, share) * 1000, "ms",
+                    len(latencies), peer="machine")
+        for name, share in (("p50", 0.5), ("p99", 0.99))
+    ]  # fmt: skip
+
+
+WORKLOADS: dict[str, Workload] = {
+    "W1": one_caller,
+    "W2": many_callers,
+    "W2p": many_processes,
+    "W2u": one_call_a_commit,
+    "W3": batches,
+    "W4": leader_killed,
+    "W4g": leader_stopped,
+    "W5": follower_restarted,
+    "W6": voter_added,
+    "W7": idle_memory,
+    "W8": growing_log,
+    "W9": more_voters,
+    "machine": machine,
+}
+DEFAULT = ("W1", "W2", "W2p", "W2u", "W3", "W4", "W4g", "W7")
+"""Those that end within a few minutes."""
+HARMLESS = frozenset({"W1", "W2", "W2p", "W2u", "W3", "machine"})
+"""Those that a running quorum may be given."""

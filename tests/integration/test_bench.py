@@ -1,0 +1,49 @@
+"""`quorate bench`: a workload of each kind measures something, on a small scale."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.support import Quorum, assert_error, quorate, succeed
+
+SMALL = ("--seconds", "0.3", "--commits", "20", "--kills", "1", "--records", "2000")
+FIGURES = {
+    "W1": {"p50", "p99"},
+    "W2p": {"throughput", "p50", "p99"},
+    "W4": {"min", "median", "max"},
+    "W6": {"until it votes", "received", "one stream to one disk", "share of the floor"},
+}
+
+
+@pytest.mark.parametrize("workload", FIGURES)
+def test_a_workload_prints_its_figures_as_lines_of_json(workload: str, tmp_path: Path) -> None:
+    out = tmp_path / "lines"
+    done = succeed(
+        "bench", workload, *SMALL, "--mebibytes", "8", "--dir", str(tmp_path), "--json",
+        "--out", str(out),
+    )  # fmt: skip
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    assert {line["metric"] for line in lines} == FIGURES[workload]
+    for line in lines:
+        assert line["peer"] == "quorate"
+        assert line["value"] > 0
+        assert line["n"] > 0
+        assert line.get("failed", 0) == 0
+    assert out.read_text() == done.out
+    assert list(tmp_path.iterdir()) == [out], "a quorum was left behind"
+
+
+def test_a_running_quorum_is_loaded_and_not_stopped(quorum: Quorum) -> None:
+    address = next(iter(quorum.nodes.values())).address
+    table = succeed("bench", "W1", "W3", *SMALL, "--bootstrap-controller", address).out
+    assert "throughput" in table
+    assert "p99, ms" in table
+    refused = quorate("bench", "W4", "--bootstrap-controller", address)
+    assert_error(refused, "W4", "wants a quorum of its own", status=2)
+
+
+def test_an_unknown_workload_is_named() -> None:
+    assert_error(quorate("bench", "W77"), "W77", "W4g", status=2)

@@ -1,0 +1,144 @@
+"""The table and the plot of measurements of several contenders."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+
+class Line(TypedDict, total=False):
+    """One measurement, as `quorate bench --json` and the peers' harness print it."""
+
+    peer: str
+    workload: str
+    metric: str
+    value: float
+    unit: str
+    n: int
+    load1: float
+
+
+Key = tuple[str, str]
+"""Workload and metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Quorate's figure as a multiple of a peer's: at most (a time) or at least (a rate).
+
+    metric: the peer's, where it is another than ours. of: which of our runs' figures counts.
+    """
+
+    ours: Key
+    peer: str
+    theirs: Key
+    factor: float
+    is_time: bool = True
+
+    def met(self, ratio: float) -> bool:
+        return ratio <= self.factor if self.is_time else ratio >= self.factor
+
+    @property
+    def text(self) -> str:
+        return f"{'at most' if self.is_time else 'at least'} {self.factor:g} x {self.peer}"
+
+
+GOALS = (
+    Goal(("W1", "p50"), "etcd", ("W1", "p50"), 1.0),
+    Goal(("W1", "p99"), "etcd", ("W1", "p99"), 1.5),
+    Goal(("W2", "throughput"), "etcd", ("W2", "throughput"), 4.0, is_time=False),
+    Goal(("W2", "p99"), "etcd", ("W2", "p99"), 1.0),
+    Goal(("W2p", "throughput"), "etcd", ("W2", "throughput"), 3.0, is_time=False),
+    Goal(("W2u", "throughput"), "etcd", ("W2", "throughput"), 0.4, is_time=False),
+    Goal(("W3", "throughput"), "etcd", ("W3", "throughput"), 10.0, is_time=False),
+    Goal(("W4", "median"), "etcd", ("W4", "median"), 0.25),
+    Goal(("W4", "max"), "etcd", ("W4", "median"), 0.5),
+    Goal(("W5", "restart"), "etcd", ("W5", "restart"), 1.0),
+)
+
+
+def values(lines: Sequence[Line], peer: str, key: Key) -> list[float]:
+    return [
+        line["value"]
+        for line in lines
+        if line["peer"] == peer and (line["workload"], line["metric"]) == key
+    ]
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.{0 if value >= 100 else 2 if value >= 1 else 3}f}"
+
+
+def spread(found: Sequence[float]) -> str:
+    """min / median / max."""
+    return " / ".join(_figure(of(found)) for of in (min, statistics.median, max))
+
+
+def goal_rows(lines: Sequence[Line]) -> list[tuple[str, ...]]:
+    """(workload, Quorate, peer, ratio of the medians, goal, whether it is met) of each goal."""
+    rows = []
+    for goal in GOALS:
+        ours, theirs = values(lines, "quorate", goal.ours), values(lines, goal.peer, goal.theirs)
+        if not ours or not theirs:
+            continue
+        ratio = statistics.median(ours) / statistics.median(theirs)
+        verdict = "met" if goal.met(ratio) else "**not met**"
+        name = f"{goal.ours[0]} {goal.ours[1]}"
+        rows.append((name, spread(ours), spread(theirs), f"{ratio:.2f}", goal.text, verdict))
+    return rows
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """Goals first, then every figure of everybody: min / median / max over the runs."""
+    text = ["| workload | Quorate | peer | ratio | goal | |", "|---|---|---|---|---|---|"]
+    text += ["| " + " | ".join(row) + " |" for row in goal_rows(lines)]
+    peers = list(dict.fromkeys(line["peer"] for line in lines))
+    keys: dict[Key, str] = {}
+    for line in lines:
+        keys.setdefault((line["workload"], line["metric"]), line["unit"])
+    text += ["", f"| workload | unit | {' | '.join(peers)} |", "|---" * (2 + len(peers)) + "|"]
+    for key, unit in sorted(keys.items()):
+        cells = [spread(found) if (found := values(lines, peer, key)) else "" for peer in peers]
+        text.append(f"| {key[0]} {key[1]} | {unit} | {' | '.join(cells)} |")
+    loads = [line["load1"] for line in lines]
+    text.append(f"\nmin / median / max over the runs; load average {min(loads)} to {max(loads)}.")
+    return "\n".join(text) + "\n"
+
+
+PANELS: tuple[tuple[str, Key, Callable[[float], float], str], ...] = (
+    ("W1: one caller, p50", ("W1", "p50"), lambda ms: ms, "ms, less is better"),
+    ("W2: 64 callers", ("W2", "throughput"), lambda rate: rate, "commits/s, more is better"),
+    ("W3: in batches", ("W3", "throughput"), lambda rate: rate, "records/s, more is better"),
+    ("W4: leader killed, median", ("W4", "median"), lambda s: s * 1000, "ms, less is better"),
+)
+COLOURS = {"quorate": "#2a6f97", "etcd": "#8d99ae", "kafka": "#adb5bd", "pysyncobj": "#ced4da"}
+
+
+def plot(lines: Sequence[Line], path: Path) -> None:
+    """One panel a workload, a bar a contender (median), its runs as dots; logarithmic."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(PANELS), figsize=(13, 3.4), layout="constrained")
+    for axis, (title, key, scale, unit) in zip(axes, PANELS, strict=True):
+        for name, colour in COLOURS.items():
+            found = [scale(value) for value in values(lines, name, key)]
+            if not found:
+                continue
+            middle = statistics.median(found)
+            axis.bar(name, middle, color=colour)
+            axis.plot([name] * len(found), found, "k.", markersize=4)
+            axis.annotate(_figure(middle), (name, middle), ha="center", va="bottom", fontsize=8)
+        axis.set_yscale("log")
+        axis.margins(y=0.25)
+        axis.set_title(title, fontsize=10)
+        axis.set_ylabel(unit, fontsize=8)
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=140)
+    plt.close(figure)

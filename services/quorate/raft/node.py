@@ -86,6 +86,14 @@ class RaftNode:
         return isinstance(self._core.role, Leader)
 
     @property
+    def takes_appends(self) -> bool:
+        """Whether `append` would append: it leads, hands over to nobody and does not shut down."""
+        core = self._core
+        return (
+            isinstance(core.role, Leader) and core.role.transfer is None and not core.shutting_down
+        )
+
+    @property
     def is_voter(self) -> bool:
         return self._core.is_voter
 

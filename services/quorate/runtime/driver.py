@@ -57,6 +57,7 @@ class RaftDriver:
 
     on_fatal: called once, with the reason, when the replica cannot go on.
     on_committed: called after each advance of the high watermark.
+    on_leadership: called when this replica begins to lead, and when it ends.
     """
 
     def __init__(
@@ -71,6 +72,9 @@ class RaftDriver:
         on_committed: Callable[[int], None] = lambda _offset: None,
         on_role: Callable[[out.RoleChanged], None] = lambda _role: None,
         on_voters: Callable[[out.VotersChanged], None] = lambda _voters: None,
+        on_leadership: Callable[
+            [out.LeadershipAcquired | out.LeadershipLost], None
+        ] = lambda _office: None,
     ) -> None:
         self.node = node
         self.log = log
@@ -82,6 +86,7 @@ class RaftDriver:
         self._on_committed = on_committed
         self._on_role = on_role
         self._on_voters = on_voters
+        self._on_leadership = on_leadership
         self._receiver = SnapshotReceiver(log)
         self._request_ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
@@ -215,6 +220,33 @@ class RaftDriver:
             self.commits.add(pending)
         self._settle()
 
+    def append_now(
+        self, build: Callable[[int], tuple[int, bytearray] | None], timeout_ms: int
+    ) -> asyncio.Future[Commit | ErrorCode] | None:
+        """Append, in this very step, the batch that `build` makes for the offset it will have.
+
+        build: gets the next offset, after all that was handed over before, and returns (number of
+        records, batch), or None for nothing to append, which is returned then. It is not called
+        where nothing can be appended: the future says NOT_LEADER_OR_FOLLOWER. Otherwise it ends as
+        `append` does.
+        """
+        if self._appends:
+            self._append_all()
+        future: asyncio.Future[Commit | ErrorCode] = asyncio.get_running_loop().create_future()
+        if self._failed or not self.node.takes_appends:
+            future.set_result(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return future
+        made = build(self.node.core.log.end_offset)
+        if made is None:
+            return None
+        count, batch = made
+        now_ms = self._clock.now_ms()
+        base = self.node.append([(count, batch)], now_ms)
+        assert not isinstance(base, ErrorCode), "a node that takes appends appends"
+        self.commits.add(PendingAppend(count, batch, now_ms + timeout_ms, future, base))
+        self._settle()
+        return future
+
     # --- outputs ----------------------------------------------------------------------------------
 
     def _settle(self) -> None:
@@ -253,8 +285,10 @@ class RaftDriver:
                 self.log.truncate(output.ticket, output.end_offset)
             case out.LeadershipAcquired():
                 LOGGER.info("leads epoch %d from offset %d", output.epoch, output.start_offset)
+                self._on_leadership(output)
             case out.LeadershipLost():
                 self.commits.leadership_lost()
+                self._on_leadership(output)
             case out.RoleChanged():
                 self._on_role(output)
             case out.VotersChanged():

@@ -1,0 +1,69 @@
+"""Names and codes: what ZooKeeper's text says, and what the metadata records hold.
+
+Users and client ids are percent-encoded in paths, since they may hold any character; `<default>` is
+the default of its type, which no encoded name can be.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+DEFAULT = "<default>"
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+RESOURCE_TYPES = {
+    "Topic": 2,
+    "Group": 3,
+    "Cluster": 4,
+    "TransactionalId": 5,
+    "DelegationToken": 6,
+    "User": 7,
+}
+PATTERN_TYPES = {"literal": 3, "prefixed": 4}
+LITERAL = PATTERN_TYPES["literal"]
+OPERATIONS = {
+    "All": 2,
+    "Read": 3,
+    "Write": 4,
+    "Create": 5,
+    "Delete": 6,
+    "Alter": 7,
+    "Describe": 8,
+    "ClusterAction": 9,
+    "DescribeConfigs": 10,
+    "AlterConfigs": 11,
+    "IdempotentWrite": 12,
+    "CreateTokens": 13,
+    "DescribeTokens": 14,
+}
+PERMISSIONS = {"Deny": 2, "Allow": 3}
+SCRAM_MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+
+RESOURCE_NAMES = {code: name for name, code in RESOURCE_TYPES.items()}
+PATTERN_NAMES = {code: name for name, code in PATTERN_TYPES.items()}
+OPERATION_NAMES = {code: name for name, code in OPERATIONS.items()}
+PERMISSION_NAMES = {code: name for name, code in PERMISSIONS.items()}
+SCRAM_NAMES = {code: name for name, code in SCRAM_MECHANISMS.items()}
+
+QUOTA_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
+"""The folder below /config, and the entity type of a ClientQuotaRecord."""
+QUOTA_FOLDERS = {kind: folder for folder, kind in QUOTA_TYPES.items()}
+_PLAIN = frozenset({"ips"})
+"""Whose names are not encoded."""
+
+
+def entity_name(folder: str, segment: str) -> str | None:
+    """The name that a path's segment means; None is the default of its type."""
+    if segment == DEFAULT:
+        return None
+    return segment if folder in _PLAIN else unquote(segment)
+
+
+def entity_segment(folder: str, name: str | None) -> str:
+    """The path's segment for a name: the inverse of `entity_name`."""
+    if name is None:
+        return DEFAULT
+    # Kafka encodes as Java's URLEncoder does, with its + and * made safe for metric names.
+    return name if folder in _PLAIN else quote(name, safe="-._")

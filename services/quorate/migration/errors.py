@@ -1,0 +1,35 @@
+"""The exceptions of this package.
+
+MigrationError
+├── ZNodeError            a znode does not hold what Kafka 3.9 writes there: path and reason
+├── ClaimError            another controller leads with an epoch that is not below ours
+├── FencedError           another controller has claimed ZooKeeper since
+└── ZooKeeperError        ZooKeeper does not answer, or refuses us
+"""
+
+from __future__ import annotations
+
+
+class MigrationError(Exception):
+    """The root of this package's exceptions; each says in one line what, where and what to do."""
+
+
+class ZNodeError(MigrationError):
+    """A znode does not hold what Kafka 3.9 writes there."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class ClaimError(MigrationError):
+    """Another controller leads with an epoch that is not below ours."""
+
+
+class FencedError(MigrationError):
+    """Another controller has claimed ZooKeeper since; nothing was written."""
+
+
+class ZooKeeperError(MigrationError):
+    """ZooKeeper does not answer, or refuses us."""

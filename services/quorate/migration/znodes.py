@@ -1,0 +1,99 @@
+"""ZooKeeper's tree as values, and the paths where Kafka keeps its metadata.
+
+Source: KIP-866; the layout is that of Kafka 3.9 in ZooKeeper mode.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quorate.migration.errors import ZNodeError
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+MIGRATION = "/migration"
+CLUSTER_ID = "/cluster/id"
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+DELETE_TOPICS = "/admin/delete_topics"
+PRODUCER_IDS = "/latest_producer_id_block"
+CONFIG = "/config"
+CONFIG_CHANGES = "/config/changes"
+LITERAL_ACLS = "/kafka-acl"
+EXTENDED_ACLS = "/kafka-acl-extended"
+DELEGATION_TOKENS = "/delegation_token/tokens"
+
+METADATA_ROOTS = (
+    TOPICS,
+    CONFIG,
+    LITERAL_ACLS,
+    EXTENDED_ACLS,
+    DELETE_TOPICS,
+    BROKER_IDS,
+    "/cluster",
+    "/delegation_token",
+)
+"""Below these lies what is migrated, besides the single znodes above."""
+METADATA_NODES = (CONTROLLER, CONTROLLER_EPOCH, MIGRATION, PRODUCER_IDS)
+
+
+@dataclass(frozen=True, slots=True)
+class ZNode:
+    """One znode. version: how often its data was set; owner: the session of an ephemeral one, or
+    0.
+    """
+
+    path: str
+    data: bytes | None = None
+    version: int = 0
+    owner: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    def text(self) -> str:
+        """Its data as text. ZNodeError."""
+        try:
+            return (self.data or b"").decode()
+        except UnicodeDecodeError as error:
+            raise ZNodeError(self.path, f"not UTF-8 at byte {error.start}") from None
+
+    def object(self) -> dict[str, Any]:
+        """Its data as a JSON object. ZNodeError."""
+        try:
+            value = json.loads(self.text())
+        except ValueError as error:
+            raise ZNodeError(self.path, f"not JSON ({error})") from None
+        if not isinstance(value, dict):
+            raise ZNodeError(self.path, "not a JSON object")
+        return value
+
+
+class Tree(Mapping[str, ZNode]):
+    """Znodes by path, with their children."""
+
+    def __init__(self, nodes: Iterable[ZNode]) -> None:
+        self._nodes = {node.path: node for node in nodes}
+        self._children: dict[str, list[str]] = {}
+        for path in sorted(self._nodes):
+            if path != "/":
+                parent, _, name = path.rpartition("/")
+                self._children.setdefault(parent or "/", []).append(name)
+
+    def __getitem__(self, path: str) -> ZNode:
+        return self._nodes[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def children(self, path: str) -> Iterator[ZNode]:
+        """The children of a path, by name; none if there is no such znode."""
+        for name in self._children.get(path, ()):
+            yield self._nodes[f"{path}/{name}" if path != "/" else f"/{name}"]

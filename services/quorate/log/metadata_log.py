@@ -36,6 +36,7 @@ from quorate.raft.batches import Batch
 from quorate.raft.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch, VoterSet
 from quorate.records.batch import read_header
 from quorate.records.primitives import Buffer
+from quorate.telemetry.histogram import Histogram
 
 PARTITION_DIRECTORY = f"{METADATA_TOPIC}-{METADATA_PARTITION}"
 PARTITION_METADATA_FILE = "partition.metadata"
@@ -171,6 +172,11 @@ class MetadataLog:
     def queued_bytes(self) -> int:
         """Appended and not yet synced: what an overloaded leader limits."""
         return self._writer.queued_bytes
+
+    @property
+    def sync_latency(self) -> Histogram:
+        """Of each sync of the log, seconds."""
+        return self._writer.sync_latency
 
     @property
     def failure(self) -> BaseException | None:

@@ -13,7 +13,9 @@ holds is then unknown until the log is opened again (a page that failed to sync 
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,10 +26,17 @@ from quorate.log.epochs import EpochHistory
 from quorate.log.errors import LogFailedError, write_failure
 from quorate.log.offset_files import read_recovery_point, write_recovery_point
 from quorate.log.segments import GROUP_BYTES_MAX, Segment, SegmentList
+from quorate.telemetry.histogram import Histogram
+
+LOGGER = logging.getLogger(__name__)
 
 RECOVERY_POINT_IDLE_S = 1.0
 RECOVERY_POINT_BYTES = 16 << 20
 """The recovery point is brought up to date after this much idleness, or this many bytes."""
+
+SLOW_SYNC_S = 1.0
+SLOW_SYNC_PERIOD_S = 10.0
+"""A sync that takes longer than the first is told, once in the second, seconds."""
 
 
 @dataclass(slots=True)
@@ -70,6 +79,7 @@ class LogWriter:
 
     written: the number of the last operation whose bytes are in the files, synced or not.
     durable_end: the end of what is known to be synced.
+    sync_latency: of each group's sync, seconds.
     """
 
     def __init__(
@@ -104,6 +114,8 @@ class LogWriter:
         self.written = 0
         self.durable_end = end_offset
         self.failure: BaseException | None = None
+        self.sync_latency = Histogram()
+        self._slow_told_s = -SLOW_SYNC_PERIOD_S
         self._thread = threading.Thread(target=self._run, name="quorate-log-writer", daemon=True)
         self._thread.start()
 
@@ -226,13 +238,26 @@ class LogWriter:
                 stream += len(batch)
         self._write(segment, offsets, batches)
         self.written = group[-1].operation
-        self._disk.sync_data(segment.descriptor)
+        self._sync(segment)
         self.durable_end = group[-1].end_offset
         written = sum(append.size for append in group)
         self._bytes_since_point += written
         with self._ready:
             self.queued_bytes -= written
         self._on_durable(group[-1].ticket)
+
+    def _sync(self, segment: Segment) -> None:
+        began_s = time.perf_counter()
+        self._disk.sync_data(segment.descriptor)
+        ended_s = time.perf_counter()
+        self.sync_latency.observe(ended_s - began_s)
+        if ended_s - began_s > SLOW_SYNC_S and ended_s - self._slow_told_s >= SLOW_SYNC_PERIOD_S:
+            self._slow_told_s = ended_s
+            LOGGER.warning(
+                "the disk of %s is slow: one sync took %.1f s, and every commit waits for one",
+                self._directory,
+                ended_s - began_s,
+            )
 
     def _write(
         self, segment: Segment, offsets: Sequence[int], batches: Sequence[memoryview]

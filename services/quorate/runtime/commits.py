@@ -7,11 +7,13 @@ that loses its office answers all of them with "unknown": what they appended may
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 
 from quorate.raft.errors import ErrorCode
+from quorate.telemetry.histogram import Histogram
 
 
 class Outcome(StrEnum):
@@ -29,7 +31,7 @@ Commit = tuple[int, Outcome]
 @dataclass(slots=True)
 class PendingAppend:
     """One batch on its way: `base_offset` is -1 until it is appended. Times in ms, sizes in
-    bytes.
+    bytes. appended_s: when it was appended, by `time.perf_counter`.
     """
 
     count: int
@@ -37,6 +39,7 @@ class PendingAppend:
     deadline_ms: int
     future: asyncio.Future[Commit | ErrorCode]
     base_offset: int = -1
+    appended_s: float = 0.0
 
     def end(self, outcome: Outcome | ErrorCode) -> None:
         """Answer whoever waits, once."""
@@ -47,9 +50,13 @@ class PendingAppend:
 
 
 class CommitQueue:
-    """Appends by offset. `pending_bytes` is what was appended and is not committed yet."""
+    """Appends by offset. `pending_bytes` is what was appended and is not committed yet.
 
-    def __init__(self) -> None:
+    latency: gets the seconds that each commit took.
+    """
+
+    def __init__(self, latency: Histogram) -> None:
+        self._latency = latency
         self._pending: deque[PendingAppend] = deque()
         self.pending_bytes = 0
 
@@ -58,13 +65,17 @@ class CommitQueue:
 
     def add(self, pending: PendingAppend) -> None:
         """Wait for the commit of an append; offsets only grow."""
+        pending.appended_s = time.perf_counter()
         self._pending.append(pending)
         self.pending_bytes += len(pending.batch)
 
     def committed(self, high_watermark: int) -> None:
         queue = self._pending
+        now_s = time.perf_counter()
         while queue and queue[0].base_offset + queue[0].count <= high_watermark:
-            self._end(queue.popleft(), Outcome.COMMITTED)
+            pending = queue.popleft()
+            self._latency.observe(now_s - pending.appended_s)
+            self._end(pending, Outcome.COMMITTED)
 
     def leadership_lost(self) -> None:
         while self._pending:

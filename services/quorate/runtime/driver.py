@@ -42,11 +42,15 @@ from quorate.runtime.clock import Clock
 from quorate.runtime.commits import Commit, CommitQueue, PendingAppend
 from quorate.runtime.installing import SnapshotReceiver
 from quorate.runtime.outbound import Outbound
+from quorate.telemetry.recorder import Recorder
 
 LOGGER = logging.getLogger(__name__)
 
 EXPIRY_PERIOD_S = 0.25
 """How often appends are checked for their timeouts, seconds."""
+
+ELECTING = (out.RoleName.PROSPECTIVE, out.RoleName.CANDIDATE)
+"""The roles of a replica that asks for votes."""
 
 Bytes = bytes | bytearray | memoryview
 Answer = tuple[Response, list[Bytes]]
@@ -78,7 +82,8 @@ class RaftDriver:
     ) -> None:
         self.node = node
         self.log = log
-        self.commits = CommitQueue()
+        self.recorder = Recorder()
+        self.commits = CommitQueue(self.recorder.commit_latency)
         self._quorum_state = quorum_state
         self._outbound = outbound
         self._clock = clock
@@ -271,7 +276,7 @@ class RaftDriver:
     def _execute(self, output: out.Output) -> None:
         match output:
             case out.AppendBatches():
-                self.log.append(output.ticket, [self._encode(batch) for batch in output.batches])
+                self._append_to_log(output)
             case out.Respond():
                 self._respond(output.request_id, output.response)
             case out.Send() | out.SendAdmin():
@@ -290,6 +295,11 @@ class RaftDriver:
                 self.commits.leadership_lost()
                 self._on_leadership(output)
             case out.RoleChanged():
+                self.recorder.role_changed(
+                    self._clock.now_ms(),
+                    elects=output.role in ELECTING,
+                    has_leader=output.leader_id is not None,
+                )
                 self._on_role(output)
             case out.VotersChanged():
                 self._on_voters(output)
@@ -297,6 +307,15 @@ class RaftDriver:
                 self._receive_snapshot(output)
             case out.Notice():
                 LOGGER.log(logging.WARNING if output.warning else logging.INFO, output.text)
+
+    def _append_to_log(self, output: out.AppendBatches) -> None:
+        batches = output.batches
+        self.log.append(output.ticket, [self._encode(batch) for batch in batches])
+        count = batches[-1].end_offset - batches[0].base_offset
+        if self.node.is_leader:
+            self.recorder.appended_records += count
+        else:
+            self.recorder.fetched_records += count
 
     def _encode(self, batch: Batch) -> Bytes:
         """The bytes of a batch to append; those of a leader get their offset and epoch here."""

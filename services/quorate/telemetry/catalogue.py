@@ -1,0 +1,204 @@
+"""Every metric, by name: the only list there is. The README's table and the dashboards are checked
+against it, and it against what a controller really exports.
+
+Names and meanings are those of KIP-595 ("Metrics", with KIP-996's states), KIP-853 ("Monitoring")
+where they have one. The others say "Quorate". Times are seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+PREFIX = "quorate"
+"""Of every name in Prometheus' text format."""
+
+
+class Kind(StrEnum):
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+_UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}
+"""OpenTelemetry's units and what Prometheus' names say for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One instrument. unit: as OpenTelemetry writes it, "" for plain counts. leader_only: other
+    replicas do not know it and do not export it.
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    source: str
+    description: str
+    attributes: tuple[str, ...] = ()
+    leader_only: bool = False
+
+    @property
+    def prometheus_name(self) -> str:
+        """As in Prometheus' text format, without the suffixes of a histogram's series. The SDK
+        writes names in lower case.
+        """
+        name = f"{PREFIX}_{self.name.replace('-', '_')}".lower()
+        unit = _UNITS.get(self.unit, "")
+        if unit and not name.endswith("_" + unit):
+            name += "_" + unit
+        return name + "_total" if self.kind is Kind.COUNTER else name
+
+
+def _gauge(
+    name: str,
+    source: str,
+    description: str,
+    unit: str = "",
+    *attributes: str,
+    leader_only: bool = False,
+) -> Metric:
+    return Metric(name, Kind.GAUGE, unit, source, description, attributes, leader_only)
+
+
+def _counter(name: str, source: str, description: str, unit: str = "") -> Metric:
+    return Metric(name, Kind.COUNTER, unit, source, description)
+
+
+def _histogram(name: str, source: str, description: str) -> Metric:
+    return Metric(name, Kind.HISTOGRAM, "s", source, description)
+
+
+_REPLICA = ("replica", "directory-id", "voter")
+
+QUORUM_METRICS: tuple[Metric, ...] = (
+    _gauge(
+        "current-state",
+        "KIP-595",
+        "1 for the role this replica has, 0 for the others",
+        "",
+        "state",
+    ),
+    _gauge("current-leader", "KIP-595", "Id of the leader; -1: unknown"),
+    _gauge("current-vote", "KIP-595", "Id of the replica voted for in this epoch; -1: none"),
+    _gauge(
+        "current-vote-directory-id",
+        "KIP-853",
+        "1, with the directory id voted for; AAAAAAAAAAAAAAAAAAAAAA: none",
+        "",
+        "directory-id",
+    ),
+    _gauge("current-epoch", "KIP-595", "The epoch of the quorum"),
+    _gauge("high-watermark", "KIP-595", "Offset before which everything is known to be committed"),
+    _gauge("log-end-offset", "KIP-595", "Offset that the next record will have"),
+    _gauge("log-end-epoch", "KIP-595", "Epoch of the last record"),
+    _gauge("number-of-voters", "KIP-853", "Voters in the set in force"),
+    _gauge(
+        "number-of-observers",
+        "KIP-853",
+        "Replicas that fetch and are no voters",
+        leader_only=True,
+    ),
+    _gauge(
+        "number-of-offline-voters",
+        "KIP-853",
+        "Voters that have not fetched within the fetch timeout",
+        leader_only=True,
+    ),
+    _gauge(
+        "uncommitted-voter-change",
+        "KIP-853",
+        "1 while a change of the voters is in the log and not committed",
+    ),
+    _gauge("IsObserver", "KIP-853", "1 if this controller is no voter"),
+    _gauge(
+        "number-unknown-voter-connections",
+        "KIP-595",
+        "Voters of which no endpoint is known",
+    ),
+    _gauge(
+        "ignored-static-voters",
+        "KIP-853",
+        "1 if controller.quorum.voters is set and not used",
+    ),
+    _histogram("commit-latency", "KIP-595", "From the leader's append to the commit"),
+    _histogram(
+        "election-latency", "KIP-595", "From the first vote asked for to a leader that is known"
+    ),
+    _gauge(
+        "fetch-records-rate",
+        "KIP-595",
+        "Records fetched from the leader a second, over 30 s",
+    ),
+    _gauge(
+        "append-records-rate",
+        "KIP-595",
+        "Records appended as leader a second, over 30 s",
+    ),
+    _gauge(
+        "poll-idle-ratio",
+        "KIP-595",
+        "Part of its time that the event loop waits, over 30 s",
+        "1",
+    ),
+    _counter("fetched-records", "Quorate", "Records fetched from leaders"),
+    _counter("appended-records", "Quorate", "Records appended as leader"),
+    _counter("role-changes", "Quorate", "Changes of this replica's role"),
+    _gauge("ready", "Quorate", "1 if this member does its part: it leads, or its leader answers"),
+    _gauge(
+        "follower-lag",
+        "Quorate",
+        "Records that a replica does not have yet",
+        "",
+        *_REPLICA,
+        leader_only=True,
+    ),
+    _gauge(
+        "follower-lag-time",
+        "Quorate",
+        "Since a replica last had everything",
+        "s",
+        *_REPLICA,
+        leader_only=True,
+    ),
+    _gauge("pending-bytes", "Quorate", "Appended by clients and not committed", "By"),
+    _gauge("pending-appends", "Quorate", "Appends by clients that wait for their commit"),
+    _gauge("parked-fetches", "Quorate", "Fetches that wait for records"),
+    _gauge("log-start-offset", "Quorate", "The first offset in the log"),
+    _gauge("log-size", "Quorate", "Of the log's segments", "By"),
+    _gauge("queued-bytes", "Quorate", "Appended to the log and not synced", "By"),
+    _histogram("fsync-latency", "Quorate", "Of each sync of the log"),
+    _gauge("snapshot-offset", "Quorate", "Where the newest snapshot ends; -1: there is none"),
+    _gauge("snapshot-age", "Quorate", "Since the newest snapshot was written", "s"),
+    _gauge("snapshot-size", "Quorate", "Of the newest snapshot", "By"),
+)
+"""Of a replica that runs."""
+
+PROCESS_METRICS: tuple[Metric, ...] = (
+    _gauge("formatted", "Quorate", "0 while the node waits to be formatted"),
+    _gauge("start-time", "Quorate", "When the process began, since 1970", "s"),
+    _counter("cpu-time", "Quorate", "Processor time used, in user and system mode", "s"),
+    _gauge("resident-memory", "Quorate", "Memory of the process that is in RAM", "By"),
+    _gauge("open-files", "Quorate", "File descriptors in use"),
+    _gauge("open-files-limit", "Quorate", "File descriptors that the process may use"),
+    _gauge("disk-free", "Quorate", "Free on the disk of metadata.log.dir", "By"),
+    _gauge("disk-size", "Quorate", "Size of the disk of metadata.log.dir", "By"),
+)
+"""Of every process, also while it waits to be formatted."""
+
+METRICS = QUORUM_METRICS + PROCESS_METRICS
+
+BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+
+
+def table() -> str:
+    """All metrics as a table in Markdown: the README's."""
+    lines = ["| metric | in Prometheus | from | meaning |", "|---|---|---|---|"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{name.replace('-', '_')}`" for name in metric.attributes)
+        note = "; the leader's only" if metric.leader_only else ""
+        lines.append(
+            f"| {metric.name} | `{metric.prometheus_name}`{f' by {labels}' if labels else ''} "
+            f"| {metric.source} | {metric.description}{note} |"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,417 @@
+"""The migration's state machine: inputs in, outputs out, no I/O and no clock.
+
+The states and their order are KIP-866's ("Migration driver"): what each waits for, and what it asks
+of its surroundings when it is entered.
+
+UNINITIALIZED               the log has not been read yet
+INACTIVE                    this controller does not lead, or there is nothing to do
+WAIT_FOR_CONTROLLER_QUORUM  until every controller of the quorum says that it is ready for it
+WAIT_FOR_BROKERS            until every broker that ZooKeeper knows of has registered here
+BECOME_CONTROLLER           claims /controller and /controller_epoch, which fences the old one
+ZK_MIGRATION                copies every znode, in one metadata transaction
+SYNC_KRAFT_TO_ZK            makes ZooKeeper say what the log says
+KRAFT_CONTROLLER_TO_BROKER_COMM  tells every ZooKeeper-mode broker the whole state
+DUAL_WRITE                  every change of the log is written to ZooKeeper and told to brokers
+
+Rules:
+1. Losing leadership leads to INACTIVE from every state; the answers of outputs that were asked for
+   under an older epoch are ignored.
+2. A leader that finds MIGRATION in the log does not copy again: it claims and synchronizes.
+3. What fails is tried again after a pause that doubles up to `RETRY_MS_MAX`; losing the claim to a
+   newer controller is no failure but the end of this one's turn.
+4. The copy is one transaction: whatever ends it early aborts it, and nothing of it is in force.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from quorate.migration.znodes import Tree
+from quorate.records.metadata import ZkMigrationState
+
+RETRY_MS = 500
+RETRY_MS_MAX = 30_000
+POLL_MS = 1_000
+"""How often what is waited for is looked at again, milliseconds."""
+
+
+class State(StrEnum):
+    """Where the driver is."""
+
+    UNINITIALIZED = "UNINITIALIZED"
+    INACTIVE = "INACTIVE"
+    WAIT_FOR_CONTROLLER_QUORUM = "WAIT_FOR_CONTROLLER_QUORUM"
+    WAIT_FOR_BROKERS = "WAIT_FOR_BROKERS"
+    BECOME_CONTROLLER = "BECOME_CONTROLLER"
+    ZK_MIGRATION = "ZK_MIGRATION"
+    SYNC_KRAFT_TO_ZK = "SYNC_KRAFT_TO_ZK"
+    KRAFT_CONTROLLER_TO_BROKER_COMM = "KRAFT_CONTROLLER_TO_BROKER_COMM"
+    DUAL_WRITE = "DUAL_WRITE"
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.UNINITIALIZED: frozenset({State.INACTIVE, State.WAIT_FOR_CONTROLLER_QUORUM}),
+    State.INACTIVE: frozenset({State.WAIT_FOR_CONTROLLER_QUORUM}),
+    State.WAIT_FOR_CONTROLLER_QUORUM: frozenset(
+        {State.INACTIVE, State.WAIT_FOR_BROKERS, State.BECOME_CONTROLLER}
+    ),
+    State.WAIT_FOR_BROKERS: frozenset({State.INACTIVE, State.BECOME_CONTROLLER}),
+    State.BECOME_CONTROLLER: frozenset(
+        {State.INACTIVE, State.ZK_MIGRATION, State.SYNC_KRAFT_TO_ZK}
+    ),
+    State.ZK_MIGRATION: frozenset({State.INACTIVE, State.SYNC_KRAFT_TO_ZK}),
+    State.SYNC_KRAFT_TO_ZK: frozenset({State.INACTIVE, State.KRAFT_CONTROLLER_TO_BROKER_COMM}),
+    State.KRAFT_CONTROLLER_TO_BROKER_COMM: frozenset({State.INACTIVE, State.DUAL_WRITE}),
+    State.DUAL_WRITE: frozenset({State.INACTIVE, State.SYNC_KRAFT_TO_ZK}),
+}
+"""Every legal transition; the driver obeys it."""
+
+
+# --- outputs --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBrokers:
+    """Read which brokers ZooKeeper knows of; answer with `brokers_read`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Claim ZooKeeper for the leader of `epoch`; answer with `claimed`, or `fenced`."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTree:
+    """Read every znode of the metadata; answer with `tree_read`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Write the tree's records to the log in one transaction that ends with the state MIGRATION;
+    answer with `copied`.
+    """
+
+    tree: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class AbortCopy:
+    """End the transaction that an earlier leader left open, without effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronize:
+    """Make ZooKeeper equal to the image; answer with `synchronized` and the image's offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class TellBrokers:
+    """Send the whole state to every ZooKeeper-mode broker; answer with `brokers_told`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteChanges:
+    """Write what the log says up to `offset` to ZooKeeper, then tell brokers; `changes_written`."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """Another controller has claimed ZooKeeper: this one must not lead any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The driver is in another state now, for people and metrics."""
+
+    before: State
+    after: State
+    reason: str
+
+
+Output = (
+    ReadBrokers
+    | Claim
+    | ReadTree
+    | Copy
+    | AbortCopy
+    | Synchronize
+    | TellBrokers
+    | WriteChanges
+    | Resign
+    | Moved
+)
+
+
+@dataclass(slots=True)
+class Driver:
+    """One controller's part in the migration. Times are milliseconds of any monotonic clock.
+
+    enabled: zookeeper.metadata.migration.enable of this controller.
+    """
+
+    enabled: bool
+    state: State = State.UNINITIALIZED
+    epoch: int | None = None
+    migration_state: ZkMigrationState = ZkMigrationState.NONE
+    offset: int = -1
+    written_offset: int = -1
+    _in_transaction: bool = False
+    _controllers_ready: bool = False
+    _not_ready: str = ""
+    _known_brokers: frozenset[int] | None = None
+    _registered: frozenset[int] = frozenset()
+    _outputs: list[Output] = field(default_factory=list)
+    _retry_at_ms: int | None = None
+    _pause_ms: int = RETRY_MS
+    _writing: bool = False
+
+    # --- what it is asked -------------------------------------------------------------------------
+
+    def take_outputs(self) -> list[Output]:
+        """What to do, in order."""
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` is to be called; None: never, unless something happens."""
+        return self._retry_at_ms
+
+    @property
+    def lag(self) -> int:
+        """How many records of the log ZooKeeper does not show yet."""
+        return max(0, self.offset - self.written_offset) if self.state is State.DUAL_WRITE else 0
+
+    @property
+    def accepts_requests(self) -> bool:
+        """Whether the controller may serve metadata requests.
+
+        Before the copy is complete what it would say and write could contradict ZooKeeper (KIP-866
+        "KRaft Controller Pre-Migration State").
+        """
+        if self.migration_state is ZkMigrationState.PRE_MIGRATION:
+            return False
+        return not self.enabled or self.migration_state in (
+            ZkMigrationState.NONE,
+            ZkMigrationState.POST_MIGRATION,
+            ZkMigrationState.MIGRATION,
+        )
+
+    @property
+    def waits_for(self) -> str:
+        """What is missing for the next step, for people."""
+        match self.state:
+            case State.WAIT_FOR_CONTROLLER_QUORUM:
+                return self._not_ready or "the other controllers"
+            case State.WAIT_FOR_BROKERS:
+                if self._known_brokers is None:
+                    return "the list of ZooKeeper's brokers"
+                missing = sorted(self._known_brokers - self._registered)
+                return f"brokers {', '.join(map(str, missing))} to register"
+            case _:
+                return ""
+
+    # --- inputs -----------------------------------------------------------------------------------
+
+    def led(self, epoch: int, now_ms: int) -> None:
+        """This controller leads, and has applied everything up to the epoch's start."""
+        self.epoch = epoch
+        self._reset()
+        if not self.enabled or self.migration_state not in (
+            ZkMigrationState.PRE_MIGRATION,
+            ZkMigrationState.MIGRATION,
+        ):
+            if self.state is State.UNINITIALIZED:
+                self._move(State.INACTIVE, "nothing to migrate")
+            return
+        if self._in_transaction:
+            self._outputs.append(AbortCopy())
+        self._move(State.WAIT_FOR_CONTROLLER_QUORUM, f"leads epoch {epoch}")
+        self._advance(now_ms)
+
+    def resigned(self) -> None:
+        """This controller does not lead any more."""
+        self.epoch = None
+        self._reset()
+        if self.state is not State.INACTIVE:
+            self._move(State.INACTIVE, "does not lead")
+
+    def applied(
+        self,
+        offset: int,
+        migration_state: ZkMigrationState,
+        registered: frozenset[int],
+        now_ms: int,
+        *,
+        in_transaction: bool = False,
+    ) -> None:
+        """The image is at `offset`; which ZooKeeper-mode brokers are registered and unfenced."""
+        self.offset = max(self.offset, offset)
+        self.migration_state = migration_state
+        self._registered = registered
+        self._in_transaction = in_transaction
+        if migration_state is ZkMigrationState.POST_MIGRATION and self.state not in (
+            State.INACTIVE,
+            State.UNINITIALIZED,
+        ):
+            self._reset()
+            self._move(State.INACTIVE, "the migration is finalized")
+            return
+        self._advance(now_ms)
+
+    def controllers(self, *, ready: bool, reason: str, now_ms: int) -> None:
+        """Whether every controller of the quorum is ready, and if not, who is not."""
+        self._controllers_ready, self._not_ready = ready, reason
+        self._advance(now_ms)
+
+    def brokers_read(self, epoch: int, brokers: frozenset[int], now_ms: int) -> None:
+        """Which brokers ZooKeeper knows of."""
+        if self._is_current(epoch, State.WAIT_FOR_BROKERS):
+            self._known_brokers = brokers
+            self._succeeded()
+            self._advance(now_ms)
+
+    def claimed(self, epoch: int) -> None:
+        """ZooKeeper is ours: whoever led it is fenced."""
+        if not self._is_current(epoch, State.BECOME_CONTROLLER):
+            return
+        self._succeeded()
+        if self.migration_state is ZkMigrationState.MIGRATION:
+            self._move(State.SYNC_KRAFT_TO_ZK, "the copy is in the log already")
+            self._outputs.append(Synchronize())
+        else:
+            self._move(State.ZK_MIGRATION, "ZooKeeper is claimed")
+            self._outputs.append(ReadTree())
+
+    def tree_read(self, epoch: int, tree: Tree) -> None:
+        """Everything that ZooKeeper holds."""
+        if self._is_current(epoch, State.ZK_MIGRATION):
+            self._outputs.append(Copy(tree))
+
+    def copied(self, epoch: int) -> None:
+        """The transaction is committed."""
+        if self._is_current(epoch, State.ZK_MIGRATION):
+            self._succeeded()
+            self._move(State.SYNC_KRAFT_TO_ZK, "the copy is complete")
+            self._outputs.append(Synchronize())
+
+    def synchronized(self, epoch: int, offset: int) -> None:
+        """ZooKeeper says what the log says up to `offset`."""
+        if self._is_current(epoch, State.SYNC_KRAFT_TO_ZK):
+            self._succeeded()
+            self.written_offset = offset
+            self._move(State.KRAFT_CONTROLLER_TO_BROKER_COMM, f"ZooKeeper is at offset {offset}")
+            self._outputs.append(TellBrokers())
+
+    def brokers_told(self, epoch: int, now_ms: int) -> None:
+        """The whole state is on its way to every ZooKeeper-mode broker."""
+        if self._is_current(epoch, State.KRAFT_CONTROLLER_TO_BROKER_COMM):
+            self._succeeded()
+            self._move(State.DUAL_WRITE, "brokers know who controls them")
+            self._advance(now_ms)
+
+    def changes_written(self, epoch: int, offset: int, now_ms: int) -> None:
+        """ZooKeeper and the brokers know everything up to `offset`."""
+        if self._is_current(epoch, State.DUAL_WRITE):
+            self._writing = False
+            self._succeeded()
+            self.written_offset = max(self.written_offset, offset)
+            self._advance(now_ms)
+
+    def image_replaced(self, now_ms: int) -> None:
+        """The image was loaded from a snapshot: single changes are not known, all is compared."""
+        if self.state is State.DUAL_WRITE:
+            self._writing = False
+            self._move(State.SYNC_KRAFT_TO_ZK, "the image came from a snapshot")
+            self._outputs.append(Synchronize())
+        self._advance(now_ms)
+
+    def fenced(self, epoch: int) -> None:
+        """ZooKeeper refused a write because another controller has claimed it since."""
+        if epoch == self.epoch and self.state is not State.INACTIVE:
+            self._reset()
+            self._move(State.INACTIVE, "another controller has claimed ZooKeeper")
+            self._outputs.append(Resign())
+
+    def failed(self, epoch: int, now_ms: int) -> None:
+        """What was asked for last failed and may be tried again."""
+        if epoch == self.epoch:
+            self._writing = False
+            self._retry_at_ms = now_ms + self._pause_ms
+            self._pause_ms = min(2 * self._pause_ms, RETRY_MS_MAX)
+
+    def tick(self, now_ms: int) -> None:
+        """The time of `next_deadline_ms` has come."""
+        if self._retry_at_ms is None or now_ms < self._retry_at_ms:
+            return
+        self._retry_at_ms = None
+        match self.state:
+            case State.WAIT_FOR_BROKERS:
+                self._outputs.append(ReadBrokers())
+            case State.BECOME_CONTROLLER:
+                self._claim()
+            case State.ZK_MIGRATION:
+                self._outputs.append(ReadTree())
+            case State.SYNC_KRAFT_TO_ZK:
+                self._outputs.append(Synchronize())
+            case State.KRAFT_CONTROLLER_TO_BROKER_COMM:
+                self._outputs.append(TellBrokers())
+            case _:
+                self._advance(now_ms)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _advance(self, now_ms: int) -> None:
+        """Take the steps whose conditions hold."""
+        if self.epoch is None:
+            return
+        if self.state is State.WAIT_FOR_CONTROLLER_QUORUM and self._controllers_ready:
+            if self.migration_state is ZkMigrationState.MIGRATION:
+                self._move(State.BECOME_CONTROLLER, "a migration is under way")
+                self._claim()
+                return
+            self._move(State.WAIT_FOR_BROKERS, "every controller is ready")
+            self._outputs.append(ReadBrokers())
+        if self.state is State.WAIT_FOR_BROKERS and self._known_brokers is not None:
+            if self._known_brokers <= self._registered:
+                self._move(State.BECOME_CONTROLLER, "every broker has registered")
+                self._claim()
+            elif self._retry_at_ms is None:
+                # Brokers come and go in ZooKeeper while they are waited for.
+                self._retry_at_ms = now_ms + POLL_MS
+        if (
+            self.state is State.DUAL_WRITE
+            and not self._writing
+            and self._retry_at_ms is None
+            and self.offset > self.written_offset
+        ):
+            self._writing = True
+            self._outputs.append(WriteChanges(self.offset))
+
+    def _claim(self) -> None:
+        assert self.epoch is not None, "only a leader claims"
+        self._outputs.append(Claim(self.epoch))
+
+    def _is_current(self, epoch: int, state: State) -> bool:
+        """Whether an answer belongs to what this leader asked for."""
+        return epoch == self.epoch and self.state is state
+
+    def _succeeded(self) -> None:
+        self._retry_at_ms = None
+        self._pause_ms = RETRY_MS
+
+    def _reset(self) -> None:
+        self._succeeded()
+        self._writing = False
+        self._controllers_ready = False
+        self._known_brokers = None
+
+    def _move(self, state: State, reason: str) -> None:
+        assert state in TRANSITIONS[self.state], f"{self.state} to {state}"
+        self._outputs.append(Moved(self.state, state, reason))
+        self.state = state

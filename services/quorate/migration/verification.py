@@ -1,0 +1,118 @@
+"""Where ZooKeeper and the metadata log differ, field by field.
+
+Both sides are brought to the same form: what a record is about (its identity) and what it says (its
+fields). ACLs have ids in the log only, so an ACL's identity is all that it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+
+from quorate.migration.reading import pending_deletions, read_all
+from quorate.migration.znodes import Tree
+from quorate.records.metadata import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+)
+from quorate.records.metadata.schema import Structure
+
+Identity = tuple[object, ...]
+Fields = dict[str, object]
+Facts = dict[Identity, Fields]
+
+_IDENTITY: dict[type[MetadataRecord], tuple[str, ...]] = {
+    TopicRecord: ("name",),
+    PartitionRecord: ("topic_id", "partition_id"),
+    ConfigRecord: ("resource_type", "resource_name", "name"),
+    ClientQuotaRecord: ("entity", "key"),
+    UserScramCredentialRecord: ("name", "mechanism"),
+    ProducerIdsRecord: (),
+    DelegationTokenRecord: ("token_id",),
+    AccessControlEntryRecord: (
+        "resource_type",
+        "resource_name",
+        "pattern_type",
+        "principal",
+        "host",
+        "operation",
+        "permission_type",
+    ),
+}
+_ONLY_IN_THE_LOG: dict[type[MetadataRecord], frozenset[str]] = {
+    PartitionRecord: frozenset({"directories", "eligible_leader_replicas", "last_known_elr"}),
+    AccessControlEntryRecord: frozenset({"id"}),
+    ProducerIdsRecord: frozenset({"broker_epoch"}),
+    ClientQuotaRecord: frozenset({"remove"}),
+}
+_SECRET = frozenset({"salt", "stored_key", "server_key"})
+"""Compared, never shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field that differs, or a whole thing that one side lacks (field is "" then)."""
+
+    kind: str
+    identity: str
+    field: str
+    in_zookeeper: str
+    in_the_log: str
+
+
+def facts(records: Iterable[MetadataRecord]) -> Facts:
+    """What records say, by what they are about; records that ZooKeeper has no place for are left
+    out.
+    """
+    found: Facts = {}
+    for record in records:
+        kind = type(record)
+        names = _IDENTITY.get(kind)
+        if names is None:
+            continue
+        left_out = _ONLY_IN_THE_LOG.get(kind, frozenset()) | set(names)
+        identity = (kind.__name__.removesuffix("Record"), *(_plain(record, n) for n in names))
+        found[identity] = {
+            each.name: getattr(record, each.name)
+            for each in fields(record)
+            if each.name not in left_out
+        }
+    return found
+
+
+def _plain(record: MetadataRecord, name: str) -> object:
+    """A field as something that can be a key: a quota's entity, whatever its order."""
+    value = getattr(record, name)
+    if isinstance(value, tuple):
+        return tuple(sorted((str(each) if isinstance(each, Structure) else each) for each in value))
+    return value
+
+
+def compare(tree: Tree, image: Iterable[MetadataRecord]) -> Iterator[Difference]:
+    """Every difference between ZooKeeper's tree and the records of an image.
+
+    Topics whose deletion is pending in ZooKeeper must not be in the image. ZNodeError.
+    """
+    wanted = facts(record for batch in read_all(tree, lambda: "") for record in batch)
+    found = facts(image)
+    for identity in sorted(wanted.keys() | found.keys(), key=str):
+        ours, theirs = found.get(identity), wanted.get(identity)
+        kind, name = str(identity[0]), "/".join(map(str, identity[1:]))
+        if theirs is None:
+            deleted = kind == "Topic" and identity[1] in pending_deletions(tree)
+            said = "deletion pending" if deleted else "missing"
+            yield Difference(kind, name, "", said, "present")
+        elif ours is None:
+            yield Difference(kind, name, "", "present", "missing")
+        else:
+            for field, value in theirs.items():
+                if ours[field] != value:
+                    shown = ("differs", "differs") if field in _SECRET else (value, ours[field])
+                    yield Difference(kind, name, field, str(shown[0]), str(shown[1]))

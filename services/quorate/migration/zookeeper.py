@@ -1,0 +1,335 @@
+"""The adapter to a ZooKeeper ensemble (kazoo): reads the tree, claims it, writes under the claim.
+
+Every write is one ZooKeeper transaction `[check /controller_epoch, set or check /migration, …]`: it
+succeeds only while no other controller has claimed ZooKeeper since, so two controllers that both
+believe they lead cannot both write (KIP-866, "Controller Leadership" and "Dual Write Mode").
+
+The methods block; call them from a thread. One object belongs to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
+from kazoo.security import ACL, OPEN_ACL_UNSAFE
+
+from quorate.migration import znodes
+from quorate.migration.errors import FencedError, ZNodeError, ZooKeeperError
+from quorate.migration.znodes import Tree, ZNode
+
+READS_IN_FLIGHT = 256
+"""How many reads are under way at once."""
+CONNECT_TIMEOUT_S = 15.0
+WRITE_OPERATIONS_MAX = 100
+"""How many operations one transaction carries: its request stays below ZooKeeper's megabyte."""
+
+Progress = Callable[[int, int], None]
+"""Hears how many znodes were read, and how many are known so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A new persistent znode."""
+
+    path: str
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetData:
+    """New data of a znode, whatever its version."""
+
+    path: str
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A znode goes; it must have no children."""
+
+    path: str
+
+
+Operation = Create | SetData | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What `/migration` says: who writes, and up to where ZooKeeper shows the log."""
+
+    controller_id: int
+    controller_epoch: int
+    offset: int
+    epoch: int
+
+    def encode(self) -> bytes:
+        fields = {
+            "version": 0,
+            "kraft_controller_id": self.controller_id,
+            "kraft_controller_epoch": self.controller_epoch,
+            "kraft_metadata_offset": self.offset,
+            "kraft_metadata_epoch": self.epoch,
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, node: ZNode) -> Position:
+        fields = node.object()
+        try:
+            return cls(
+                int(fields["kraft_controller_id"]),
+                int(fields["kraft_controller_epoch"]),
+                int(fields["kraft_metadata_offset"]),
+                int(fields["kraft_metadata_epoch"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise ZNodeError(node.path, "not what a migration writes there") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A claim. zk_epoch: the number in `/controller_epoch`; the versions are what writes check."""
+
+    controller_id: int
+    epoch: int
+    zk_epoch: int
+    epoch_version: int
+    migration_version: int
+    position: Position
+
+
+class ZooKeeper:
+    """A connection. connect: as in `zookeeper.connect`, `host:port,…/chroot`.
+
+    acl: of the znodes that are made; the world's by default, as Kafka without zookeeper.set.acl.
+    """
+
+    def __init__(
+        self, connect: str, *, session_timeout_s: float = 18.0, secure: bool = False
+    ) -> None:
+        self.connect_string = connect
+        self._acl: Sequence[ACL] = OPEN_ACL_UNSAFE
+        self._client = KazooClient(
+            hosts=connect,
+            timeout=session_timeout_s,
+            use_ssl=secure,
+            connection_retry=KazooRetry(max_tries=-1, max_delay=2.0),
+            command_retry=KazooRetry(max_tries=3, max_delay=2.0),
+        )
+
+    def start(self) -> None:
+        """Connect. ZooKeeperError."""
+        try:
+            self._client.start(timeout=CONNECT_TIMEOUT_S)
+        except (KazooTimeoutError, KazooException) as error:
+            self._client.stop()
+            raise ZooKeeperError(
+                f"zookeeper.connect={self.connect_string}: no session within "
+                f"{CONNECT_TIMEOUT_S:.0f} s ({error})"
+            ) from None
+
+    def close(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def read(self, path: str) -> ZNode | None:
+        """One znode; None if there is none. ZooKeeperError."""
+        try:
+            data, stat = self._client.retry(self._client.get, path)
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as error:
+            raise self._failed(f"reading {path}", error) from None
+        return ZNode(path, data, stat.version, stat.ephemeralOwner)
+
+    def children(self, path: str) -> list[str]:
+        """The names of a path's children; none if there is no such znode. ZooKeeperError."""
+        try:
+            return sorted(self._client.retry(self._client.get_children, path))
+        except NoNodeError:
+            return []
+        except (KazooException, KazooTimeoutError) as error:
+            raise self._failed(f"listing {path}", error) from None
+
+    def broker_ids(self) -> frozenset[int]:
+        """The brokers that are registered in ZooKeeper now."""
+        return frozenset(int(name) for name in self.children(znodes.BROKER_IDS) if name.isdigit())
+
+    def read_tree(self, on_progress: Progress = lambda _read, _known: None) -> Tree:
+        """Everything that is migrated, read in parallel; znodes that go meanwhile are left out."""
+        found: list[ZNode] = []
+        for path in (*znodes.METADATA_NODES, "/brokers", "/admin"):
+            node = self.read(path)
+            if node is not None:
+                found.append(node)
+        waiting = [root for root in znodes.METADATA_ROOTS if root]
+        known = len(waiting)
+        while waiting:
+            batch, waiting = waiting[:READS_IN_FLIGHT], waiting[READS_IN_FLIGHT:]
+            reads = [
+                (path, self._client.get_async(path), self._client.get_children_async(path))
+                for path in batch
+            ]
+            for path, data, names in reads:
+                try:
+                    content, stat = data.get(timeout=CONNECT_TIMEOUT_S)
+                    below = names.get(timeout=CONNECT_TIMEOUT_S)
+                except NoNodeError:
+                    continue
+                except (KazooException, KazooTimeoutError) as error:
+                    raise self._failed(f"reading {path}", error) from None
+                found.append(ZNode(path, content, stat.version, stat.ephemeralOwner))
+                waiting += [f"{path}/{name}" for name in below]
+                known += len(below)
+            on_progress(len(found), known)
+        return Tree(found)
+
+    # --- the claim --------------------------------------------------------------------------------
+
+    def claim(self, controller_id: int, epoch: int) -> Lease:
+        """Become ZooKeeper's controller, for the quorum's leader of `epoch`.
+
+        Advances /controller_epoch, which makes every write of the former controller fail, and puts
+        a persistent /controller in place of its ephemeral one. FencedError if a leader of our epoch
+        or a later one holds it. ZooKeeperError.
+        """
+        current = self.read(znodes.CONTROLLER_EPOCH)
+        holder = self.read(znodes.CONTROLLER)
+        if holder is not None:
+            other = int(holder.object().get("kraftControllerEpoch", -1))
+            other_id = int(holder.object().get("brokerid", -1))
+            if other > epoch or (other == epoch and other_id != controller_id):
+                raise FencedError(
+                    f"controller {other_id} holds ZooKeeper since epoch {other}, ours is {epoch}"
+                )
+        transaction = self._client.transaction()
+        if current is None:
+            zk_epoch = 1
+            transaction.create(znodes.CONTROLLER_EPOCH, b"1", self._acl)
+        else:
+            zk_epoch = int(current.text()) + 1
+            transaction.set_data(
+                znodes.CONTROLLER_EPOCH, str(zk_epoch).encode(), version=current.version
+            )
+        if holder is not None:
+            transaction.delete(znodes.CONTROLLER, holder.version)
+        transaction.create(znodes.CONTROLLER, _controller(controller_id, epoch), self._acl)
+        self._commit(transaction, "claiming ZooKeeper")
+        position = Position(controller_id, epoch, -1, -1)
+        node = self.read(znodes.MIGRATION)
+        if node is not None:
+            before = Position.decode(node)
+            position = Position(controller_id, epoch, before.offset, before.epoch)
+        version = 0 if current is None else current.version + 1
+        lease = Lease(controller_id, epoch, zk_epoch, version, -1, position)
+        return self._write_position(lease, position, None if node is None else node.version)
+
+    def _write_position(self, lease: Lease, position: Position, version: int | None) -> Lease:
+        transaction = self._client.transaction()
+        transaction.check(znodes.CONTROLLER_EPOCH, lease.epoch_version)
+        if version is None:
+            transaction.create(znodes.MIGRATION, position.encode(), self._acl)
+        else:
+            transaction.set_data(znodes.MIGRATION, position.encode(), version=version)
+        self._commit(transaction, f"writing {znodes.MIGRATION}")
+        after = 0 if version is None else version + 1
+        return replace(lease, migration_version=after, position=position)
+
+    def release(self) -> None:
+        """Give ZooKeeper back to its brokers: /controller and /migration go (KIP-866 "Rollback").
+
+        The brokers elect a controller among themselves as soon as /controller is gone.
+        """
+        for path in (znodes.MIGRATION, znodes.CONTROLLER):
+            try:
+                self._client.retry(self._client.delete, path)
+            except NoNodeError:
+                continue
+            except (KazooException, KazooTimeoutError) as error:
+                raise self._failed(f"deleting {path}", error) from None
+
+    # --- writing under the claim ------------------------------------------------------------------
+
+    def write(self, lease: Lease, operations: Iterable[Operation], position: Position) -> Lease:
+        """Write operations, and with the last that ZooKeeper shows the log up to `position`.
+
+        Each transaction is checked against the claim. FencedError: nothing more was written.
+        """
+        pending = list(operations)
+        while len(pending) > WRITE_OPERATIONS_MAX:
+            batch, pending = pending[:WRITE_OPERATIONS_MAX], pending[WRITE_OPERATIONS_MAX:]
+            lease = self._write(lease, batch, None)
+        return self._write(lease, pending, position)
+
+    def _write(
+        self, lease: Lease, operations: Sequence[Operation], position: Position | None
+    ) -> Lease:
+        transaction = self._client.transaction()
+        transaction.check(znodes.CONTROLLER_EPOCH, lease.epoch_version)
+        if position is None:
+            transaction.check(znodes.MIGRATION, lease.migration_version)
+        else:
+            transaction.set_data(
+                znodes.MIGRATION, position.encode(), version=lease.migration_version
+            )
+        for operation in operations:
+            match operation:
+                case Create(path, data):
+                    transaction.create(path, data or b"", self._acl)
+                case SetData(path, data):
+                    transaction.set_data(path, data or b"")
+                case Delete(path):
+                    transaction.delete(path)
+        self._commit(transaction, f"writing {len(operations)} znodes", operations)
+        if position is None:
+            return lease
+        return replace(lease, migration_version=lease.migration_version + 1, position=position)
+
+    def _commit(self, transaction: Any, what: str, operations: Sequence[Operation] = ()) -> None:
+        try:
+            results = transaction.commit()
+        except (KazooException, KazooTimeoutError) as error:
+            raise self._failed(what, error) from None
+        for index, result in enumerate(results):
+            if isinstance(result, RolledBackError | RuntimeInconsistency):
+                continue
+            if isinstance(result, BadVersionError) or (
+                isinstance(result, NodeExistsError | NoNodeError)
+                and index < len(results) - len(operations)
+            ):
+                raise FencedError(f"{what}: another controller has claimed ZooKeeper since")
+            if isinstance(result, Exception):
+                operation = operations[index - (len(results) - len(operations))]
+                raise ZooKeeperError(f"{what}: {operation.path}: {type(result).__name__}")
+
+    def _failed(self, what: str, error: Exception) -> ZooKeeperError:
+        reason = str(error) or type(error).__name__
+        return ZooKeeperError(f"zookeeper.connect={self.connect_string}: {what}: {reason}")
+
+
+def _controller(controller_id: int, epoch: int) -> bytes:
+    """The data of /controller, in the version that KIP-866 adds."""
+    fields = {
+        "version": 2,
+        "brokerid": controller_id,
+        "timestamp": str(time.time_ns() // 1_000_000),
+        "kraftControllerEpoch": epoch,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()

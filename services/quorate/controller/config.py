@@ -33,6 +33,7 @@ from quorate.controller.settings import (
     Setting,
 )
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.telemetry.logs import LogFormat
 
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here, bound only if somebody asks for it
 PREFIX = "QUORATE_"
@@ -103,6 +104,10 @@ class ControllerConfig:
     retention_bytes_max: int = 100 * 1024 * 1024
     retention_ms_max: int = 7 * 24 * 60 * 60 * 1000
     idle_interval_ms_max: int = 500
+    http_listener: Address | None = None
+    otlp_endpoint: str | None = None
+    trace_sample_ratio: float = 0.0
+    log_format: LogFormat = LogFormat.TEXT
     tls: TlsFiles | None = None
     protocols: Mapping[str, bool] = field(default_factory=dict, hash=False)
     warnings: tuple[str, ...] = ()
@@ -304,6 +309,10 @@ def _build(given: _Given) -> ControllerConfig:
         retention_bytes_max=given.get("metadata.max.retention.bytes"),
         retention_ms_max=given.get("metadata.max.retention.ms"),
         idle_interval_ms_max=given.get("metadata.max.idle.interval.ms"),
+        http_listener=given.get("quorate.http.listener"),
+        otlp_endpoint=given.get("quorate.otlp.endpoint"),
+        trace_sample_ratio=_trace_sample_ratio(given),
+        log_format=LogFormat(given.get("quorate.log.format")),
         tls=_tls(given, listeners),
         protocols=_protocols(given),
         warnings=tuple(given.warnings),
@@ -416,6 +425,15 @@ def _auto_join(given: _Given) -> bool:
             "not join",
         )
     return auto_join
+
+
+def _trace_sample_ratio(given: _Given) -> float:
+    ratio: float = given.get("quorate.trace.sample.ratio")
+    if ratio and not given.get("quorate.otlp.endpoint"):
+        given.fail(
+            "quorate.trace.sample.ratio", "traces need somewhere to go: set quorate.otlp.endpoint"
+        )
+    return ratio
 
 
 # --- TLS ------------------------------------------------------------------------------------------

@@ -226,6 +226,33 @@ def _directories() -> Form:
     return Form("list", "DIR,…", parse)
 
 
+def _http_address() -> Form:
+    return Form("string", "host:port, :port", lambda text: parse_address(text, wildcard=True))
+
+
+def _url() -> Form:
+    def parse(text: str) -> str:
+        scheme, separator, address = text.partition("://")
+        if scheme not in ("http", "https") or not separator:
+            raise ValueError("not a URL of http or https")
+        parse_address(address.rstrip("/"))
+        return text
+
+    return Form("string", "http://host:port, https://host:port", parse)
+
+
+def _ratio() -> Form:
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]*\.?[0-9]+", text):
+            raise ValueError("not a number")
+        value = float(text)
+        if value > 1:
+            raise ValueError("too large")
+        return value
+
+    return Form("float", "0 to 1", parse)
+
+
 def _roles() -> Form:
     def parse(text: str) -> tuple[str, ...]:
         roles = split_list(text)
@@ -293,6 +320,33 @@ SETTINGS: tuple[Setting, ...] = (
         "false",
         "Whether a controller whose directory is not formatted waits to be formatted over gRPC "
         "instead of ending (for pods).",
+    ),
+    Setting(
+        "quorate.http.listener",
+        _http_address(),
+        "",
+        "Ours. Where to serve /metrics, /healthz, /readyz and /quorumz over HTTP, in clear; empty "
+        "for nowhere. Needs the extra telemetry.",
+    ),
+    Setting(
+        "quorate.otlp.endpoint",
+        _url(),
+        "",
+        "Ours. The OpenTelemetry collector (OTLP over gRPC) that gets metrics and traces; empty "
+        "for none. Needs the extra telemetry.",
+    ),
+    Setting(
+        "quorate.trace.sample.ratio",
+        _ratio(),
+        "0",
+        "Ours. Which part of the appends is traced of those whose client does not say; 0 for no "
+        "traces at all. Needs quorate.otlp.endpoint.",
+    ),
+    Setting(
+        "quorate.log.format",
+        _choice("text", "json"),
+        "text",
+        "Ours. How the process logs to stderr: lines for people, or one JSON object a line.",
     ),
     Setting(
         "controller.quorum.election.timeout.ms",

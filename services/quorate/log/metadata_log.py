@@ -321,6 +321,17 @@ class MetadataLog:
         """SnapshotNotFoundError if there is none (any more)."""
         return self._store.open(snapshot)
 
+    def snapshot_file(self, snapshot: OffsetAndEpoch) -> tuple[int, float]:
+        """A checkpoint's size in bytes and when it was written, seconds since 1970.
+        SnapshotNotFoundError if there is none (any more). For any thread.
+        """
+        path = self._store.path(snapshot)
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            raise SnapshotNotFoundError(f"there is no checkpoint {path}") from None
+        return found.st_size, found.st_mtime
+
     def iter_snapshot_batches(self, snapshot: OffsetAndEpoch) -> Iterator[Batch]:
         """A checkpoint's data batches. DamagedSnapshotError at the first fault."""
         if not self._store.path(snapshot).exists():

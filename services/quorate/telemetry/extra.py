@@ -1,15 +1,19 @@
-"""The optional dependencies, and what to say when a setting asks for one that is not there."""
+"""What telemetry cannot do, and the optional dependencies of what it can."""
 
 from __future__ import annotations
 
 EXTRA = "telemetry"
 
 
-class ExtraMissingError(Exception):
-    """A setting needs the extra "telemetry"; one line that says how to get it."""
+class TelemetryError(Exception):
+    """A setting of telemetry that cannot be followed; one line for the person who wrote it."""
 
-    def __init__(self, setting: str, missing: str) -> None:
+
+class ExtraMissingError(TelemetryError):
+    """A setting needs the extra "telemetry"; the line says how to get it."""
+
+    def __init__(self, setting: str, missing: str | None) -> None:
         super().__init__(
-            f"{setting} is set and needs the extra {EXTRA!r}, which is not installed "
-            f"({missing} is missing): pip install 'quorate[{EXTRA}]'"
+            f"{setting} is set, which needs the extra {EXTRA!r}, and {missing} is not installed: "
+            f"pip install 'quorate[{EXTRA}]'"
         )

@@ -1,0 +1,261 @@
+"""What a controller shows of itself: the HTTP listener with its pages, metrics, traces.
+
+All of it is off unless a setting asks for it, and then it starts before anything else of the
+process, so that a node that waits to be formatted, or cannot find its quorum, can be watched too.
+
+| page | says |
+|---|---|
+| `/healthz` | 200: the process lives and its event loop turns |
+| `/readyz` | 200: this member does its part (see `RaftNode.is_attached`); 503 with the reason |
+| `/quorumz` | 200: a leader is known here and its epoch commits; 503 with the reason |
+| `/metrics` | every metric in Prometheus' text format |
+
+Readiness is this member's own: a quorum without a leader makes no ready member unready that could
+not be replaced by a ready one, and restarting members because others are gone makes it worse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from quorate.controller.config import ControllerConfig
+from quorate.controller.http import HttpListener, Page
+from quorate.controller.measures import file_samples, quorum_samples
+from quorate.raft.roles import Leader
+from quorate.runtime.driver import RaftDriver
+from quorate.telemetry.extra import ExtraMissingError, TelemetryError
+from quorate.telemetry.histogram import Distribution
+from quorate.telemetry.idle import idle_seconds
+from quorate.telemetry.process import process_samples
+from quorate.telemetry.rates import Rate
+from quorate.telemetry.samples import Sample
+
+if TYPE_CHECKING:
+    from quorate.telemetry.export import Metrics
+
+SAMPLE_PERIOD_S = 1.0
+READ_TIMEOUT_S = 2.0
+"""How long a collecting thread waits for the event loop, seconds."""
+CLOSE_TIMEOUT_S = 2.0
+
+STARTING = "the controller is starting"
+
+
+class ControllerTelemetry:
+    """One controller's. `start` it first, `stop` it last; `watch` the driver once there is one.
+
+    why_not_running: what to say until then.
+    """
+
+    def __init__(self, config: ControllerConfig) -> None:
+        self.why_not_running = STARTING
+        self._config = config
+        self._driver: RaftDriver | None = None
+        self._metrics: Metrics | None = None
+        self._http: HttpListener | None = None
+        self._sampler: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._appended = Rate()
+        self._fetched = Rate()
+        self._idle = Rate()
+        self._progress = (0, 0, 0.0)
+
+    @staticmethod
+    def is_wanted(config: ControllerConfig) -> bool:
+        return config.http_listener is not None or config.otlp_endpoint is not None
+
+    async def start(self) -> None:
+        """Begin to listen and to export. TelemetryError."""
+        if not self.is_wanted(self._config):
+            return
+        self._loop = asyncio.get_running_loop()
+        self._metrics = self._open_metrics()
+        self._sampler = asyncio.create_task(self._sample(), name="telemetry")
+        address = self._config.http_listener
+        if address is None:
+            return
+        self._http = HttpListener(
+            {
+                "/healthz": self._healthz,
+                "/readyz": self._readyz,
+                "/quorumz": self._quorumz,
+                "/metrics": self._show_metrics,
+            }
+        )
+        try:
+            await self._http.start(address.host, address.port)
+        except OSError as error:
+            text = f"quorate.http.listener={address}: cannot listen there: {error.strerror}"
+            raise TelemetryError(text) from None
+
+    def watch(self, driver: RaftDriver) -> None:
+        """From now on there is a replica to tell about."""
+        self._driver = driver
+
+    async def stop(self) -> None:
+        if self._sampler is not None:
+            self._sampler.cancel()
+        if self._http is not None:
+            await self._http.stop()
+        if self._metrics is not None:
+            await _in_background(self._metrics.close, CLOSE_TIMEOUT_S)
+
+    # --- metrics ----------------------------------------------------------------------------------
+
+    def _open_metrics(self) -> Metrics:
+        config = self._config
+        wanted_by = "quorate.http.listener" if config.http_listener else "quorate.otlp.endpoint"
+        try:
+            from quorate.telemetry.export import Metrics  # noqa: PLC0415 - only where it is wanted
+            from quorate.telemetry.otlp import metric_exporter  # noqa: PLC0415
+        except ImportError as error:
+            raise ExtraMissingError(wanted_by, error.name) from None
+        otlp = metric_exporter(config.otlp_endpoint) if config.otlp_endpoint else None
+        resource = {"service.instance.id": str(config.node_id)}
+        return Metrics(self._collect, self._distributions, resource, otlp)
+
+    def _collect(self) -> Iterable[Sample]:
+        """All samples; called in the collecting thread."""
+        samples = [Sample("formatted", float(self._driver is not None))]
+        samples += process_samples(self._config.metadata_log_dir)
+        if self._driver is not None:
+            samples += self._on_loop(self._driver)
+            samples += file_samples(self._driver.log)
+        return samples
+
+    def _on_loop(self, driver: RaftDriver) -> list[Sample]:
+        """What only the event loop's thread may read; nothing when the loop does not answer."""
+        assert self._loop is not None, "start() comes first"
+        future: concurrent.futures.Future[list[Sample]] = concurrent.futures.Future()
+
+        def read() -> None:
+            try:
+                future.set_result([*quorum_samples(driver), *self._rates()])
+            except Exception as error:
+                future.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(read)
+            return future.result(READ_TIMEOUT_S)
+        except (RuntimeError, TimeoutError):
+            return []
+
+    def _rates(self) -> Iterable[Sample]:
+        yield Sample("append-records-rate", self._appended.per_second())
+        yield Sample("fetch-records-rate", self._fetched.per_second())
+        yield Sample("poll-idle-ratio", min(1.0, self._idle.per_second()))
+
+    def _distributions(self) -> dict[str, Distribution]:
+        driver = self._driver
+        if driver is None:
+            return {}
+        return {
+            "commit-latency": driver.recorder.commit_latency.read(),
+            "election-latency": driver.recorder.election_latency.read(),
+            "fsync-latency": driver.log.sync_latency.read(),
+        }
+
+    async def _sample(self) -> None:
+        """What needs a look now and then: totals for rates, and since when nothing commits."""
+        loop = asyncio.get_running_loop()
+        while True:
+            now_s = loop.time()
+            idle_s = idle_seconds(loop)
+            if idle_s is not None:
+                self._idle.sample(now_s, idle_s)
+            if self._driver is not None:
+                recorder, node = self._driver.recorder, self._driver.node
+                self._appended.sample(now_s, recorder.appended_records)
+                self._fetched.sample(now_s, recorder.fetched_records)
+                committed = node.high_watermark
+                known, _, _ = self._progress
+                if committed != known or committed >= node.core.log.end_offset:
+                    self._progress = (committed, node.epoch, now_s)
+            await asyncio.sleep(SAMPLE_PERIOD_S)
+
+    async def _show_metrics(self) -> Page:
+        assert self._metrics is not None, "start() opened them"
+        from quorate.telemetry.export import CONTENT_TYPE  # noqa: PLC0415 - loaded by start()
+
+        body = await asyncio.to_thread(self._metrics.render)
+        return Page(HTTPStatus.OK, body, CONTENT_TYPE)
+
+    # --- health -----------------------------------------------------------------------------------
+
+    async def _healthz(self) -> Page:
+        return Page.text(HTTPStatus.OK, "alive")
+
+    async def _readyz(self) -> Page:
+        return _page(self._why_not_ready(), "ready")
+
+    async def _quorumz(self) -> Page:
+        return _page(self._why_no_quorum(), "the quorum has a leader and commits")
+
+    def _why_not_ready(self) -> str:
+        if self._driver is None:
+            return self.why_not_running
+        node = self._driver.node
+        if node.is_attached:
+            return ""
+        leader = node.current_leader.id
+        if leader is None:
+            return node.core.why_no_leader() or "no leader is known"
+        return f"leader {leader} of epoch {node.epoch} has not answered within the fetch timeout"
+
+    def _why_no_quorum(self) -> str:
+        """Empty if a leader is known and commits, as far as this member can tell."""
+        why = self._why_not_ready()
+        if why or self._driver is None:
+            return why
+        node = self._driver.node
+        core = node.core
+        if node.epoch_before(node.high_watermark) != node.epoch:
+            return f"nothing of epoch {node.epoch} is committed yet"
+        timeout_s = core.config.fetch_timeout_ms / 1000
+        committed, _, since_s = self._progress
+        waited_s = asyncio.get_running_loop().time() - since_s
+        is_behind = committed == node.high_watermark < core.log.end_offset
+        if is_behind and waited_s > timeout_s + SAMPLE_PERIOD_S:
+            return f"offset {committed} is not committed for {waited_s:.0f} s"
+        role = core.role
+        if isinstance(role, Leader):
+            return _why_no_majority(self._driver)
+        return ""
+
+
+async def _in_background(work: Callable[[], None], timeout_s: float) -> None:
+    """Do what may block in a thread that nobody waits for longer than that: a collector that does
+    not answer must not keep the process alive.
+    """
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def run() -> None:
+        work()
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=run, name="quorate-telemetry-end", daemon=True).start()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(done.wait(), timeout_s)
+
+
+def _why_no_majority(driver: RaftDriver) -> str:
+    samples = {sample.name: sample.value for sample in quorum_samples(driver)}
+    voters = driver.node.voters
+    online = samples["number-of-voters"] - samples["number-of-offline-voters"]
+    if online >= voters.majority:
+        return ""
+    return f"{online:.0f} of {len(voters)} voters fetch; committing takes {voters.majority}"
+
+
+def _page(why_not: str, otherwise: str) -> Page:
+    if why_not:
+        return Page.text(HTTPStatus.SERVICE_UNAVAILABLE, why_not)
+    return Page.text(HTTPStatus.OK, otherwise)

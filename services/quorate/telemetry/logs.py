@@ -1,0 +1,87 @@
+"""How a process writes its log: lines for people, or one JSON object a line for programs.
+
+Every record of a controller carries the node's id, and once its replica runs, the epoch and the end
+offset of its log at that time. Secrets are never logged: messages name files, ids and addresses.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TextIO
+
+Position = tuple[int, int]
+"""Epoch, and the end offset of the log."""
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class NodeContext(logging.Filter):
+    """Adds to each record whose it is. position: None while there is no replica."""
+
+    def __init__(self, node_id: int) -> None:
+        super().__init__()
+        self._node_id = node_id
+        self.position: Callable[[], Position] | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.node_id = self._node_id
+        record.epoch, record.offset = self.position() if self.position else (None, None)
+        return True
+
+
+class TextFormatter(logging.Formatter):
+    """`time LEVEL [controller 1 epoch 3 offset 42] message`."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        where = f"controller {record.__dict__['node_id']}"
+        epoch = record.__dict__["epoch"]
+        if epoch is not None:
+            where += f" epoch {epoch} offset {record.__dict__['offset']}"
+        return f"{record.asctime} {record.levelname} [{where}] {record.message}"
+
+    def usesTime(self) -> bool:  # noqa: N802 - logging's name
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: time, level, logger, node_id, epoch, offset, message; error, where there
+    is an exception. epoch and offset are left out while there is no replica.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "node_id": record.__dict__.get("node_id"),
+        }
+        if record.__dict__.get("epoch") is not None:
+            said["epoch"] = record.__dict__["epoch"]
+            said["offset"] = record.__dict__["offset"]
+        said["message"] = record.getMessage()
+        if record.exc_info:
+            said["error"] = self.formatException(record.exc_info)
+        return json.dumps(said, ensure_ascii=False)
+
+
+def configure(
+    node_id: int, log_format: LogFormat = LogFormat.TEXT, stream: TextIO | None = None
+) -> NodeContext:
+    """Let all loggers of this process write to `stream` (stderr if not given), from INFO on.
+
+    Replaces what was configured before. Returns the context, to be told of the replica.
+    """
+    context = NodeContext(node_id)
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.addFilter(context)
+    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    return context

@@ -1,0 +1,472 @@
+"""From a chunk of batches to the rows of a layer: Arrow record batches of the schemas below.
+
+- `batches`: one row a batch, from headers and checksums alone;
+- `ledger`: one row a record, decoded, with its fields as JSON;
+- `raw`: the bytes of the chunk, one row, for `batches` and `ledger` as functions;
+- a record type's name: one row a record of that type, its fields as typed columns.
+
+Where a record cannot be decoded, its row says so in `error`, as Kafka's dump does: the log goes on.
+Snapshots have offsets of their own: `snapshot` is the offset at which a row's checkpoint ends, null
+for rows of the log.
+
+Sources: `framing`, `envelope`, `fields`, `text`; record types from `records.metadata`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quorate.records.control import control_json, control_type, decode_control
+from quorate.records.control import TYPE_NAMES as CONTROL_NAMES
+from quorate.records.errors import RecordsError
+from quorate.records.metadata import (
+    API_KEYS,
+    RECORD_TYPES,
+    MetadataRecord,
+    UnknownRecord,
+    decode,
+    json_text,
+    peek,
+    to_json,
+    type_name,
+)
+from quorate.records.metadata.registry import API_KEY_MAX, FRAME_VERSION
+from quorate.records.metadata.schema import FieldSpec, Kind, Structure
+from quorate.spark.envelope import Records, read_records, varints
+from quorate.spark.errors import DamagedError
+from quorate.spark.fields import arrow_type, decode_group, is_flat
+from quorate.spark.framing import Chunk, Ints, Mask
+from quorate.spark.text import group_json
+
+OPAQUE = "OPAQUE"
+"""The type of a record that is no metadata record: application data, told by its key."""
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+BATCHES_SCHEMA = pa.schema(
+    [
+        ("replica", pa.string()),
+        ("snapshot", pa.int64()),
+        ("base_offset", pa.int64()),
+        ("last_offset", pa.int64()),
+        ("records", pa.int32()),
+        ("epoch", pa.int32()),
+        ("is_control", pa.bool_()),
+        ("base_timestamp", _TIME),
+        ("max_timestamp", _TIME),
+        ("attributes", pa.int32()),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int32()),
+        ("base_sequence", pa.int32()),
+        ("crc", pa.int64()),
+        ("crc_valid", pa.bool_()),
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("size", pa.int32()),
+    ]
+)
+LEDGER_SCHEMA = pa.schema(
+    [
+        ("replica", pa.string()),
+        ("snapshot", pa.int64()),
+        ("offset", pa.int64()),
+        ("epoch", pa.int32()),
+        ("timestamp", _TIME),
+        ("is_control", pa.bool_()),
+        ("type", pa.string()),
+        ("version", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("data", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+RAW_SCHEMA = pa.schema(
+    [
+        ("replica", pa.string()),
+        ("snapshot", pa.int64()),
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("data", pa.binary()),
+    ]
+)
+_TYPED_HEAD = [LEDGER_SCHEMA.field(i) for i in range(5)] + [LEDGER_SCHEMA.field("version")]
+
+BATCHES, LEDGER, RAW = "batches", "ledger", "raw"
+LAYERS = (BATCHES, LEDGER, RAW, *API_KEYS)
+
+
+def layer_schema(layer: str) -> pa.Schema:
+    """The columns of a layer, or of a record type by its name. KeyError."""
+    fixed = {BATCHES: BATCHES_SCHEMA, LEDGER: LEDGER_SCHEMA, RAW: RAW_SCHEMA}.get(layer)
+    return typed_schema(RECORD_TYPES[API_KEYS[layer]]) if fixed is None else fixed
+
+
+def typed_schema(cls: type[MetadataRecord]) -> pa.Schema:
+    fields = [pa.field(spec.json_name, arrow_type(spec)) for spec in cls.FIELDS]
+    taken = {spec.json_name for spec in cls.FIELDS}
+    assert not taken & {field.name for field in _TYPED_HEAD}, cls.TYPE
+    return pa.schema([*_TYPED_HEAD, *fields])
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a chunk comes from. replica: "id-directoryId" or a name; snapshot: its end offset."""
+
+    replica: str
+    file: str
+    snapshot: int | None = None
+
+
+def rows(layer: str, chunk: Chunk, origin: Origin, start: int, end: int, verify: bool) -> pa.Array:
+    """A chunk's rows with offsets in [start, end), as one RecordBatch."""
+    if layer == BATCHES:
+        return batch_rows(_overlapping(chunk, start, end), origin)
+    if layer == RAW:
+        return raw_rows(chunk, origin)
+    chunk = _overlapping(chunk, start, end)
+    if verify:
+        _verify(chunk, origin)
+    try:
+        records = read_records(chunk)
+    except DamagedError as error:
+        raise DamagedError(f"{origin.file}: {error.reason}") from None
+    inside = (records.offset >= start) & (records.offset < end)
+    if not inside.all():
+        records = records.select(inside)
+    if layer == LEDGER:
+        return ledger_rows(records, origin)
+    return typed_rows(RECORD_TYPES[API_KEYS[layer]], records, origin)
+
+
+def _overlapping(chunk: Chunk, start: int, end: int) -> Chunk:
+    keep = (chunk.last_offsets >= start) & (chunk.headers["base_offset"] < end)
+    return chunk if keep.all() else chunk.select(keep)
+
+
+def _verify(chunk: Chunk, origin: Origin) -> None:
+    valid = chunk.crc_valid()
+    if not valid.all():
+        at = int(np.argmax(~valid))
+        position = chunk.file_position + int(chunk.starts[at])
+        offset = chunk.headers[at]["base_offset"]
+        raise DamagedError(
+            f"{origin.file}: the batch at byte {position}, offset {offset}: the checksum is wrong"
+        )
+
+
+def _native(values: Any, form: Any) -> pa.Array:
+    return pa.array(values.astype(form))
+
+
+def _repeat(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+def _timestamps(milliseconds: Ints) -> pa.Array:
+    """As timestamps, which Spark has in microseconds; none for -1, and for what does not fit."""
+    fits = (milliseconds >= 0) & (milliseconds < 1 << 53)
+    micros = np.where(fits, milliseconds, 0) * 1000
+    return pa.array(micros, mask=~fits).cast(_TIME)
+
+
+def batch_rows(chunk: Chunk, origin: Origin) -> pa.RecordBatch:
+    h = chunk.headers
+    count = len(h)
+    columns = [
+        _repeat(origin.replica, pa.string(), count),
+        _repeat(origin.snapshot, pa.int64(), count),
+        _native(h["base_offset"], np.int64),
+        pa.array(chunk.last_offsets),
+        _native(h["count"], np.int32),
+        _native(h["epoch"], np.int32),
+        pa.array(chunk.is_control),
+        _timestamps(h["base_timestamp"].astype(np.int64)),
+        _timestamps(h["max_timestamp"].astype(np.int64)),
+        _native(h["attributes"], np.int32),
+        _native(h["producer_id"], np.int64),
+        _native(h["producer_epoch"], np.int32),
+        _native(h["base_sequence"], np.int32),
+        _native(h["crc"], np.int64),
+        pa.array(chunk.crc_valid()),
+        _repeat(origin.file, pa.string(), count),
+        pa.array(chunk.starts + chunk.file_position),
+        pa.array((chunk.ends - chunk.starts).astype(np.int32)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=BATCHES_SCHEMA)
+
+
+def raw_rows(chunk: Chunk, origin: Origin) -> pa.RecordBatch:
+    bounds = pa.py_buffer(np.array([0, chunk.size], np.int32))
+    data = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(chunk.buffer)])
+    columns = [
+        pa.array([origin.replica], pa.string()),
+        pa.array([origin.snapshot], pa.int64()),
+        pa.array([origin.file], pa.string()),
+        pa.array([chunk.file_position], pa.int64()),
+        data,
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
+
+
+@dataclass(slots=True)
+class _Frames:
+    """What each record is. key: api key << 16 | version, negative for what is no metadata record.
+
+    message_at: where the message after the frame begins.
+    """
+
+    key: Ints
+    message_at: Ints
+    value_end: Ints
+
+
+_CONTROL, _OPAQUE = -1, -2
+
+
+def _frames(records: Records) -> _Frames:
+    """Api key and version of each record (KIP-631, "Record format")."""
+    data = records.data
+    at = records.value_at
+    end = at + np.maximum(records.value_size, 0)
+    frame, after = varints(data, at)
+    api_key, after = varints(data, np.minimum(after, end))
+    version, after = varints(data, np.minimum(after, end))
+    framed = (frame == FRAME_VERSION) & (api_key <= API_KEY_MAX) & (version <= API_KEY_MAX)
+    framed &= (records.key_size < 0) & (records.value_size > 2) & (after <= end)
+    key = np.where(framed, (api_key << 16) | version, _OPAQUE)
+    control = records.chunk.is_control[records.batch]
+    return _Frames(np.where(control, _CONTROL, key), after, end)
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Columns of some rows, to be put together in the records' order."""
+
+    rows: list[Ints]
+    columns: list[list[pa.Array]]
+
+    def add(self, rows: Ints, *columns: pa.Array) -> None:
+        self.rows.append(rows)
+        for place, column in zip(self.columns, columns, strict=True):
+            place.append(column)
+
+    def together(self, count: int) -> list[pa.Array]:
+        if len(self.rows) == 1:
+            return [parts[0] for parts in self.columns]
+        order = np.empty(count, np.int64)
+        order[np.concatenate(self.rows)] = np.arange(count)
+        places = pa.array(order)
+        return [pa.concat_arrays(parts).take(places) for parts in self.columns]
+
+
+def ledger_rows(records: Records, origin: Origin) -> pa.RecordBatch:
+    """One row a record."""
+    count = len(records)
+    if not count:
+        return pa.RecordBatch.from_pylist([], schema=LEDGER_SCHEMA)
+    frames = _frames(records)
+    names: list[str] = []
+    name_of = np.empty(count, np.int32)
+    parts = _Parts([], [[], []])
+    for key in np.unique(frames.key).tolist():
+        mine = np.flatnonzero(frames.key == key)
+        if key == _CONTROL:
+            controls = [_control(records, int(row)) for row in mine]
+            for row, (name, *_) in zip(mine.tolist(), controls, strict=True):
+                name_of[row] = len(names)
+                names.append(name)
+            parts.add(mine, *(pa.array([c[i] for c in controls], pa.string()) for i in (1, 2)))
+            continue
+        name_of[mine] = len(names)
+        names.append(OPAQUE if key == _OPAQUE else type_name(key >> 16))
+        if key == _OPAQUE:
+            nothing = pa.nulls(len(mine), pa.string())
+            parts.add(mine, nothing, nothing)
+        else:
+            parts.add(mine, *_json(key >> 16, key & 0xFFFF, records, frames, mine))
+    data, error = parts.together(count)
+    batch = records.batch
+    columns = [
+        _repeat(origin.replica, pa.string(), count),
+        _repeat(origin.snapshot, pa.int64(), count),
+        pa.array(records.offset),
+        _native(records.chunk.headers["epoch"][batch], np.int32),
+        _timestamps(records.timestamp),
+        pa.array(records.chunk.is_control[batch]),
+        pa.array(names, pa.string()).take(pa.array(name_of)),
+        pa.array((frames.key & 0xFFFF).astype(np.int32), mask=frames.key < 0),
+        _keys(records),
+        _opaque_values(records, frames.key == _OPAQUE),
+        data,
+        error,
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=LEDGER_SCHEMA)
+
+
+def _keys(records: Records) -> pa.Array:
+    """The keys of data; a control record's key is its type and no news."""
+    shown = (records.key_size >= 0) & ~records.chunk.is_control[records.batch]
+    return _some(records, shown, records.key)
+
+
+def _opaque_values(records: Records, shown: Mask) -> pa.Array:
+    """The values that no other column shows."""
+    return _some(records, shown & (records.value_size >= 0), records.value)
+
+
+def _some(records: Records, shown: Mask, get: Any) -> pa.Array:
+    count = len(records)
+    if not shown.any():
+        return pa.nulls(count, pa.binary())
+    at, size = (
+        (records.key_at, records.key_size)
+        if get == records.key
+        else (records.value_at, records.value_size)
+    )
+    from quorate.spark.fields import slices
+
+    values = slices(records.data, at, np.maximum(size, 0))
+    if shown.all():
+        return values
+    return pc.if_else(pa.array(shown), values, pa.scalar(None, pa.binary()))
+
+
+def _control(records: Records, row: int) -> tuple[str, str | None, str | None]:
+    """A control record's type, JSON and error; there is one in thousands."""
+    key, value = records.key(row), records.value(row)
+    name = "UNKNOWN_CONTROL"
+    try:
+        kind = control_type(key)
+        name = CONTROL_NAMES.get(kind, f"UNKNOWN_CONTROL_{kind}")
+        content = control_json(decode_control(key, value))
+        return name, json.dumps(content, separators=(",", ":")), None
+    except RecordsError as error:
+        return name, None, str(error)
+
+
+def _json(
+    api_key: int, version: int, records: Records, frames: _Frames, mine: Ints
+) -> tuple[pa.Array, pa.Array]:
+    """JSON and errors of the records of one type and version."""
+    cls = RECORD_TYPES.get(api_key)
+    count = len(mine)
+    if cls is None or not _declared(cls, version) or not is_flat(cls):
+        return _one_by_one(records, mine)
+    ends = frames.value_end[mine]
+    group = decode_group(cls, version, records.data, frames.message_at[mine], ends)
+    text = group_json(cls, version, group, count)
+    error = pa.nulls(count, pa.string())
+    bad = np.flatnonzero(group.irregular)
+    if not len(bad):
+        return text, error
+    texts, errors = _one_by_one(records, mine[bad])
+    where = np.full(count, count, np.int64)
+    where[:] = np.arange(count)
+    where[bad] = count + np.arange(len(bad))
+    places = pa.array(where)
+    return (
+        pa.concat_arrays([text, texts]).take(places),
+        pa.concat_arrays([error, errors]).take(places),
+    )
+
+
+def _declared(cls: type[MetadataRecord], version: int) -> bool:
+    return cls.VERSIONS.min <= version <= cls.VERSIONS.max
+
+
+def _one_by_one(records: Records, mine: Ints) -> tuple[pa.Array, pa.Array]:
+    texts: list[str | None] = []
+    errors: list[str | None] = []
+    for row in mine.tolist():
+        try:
+            texts.append(json_text(to_json(decode(records.value(row) or b""))["data"]))
+            errors.append(None)
+        except RecordsError as error:
+            texts.append(None)
+            errors.append(str(error))
+    return pa.array(texts, pa.string()), pa.array(errors, pa.string())
+
+
+def typed_rows(cls: type[MetadataRecord], records: Records, origin: Origin) -> pa.RecordBatch:
+    """One row a record of the type, whatever its version; DamagedError if one is undecodable."""
+    frames = _frames(records)
+    wanted = frames.key >> 16 == cls.API_KEY
+    schema = typed_schema(cls)
+    if not wanted.any():
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    parts = _Parts([], [[] for _ in cls.FIELDS])
+    for key in np.unique(frames.key[wanted]).tolist():
+        mine = np.flatnonzero(frames.key == key)
+        version = key & 0xFFFF
+        columns: list[pa.Array] | None = None
+        if is_flat(cls) and _declared(cls, version):
+            ends = frames.value_end[mine]
+            group = decode_group(cls, version, records.data, frames.message_at[mine], ends)
+            if not group.irregular.any():
+                columns = [column.array(len(mine)) for column in group.columns]
+        if columns is None:
+            columns = _objects(cls, records, mine, origin)
+        parts.add(mine, *columns)
+    chosen = np.flatnonzero(wanted)
+    ranks = np.cumsum(wanted) - 1
+    parts.rows = [ranks[rows] for rows in parts.rows]
+    batch = records.batch[chosen]
+    count = len(chosen)
+    head = [
+        _repeat(origin.replica, pa.string(), count),
+        _repeat(origin.snapshot, pa.int64(), count),
+        pa.array(records.offset[chosen]),
+        _native(records.chunk.headers["epoch"][batch], np.int32),
+        _timestamps(records.timestamp[chosen]),
+        _native(frames.key[chosen] & 0xFFFF, np.int32),
+    ]
+    return pa.RecordBatch.from_arrays([*head, *parts.together(count)], schema=schema)
+
+
+def _objects(
+    cls: type[MetadataRecord], records: Records, mine: Ints, origin: Origin
+) -> list[pa.Array]:
+    """Columns of records that are decoded one by one."""
+    found: list[MetadataRecord] = []
+    for row in mine.tolist():
+        try:
+            record = decode(records.value(row) or b"")
+        except RecordsError as error:
+            text = f"{origin.file}: offset {records.offset[row]}: {error}"
+            raise DamagedError(text) from None
+        if isinstance(record, UnknownRecord):
+            text = f"{cls.TYPE} version {record.version} at offset {records.offset[row]} is unknown"
+            raise DamagedError(f"{origin.file}: {text}")
+        found.append(record)
+    return [
+        pa.array([_plain(spec, getattr(record, spec.name)) for record in found], arrow_type(spec))
+        for spec in cls.FIELDS
+    ]
+
+
+def _plain(spec: FieldSpec, value: Any) -> Any:
+    """A decoded value as Arrow takes it."""
+    if value is None or isinstance(spec.kind, Kind):
+        return list(value) if isinstance(value, tuple) else value
+    return [_struct(one) for one in value] if spec.is_array else _struct(value)
+
+
+def _struct(value: Structure) -> dict[str, Any]:
+    return {s.json_name: _plain(s, getattr(value, s.name)) for s in value.FIELDS}
+
+
+@lru_cache(1)
+def known_types() -> tuple[str, ...]:
+    return tuple(sorted(API_KEYS))
+
+
+def is_metadata(value: bytes) -> bool:
+    return peek(value) is not None

@@ -1,0 +1,351 @@
+"""Metadata records as columns: every record of one type and version of a chunk decoded at once.
+
+1. A cursor stands in each record. Fields are read in the order of the declaration, one field of
+   all records a step: fixed sizes by a strided gather, lengths as varints, lists and strings as
+   ranges that are gathered when all are known.
+2. Tagged fields: the n-th tag of all records that have one. A known tag leaves its position, from
+   which the field is then read as in 1; an unknown one is passed over.
+3. Records whose cursor does not end at their value's end, or that hold what the declaration does
+   not allow, are marked: they are decoded one by one by `records.metadata`, whose error says why.
+
+Types with nested structures (registrations, quotas) are rare and always decoded one by one.
+
+Source: KIP-482, KIP-631, the declarations in `records.metadata`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quorate.records.metadata.decoding import STRING_BYTES_MAX
+from quorate.records.metadata.schema import FieldSpec, Kind, MetadataRecord
+from quorate.spark.envelope import varints
+from quorate.spark.framing import Bytes, Ints, Mask
+
+_FIXED: dict[Kind, tuple[str, int]] = {
+    Kind.BOOL: ("u1", 1),
+    Kind.INT8: ("i1", 1),
+    Kind.INT16: (">i2", 2),
+    Kind.UINT16: (">u2", 2),
+    Kind.INT32: (">i4", 4),
+    Kind.INT64: (">i8", 8),
+    Kind.FLOAT64: (">f8", 8),
+}
+_ARROW: dict[Kind, pa.DataType] = {
+    Kind.BOOL: pa.bool_(),
+    Kind.INT8: pa.int32(),
+    Kind.INT16: pa.int32(),
+    Kind.UINT16: pa.int32(),
+    Kind.INT32: pa.int32(),
+    Kind.INT64: pa.int64(),
+    Kind.FLOAT64: pa.float64(),
+    Kind.STRING: pa.string(),
+    Kind.BYTES: pa.binary(),
+    Kind.UUID: pa.string(),
+}
+UUID_BYTES = 16
+UUID_CHARACTERS = 22
+QUOTED_UUID = UUID_CHARACTERS + 2
+
+_ALPHABET = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8
+)
+_PAIRS_OF = np.stack([np.repeat(_ALPHABET, 64), np.tile(_ALPHABET, 64)], axis=1)
+_PAIRS_OF = np.ascontiguousarray(_PAIRS_OF).view(np.uint16).ravel()
+"""The two characters of each twelve bits, as one value."""
+
+NULL = -1
+
+
+def arrow_type(spec: FieldSpec) -> pa.DataType:
+    """A field's type as a column, under Kafka's names."""
+    if isinstance(spec.kind, Kind):
+        one = _ARROW[spec.kind]
+    else:
+        one = pa.struct([pa.field(inner.json_name, arrow_type(inner)) for inner in spec.kind.FIELDS])
+    return pa.list_(pa.field("element", one)) if spec.is_array else one
+
+
+def is_flat(cls: type[MetadataRecord]) -> bool:
+    """Whether the type has no nested structures, so that it is decoded in columns."""
+    return all(isinstance(spec.kind, Kind) for spec in cls.FIELDS)
+
+
+@dataclass(slots=True)
+class Texts:
+    """Fixed-size texts between quotes, n x 24 characters: UUIDs, as JSON shows them."""
+
+    quoted: npt.NDArray[np.uint8]
+
+    def plain(self) -> pa.Array:
+        return _fixed_strings(np.ascontiguousarray(self.quoted[:, 1:-1]))
+
+    def json(self) -> pa.Array:
+        return _fixed_strings(self.quoted)
+
+
+def _fixed_strings(characters: npt.NDArray[np.uint8]) -> pa.Array:
+    count, width = characters.shape
+    offsets = np.arange(0, (count + 1) * width, max(width, 1), np.int32)[: count + 1]
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(characters))
+
+
+def uuid_texts(raw: npt.NDArray[np.uint8]) -> Texts:
+    """n x 16 bytes as url-safe base64 in quotes."""
+    wide = np.ascontiguousarray(raw.T).astype(np.uint16)
+    pairs = np.empty((UUID_CHARACTERS // 2, len(raw)), np.uint16)
+    for group in range(5):
+        first, second, third = wide[3 * group : 3 * group + 3]
+        _PAIRS_OF.take((first << 4) | (second >> 4), out=pairs[2 * group], mode="clip")
+        _PAIRS_OF.take(((second & 0xF) << 8) | third, out=pairs[2 * group + 1], mode="clip")
+    _PAIRS_OF.take(wide[15] << 4, out=pairs[10], mode="clip")
+    quoted = np.empty((len(raw), QUOTED_UUID), np.uint8)
+    quoted[:, 0] = quoted[:, -1] = ord('"')
+    quoted[:, 1:-1] = np.ascontiguousarray(pairs.T).view(np.uint8)
+    return Texts(quoted)
+
+
+@dataclass(slots=True)
+class Column:
+    """One field of all records. values: an Arrow array without gaps (for a list: its elements).
+
+    sizes: of each record's list, None for a single value. present: which records have the field on
+    the wire, None for all; the others have the default. nulls: which are null there.
+    """
+
+    spec: FieldSpec
+    values: Any
+    sizes: Ints | None = None
+    present: Mask | None = None
+    nulls: Mask | None = None
+
+    def array(self, count: int) -> pa.Array:
+        """The field as a column of its type, defaults filled in."""
+        values = self.values.plain() if isinstance(self.values, Texts) else self.values
+        wanted = arrow_type(self.spec)
+        if self.sizes is not None:
+            values = _lists(values, self.sizes, self.nulls, wanted)
+        elif self.nulls is not None and self.nulls.any():
+            values = pc.if_else(pa.array(~self.nulls), values, pa.scalar(None, values.type))
+        if self.present is None:
+            return values
+        return expand(values, self.present, _default(self.spec), count)
+
+
+def _lists(values: pa.Array, sizes: Ints, nulls: Mask | None, wanted: pa.DataType) -> pa.Array:
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    mask = None if nulls is None or not nulls.any() else pa.array(nulls)
+    return pa.ListArray.from_arrays(pa.array(offsets), values, type=wanted, mask=mask)
+
+
+def expand(values: pa.Array, present: Mask, default: pa.Scalar, count: int) -> pa.Array:
+    """`values` at the places that are present, the default elsewhere."""
+    if not len(values):
+        return pa.repeat(default, count)
+    both = pa.concat_arrays([values, pa.array([default.as_py()], values.type)])
+    return both.take(pa.array(np.where(present, np.cumsum(present) - 1, len(values))))
+
+
+def _default(spec: FieldSpec) -> pa.Scalar:
+    value = spec.default
+    return pa.scalar(list(value) if isinstance(value, tuple) else value, arrow_type(spec))
+
+
+@dataclass(slots=True)
+class Group:
+    """Records of one type and version, decoded. irregular: those to be decoded one by one."""
+
+    columns: list[Column]
+    irregular: Mask
+
+
+class _Cursor:
+    """Where reading stands in each record; `bad` marks those that are not what they claim."""
+
+    def __init__(self, data: Bytes, at: Ints, ends: Ints) -> None:
+        self.data = data
+        self.at = at
+        self.ends = ends
+        self.bad = np.zeros(len(at), np.bool_)
+
+    def advance(self, to: Ints) -> None:
+        passed = to > self.ends
+        self.bad |= passed
+        self.at = np.where(passed, self.ends, to)
+
+    def varint(self) -> Ints:
+        value, after = varints(self.data, self.at)
+        self.bad |= value >> 32 != 0
+        self.advance(after)
+        return value
+
+    def length(self, width: int) -> tuple[Ints, Ints]:
+        """A compact length (NULL for null) and where its content begins; the content is passed."""
+        size = self.varint() - 1
+        begin = self.at
+        too_long = size * width > self.ends - begin
+        self.bad |= too_long
+        size = np.where(too_long, 0, size)
+        self.advance(begin + np.maximum(size, 0) * width)
+        return size, begin
+
+
+def gather(data: Bytes, at: Ints, form: str, width: int) -> npt.NDArray[Any]:
+    """The value of a fixed size at each position. Padding lets the last one pass the end."""
+    windows: npt.NDArray[Any] = np.ndarray((len(data) - width + 1,), form, data, 0, (1,))
+    return windows[at]
+
+
+def slices(data: Bytes, at: Ints, sizes: Ints) -> pa.Array:
+    """The ranges of the buffer that begin at rising positions, as one binary column."""
+    count = len(at)
+    if not count:
+        return pa.array([], pa.binary())
+    bounds = np.empty(2 * count, np.int32)
+    bounds[0::2] = at
+    bounds[1::2] = at + np.maximum(sizes, 0)
+    # Between two ranges lies a gap: every other entry of a column of both is wanted.
+    both = pa.BinaryArray.from_buffers(
+        pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    )
+    return both.take(pa.array(np.arange(0, 2 * count, 2)))
+
+
+def _flat_positions(at: Ints, sizes: Ints, width: int) -> Ints:
+    """The position of each element of lists that begin at `at`."""
+    total = int(sizes.sum())
+    before = np.cumsum(sizes) - sizes
+    index = np.arange(total) - np.repeat(before, sizes)
+    found: Ints = np.repeat(at, sizes) + index * width
+    return found
+
+
+def decode_group(cls: type[MetadataRecord], version: int, data: Bytes, at: Ints, ends: Ints) -> Group:
+    """The fields of the records between `at` (after the frame) and `ends`."""
+    cursor = _Cursor(data, at, ends)
+    columns: dict[str, Column] = {}
+    absent = np.zeros(len(at), np.bool_)
+    tagged: list[FieldSpec] = []
+    for spec in cls.FIELDS:
+        if not spec.exists_in(version):
+            columns[spec.name] = Column(spec, pa.array([], arrow_type(spec)), present=absent)
+        elif spec.tag is None:
+            columns[spec.name] = _read(spec, cursor)
+        else:
+            tagged.append(spec)
+    positions = _tags(cls, tagged, cursor)
+    for spec in tagged:
+        found, stops = positions[spec.name]
+        present = found >= 0
+        rows = np.flatnonzero(present)
+        if not len(rows):
+            columns[spec.name] = Column(spec, pa.array([], arrow_type(spec)), present=absent)
+            continue
+        inner = _Cursor(data, found[rows], stops[rows])
+        column = _read(spec, inner)
+        column.present = None if present.all() else present
+        columns[spec.name] = column
+        cursor.bad[rows] |= inner.bad | (inner.at != inner.ends)
+    irregular = cursor.bad | (cursor.at != ends)
+    return Group([columns[spec.name] for spec in cls.FIELDS], irregular)
+
+
+def _tags(
+    cls: type[MetadataRecord], tagged: list[FieldSpec], cursor: _Cursor
+) -> dict[str, tuple[Ints, Ints]]:
+    """Where each tagged field lies and ends in each record, -1 where it is absent."""
+    count = len(cursor.at)
+    found = {
+        spec.name: (np.full(count, NULL, np.int64), np.zeros(count, np.int64)) for spec in tagged
+    }
+    numbers = {spec.tag: spec.name for spec in tagged}
+    later = [spec.tag for spec in cls.FIELDS if spec.tag is not None and spec.tag not in numbers]
+    left = cursor.varint()
+    last = np.full(count, NULL, np.int64)
+    rows = np.flatnonzero((left > 0) & ~cursor.bad)
+    while len(rows):
+        inner = _Cursor(cursor.data, cursor.at[rows], cursor.ends[rows])
+        tag = inner.varint()
+        size = inner.varint()
+        begin = inner.at
+        inner.advance(begin + size)
+        inner.bad |= (tag <= last[rows]) | np.isin(tag, later)
+        last[rows] = tag
+        for number, name in numbers.items():
+            here = rows[tag == number]
+            where, stops = found[name]
+            where[here] = begin[tag == number]
+            stops[here] = inner.at[tag == number]
+        cursor.at[rows] = inner.at
+        cursor.bad[rows] |= inner.bad
+        left[rows] -= 1
+        rows = rows[(left[rows] > 0) & ~inner.bad]
+    return found
+
+
+def _read(spec: FieldSpec, cursor: _Cursor) -> Column:
+    """One field of all records that the cursor stands in."""
+    kind = spec.kind
+    assert isinstance(kind, Kind)
+    if kind in _FIXED or kind is Kind.UUID:
+        width = UUID_BYTES if kind is Kind.UUID else _FIXED[kind][1]
+        if not spec.is_array:
+            at = cursor.at
+            cursor.advance(at + width)
+            return Column(spec, _values(kind, cursor.data, np.minimum(at, cursor.ends)))
+        sizes, begin = cursor.length(width)
+        nulls = sizes < 0
+        if not spec.nullable:
+            cursor.bad |= nulls
+        sizes = np.maximum(sizes, 0)
+        return Column(
+            spec, _values(kind, cursor.data, _flat_positions(begin, sizes, width)), sizes, None, nulls
+        )
+    if spec.is_array:
+        # No declared record has many of these: the records decode them one by one.
+        cursor.bad[:] = True
+        return Column(spec, pa.array([], arrow_type(spec)), present=np.zeros_like(cursor.bad))
+    sizes, begin = cursor.length(1)
+    nulls = sizes < 0
+    if not spec.nullable:
+        cursor.bad |= nulls
+    values = slices(cursor.data, begin, sizes)
+    if kind is Kind.STRING:
+        cursor.bad |= sizes > STRING_BYTES_MAX
+        values = _utf8(values, cursor.bad)
+    return Column(spec, values, None, None, nulls)
+
+
+def _values(kind: Kind, data: Bytes, at: Ints) -> Any:
+    if kind is Kind.UUID:
+        raw = np.ascontiguousarray(gather(data, at, "V16", UUID_BYTES))
+        return uuid_texts(raw.view(np.uint8).reshape(len(at), UUID_BYTES))
+    form, width = _FIXED[kind]
+    values = gather(data, at, form, width)
+    if kind is Kind.BOOL:
+        return pa.array(values != 0)
+    if kind is Kind.FLOAT64:
+        return pa.array(values.astype(np.float64))
+    return pa.array(values.astype(np.int64 if kind is Kind.INT64 else np.int32))
+
+
+def _utf8(values: pa.Array, bad: Mask) -> pa.Array:
+    """As strings; records whose bytes are not UTF-8 are marked, and hold nothing."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts: list[str] = []
+        for row, value in enumerate(values.to_pylist()):
+            try:
+                texts.append(value.decode("utf-8"))
+            except UnicodeDecodeError:
+                bad[row] = True
+                texts.append("")
+        return pa.array(texts, pa.string())

@@ -1,0 +1,198 @@
+"""Which files hold a metadata log: directories of controllers, partition directories, single files.
+
+A replica is named "id-directoryId" from its meta.properties, else by its path. Segments are listed
+by offset and cut, at batches, into pieces of about `piece_bytes`, so that Spark can read them side
+by side. Only names and headers are read here.
+
+Source: KIP-630 and KIP-853 for the names; `log.segments`, `log.snapshots`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate.log.errors import MetaPropertiesError
+from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties
+from quorate.log.segments import LOG_SUFFIX, parse_offset_name
+from quorate.log.snapshots import CHECKPOINT_SUFFIX, parse_snapshot_name
+from quorate.raft.types import OffsetAndEpoch
+from quorate.spark.errors import NotALogError
+from quorate.spark.framing import hop, read_chunks
+
+PARTITION = "__cluster_metadata-0"
+PIECE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A file of the log. base_offset: by its name."""
+
+    path: Path
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFile:
+    path: Path
+    id: OffsetAndEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One copy of the log. properties: None where only the partition or a file was named."""
+
+    name: str
+    directory: Path
+    partition: Path
+    properties: MetaProperties | None
+    segments: tuple[SegmentFile, ...]
+    snapshots: tuple[SnapshotFile, ...]
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset of the log, that of the newest snapshot where there is no log."""
+        if self.segments:
+            return self.segments[0].base_offset
+        return self.snapshots[-1].id.offset if self.snapshots else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of a file, from one batch's beginning to another's. first_offset: of its first batch.
+
+    next_offset: the first offset after it, None if unknown (the file's last piece).
+    """
+
+    path: str
+    start: int
+    end: int
+    first_offset: int
+    next_offset: int | None
+
+
+def find_replica(path: Path) -> Replica:
+    """The log at a path: a node's directory, the partition's in it, or one file. NotALogError."""
+    if not path.exists():
+        raise NotALogError(f"{path} does not exist")
+    if path.is_file():
+        return _single(path)
+    partition = path / PARTITION if (path / PARTITION).is_dir() else path
+    directory = path if partition != path else path.parent
+    segments, snapshots = _segments(partition), _snapshots(partition)
+    if not segments and not snapshots:
+        raise NotALogError(
+            f"{path} is no metadata log: neither it nor {PARTITION} in it holds *.log or "
+            "*.checkpoint files named by their offsets"
+        )
+    return Replica(
+        *_named(path, directory, partition),
+        segments,
+        snapshots,
+    )
+
+
+def _named(path: Path, directory: Path, partition: Path) -> tuple[str, Path, Path, MetaProperties | None]:
+    properties: MetaProperties | None = None
+    if (directory / META_PROPERTIES_FILE).exists() and partition.name == PARTITION:
+        try:
+            properties = MetaProperties.read(directory)
+        except MetaPropertiesError as error:
+            raise NotALogError(str(error)) from None
+    if properties is None:
+        return str(path), directory, partition, None
+    name = f"{properties.node_id}-{properties.directory_id or 'unknown'}"
+    return name, directory, partition, properties
+
+
+def _single(path: Path) -> Replica:
+    offset = parse_offset_name(path.stem) if path.suffix == LOG_SUFFIX else None
+    snapshot = parse_snapshot_name(path.stem) if path.suffix == CHECKPOINT_SUFFIX else None
+    if offset is None and snapshot is None:
+        raise NotALogError(
+            f"{path} is no file of a metadata log: those are named "
+            f"{0:020}{LOG_SUFFIX} or {0:020}-{0:010}{CHECKPOINT_SUFFIX}"
+        )
+    return Replica(
+        str(path),
+        path.parent,
+        path.parent,
+        None,
+        () if offset is None else (SegmentFile(path, offset),),
+        () if snapshot is None else (SnapshotFile(path, snapshot),),
+    )
+
+
+def find_replicas(paths: list[Path]) -> list[Replica]:
+    """All logs at the paths; a directory that holds several nodes' directories stands for them."""
+    found: list[Replica] = []
+    for path in paths:
+        try:
+            found.append(find_replica(path))
+        except NotALogError:
+            inner = sorted(path.glob(f"*/{PARTITION}")) if path.is_dir() else []
+            inner += sorted(path.glob(f"*/data/{PARTITION}")) if path.is_dir() else []
+            if not inner:
+                raise
+            found += [find_replica(each.parent) for each in inner]
+    return found
+
+
+def _segments(partition: Path) -> tuple[SegmentFile, ...]:
+    found = []
+    for path in partition.glob("*" + LOG_SUFFIX):
+        offset = parse_offset_name(path.stem)
+        if offset is not None:
+            found.append(SegmentFile(path, offset))
+    return tuple(sorted(found, key=lambda segment: segment.base_offset))
+
+
+def _snapshots(partition: Path) -> tuple[SnapshotFile, ...]:
+    found = []
+    for path in partition.glob("*" + CHECKPOINT_SUFFIX):
+        snapshot = parse_snapshot_name(path.stem)
+        if snapshot is not None:
+            found.append(SnapshotFile(path, snapshot))
+    return tuple(sorted(found, key=lambda snapshot: snapshot.id))
+
+
+@contextmanager
+def opened(path: Path | str) -> Iterator[tuple[int, int]]:
+    """A descriptor and the file's size."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor, os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def cut(path: Path, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
+    """A file in pieces that begin at batches."""
+    with opened(path) as (descriptor, size):
+        marks = hop(descriptor, size, piece_bytes)
+    if not marks:
+        return [Piece(str(path), 0, size, 0, None)]
+    ends = [position for position, _ in marks[1:]] + [size]
+    following: list[int | None] = [offset for _, offset in marks[1:]]
+    following.append(None)
+    return [
+        Piece(str(path), position, end, offset, after)
+        for (position, offset), end, after in zip(marks, ends, following, strict=True)
+    ]
+
+
+def end_offset(replica: Replica) -> int:
+    """The offset after the last whole batch of the log."""
+    for segment in reversed(replica.segments):
+        last = None
+        for piece in cut(segment.path)[-1:]:
+            with opened(segment.path) as (descriptor, _):
+                for chunk in read_chunks(descriptor, piece.start, piece.end):
+                    if len(chunk.starts):
+                        last = int(chunk.last_offsets[-1]) + 1
+        if last is not None:
+            return last
+    return replica.start_offset

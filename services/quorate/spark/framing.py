@@ -1,0 +1,264 @@
+"""Batches as columns: where they begin in a buffer, their headers, and their checksums.
+
+A `Chunk` is a run of whole batches in memory, read once. Headers become one numpy record array
+without a look at the records; a batch costs one step of a loop, a record none. Behind the bytes
+lie `PAD` zeros, so that a gather of a whole value at the last byte stays within the buffer.
+
+What no writer produces stops the run: the caller is told where and why, and decides.
+
+Source: KIP-98 (message format 2), as in `records.batch`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from quorate.log.scan import end_of_data
+from quorate.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL,
+    CRC_START,
+    HEADER_SIZE,
+    MAGIC,
+    PREFIX_SIZE,
+)
+
+CHUNK_BYTES = 4 << 20
+"""What is read at once; a larger batch makes a larger chunk."""
+PAD = 64
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+HEADER = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("count", ">i4"),
+    ]
+)
+assert HEADER.itemsize == HEADER_SIZE
+
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT = 8
+_LENGTH_MIN = HEADER_SIZE - PREFIX_SIZE
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Whole batches. buffer: their bytes, then padding; file_position: of the first byte.
+
+    starts: where each batch begins in the buffer; headers: parallel to it. fault: what is wrong
+    with the bytes at `size`, None if the run just ends there.
+    """
+
+    buffer: bytearray
+    size: int
+    file_position: int
+    starts: Ints
+    headers: npt.NDArray[Any]
+    fault: str | None = None
+
+    @property
+    def data(self) -> Bytes:
+        return np.frombuffer(self.buffer, np.uint8)
+
+    @property
+    def ends(self) -> Ints:
+        return self.starts + self.headers["length"].astype(np.int64) + PREFIX_SIZE
+
+    @property
+    def is_control(self) -> Mask:
+        return (self.headers["attributes"] & CONTROL) != 0
+
+    @property
+    def is_compressed(self) -> Mask:
+        return (self.headers["attributes"] & COMPRESSION_MASK) != 0
+
+    @property
+    def last_offsets(self) -> Ints:
+        found: Ints = self.headers["base_offset"].astype(np.int64)
+        return found + self.headers["last_offset_delta"]
+
+    def crc_valid(self) -> Mask:
+        """Whether each batch's checksum is right."""
+        view = memoryview(self.buffer)
+        begins = (self.starts + CRC_START).tolist()
+        sums = [
+            crc32c(view[begin:end]) for begin, end in zip(begins, self.ends.tolist(), strict=True)
+        ]
+        return np.array(sums, np.uint32) == self.headers["crc"]
+
+    def select(self, keep: Mask) -> Chunk:
+        """The same bytes with some of the batches."""
+        return Chunk(
+            self.buffer,
+            self.size,
+            self.file_position,
+            self.starts[keep],
+            self.headers[keep],
+            self.fault,
+        )
+
+
+def parse(buffer: bytearray, size: int, file_position: int = 0) -> Chunk:
+    """The whole batches in the first `size` bytes of a padded buffer.
+
+    `Chunk.size` is where the last whole one ends: what follows is incomplete, or a fault.
+    """
+    starts: list[int] = []
+    position = 0
+    fault: str | None = None
+    unpack = _LENGTH.unpack_from
+    while size - position >= HEADER_SIZE:
+        (length,) = unpack(buffer, position + _LENGTH_AT)
+        if length < _LENGTH_MIN:
+            fault = f"a batch with length {length}"
+            break
+        end = position + PREFIX_SIZE + length
+        if end > size:
+            break
+        starts.append(position)
+        position = end
+    begins = np.array(starts, np.int64)
+    headers = _headers(np.frombuffer(buffer, np.uint8), begins)
+    bad = _first_bad(headers)
+    if bad is not None:
+        at, fault = bad
+        position, begins, headers = int(begins[at]), begins[:at], headers[:at]
+    return Chunk(buffer, position, file_position, begins, headers, fault)
+
+
+def _headers(data: Bytes, starts: Ints) -> npt.NDArray[Any]:
+    if not len(starts):
+        return np.empty(0, HEADER)
+    windows = np.ndarray((len(data) - HEADER_SIZE + 1,), HEADER, data, 0, (1,))
+    return windows[starts]
+
+
+def _first_bad(headers: npt.NDArray[Any]) -> tuple[int, str] | None:
+    """The first header that no writer produces, and what is wrong with it."""
+    count, delta = headers["count"], headers["last_offset_delta"].astype(np.int64)
+    wrong = (
+        (headers["magic"] != MAGIC)
+        | (headers["base_offset"] < 0)
+        | (headers["epoch"] < -1)
+        | (count < 0)
+        | (count > delta + 1)
+    )
+    if not wrong.any():
+        return None
+    at = int(np.argmax(wrong))
+    header = headers[at]
+    if header["magic"] != MAGIC:
+        return at, f"a batch with magic {header['magic']}"
+    if header["base_offset"] < 0 or header["epoch"] < -1:
+        return at, f"base offset {header['base_offset']}, epoch {header['epoch']}"
+    return at, f"{header['count']} records in {delta[at] + 1} offsets"
+
+
+def whole(data: bytes | memoryview) -> Chunk:
+    """Batches that came over the wire."""
+    buffer = bytearray(len(data) + PAD)
+    buffer[: len(data)] = data
+    return parse(buffer, len(data))
+
+
+def _read(descriptor: int, position: int, size: int) -> tuple[bytearray, int]:
+    """A padded buffer with up to `size` bytes of a file, and how many there are."""
+    buffer = bytearray(size + PAD)
+    view = memoryview(buffer)
+    got = 0
+    while got < size:
+        count = os.preadv(descriptor, [view[got:size]], position + got)
+        if not count:
+            break
+        got += count
+    view.release()
+    return buffer, got
+
+
+def read_chunks(
+    descriptor: int, start: int, end: int, chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[Chunk]:
+    """The batches of a file between two positions, `start` being a batch's.
+
+    The last chunk's `fault` says why a run ends early: "incomplete" for a batch that passes the
+    end. Zeros that were allocated and never written are no fault.
+    """
+    position = start
+    wanted = chunk_bytes
+    while position < end:
+        buffer, got = _read(descriptor, position, min(wanted, end - position))
+        chunk = parse(buffer, got, position)
+        if chunk.fault is None and not len(chunk.starts):
+            left = end - position
+            size = _batch_size(buffer) if got >= HEADER_SIZE else left + 1
+            if size <= left and got >= min(wanted, left):
+                wanted = size
+                continue
+            chunk.fault = f"incomplete: {min(got, left)} of a batch's bytes"
+        if chunk.fault is not None and not _is_written(descriptor, position + chunk.size, end):
+            chunk.fault = None
+            if len(chunk.starts):
+                yield chunk
+            return
+        yield chunk
+        if chunk.fault is not None:
+            return
+        position += chunk.size
+        wanted = chunk_bytes
+
+
+def _batch_size(buffer: bytearray) -> int:
+    size: int = _LENGTH.unpack_from(buffer, _LENGTH_AT)[0]
+    return size + PREFIX_SIZE
+
+
+def _is_written(descriptor: int, start: int, end: int) -> bool:
+    """Whether anything but zeros follows."""
+    return end_of_data(descriptor, start, end) > start
+
+
+def hop(descriptor: int, size: int, step: int) -> list[tuple[int, int]]:
+    """(position, base offset) of the first batch of a file and of one about every `step` bytes.
+
+    Reads headers only: for planning. Ends at the first thing that is no batch.
+    """
+    found: list[tuple[int, int]] = []
+    position = 0
+    following = 0
+    prefix = struct.Struct(">qi")
+    window, at = b"", 0
+    while size - position >= HEADER_SIZE:
+        if position + HEADER_SIZE > at + len(window) or position < at:
+            window, at = os.pread(descriptor, 1 << 20, position), position
+            if len(window) < HEADER_SIZE:
+                break
+        offset, length = prefix.unpack_from(window, position - at)
+        if length < _LENGTH_MIN:
+            break
+        if position >= following:
+            found.append((position, offset))
+            following = position + step
+        position += PREFIX_SIZE + length
+    return found

@@ -1,0 +1,259 @@
+"""Reading a running quorum, as an observer would: what is committed, and nothing beyond.
+
+Reads go to the leader and are linearizable: the leader confirms with a majority that it leads, and
+streams whole batches up to the high watermark that it had when the read began. A stream that breaks
+is opened again where it stood, at whoever leads by then, for as long as `timeout_s`.
+
+Source: the service Quorum (`Read`, `DescribeQuorum`) of proto/quorate/v1/quorum.proto.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.raft.messages import CurrentLeader
+from quorate.records.batch import iter_batches
+from quorate.rpc.channels import status_error
+from quorate.rpc.convert_quorum import decode_read_chunk, encode_read_request
+from quorate.rpc.limits import MESSAGE_BYTES_MAX, format_address, parse_address
+from quorate.rpc.tls import TlsConfig
+from quorate.rpc.values import ReadChunk, ReadRequest
+from quorate.spark.errors import CompactedError, OptionError, PipelineError, UnreachableError
+from quorate.v1 import quorum_pb2, quorum_pb2_grpc
+
+TIMEOUT_S = 30.0
+CALL_TIMEOUT_S = 5.0
+"""For the first answer of one node."""
+PAUSE_S = 0.2
+_RETRIED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """How to reach a quorum: addresses of some nodes, and TLS files. It pickles."""
+
+    addresses: tuple[str, ...]
+    tls: TlsConfig | None = None
+    timeout_s: float = TIMEOUT_S
+
+    @classmethod
+    def of(cls, bootstrap: str, options: Mapping[str, str]) -> Quorum:
+        """From options: bootstrap "h:p,h:p", tlsCa, tlsCertificate, tlsKey, timeoutSeconds."""
+        try:
+            addresses = tuple(
+                format_address(*parse_address(text.strip()))
+                for text in bootstrap.split(",")
+                if text.strip()
+            )
+            timeout_s = float(options.get("timeoutSeconds", TIMEOUT_S))
+        except (ValueError, MisuseError) as error:
+            raise OptionError(f"bootstrap {bootstrap!r}: {error}") from None
+        if not addresses:
+            raise OptionError("bootstrap names no node")
+        ca, certificate, key = (options.get(n) for n in ("tlsCa", "tlsCertificate", "tlsKey"))
+        tls = None
+        if ca or certificate:
+            tls = TlsConfig(*(None if p is None else Path(p) for p in (certificate, key, ca)))
+        return cls(addresses, tls, timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What the leader holds: offsets [start, end), all of them committed."""
+
+    start: int
+    end: int
+
+
+class LiveReader:
+    """One reader's connections. Close it, or use it with `with`."""
+
+    def __init__(self, quorum: Quorum) -> None:
+        self._quorum = quorum
+        self._known = list(quorum.addresses)
+        self._channels: dict[str, grpc.Channel] = {}
+        self._leader: str | None = None
+        self._failures: dict[str, str] = {}
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    def __enter__(self) -> LiveReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def extent(self) -> Extent:
+        """Where the log begins and how far it is committed, confirmed by a majority."""
+        # A read from beyond the end is answered with positions alone.
+        for chunk in self._stream(ReadRequest((1 << 62), include_control=True)):
+            if chunk.last:
+                return Extent(chunk.log_start_offset, chunk.read_offset)
+        raise UnreachableError("the leader ended a read without its last answer")
+
+    def batches(self, start: int, end: int, *, fail_on_loss: bool = True) -> Iterator[bytes]:
+        """Whole batches that hold the offsets [start, end). CompactedError, UnreachableError.
+
+        fail_on_loss: False passes over what a snapshot has replaced.
+        """
+        position = start
+        moved_at, moved_to = time.monotonic(), start - 1
+        while position < end:
+            if position > moved_to:
+                moved_at, moved_to = time.monotonic(), position
+            elif time.monotonic() - moved_at > self._quorum.timeout_s:
+                raise UnreachableError(self._why())
+            else:
+                time.sleep(PAUSE_S)
+            request = ReadRequest(position, include_control=True)
+            for chunk in self._stream(request):
+                if chunk.snapshot is not None:
+                    if fail_on_loss:
+                        raise lost(position, chunk.log_start_offset)
+                    position = max(position, chunk.snapshot.offset)
+                    continue
+                data = bytes(chunk.records)
+                if data:
+                    position = _end_of(data, position)
+                    yield data
+                if position >= end:
+                    return
+                if chunk.last and position < chunk.read_offset:
+                    # The rest of what was asked for holds no batches that may be shown.
+                    position = chunk.read_offset
+
+    def snapshot(self) -> tuple[int, list[bytes]]:
+        """The newest snapshot of the leader: the offset at which it ends, and its data batches."""
+        found: list[bytes] = []
+        offset = 0
+        for chunk in self._stream(ReadRequest(0, include_control=True)):
+            if chunk.snapshot is None:
+                break
+            offset = chunk.snapshot.offset
+            found.append(bytes(chunk.records))
+        return offset, found
+
+    def _stream(self, request: ReadRequest) -> Iterator[ReadChunk]:
+        """The chunks of one read that began well; it ends early where the stream breaks."""
+        deadline = time.monotonic() + self._quorum.timeout_s
+        while True:
+            for address in self._order():
+                with self._opened(address, request) as (first, rest):
+                    if first is None:
+                        continue
+                    self._learn(first.leader)
+                    if first.error is ErrorCode.NONE:
+                        self._leader = address
+                        yield first
+                        if not first.last:
+                            yield from self._rest(address, rest)
+                        return
+                    self._failures[address] = f"{first.error.name} {first.message}".rstrip()
+                    if first.error not in _RETRIED:
+                        raise PipelineError(f"{address} refuses the read: {self._failures[address]}")
+            if time.monotonic() >= deadline:
+                raise UnreachableError(self._why())
+            time.sleep(PAUSE_S)
+
+    def _rest(self, address: str, rest: Iterator[quorum_pb2.ReadResponse]) -> Iterator[ReadChunk]:
+        try:
+            for message in rest:
+                chunk = decode_read_chunk(message)
+                if chunk.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                    return
+                if chunk.error is not ErrorCode.NONE:
+                    self._failures[address] = chunk.error.name
+                    return
+                yield chunk
+        except grpc.RpcError as error:
+            self._note(address, error)
+
+    @contextmanager
+    def _opened(
+        self, address: str, request: ReadRequest
+    ) -> Iterator[tuple[ReadChunk | None, Iterator[quorum_pb2.ReadResponse]]]:
+        """The first chunk of a read at one node, None if it does not answer; and the others."""
+        stub = quorum_pb2_grpc.QuorumStub(self._channel(address))
+        call = stub.Read(encode_read_request(request), timeout=self._quorum.timeout_s)
+        first: ReadChunk | None = None
+        try:
+            first = decode_read_chunk(next(iter(call)))
+        except (grpc.RpcError, StopIteration) as error:
+            self._note(address, error)
+        except ViolationError as error:
+            self._failures[address] = str(error)
+        try:
+            yield first, call
+        finally:
+            call.cancel()
+
+    def _note(self, address: str, error: Exception) -> None:
+        """Remember why, and dial anew next time: gRPC would wait longer after each failure."""
+        code = getattr(error, "code", None)
+        if code is not None:
+            failure = status_error(address, code(), getattr(error, "details", str)() or "")
+            self._failures[address] = failure.text
+        else:
+            self._failures[address] = "it ended the read without an answer"
+        self._leader = None if self._leader == address else self._leader
+        channel = self._channels.pop(address, None)
+        if channel is not None:
+            channel.close()
+
+    def _order(self) -> list[str]:
+        first = [] if self._leader is None else [self._leader]
+        return list(dict.fromkeys([*first, *self._known]))
+
+    def _learn(self, leader: CurrentLeader) -> None:
+        for endpoint in leader.endpoints[:1]:
+            address = format_address(endpoint.host, endpoint.port)
+            if address not in self._known:
+                self._known.append(address)
+            self._leader = address
+
+    def _channel(self, address: str) -> grpc.Channel:
+        channel = self._channels.get(address)
+        if channel is None:
+            options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX)]
+            tls = self._quorum.tls
+            if tls is None:
+                channel = grpc.insecure_channel(address, options)
+            else:
+                channel = grpc.secure_channel(address, tls.channel_credentials(), options)
+            self._channels[address] = channel
+        return channel
+
+    def _why(self) -> str:
+        told = "; ".join(f"{address}: {text}" for address, text in self._failures.items())
+        return f"no leader of the quorum answered within {self._quorum.timeout_s:.0f} s ({told})"
+
+
+def lost(asked: int, start: int) -> CompactedError:
+    """What is said about offsets that a snapshot has replaced."""
+    return CompactedError(
+        f"offset {asked} was compacted away: the log begins at {start}, the rest is in a snapshot. "
+        f"Start at {start} (startOffset), or pass over what is lost with failOnDataLoss=false"
+    )
+
+
+def _end_of(data: bytes, position: int) -> int:
+    for header, _ in iter_batches(data):
+        position = max(position, header.end_offset)
+    return position

@@ -1,0 +1,157 @@
+"""The options of the data source, read once and checked.
+
+    path, paths         directories of nodes (or of several), partition directories, files; or
+    bootstrap           host:port,… of a running quorum (tlsCa, tlsCertificate, tlsKey; timeoutSeconds)
+    layer               ledger (default), batches, raw, or a record type such as PARTITION_RECORD
+    startOffset         "earliest" (default), for streams also "latest", or an offset
+    endOffset           "latest" (default) or an offset, exclusive
+    snapshots           none (default), newest, all, or an offset: the newest that ends by then
+    failOnDataLoss      true (default): offsets that a snapshot replaced are an error
+    verifyChecksums     true (default)
+    maxRecordsPerTrigger  how much one micro-batch of a stream takes (PySpark 4.2 and later)
+    recordsPerPartition, pieceBytes   how large the parts are that Spark reads side by side
+
+Spark hands options over as texts, their names in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate.spark.columns import LAYERS, LEDGER, RAW
+from quorate.spark.errors import OptionError
+from quorate.spark.files import PIECE_BYTES, Replica, find_replicas
+from quorate.spark.live import Quorum
+
+EARLIEST, LATEST = "earliest", "latest"
+NONE, NEWEST, ALL = "none", "newest", "all"
+RECORDS_PER_PARTITION = 500_000
+OFFSET_MAX = (1 << 63) - 1
+
+_KNOWN = frozenset(
+    name.lower()
+    for name in (
+        "path",
+        "paths",
+        "bootstrap",
+        "tlsCa",
+        "tlsCertificate",
+        "tlsKey",
+        "timeoutSeconds",
+        "layer",
+        "startOffset",
+        "endOffset",
+        "snapshots",
+        "failOnDataLoss",
+        "verifyChecksums",
+        "maxRecordsPerTrigger",
+        "recordsPerPartition",
+        "pieceBytes",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """start: None for the log's beginning, -1 for its end; end: None for its end."""
+
+    paths: tuple[Path, ...]
+    quorum: Quorum | None
+    layer: str = LEDGER
+    start: int | None = None
+    end: int | None = None
+    snapshots: str = NONE
+    fail_on_loss: bool = True
+    verify: bool = True
+    records_per_trigger: int | None = None
+    records_per_partition: int = RECORDS_PER_PARTITION
+    piece_bytes: int = PIECE_BYTES
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        """OptionError for what is unknown, missing or contradictory."""
+        unknown = [name for name in given if name.lower() not in _KNOWN]
+        if unknown:
+            raise OptionError(f"there is no option {', '.join(sorted(unknown))}")
+        values = _Values(given)
+        texts = [values.text("path", ""), *values.text("paths", "").split(",")]
+        paths = tuple(Path(text.strip()).absolute() for text in texts if text.strip())
+        bootstrap = values.text("bootstrap", "")
+        if bool(paths) == bool(bootstrap):
+            raise OptionError("give either path (a directory or file) or bootstrap (host:port)")
+        layer = _layer(values.text("layer", LEDGER))
+        snapshots = values.text("snapshots", NONE).lower()
+        if snapshots not in (NONE, NEWEST, ALL) and not snapshots.isdecimal():
+            raise OptionError(f"snapshots {snapshots!r} is not none, newest, all or an offset")
+        if bootstrap and snapshots not in (NONE, NEWEST):
+            raise OptionError("a running quorum serves its newest snapshot only")
+        if bootstrap and layer == RAW and snapshots != NONE:
+            raise OptionError("the layer raw of a running quorum has no snapshots")
+        return cls(
+            paths,
+            Quorum.of(bootstrap, values.lowered) if bootstrap else None,
+            layer,
+            values.offset("startOffset", EARLIEST, {EARLIEST: None, LATEST: -1}),
+            values.offset("endOffset", LATEST, {LATEST: None}),
+            snapshots,
+            values.truth("failOnDataLoss"),
+            values.truth("verifyChecksums"),
+            values.positive("maxRecordsPerTrigger", None),
+            values.positive("recordsPerPartition", RECORDS_PER_PARTITION) or RECORDS_PER_PARTITION,
+            values.positive("pieceBytes", PIECE_BYTES) or PIECE_BYTES,
+        )
+
+    @property
+    def end_or_max(self) -> int:
+        return OFFSET_MAX if self.end is None else self.end
+
+    def replicas(self) -> list[Replica]:
+        """NotALogError."""
+        return find_replicas(list(self.paths))
+
+
+def _layer(text: str) -> str:
+    for layer in LAYERS:
+        if text.lower() == layer.lower():
+            return layer
+    raise OptionError(f"there is no layer {text!r}: use ledger, batches, raw or a record type")
+
+
+class _Values:
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.lowered = _AnyCase({name.lower(): str(value) for name, value in given.items()})
+
+    def text(self, name: str, default: str) -> str:
+        return self.lowered.get(name, default).strip()
+
+    def truth(self, name: str) -> bool:
+        text = self.text(name, "true").lower()
+        if text not in ("true", "false"):
+            raise OptionError(f"{name} {text!r} is not true or false")
+        return text == "true"
+
+    def offset(self, name: str, default: str, words: Mapping[str, int | None]) -> int | None:
+        text = self.text(name, default).lower()
+        if text in words:
+            return words[text]
+        if not text.isdecimal() or int(text) > OFFSET_MAX:
+            raise OptionError(f"{name} {text!r} is not {', '.join(words)} or an offset")
+        return int(text)
+
+    def positive(self, name: str, default: int | None) -> int | None:
+        text = self.text(name, "")
+        if not text:
+            return default
+        if not text.isdecimal() or int(text) == 0:
+            raise OptionError(f"{name} {text!r} is not a positive number")
+        return int(text)
+
+
+class _AnyCase(dict[str, str]):
+    """Looked up by names in any case."""
+
+    def get(self, key: str, default: str | None = None) -> str:  # type: ignore[override]
+        found = super().get(key.lower(), default)
+        return found  # type: ignore[return-value]

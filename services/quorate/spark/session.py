@@ -1,0 +1,185 @@
+"""Spark sessions as the pipeline wants them, and the check of Java before one is started.
+
+Rules: workers run the Python that runs here; nothing listens but on loopback; no web interface;
+only warnings are logged. A master other than `local[…]` keeps what spark-submit was told.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from quorate.spark.errors import JavaError, PipelineError
+
+JAVA_MIN = 17
+JAVA_TIMEOUT_S = 30
+LOOPBACK = "127.0.0.1"
+_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+
+
+def java_command() -> str | None:
+    """The `java` that Spark will start: JAVA_HOME's, else the one on the path."""
+    home = os.environ.get("JAVA_HOME", "")
+    if home:
+        return str(Path(home) / "bin" / "java")
+    return shutil.which("java")
+
+
+def java_version(command: str) -> int | None:
+    """The major version that a `java` reports, None if it cannot be started or understood."""
+    try:
+        told = subprocess.run(
+            [command, "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = _VERSION.search(told.stderr + told.stdout)
+    if found is None:
+        return None
+    # Java 8 calls itself 1.8.
+    return int(found[2] or 8) if found[1] == "1" else int(found[1])
+
+
+def check_java() -> int:
+    """The version of Java. JavaError if Spark cannot run on it."""
+    command = java_command()
+    need = f"Spark needs Java {JAVA_MIN} or later (set JAVA_HOME, or put java on the PATH)"
+    if command is None:
+        raise JavaError(f"Java is not installed: {need}")
+    version = java_version(command)
+    if version is None:
+        raise JavaError(f"{command} is no Java that can be started: {need}")
+    if version < JAVA_MIN:
+        raise JavaError(f"{command} is Java {version}: {need}")
+    return version
+
+
+def check_pyspark() -> None:
+    """PipelineError if the extra is not installed."""
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark
+    except ImportError as error:
+        raise PipelineError(
+            f"{error.name} is not installed: pip install 'quorate[spark]'"
+        ) from None
+    if int(pyspark.__version__.split(".")[0]) < 4:
+        raise PipelineError(f"PySpark {pyspark.__version__} is too old: the data source needs 4.0")
+
+
+def build_session(
+    master: str | None = None,
+    *,
+    app_name: str = "quorate",
+    delta: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> Any:
+    """A SparkSession with the data source registered. JavaError, PipelineError.
+
+    master: such as "local[2]"; None for what spark-submit says, else all local cores. delta: with
+    Delta Lake (the extra `delta`), whose jars come from Maven Central on first use. settings: more
+    of Spark's own.
+    """
+    check_pyspark()
+    check_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    from quorate.spark.source import QuorateSource
+
+    builder = SparkSession.builder.appName(app_name)
+    master = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    if "spark.master" not in _submitted():
+        builder = builder.master(master)
+    is_local = master.startswith("local")
+    for name, value in {**_defaults(is_local), **(settings or {})}.items():
+        builder = builder.config(name, value)
+    if delta:
+        builder = _with_delta(builder)
+    with _stderr_aside():
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:
+            raise PipelineError(f"Spark did not start: {_first_line(error)}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    session.dataSource.register(QuorateSource)
+    return session
+
+
+@contextmanager
+def _stderr_aside() -> Iterator[None]:
+    """The JVM inherits a stderr that leads to a file in the temporary directory, not the terminal.
+
+    What matters of it comes back as exceptions; QUORATE_DEBUG=1 leaves stderr as it is.
+    """
+    if os.environ.get("QUORATE_DEBUG", "") not in ("", "0"):
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile(prefix="quorate-spark-") as aside:
+        os.dup2(aside.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _submitted() -> str:
+    return os.environ.get("PYSPARK_SUBMIT_ARGS", "") + " ".join(
+        name for name in os.environ if name.startswith("SPARK_SUBMIT")
+    )
+
+
+def _defaults(is_local: bool) -> dict[str, str]:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet_log4j()}",
+    }
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+        settings |= {
+            "spark.driver.host": LOOPBACK,
+            "spark.driver.bindAddress": LOOPBACK,
+        }
+    return settings
+
+
+def quiet_log4j() -> Path:
+    """Log4j's settings: errors only, so that a command's output is its own."""
+    return Path(__file__).with_name("log4j2.properties")
+
+
+def _with_delta(builder: Any) -> Any:
+    try:
+        from delta import configure_spark_with_delta_pip
+    except ImportError:
+        raise PipelineError("Delta is not installed: pip install 'quorate[delta]'") from None
+    builder = (
+        builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config(
+            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        )
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+    )
+    return configure_spark_with_delta_pip(builder)

@@ -1,0 +1,329 @@
+"""The data source `quorate`: a metadata log as a table, read once or as a stream.
+
+    spark.dataSource.register(QuorateSource)
+    spark.read.format("quorate").load("/var/lib/quorate")
+    spark.readStream.format("quorate").option("bootstrap", "host:9093").load()
+
+Rules:
+1. Readers and partitions pickle: files and channels are opened in `read`, in Spark's workers.
+2. Rows come as Arrow record batches, a chunk of a few MiB each: memory does not grow with the log.
+3. A stream's offset is the log's. The same range gives the same rows, whenever it is read: what is
+   committed never changes. From a running quorum nothing beyond the high watermark is read.
+4. Offsets that a snapshot has replaced are an error (`CompactedError`), unless
+   failOnDataLoss=false.
+
+See `options` for the options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import RecordBatch
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from quorate.spark import framing
+from quorate.spark.columns import Origin, layer_schema, rows
+from quorate.spark.errors import DamagedError, NotALogError, OptionError
+from quorate.spark.files import Replica, SnapshotFile, cut, end_offset, opened
+from quorate.spark.live import LiveReader, lost
+from quorate.spark.options import ALL, NEWEST, NONE, OFFSET_MAX, Options
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_ADMISSION_CONTROL = True
+except ImportError:  # before PySpark 4.2
+    HAS_ADMISSION_CONTROL = False
+    ReadLimit = object
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """PySpark before 4.2 has no such thing."""
+
+
+INCOMPLETE = "incomplete"
+"""How the fault of a batch that the file does not hold wholly begins."""
+
+
+@dataclass
+class FilePart(InputPartition):
+    """Bytes of a file. last: whether the file is the log's last, which may end in a torn batch."""
+
+    origin: Origin
+    start: int
+    end: int
+    from_offset: int
+    to_offset: int
+    last: bool
+
+    def __post_init__(self) -> None:
+        super().__init__(None)
+
+
+@dataclass
+class LivePart(InputPartition):
+    """Offsets of a running quorum's log."""
+
+    from_offset: int
+    to_offset: int
+
+    def __post_init__(self) -> None:
+        super().__init__(None)
+
+
+@dataclass
+class LiveSnapshot(InputPartition):
+    """A running quorum's newest snapshot."""
+
+    def __post_init__(self) -> None:
+        super().__init__(None)
+
+
+def read_part(options: Options, part: InputPartition) -> Iterator[RecordBatch]:
+    """A partition's rows; runs in a worker."""
+    if isinstance(part, FilePart):
+        found = _read_file(options, part)
+    elif isinstance(part, LivePart):
+        found = _read_live(options, part)
+    else:
+        found = _read_live_snapshot(options)
+    none = True
+    for batch in found:
+        if batch.num_rows:
+            none = False
+            yield batch
+    if none:
+        # Spark 4.2 takes an empty iterator, earlier ones look at the first element.
+        yield RecordBatch.from_pylist([], schema=layer_schema(options.layer))
+
+
+def _read_file(options: Options, part: FilePart) -> Iterator[RecordBatch]:
+    origin = part.origin
+    with opened(origin.file) as (descriptor, _):
+        for chunk in framing.read_chunks(descriptor, part.start, part.end):
+            yield rows(
+                options.layer, chunk, origin, part.from_offset, part.to_offset, options.verify
+            )
+            if chunk.fault is not None and not (part.last and chunk.fault.startswith(INCOMPLETE)):
+                position = chunk.file_position + chunk.size
+                raise DamagedError(f"{origin.file} is damaged at byte {position}: {chunk.fault}")
+
+
+def _read_live(options: Options, part: LivePart) -> Iterator[RecordBatch]:
+    assert options.quorum is not None
+    origin = Origin("leader", ",".join(options.quorum.addresses))
+    with LiveReader(options.quorum) as reader:
+        for data in reader.batches(
+            part.from_offset, part.to_offset, fail_on_loss=options.fail_on_loss
+        ):
+            chunk = framing.whole(data)
+            yield rows(
+                options.layer, chunk, origin, part.from_offset, part.to_offset, options.verify
+            )
+
+
+def _read_live_snapshot(options: Options) -> Iterator[RecordBatch]:
+    assert options.quorum is not None
+    with LiveReader(options.quorum) as reader:
+        offset, pieces = reader.snapshot()
+    origin = Origin("leader", ",".join(options.quorum.addresses), offset)
+    for data in pieces:
+        yield rows(options.layer, framing.whole(data), origin, 0, OFFSET_MAX, options.verify)
+
+
+def file_parts(options: Options, replica: Replica, start: int, end: int) -> list[FilePart]:
+    """The pieces of a replica's segments that can hold offsets in [start, end)."""
+    found: list[FilePart] = []
+    for index, segment in enumerate(replica.segments):
+        following = replica.segments[index + 1 :][:1]
+        if segment.base_offset >= end or (following and following[0].base_offset <= start):
+            continue
+        origin = Origin(replica.name, str(segment.path))
+        for piece in cut(segment.path, options.piece_bytes):
+            if piece.first_offset >= end:
+                continue
+            if piece.next_offset is not None and piece.next_offset <= start:
+                continue
+            last = not following and piece.next_offset is None
+            found.append(FilePart(origin, piece.start, piece.end, start, end, last))
+    return found
+
+
+def snapshot_parts(options: Options, replica: Replica) -> list[FilePart]:
+    """The checkpoints that are wanted, each in one part: they are as large as the state is."""
+    wanted = chosen_snapshots(replica, options.snapshots)
+    return [
+        FilePart(
+            Origin(replica.name, str(snapshot.path), snapshot.id.offset),
+            0,
+            snapshot.path.stat().st_size,
+            0,
+            OFFSET_MAX,
+            False,
+        )
+        for snapshot in wanted
+    ]
+
+
+def chosen_snapshots(replica: Replica, which: str) -> tuple[SnapshotFile, ...]:
+    if which == NONE:
+        return ()
+    if which == ALL:
+        return replica.snapshots
+    if which == NEWEST:
+        return replica.snapshots[-1:]
+    return tuple(s for s in replica.snapshots if s.id.offset <= int(which))[-1:]
+
+
+class QuorateReader(DataSourceReader):
+    """One reading of what is there."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        if options.quorum is not None:
+            return self._live()
+        found: list[InputPartition] = []
+        for replica in options.replicas():
+            start = replica.start_offset
+            if options.start is not None:
+                if 0 <= options.start < start and replica.segments and options.fail_on_loss:
+                    raise lost(options.start, start)
+                start = options.start
+            found += snapshot_parts(options, replica)
+            found += file_parts(options, replica, start, options.end_or_max)
+        return found
+
+    def _live(self) -> list[InputPartition]:
+        options = self._options
+        assert options.quorum is not None
+        with LiveReader(options.quorum) as reader:
+            extent = reader.extent()
+        start = extent.start if options.start is None else options.start
+        if start < extent.start:
+            if options.fail_on_loss:
+                raise lost(start, extent.start)
+            start = extent.start
+        end = min(extent.end, options.end_or_max)
+        found: list[InputPartition] = []
+        if options.snapshots == NEWEST:
+            found.append(LiveSnapshot())
+        return found + ranges(start, end, options.records_per_partition)
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        return read_part(self._options, partition)
+
+
+def ranges(start: int, end: int, size: int) -> list[InputPartition]:
+    return [LivePart(first, min(first + size, end)) for first in range(start, end, size)]
+
+
+class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream. Its offsets are {"offset": N}: all before N has been read."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._target: int | None = None
+        if options.quorum is None and len(options.replicas()) != 1:
+            raise OptionError("a stream follows one log: name one node's directory, or bootstrap")
+        if options.snapshots != NONE:
+            raise OptionError("a stream has no snapshots: read them with spark.read")
+
+    def _extent(self) -> tuple[int, int]:
+        options = self._options
+        if options.quorum is None:
+            (replica,) = options.replicas()
+            return replica.start_offset, end_offset(replica)
+        with LiveReader(options.quorum) as reader:
+            extent = reader.extent()
+        return extent.start, extent.end
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 (Spark's name)
+        wanted = self._options.start
+        if wanted is not None and wanted >= 0:
+            return {"offset": wanted}
+        start, end = self._extent()
+        return {"offset": start if wanted is None else end}
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, int] | None = None, limit: Any = None
+    ) -> dict[str, int]:
+        first, end = self._extent()
+        if start is not None and start["offset"] < first and self._options.fail_on_loss:
+            raise lost(start["offset"], first)
+        latest = min(end, self._options.end_or_max)
+        if self._target is not None:
+            latest = min(latest, self._target)
+        if start is None:
+            return {"offset": latest}
+        if HAS_ADMISSION_CONTROL and isinstance(limit, ReadMaxRows):
+            latest = min(latest, max(start["offset"], first) + limit.max_rows)
+        # Never back: a log directory may be behind what the query saw of it before.
+        return {"offset": max(latest, start["offset"])}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        limit = self._options.records_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = min(self._extent()[1], self._options.end_or_max)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        options = self._options
+        begin, stop = start["offset"], end["offset"]
+        if begin >= stop:
+            return []
+        if options.quorum is not None:
+            return ranges(begin, stop, options.records_per_partition)
+        (replica,) = options.replicas()
+        if begin < replica.start_offset and options.fail_on_loss:
+            raise lost(begin, replica.start_offset)
+        if not replica.segments:
+            raise NotALogError(f"{replica.partition} has no segments any more")
+        found: list[InputPartition] = []
+        found += file_parts(options, replica, begin, stop)
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        return read_part(self._options, partition)
+
+
+class QuorateSource(DataSource):
+    """What `format("quorate")` is."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "quorate"
+
+    def _parsed(self) -> Options:
+        return Options.of(dict(self.options))
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(layer_schema(self._parsed().layer))
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        return QuorateReader(self._parsed())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        return QuorateStreamReader(self._parsed())
+
+
+def arrow_schema(layer: str) -> pa.Schema:
+    return layer_schema(layer)

@@ -25,6 +25,7 @@ from quorate.raft.messages import (
     TransferLeadershipRequest,
 )
 from quorate.raft.roles import Leader, PendingRead, Transfer
+from quorate.raft.types import ReplicaKey
 
 
 def handle_read_index(core: Core, request_id: int, request: ReadIndexRequest) -> None:
@@ -91,21 +92,34 @@ def _confirmed_round(core: Core, leader: Leader) -> int:
 
 def handle_transfer(core: Core, request_id: int, request: TransferLeadershipRequest) -> None:
     leader = core.role
+    target = _named_voter(core, request.target)
     code, text = ErrorCode.NONE, ""
     if request.cluster_id and request.cluster_id != core.config.cluster_id:
         code = ErrorCode.INCONSISTENT_CLUSTER_ID
     elif not isinstance(leader, Leader):
         code, text = ErrorCode.NOT_LEADER_OR_FOLLOWER, core.why_no_leader()
-    elif core.voters.find(request.target) is None:
+    elif target is None:
         code, text = ErrorCode.VOTER_NOT_FOUND, f"{request.target} is not in {core.voters}"
     elif leader.transfer is not None:
         code = ErrorCode.REQUEST_TIMED_OUT
         text = f"leadership is being transferred to {leader.transfer.target} already"
-    elif request.target.id != core.local.id:
+    elif target.id != core.local.id:
         deadline = core.now_ms + request.timeout_ms
-        leader.transfer = Transfer(request_id, request.target, deadline)
+        leader.transfer = Transfer(request_id, target, deadline)
         return
     core.respond(request_id, AdminResponse(code, core.current_leader, text))
+
+
+def _named_voter(core: Core, target: ReplicaKey) -> ReplicaKey | None:
+    """The voter that is meant: without a directory id the voter of that id, whatever its directory.
+
+    It is looked up once: a voter that is replaced while the leader waits is not the one meant.
+    """
+    by_id = target.directory_id is None
+    voter = core.voters.get(target.id) if by_id else core.voters.find(target)
+    if voter is None:
+        return None
+    return voter.key if by_id else target
 
 
 def advance_transfer(core: Core, leader: Leader) -> None:

@@ -54,6 +54,11 @@ COMMANDS: dict[str, Lazy] = {
     "dump-log": Lazy(
         "quorate.cli.dump_log", "dump_log", "Print what is in log segments and checkpoints."
     ),
+    "recover": Lazy(
+        "quorate.cli.recover",
+        "app",
+        "Repair stopped directories: a lost majority, renamed endpoints, a damaged log.",
+    ),
     "bench": Lazy(
         "quorate.cli.bench.command", "bench", "Measure commits, failover, catching up, memory."
     ),

@@ -67,6 +67,23 @@ class DirectoryLock:
         self.release()
 
 
+def lock_holder(directory: Path) -> int | None:
+    """The process that holds the lock on `directory`, None if none does or it cannot be told."""
+    path = directory.resolve() / LOCK_FILE
+    with _held_guard:
+        if path in _held:
+            # Closing another descriptor of the file would drop the lock.
+            return os.getpid()
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return _holder(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def _holder(descriptor: int) -> int | None:
     """The process that holds the lock, None if the system does not tell."""
     if sys.platform != "linux":

@@ -1,0 +1,423 @@
+"""`quorate recover`: what is left when the quorum's own means end (see `quorate.recovery`).
+
+Every subcommand works on directories whose controllers are stopped: it takes their locks. Only
+`lost-majority --at-restart` leaves the work to the controller's next start.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quorate.cli.output import (
+    AsJson,
+    CommandError,
+    UsageError,
+    kafka_table,
+    print_json,
+    print_warning,
+)
+
+if TYPE_CHECKING:
+    from quorate.recovery.examine import Examination
+    from quorate.recovery.lost_majority import LostMajority
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+LOG_DIR_VARIABLE = "QUORATE_METADATA_LOG_DIR"
+
+LogDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-dir",
+        "-l",
+        metavar="DIR",
+        help=f"The replica's metadata.log.dir; {LOG_DIR_VARIABLE} where it is left out.",
+    ),
+]
+Others = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--others",
+        metavar="D2,D3,…",
+        help="What is left of the other replicas: their directories, or files that `recover "
+        "inspect --json` wrote where they are.",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
+]
+
+
+@app.callback()
+def recover() -> None:
+    """Repair what a quorum cannot repair by itself. The controllers concerned must be stopped.
+
+    \b
+    quorate recover inspect --dirs D1,D2,D3
+    quorate recover lost-majority --log-dir D --i-accept-data-loss
+    quorate recover endpoints --log-dir D1 --others D2,D3 --voter 1@NEW:9093 --voter 2@NEW:9093
+    quorate recover replica --log-dir D
+
+    Each makes a backup of what it changes in recover-backup-TIME in the directory.
+    """
+
+
+# --- inspect --------------------------------------------------------------------------------------
+
+
+@app.command("inspect")
+def inspect(
+    *,
+    dirs: Annotated[
+        list[str],
+        typer.Option("--dirs", "-d", metavar="D1,D2,…", help="Metadata log directories."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Tell what each directory holds, which log is the best, and what may be missing in it."""
+    from quorate.recovery.choice import check_one_quorum, judge
+    from quorate.recovery.examine import as_json as examination_json
+
+    places = _split(dirs)
+    if not places:
+        raise UsageError("--dirs names no directory")
+    with ExitStack() as locks:
+        directories, reports = _gather(locks, places)
+        found = _examine_all(directories) + reports
+    check_one_quorum(found)
+    verdict = judge(found)
+    if as_json:
+        best = None if verdict.best is None else verdict.best.directory
+        print_json(
+            {
+                "version": 1,
+                "kind": "inspect",
+                "directories": [examination_json(each) for each in found],
+                "best": best,
+                "isComplete": verdict.is_complete,
+                "mayBeLost": list(verdict.lines),
+            }
+        )
+        return
+    print(_table(found))
+    _print_details(found)
+    _print_lines("", verdict.lines)
+
+
+def _table(found: Iterable[Examination]) -> str:
+    header = ("Directory", "Replica", "LastEpoch", "LogEndOffset", "KnownCommitted", "State")
+    rows = []
+    for each in found:
+        state = "sound" if each.is_sound else "damaged"
+        if each.torn_bytes:
+            state += f", {each.torn_bytes} bytes torn"
+        numbers = (str(each.end.epoch), str(each.end.offset), str(each.known_committed))
+        rows.append((each.directory, str(each.key), *numbers, state))
+    return kafka_table(header, rows)
+
+
+def _print_details(found: Iterable[Examination]) -> None:
+    for each in found:
+        committed = ""
+        if each.known_committed_voters != each.voters:
+            committed = f"; known to be committed: {each.known_committed_voters}"
+        voted = "" if each.voted is None else f", voted for {each.voted}"
+        leader = "unknown" if each.leader_id is None else each.leader_id
+        print(
+            f"{each.directory}: cluster {each.cluster_id}, kraft.version {each.kraft_version}, "
+            f"voters in force {each.voters}{committed}; epoch {each.epoch}, leader {leader}{voted}"
+        )
+        if not each.is_sound:
+            print(f"{each.directory}: {each.damage}")
+
+
+# --- lost-majority --------------------------------------------------------------------------------
+
+
+@app.command("lost-majority")
+def lost_majority(
+    *,
+    log_dir: LogDir = None,
+    others: Others = None,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--i-accept-data-loss",
+            help="Records that only the lost voters hold are given up. Needed: it cannot be undone "
+            "once the controller runs.",
+        ),
+    ] = False,
+    at_restart: Annotated[
+        bool,
+        typer.Option(
+            "--at-restart",
+            help="Write a plan that the running controller carries out when it starts next.",
+        ),
+    ] = False,
+    restart: Annotated[
+        bool,
+        typer.Option("--restart", help="With --at-restart: also stop the controller (SIGTERM)."),
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let one replica be the quorum's only voter, because most of its voters are gone for good.
+
+    Whether they are cannot be seen from here. Erase their directories: if a majority of them
+    starts again where it cannot reach this replica, there are two quorums with one cluster id.
+    """
+    if restart and not at_restart:
+        raise UsageError("--restart goes with --at-restart")
+    directory = _log_dir(log_dir)
+    with ExitStack() as locks:
+        if not at_restart:
+            _lock(locks, directory)
+        other_dirs, reports = _gather(locks, _split(others or []))
+        found = _examine_all(other_dirs) + reports
+        plan = None
+        if at_restart:
+            done = _stage(directory, found, accept, dry_run)
+            plan = not dry_run
+        else:
+            done = _recover(directory, found, accept, dry_run)
+    pid = _stop_controller(directory) if restart and not dry_run else None
+    if as_json:
+        print_json(done.as_json() | {"staged": bool(plan), "stopped": pid})
+        return
+    _print_lost_majority(done, bool(plan), dry_run)
+    if plan and pid is not None:
+        print(f"Stopped the controller, process {pid}: the next one carries out the plan")
+    elif plan:
+        print("Restart the controller (in a pod: delete the pod): it carries out the plan")
+
+
+def _recover(
+    directory: Path, found: list[Examination], accept: bool, dry_run: bool
+) -> LostMajority:
+    from quorate.recovery.examine import examine
+    from quorate.recovery.lost_majority import plan_lost_majority, recover_lost_majority
+
+    todo = plan_lost_majority(examine(directory), found)
+    if dry_run:
+        return todo
+    _require_acceptance(todo, accept)
+    epochs = [each.highest_epoch for each in found]
+    return recover_lost_majority(directory, found, epochs)
+
+
+def _stage(directory: Path, found: list[Examination], accept: bool, dry_run: bool) -> LostMajority:
+    from quorate.recovery.staged import stage_lost_majority
+
+    todo, _ = stage_lost_majority(directory, found, dry_run=True)
+    if dry_run:
+        return todo
+    _require_acceptance(todo, accept)
+    return stage_lost_majority(directory, found)[0]
+
+
+def _require_acceptance(todo: LostMajority, accept: bool) -> None:
+    if not accept:
+        raise CommandError(
+            f"this needs --i-accept-data-loss: {'; '.join(todo.verdict.lines)}; "
+            f"{todo.new_voters} would replace {todo.old_voters}"
+        )
+
+
+def _print_lost_majority(done: LostMajority, staged: bool, dry_run: bool) -> None:
+    from quorate.recovery.lost_majority import WARNING
+
+    will = "DRY RUN: would make" if dry_run else "Will make" if staged else "Made"
+    print(
+        f"{will} {done.new_voters} the voters, with epoch {done.epoch} from offset "
+        f"{done.survivor.end.offset} on; they were {done.old_voters}"
+    )
+    _print_lines("  ", done.verdict.lines)
+    if done.backup is not None:
+        print(f"Backup: {done.backup}\nReport: {done.report}")
+    print_warning(WARNING)
+
+
+def _stop_controller(directory: Path) -> int:
+    from quorate.log.lock import lock_holder
+
+    pid = lock_holder(directory)
+    if pid is None:
+        raise CommandError(f"no process holds {directory}: start its controller")
+    os.kill(pid, signal.SIGTERM)
+    return pid
+
+
+# --- endpoints ------------------------------------------------------------------------------------
+
+
+@app.command("endpoints")
+def endpoints(
+    *,
+    log_dir: LogDir = None,
+    others: Others = None,
+    voters: Annotated[
+        list[str],
+        typer.Option(
+            "--voter",
+            metavar="ID@[LISTENER://]HOST:PORT",
+            help="A voter's new address; once for each voter, and listener, that moved.",
+        ),
+    ],
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Correct the addresses of voters that were all renamed, so that they find each other again.
+
+    All controllers are stopped, and their properties corrected, before. Run this on the voter with
+    the best log; --others shows it so many of the other voters that they are a majority together.
+    Then start all of them: the others read the correction from this one's log.
+    """
+    from quorate.recovery.endpoints import correct_endpoints, plan_endpoints
+    from quorate.recovery.examine import examine
+
+    wanted = _places(voters)
+    directory = _log_dir(log_dir)
+    with ExitStack() as locks:
+        _lock(locks, directory)
+        other_dirs, reports = _gather(locks, _split(others or []))
+        if dry_run:
+            found = [examine(other) for other in other_dirs]
+            done = plan_endpoints(examine(directory), found, reports, wanted)
+        else:
+            done = correct_endpoints(directory, other_dirs, reports, wanted)
+    if as_json:
+        print_json(done.as_json())
+        return
+    will = "DRY RUN: would write" if dry_run else "Wrote"
+    print(f"{will} the voters of epoch {done.epoch}, offset {done.chosen.end.offset}:")
+    for voter in done.new_voters:
+        print(f"  {voter.key} at {', '.join(map(str, voter.endpoints))}")
+    for backup in done.backups:
+        print(f"Backup: {backup}")
+    if done.report is not None:
+        print(f"Report: {done.report}")
+    print(f"Start controller {done.chosen.key.id} first, then the others")
+    if len(done.voted) + 1 < done.new_voters.majority:
+        names = ", ".join(map(str, done.promised))
+        print_warning(f"until controller {done.chosen.key.id} runs, {names} must stay stopped")
+
+
+def _places(voters: Iterable[str]) -> dict[int, list[tuple[str | None, str, int]]]:
+    from quorate.controller.settings import parse_address
+
+    wanted: dict[int, list[tuple[str | None, str, int]]] = {}
+    for text in voters:
+        number, at, place = text.partition("@")
+        if not at or not (number.isascii() and number.isdigit()):
+            raise UsageError(f"--voter {text!r} is not ID@HOST:PORT")
+        name, separator, address = place.rpartition("://")
+        try:
+            parsed = parse_address(address)
+        except ValueError as error:
+            raise UsageError(f"--voter {text!r}: {error}") from None
+        listener = name if separator else None
+        wanted.setdefault(int(number), []).append((listener, parsed.host, parsed.port))
+    return wanted
+
+
+# --- replica --------------------------------------------------------------------------------------
+
+
+@app.command("replica")
+def replica(*, log_dir: LogDir = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Let a replica with a damaged log begin again, as a new replica with a new directory id.
+
+    The log is moved to the backup, as evidence. The quorum must still have a majority without it.
+    """
+    from quorate.recovery.examine import examine
+    from quorate.recovery.replica import become_new_replica, plan_new_replica
+
+    directory = _log_dir(log_dir)
+    with ExitStack() as locks:
+        _lock(locks, directory)
+        done = plan_new_replica(examine(directory)) if dry_run else become_new_replica(directory)
+    if as_json:
+        print_json(done.as_json())
+        return
+    print(f"Damage: {done.old.damage}")
+    if done.backup is None:
+        print(
+            f"DRY RUN: would move the log of {done.old.key} aside and give the directory a new id"
+        )
+    else:
+        print(f"{done.old.key} is {done.new_key} now, and its log is empty")
+        print(f"Backup: {done.backup}\nReport: {done.report}")
+    print("Then (a controller with controller.quorum.auto.join.enable needs only be started):")
+    _print_lines("  ", done.commands())
+
+
+# --- what all of them need ------------------------------------------------------------------------
+
+
+def _print_lines(indent: str, lines: Iterable[str]) -> None:
+    for line in lines:
+        print(indent + line)
+
+
+def _split(values: Iterable[str]) -> list[Path]:
+    return [Path(part.strip()) for value in values for part in value.split(",") if part.strip()]
+
+
+def _log_dir(given: Path | None) -> Path:
+    if given is None and LOG_DIR_VARIABLE not in os.environ:
+        raise UsageError(f"--log-dir is missing, and {LOG_DIR_VARIABLE} is not set either")
+    return _directory(given or Path(os.environ[LOG_DIR_VARIABLE]))
+
+
+def _directory(path: Path) -> Path:
+    if not path.is_dir():
+        raise CommandError(f"{path} is not a directory")
+    return path
+
+
+def _lock(locks: ExitStack, directory: Path) -> None:
+    from quorate.log.lock import DirectoryLock
+    from quorate.log.meta_properties import MetaProperties
+
+    # Before the lock file is made: a directory that is no replica's stays as it is.
+    MetaProperties.read(directory)
+    locks.enter_context(DirectoryLock(directory))
+
+
+def _gather(locks: ExitStack, places: Iterable[Path]) -> tuple[list[Path], list[Examination]]:
+    """The directories among `places`, locked, and what the files among them tell of others."""
+    directories: list[Path] = []
+    reports: list[Examination] = []
+    for place in places:
+        if place.is_file():
+            reports += _read_report(place)
+        else:
+            _lock(locks, _directory(place))
+            directories.append(place)
+    return directories, reports
+
+
+def _read_report(path: Path) -> list[Examination]:
+    import json
+
+    from quorate.recovery.examine import from_json
+
+    try:
+        value: Any = json.loads(path.read_bytes())
+        return [from_json(entry) for entry in value["directories"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"{path} is not what `recover inspect --json` writes: {error}") from None
+
+
+def _examine_all(directories: Iterable[Path]) -> list[Examination]:
+    from quorate.recovery.examine import examine
+
+    look: Callable[[Path], Examination] = examine
+    return [look(directory) for directory in directories]

@@ -1,0 +1,160 @@
+"""What every remedy does to a directory: a backup first, forced control records, a report last.
+
+Rules:
+
+1. Nothing is overwritten before its copy is durable in `recover-backup-<time>`, a folder in the
+   metadata log directory itself, so that it lies on the same volume. Segments and checkpoints that
+   a remedy does not touch are not copied. `.lock` is never opened here: closing it would drop the
+   lock of the process that copies (see `log.lock`).
+2. `quorum-state` is written before the log: a crash in between leaves a replica with a higher epoch
+   and its old log, which is harmless, and the remedy is repeated.
+3. Forced records are one batch: LeaderChange, then the Voters records. Either all of it is found
+   again or nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from quorate.log.disk import Disk
+from quorate.log.lock import LOCK_FILE
+from quorate.log.metadata_log import LogConfig, MetadataLog, partition_directory
+from quorate.log.quorum_state import QuorumStateFile
+from quorate.log.segments import LOG_SUFFIX, files_by_offset
+from quorate.log.snapshots import CHECKPOINT_SUFFIX
+from quorate.raft.batches import ControlRecord, LeaderChange, Voters
+from quorate.raft.types import ElectionState, ReplicaKey, VoterSet
+from quorate.records.batch import build_control_batch, stamp
+from quorate.recovery.errors import RecoveryError
+from quorate.recovery.examine import Examination
+
+BACKUP_PREFIX = "recover-backup-"
+REPORT_PREFIX = "recover-report-"
+REMOVED_MARKER = "removed-voter"
+"""A file in the partition's directory: a record took this replica out of the voters. The controller
+keeps it; a replica that a remedy makes a voter again must not have it."""
+
+NAMES_MAX = 100
+"""How many backups or reports of one second get names of their own."""
+
+
+def timestamp() -> str:
+    """For names of files, to the second, in UTC."""
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def create_backup_folder(directory: Path) -> Path:
+    """A new folder, its name durable."""
+    name = BACKUP_PREFIX + timestamp()
+    for number in range(1, NAMES_MAX):
+        folder = directory / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        Disk().sync_directory(directory)
+        return folder
+    raise RecoveryError(f"{directory} has {NAMES_MAX} backups of this second already")
+
+
+def back_up(directory: Path) -> Path:
+    """Copy what appending to the log and a new quorum-state change; the folder, durable."""
+    partition = partition_directory(directory)
+    chosen = [path for path in directory.iterdir() if _is_small_file(path)]
+    segments = list(files_by_offset(partition, LOG_SUFFIX))
+    for path in partition.iterdir():
+        kept_as_is = path in segments[:-1] or path.name.endswith(CHECKPOINT_SUFFIX)
+        if path.is_file() and not kept_as_is:
+            chosen.append(path)
+    needed = sum(path.stat().st_size for path in chosen)
+    free = shutil.disk_usage(directory).free
+    if needed * 2 > free:
+        raise RecoveryError(
+            f"the backup takes {needed} bytes, and only {free} are free in {directory}: free space"
+        )
+    folder = create_backup_folder(directory)
+    (folder / partition.name).mkdir()
+    for path in chosen:
+        _copy(path, folder / path.relative_to(directory))
+    Disk().sync_directory(folder / partition.name)
+    Disk().sync_directory(folder)
+    return folder
+
+
+def _is_small_file(path: Path) -> bool:
+    mine = path.name.startswith((REPORT_PREFIX, BACKUP_PREFIX))
+    return path.is_file() and path.name != LOCK_FILE and not mine
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copy2(source, target)
+    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def force_epoch(
+    directory: Path,
+    found: Examination,
+    epoch: int,
+    voter_sets: Sequence[VoterSet],
+    granting: Iterable[ReplicaKey],
+) -> int:
+    """Make this replica the leader that `epoch` had, whose first batch changed the voters.
+
+    It does not lead when it starts: it has resigned in that epoch, and is elected in a later one by
+    a majority of the last of `voter_sets`. Returns the log's new end. The caller holds the lock and
+    has made the backup.
+    """
+    assert found.is_sound, "nothing is appended to a damaged log"
+    assert epoch > found.highest_epoch, f"epoch {epoch} was used already"
+    partition = partition_directory(directory)
+    state = ElectionState(epoch, found.key.id, found.key)
+    QuorumStateFile(partition).write(state, found.kraft_version)
+    final = voter_sets[-1]
+    records: list[ControlRecord] = [
+        LeaderChange(found.key.id, tuple(voter.key for voter in final), tuple(granting)),
+        *map(Voters, voter_sets),
+    ]
+    batch = build_control_batch(records, time.time_ns() // 1_000_000)
+    failures: list[BaseException] = []
+    log = MetadataLog.open(
+        directory,
+        LogConfig(preallocate_bytes=0),
+        on_durable=lambda _: None,
+        on_failure=failures.append,
+    )
+    try:
+        assert log.end_offset == found.end.offset, "the log is what was examined"
+        stamp(batch, log.end_offset, epoch)
+        log.append(1, [batch])
+        end_offset = log.end_offset
+    finally:
+        log.close()
+    if failures:
+        raise RecoveryError(f"the forced records were not written: {failures[0]}")
+    if found.key in final:
+        Disk().unlink(partition / REMOVED_MARKER)
+        Disk().sync_directory(partition)
+    return end_offset
+
+
+def write_report(directory: Path, report: dict[str, Any]) -> Path:
+    """Keep what was done, and what was lost, in the directory."""
+    name = REPORT_PREFIX + timestamp()
+    number = 1
+    path = directory / f"{name}.json"
+    while path.exists():
+        number += 1
+        path = directory / f"{name}-{number}.json"
+    Disk().replace_file(path, (json.dumps(report, indent=2) + "\n").encode())
+    return path

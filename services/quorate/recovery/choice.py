@@ -1,0 +1,157 @@
+"""What follows from what was seen of some directories: pure.
+
+The best log has the highest last epoch, and of those the greatest length: that is whom the voters
+would elect. Committed is what a majority of the voters holds, and every majority meets every
+other, so:
+
+- if the directories at hand include a majority of the voters in force, the best of their logs
+  holds every committed record;
+- if they do not, a record that others acknowledged may be missing in all of them. How many such
+  records there are cannot be known from what is left.
+
+Epochs of forced records (`forced_epoch`): a log's last epoch decides elections and where logs
+diverge, so a forced epoch must be one that nobody else has used or can reach by ordinary means. The
+lost voters may have held elections that this log knows nothing of, one every second perhaps, for
+days. `FORCED_EPOCH_MARGIN` is eleven days of that; epochs have 31 bits, which leaves room for two
+thousand recoveries. An old voter that comes back then has the shorter log in every comparison: the
+survivor never grants it a vote, answers it with its own higher epoch, and the old voter follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
+from quorate.recovery.errors import RecoveryError
+from quorate.recovery.examine import Examination
+
+FORCED_EPOCH_MARGIN = 1_000_000
+EPOCH_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What some directories amount to.
+
+    best: the log that the others should follow, None if no sound log is among them. present,
+    missing: the voters in force in the best log whose sound directories are at hand, and the
+    others. is_complete: whether `present` is a majority. lines: all that in sentences.
+    """
+
+    best: Examination | None
+    present: tuple[ReplicaKey, ...] = ()
+    missing: tuple[ReplicaKey, ...] = ()
+    is_complete: bool = False
+    lines: tuple[str, ...] = ()
+
+
+def best_log(found: Iterable[Examination]) -> Examination | None:
+    """The first of the best sound logs."""
+    sound = [each for each in found if each.is_sound]
+    return max(sound, key=lambda each: each.position, default=None)
+
+
+def check_one_quorum(found: Sequence[Examination]) -> None:
+    """RecoveryError unless the directories are of one cluster and no two are the same replica."""
+    first = found[0]
+    for index, each in enumerate(found):
+        if each.cluster_id != first.cluster_id:
+            raise RecoveryError(
+                f"{each.directory} belongs to cluster {each.cluster_id}, {first.directory} to "
+                f"{first.cluster_id}"
+            )
+        for earlier in found[:index]:
+            if earlier.key == each.key:
+                raise RecoveryError(
+                    f"{earlier.directory} and {each.directory} are the same replica, {each.key}"
+                )
+
+
+def judge(found: Sequence[Examination]) -> Verdict:
+    """The best log among these, and what may be missing in it."""
+    best = best_log(found)
+    if best is None:
+        return Verdict(None, lines=("no sound log is among these directories",))
+    at_hand = [each.key for each in found if each.is_sound]
+    present = tuple(v.key for v in best.voters if any(_is(v, key) for key in at_hand))
+    missing = tuple(v.key for v in best.voters if v.key not in present)
+    is_complete = len(present) >= best.voters.majority if len(best.voters) else False
+    lines = _sentences(best, present, missing, is_complete)
+    return Verdict(best, present, missing, is_complete, lines)
+
+
+def _is(voter: Voter, key: ReplicaKey) -> bool:
+    return key in VoterSet((voter,))
+
+
+def _sentences(
+    best: Examination,
+    present: Sequence[ReplicaKey],
+    missing: Sequence[ReplicaKey],
+    is_complete: bool,
+) -> tuple[str, ...]:
+    end, known = best.end.offset, best.known_committed
+    lines = [
+        f"the best log is that of {best.key}: it ends at offset {end} in epoch {best.end.epoch}",
+        f"known to be committed: everything before offset {known} "
+        + ("(a checkpoint stands for it)" if known else "(there is no checkpoint)"),
+    ]
+    if known < end:
+        lines.append(
+            f"offsets {known} to {end - 1} are in the log; which of them were committed is not "
+            "on any disk"
+        )
+    if is_complete:
+        lines.append(
+            f"nothing committed is missing: {_names(present)} are a majority of the "
+            f"{len(best.voters)} voters in force, and every committed record is on one of them"
+        )
+    elif len(best.voters):
+        lines.append(
+            f"records at offset {end} and after may have been committed by {_names(missing)} "
+            f"without the voters at hand ({_names(present)}); how many cannot be known from here"
+        )
+    else:
+        lines.append("the log names no voters: which replicas make a majority is not known here")
+    return tuple(lines)
+
+
+def _names(keys: Iterable[ReplicaKey]) -> str:
+    return ", ".join(map(str, keys)) or "none"
+
+
+def forced_epoch(seen: Iterable[int], margin: int = FORCED_EPOCH_MARGIN) -> int:
+    """An epoch above all that were seen, and above what was not. RecoveryError if none is left."""
+    epoch = max(seen) + margin
+    if epoch >= EPOCH_MAX:
+        raise RecoveryError(f"epoch {epoch - margin} leaves no room for another forced epoch")
+    return epoch
+
+
+def single_changes(old: VoterSet, survivor: Voter) -> list[VoterSet]:
+    """The sets that lead from `old` to the survivor alone, each a single change from the one
+    before.
+
+    Kafka refuses a log in which neighbouring sets differ by more than one voter, and so do our own
+    invariants. RecoveryError if no such way exists.
+    """
+    sets: list[VoterSet] = []
+    current = old
+    known = current.get(survivor.id)
+    if known is not None and known.key != survivor.key:
+        if len(current) == 1:
+            raise RecoveryError(
+                f"the only voter is {known.key}, another directory of the same node: no chain of "
+                f"single changes leads from it to {survivor.key}"
+            )
+        current = current.removing(known.key)
+        sets.append(current)
+    if survivor.key not in current:
+        current = current.adding(survivor)
+        sets.append(current)
+    for voter in current:
+        if voter.id != survivor.id:
+            current = current.removing(voter.key)
+            sets.append(current)
+    return sets

@@ -1,0 +1,179 @@
+"""All voters were renamed: nobody reaches anybody, and the addresses are in the log (KIP-1347).
+
+A leader would correct them with UpdateVoter, but electing one takes votes that are asked for at the
+old addresses. Only one voter's log needs to be corrected: it dials the others at their new
+addresses, is elected by them, and they read the correction from its log as from any leader's.
+
+What makes that safe is an election. The correction is a record of an epoch, and one replica may
+write records of an epoch only if a majority of the voters voted for it, which also proves that its
+log holds everything that was committed. The command holds that election on the disks:
+
+1. Look at the directories of a majority of the voters in force: this one (`--log-dir`) and others
+   (`--others`). Without a majority it refuses: committed records might be in none of these logs.
+2. This log must be the best of them; else it names the one that is.
+3. Choose the next epoch. Each of the other directories gets it durably in quorum-state with a vote
+   for this replica, as if it had answered a vote request: from then on none of them takes part in
+   an earlier epoch.
+4. This directory gets the epoch, and one batch in it: LeaderChange and the corrected Voters.
+
+The voters are the same replicas, so their majorities are too, and nothing is lost.
+
+Where the directories lie on different machines, `recover inspect --json` on each of the others,
+with its controller stopped, writes a file that `--others` takes in a directory's stead. Such a
+voter's vote cannot be written into it from here. Two things stand in for that: the epoch is one
+that none of them can have reached (`choice.forced_epoch`), and they must not run between inspection
+and the start of this replica. A voter that elects and commits meanwhile would lose what it
+committed, which is why everybody is stopped first:
+
+    on every voter:   stop the controller, correct its listeners, bootstrap servers, advertised
+                      listeners; quorate recover inspect --dirs D --json > voter-N.json
+    on the best one:  quorate recover endpoints --log-dir D --others voter-2.json,voter-3.json
+                      --voter 1@new-1:9093 --voter 2@new-2:9093 --voter 3@new-3:9093
+    on every voter:   start the controller, the corrected one first
+
+The alternative, the same record at the same offset on every voter without an election, is refused
+by design: logs of voters differ in length, and two different records with one offset and one epoch
+are a divergence that no replica would ever notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from quorate.log.metadata_log import partition_directory
+from quorate.log.quorum_state import QuorumStateFile
+from quorate.raft.types import ElectionState, Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.recovery.change import back_up, force_epoch, timestamp, write_report
+from quorate.recovery.choice import Verdict, check_one_quorum, forced_epoch, judge
+from quorate.recovery.errors import RecoveryError
+from quorate.recovery.examine import Examination, as_json, examine, voters_json
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedEndpoints:
+    """What is to be done, or was. voted: whose directories hold a vote; promised: whose do not."""
+
+    chosen: Examination
+    new_voters: VoterSet
+    epoch: int
+    voted: tuple[ReplicaKey, ...]
+    promised: tuple[ReplicaKey, ...]
+    verdict: Verdict
+    backups: tuple[Path, ...] = ()
+    report: Path | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "kind": "endpoints",
+            "time": timestamp(),
+            "done": bool(self.backups),
+            "directory": self.chosen.directory,
+            "clusterId": self.chosen.cluster_id,
+            "oldVoters": voters_json(self.chosen.voters),
+            "newVoters": voters_json(self.new_voters),
+            "forcedEpoch": self.epoch,
+            "forcedOffset": self.chosen.end.offset,
+            "voted": [str(key) for key in self.voted],
+            "mustNotRunBefore": [str(key) for key in self.promised],
+            "mayBeLost": [],
+            "backups": [str(path) for path in self.backups],
+            "before": as_json(self.chosen),
+        }
+
+
+def with_endpoints(
+    voters: VoterSet, wanted: Mapping[int, Sequence[tuple[str | None, str, int]]]
+) -> VoterSet:
+    """The same voters at other addresses. wanted: (listener or None for the first, host, port) by
+    voter id; listeners that are not named keep their address.
+    """
+    for voter_id, places in wanted.items():
+        voter = voters.get(voter_id)
+        if voter is None:
+            raise RecoveryError(f"{voter_id} is not a voter: the voters are {voters}")
+        voters = voters.updating(_moved(voter, places))
+    return voters
+
+
+def _moved(voter: Voter, places: Sequence[tuple[str | None, str, int]]) -> Voter:
+    endpoints = list(voter.endpoints)
+    for name, host, port in places:
+        listener = name or (endpoints[0].name if endpoints else "CONTROLLER")
+        moved = Endpoint(listener, host, port)
+        at = next((i for i, e in enumerate(endpoints) if e.name == listener), None)
+        if at is None:
+            raise RecoveryError(
+                f"{voter.key} has no listener {listener}: it has "
+                f"{', '.join(e.name for e in endpoints) or 'none'}"
+            )
+        endpoints[at] = moved
+    return replace(voter, endpoints=tuple(endpoints))
+
+
+def plan_endpoints(
+    chosen: Examination,
+    others: Sequence[Examination],
+    reports: Sequence[Examination],
+    wanted: Mapping[int, Sequence[tuple[str | None, str, int]]],
+) -> CorrectedEndpoints:
+    """Steps 1 to 3, pure. others: of directories at hand; reports: of those elsewhere."""
+    found = [chosen, *others, *reports]
+    if not chosen.is_sound:
+        raise RecoveryError(f"{chosen.directory} cannot be used: {chosen.damage}")
+    if chosen.kraft_version < 1:
+        raise RecoveryError(
+            "kraft.version is 0: the voters' addresses are not in the log but in "
+            "controller.quorum.voters of every controller's properties: correct them there"
+        )
+    check_one_quorum(found)
+    verdict = judge(found)
+    best = verdict.best
+    assert best is not None, "the chosen log is sound"
+    if best.position > chosen.position:
+        raise RecoveryError(
+            f"{best.directory} has the best log, up to {best.end}; {chosen.directory} ends at "
+            f"{chosen.end}: run this on the former"
+        )
+    if not verdict.is_complete:
+        raise RecoveryError(
+            f"{len(verdict.present)} of the {len(chosen.voters)} voters are at hand, and it takes "
+            f"{chosen.voters.majority}: name the directories (or the JSON of `recover inspect`) of "
+            f"{', '.join(map(str, verdict.missing))} with --others"
+        )
+    if chosen.key not in chosen.voters:
+        raise RecoveryError(f"{chosen.key} is no voter: run this on one of {chosen.voters}")
+    new_voters = with_endpoints(chosen.voters, wanted)
+    if new_voters == chosen.voters:
+        raise RecoveryError("the voters have these addresses already: nothing is to be changed")
+    voted = tuple(e.key for e in others if e.is_sound and e.key in chosen.voters)
+    promised = tuple(v.key for v in chosen.voters if v.key not in (chosen.key, *voted))
+    elected = len(voted) + 1 >= chosen.voters.majority
+    epochs = [each.highest_epoch for each in found]
+    epoch = forced_epoch(epochs, 1) if elected else forced_epoch(epochs)
+    return CorrectedEndpoints(chosen, new_voters, epoch, voted, promised, verdict)
+
+
+def correct_endpoints(
+    directory: Path,
+    others: Sequence[Path],
+    reports: Sequence[Examination],
+    wanted: Mapping[int, Sequence[tuple[str | None, str, int]]],
+) -> CorrectedEndpoints:
+    """All steps. The caller holds the locks of `directory` and of `others`."""
+    plan = plan_endpoints(examine(directory), [examine(each) for each in others], reports, wanted)
+    backups = []
+    for other in others:
+        found = examine(other)
+        if found.key in plan.voted:
+            backups.append(back_up(other))
+            state = ElectionState(plan.epoch, None, plan.chosen.key)
+            QuorumStateFile(partition_directory(other)).write(state, found.kraft_version)
+    backups.insert(0, back_up(directory))
+    granting = (plan.chosen.key, *plan.voted)
+    force_epoch(directory, plan.chosen, plan.epoch, [plan.new_voters], granting)
+    done = replace(plan, backups=tuple(backups))
+    return replace(done, report=write_report(directory, done.as_json()))

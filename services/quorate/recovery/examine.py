@@ -1,0 +1,312 @@
+"""What a directory holds, as a controller would find it when it starts; nothing is changed.
+
+The log's own recovery is run over segments that it cannot change, so that what counts as a torn
+tail and what as damage is decided in one place. Where the log is damaged, what lies before the
+damage is told as far as it can be read.
+
+An examination can be written as JSON and read again (`as_json`, `from_json`): the directories of a
+quorum lie on different machines.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from quorate.log.disk import Disk
+from quorate.log.errors import DamagedLogError, LogError, QuorumStateError
+from quorate.log.meta_properties import MetaProperties
+from quorate.log.metadata_log import partition_directory
+from quorate.log.quorum_state import QuorumStateFile
+from quorate.log.recovery import RecoveredLog, recover
+from quorate.log.scan import scan
+from quorate.log.segments import LOG_SUFFIX, Segment, SegmentList, files_by_offset
+from quorate.log.snapshots import SnapshotStore
+from quorate.raft.batches import KRaftVersion, Voters
+from quorate.raft.history import MembershipHistory
+from quorate.raft.types import (
+    Endpoint,
+    OffsetAndEpoch,
+    ReplicaKey,
+    VersionRange,
+    Voter,
+    VoterSet,
+)
+from quorate.records.batch import decode_control_batch
+from quorate.records.errors import RecordsError
+from quorate.records.primitives import Buffer
+
+JSON_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """One directory. Epochs and offsets are 0 where nothing was ever written.
+
+    start: the first offset that can be read. end: where the next record would go, and the epoch of
+    the last one. known_committed: everything before it is known to be committed, because a
+    checkpoint stands for it; more may be. voters: the set in force, of the last record, with that
+    record's offset; known_committed_voters: the set in force at known_committed. epoch, leader_id,
+    voted: of quorum-state. torn_bytes: of an unfinished write after the end, promised to nobody.
+    damage: why a controller refuses to start on it, empty if it does not; `end` is then where the
+    readable part ends.
+    """
+
+    directory: str
+    cluster_id: str
+    key: ReplicaKey
+    start: int = 0
+    end: OffsetAndEpoch = OffsetAndEpoch(0, 0)  # noqa: RUF009 - it is frozen
+    known_committed: int = 0
+    voters: VoterSet = field(default_factory=VoterSet)
+    voters_offset: int = -1
+    known_committed_voters: VoterSet = field(default_factory=VoterSet)
+    kraft_version: int = 0
+    epoch: int = 0
+    leader_id: int | None = None
+    voted: ReplicaKey | None = None
+    torn_bytes: int = 0
+    damage: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.damage
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """What logs are compared by: the last epoch, then the length."""
+        return self.end.epoch, self.end.offset
+
+    @property
+    def highest_epoch(self) -> int:
+        return max(self.epoch, self.end.epoch)
+
+    @property
+    def is_voter(self) -> bool:
+        return self.key in self.voters
+
+
+def examine(directory: Path) -> Examination:
+    """Look into `directory` (`metadata.log.dir`). The caller holds its lock, or knows that its log
+    is at rest. MetaPropertiesError when it is not a replica's directory at all.
+    """
+    meta = MetaProperties.read(directory)
+    found = Examination(
+        str(directory), meta.cluster_id, ReplicaKey(meta.node_id, meta.directory_id)
+    )
+    partition = partition_directory(directory)
+    try:
+        found = _with_log(found, _recover(directory, partition))
+    except LogError as error:
+        found = replace(_readable_part(found, partition, error), damage=str(error))
+    try:
+        election = QuorumStateFile(partition).read()
+    except QuorumStateError as error:
+        return replace(found, damage=found.damage or str(error))
+    if election is None:
+        return found
+    return replace(found, epoch=election.epoch, leader_id=election.leader_id, voted=election.voted)
+
+
+# --- the whole log --------------------------------------------------------------------------------
+
+
+class _ReadOnlyDisk(Disk):
+    """Does nothing to the files."""
+
+    def write_all(
+        self,
+        descriptor: int,  # noqa: ARG002
+        buffers: Sequence[Buffer],
+        position: int,
+    ) -> int:
+        return position + sum(map(len, buffers))
+
+    def sync_data(self, descriptor: int) -> None:
+        pass
+
+    def sync(self, descriptor: int) -> None:
+        pass
+
+    def allocate(self, descriptor: int, start: int, length: int) -> None:
+        pass
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        pass
+
+    def rename(self, source: Path, target: Path) -> None:
+        pass
+
+    def unlink(self, path: Path) -> None:
+        pass
+
+    def sync_directory(self, directory: Path) -> None:
+        pass
+
+    def replace_file(self, path: Path, content: bytes) -> None:
+        pass
+
+
+class _ReadOnlySegments(SegmentList):
+    """Keeps the files that recovery would drop, and creates none."""
+
+    def reset(self, offset: int, stream_start: int) -> None:
+        pass
+
+    def trim(self, segment: Segment) -> None:
+        pass
+
+
+def _recover(directory: Path, partition: Path) -> RecoveredLog:
+    disk = _ReadOnlyDisk()
+    segments = _ReadOnlySegments(partition, disk)
+    try:
+        return recover(directory, segments, SnapshotStore(partition, disk), disk)
+    finally:
+        segments.close()
+
+
+def _with_log(found: Examination, log: RecoveredLog) -> Examination:
+    history = MembershipHistory(VoterSet(), log.voters, log.kraft_versions)
+    last_epoch = log.epochs[-1].epoch if log.epochs else log.start.epoch
+    snapshot = log.latest_snapshot
+    committed = max(log.start.offset, 0 if snapshot is None else snapshot.offset)
+    return replace(
+        found,
+        start=log.start.offset,
+        end=OffsetAndEpoch(log.end_offset, last_epoch),
+        known_committed=committed,
+        voters=history.voters,
+        voters_offset=max(history.voters_offset, -1),
+        known_committed_voters=history.voters_at(committed),
+        kraft_version=history.kraft_version,
+        torn_bytes=log.truncated_bytes,
+    )
+
+
+# --- a damaged log --------------------------------------------------------------------------------
+
+
+def _readable_part(found: Examination, partition: Path, error: LogError) -> Examination:
+    """What lies before the damage; as good as nothing when a checkpoint is what is damaged."""
+    end = OffsetAndEpoch(0, 0)
+    start: int | None = None
+    for path in files_by_offset(partition, LOG_SUFFIX):
+        if start is None:
+            start = int(path.stem)
+        elif int(path.stem) != end.offset:
+            break
+        found, end = _readable_segment(found, end, path)
+    if isinstance(error, DamagedLogError):
+        end = OffsetAndEpoch(min(end.offset, error.expected_offset), end.epoch)
+    return replace(found, start=start or 0, end=end)
+
+
+def _readable_segment(
+    found: Examination, end: OffsetAndEpoch, path: Path
+) -> tuple[Examination, OffsetAndEpoch]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(RecordsError):
+            for _, header, batch, sound in scan(descriptor, os.fstat(descriptor).st_size):
+                if not sound or header.base_offset < end.offset or header.epoch < end.epoch:
+                    break
+                end = OffsetAndEpoch(header.end_offset, header.epoch)
+                if header.is_control:
+                    for delta, record in enumerate(decode_control_batch(batch, header)):
+                        if isinstance(record, Voters):
+                            offset = header.base_offset + delta
+                            found = replace(found, voters=record.voters, voters_offset=offset)
+                        elif isinstance(record, KRaftVersion):
+                            found = replace(found, kraft_version=record.level)
+    finally:
+        os.close(descriptor)
+    return found, end
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def voters_json(voters: VoterSet) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": voter.id,
+            "directoryId": voter.key.directory_id,
+            "endpoints": [
+                {"name": each.name, "host": each.host, "port": each.port}
+                for each in voter.endpoints
+            ],
+            "kraftVersion": [voter.kraft_version.min, voter.kraft_version.max],
+        }
+        for voter in voters
+    ]
+
+
+def _voters_of(entries: Any) -> VoterSet:
+    return VoterSet.of(
+        Voter(
+            ReplicaKey(int(entry["id"]), entry["directoryId"]),
+            tuple(Endpoint(e["name"], e["host"], int(e["port"])) for e in entry["endpoints"]),
+            VersionRange(*entry["kraftVersion"]),
+        )
+        for entry in entries
+    )
+
+
+def as_json(found: Examination) -> dict[str, Any]:
+    """What `from_json` reads again."""
+    voted = found.voted
+    return {
+        "version": JSON_VERSION,
+        "directory": found.directory,
+        "clusterId": found.cluster_id,
+        "nodeId": found.key.id,
+        "directoryId": found.key.directory_id,
+        "logStartOffset": found.start,
+        "logEndOffset": found.end.offset,
+        "lastEpoch": found.end.epoch,
+        "knownCommittedOffset": found.known_committed,
+        "kraftVersion": found.kraft_version,
+        "voters": voters_json(found.voters),
+        "votersOffset": found.voters_offset,
+        "knownCommittedVoters": voters_json(found.known_committed_voters),
+        "quorumState": {
+            "epoch": found.epoch,
+            "leaderId": found.leader_id,
+            "voted": None if voted is None else {"id": voted.id, "directoryId": voted.directory_id},
+        },
+        "tornBytes": found.torn_bytes,
+        "damage": found.damage,
+    }
+
+
+def from_json(value: Any) -> Examination:
+    """ValueError for what `as_json` did not write."""
+    try:
+        if value["version"] != JSON_VERSION:
+            raise ValueError(f"its version is {value['version']!r}, not {JSON_VERSION}")
+        state = value["quorumState"]
+        voted = state["voted"]
+        return Examination(
+            str(value["directory"]),
+            str(value["clusterId"]),
+            ReplicaKey(int(value["nodeId"]), value["directoryId"]),
+            int(value["logStartOffset"]),
+            OffsetAndEpoch(int(value["logEndOffset"]), int(value["lastEpoch"])),
+            int(value["knownCommittedOffset"]),
+            _voters_of(value["voters"]),
+            int(value["votersOffset"]),
+            _voters_of(value["knownCommittedVoters"]),
+            int(value["kraftVersion"]),
+            int(state["epoch"]),
+            state["leaderId"],
+            None if voted is None else ReplicaKey(int(voted["id"]), voted["directoryId"]),
+            int(value["tornBytes"]),
+            str(value["damage"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"it is no examination of a directory ({error!r})") from error

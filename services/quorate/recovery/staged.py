@@ -1,0 +1,144 @@
+"""A remedy that the controller applies itself when it starts: `recover.plan`.
+
+In a pod nobody can work on the directory while no controller runs: the volume is the pod's. So the
+command writes a plan beside the running controller, without the lock, and the next start applies
+it: under the lock, before the log is opened, exactly once.
+
+The plan holds what it was made for: the directory id, the end of the log and its last epoch. If the
+log is another when the controller starts, somebody led meanwhile, so the quorum was not lost: the
+plan is set aside (`recover.plan.refused-<time>`) and the controller starts as if there were none.
+A plan that was applied already (the process died before it could delete it) is deleted: the
+survivor is then the only voter in its log.
+
+A plan never keeps a controller from starting: a pod that only restarts could not be asked why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quorate.log.disk import Disk
+from quorate.log.errors import LogError
+from quorate.raft.types import OffsetAndEpoch
+from quorate.recovery.change import timestamp
+from quorate.recovery.errors import RecoveryError
+from quorate.recovery.examine import Examination, examine
+from quorate.recovery.lost_majority import LostMajority, plan_lost_majority, recover_lost_majority
+
+PLAN_FILE = "recover.plan"
+PLAN_VERSION = 1
+KIND = "lost-majority"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done at the next start. epochs: the highest that were seen in other places."""
+
+    directory_id: str
+    end: OffsetAndEpoch
+    epochs: tuple[int, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "version": PLAN_VERSION,
+            "kind": KIND,
+            "staged": timestamp(),
+            "directoryId": self.directory_id,
+            "logEndOffset": self.end.offset,
+            "lastEpoch": self.end.epoch,
+            "otherEpochs": list(self.epochs),
+            "acceptDataLoss": True,
+        }
+
+
+def parse_plan(text: bytes) -> Plan:
+    """RecoveryError for what `stage` did not write."""
+    try:
+        value = json.loads(text)
+        if value["version"] != PLAN_VERSION or value["kind"] != KIND:
+            raise RecoveryError(
+                f"it is {value['kind']!r} of version {value['version']!r}, not {KIND!r} of "
+                f"{PLAN_VERSION}"
+            )
+        if value["acceptDataLoss"] is not True:
+            raise RecoveryError("it does not accept the loss of data")
+        end = OffsetAndEpoch(int(value["logEndOffset"]), int(value["lastEpoch"]))
+        epochs = tuple(int(epoch) for epoch in value["otherEpochs"])
+        return Plan(str(value["directoryId"]), end, epochs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecoveryError(f"it is not a plan ({error!r})") from error
+
+
+def stage_lost_majority(
+    directory: Path, others: Sequence[Examination] = (), *, dry_run: bool = False
+) -> tuple[LostMajority, Path]:
+    """Write the plan; return what it will do, as things are now, and the plan's path.
+
+    The caller does not hold the lock: a controller runs. RecoveryError if the remedy is refused.
+    """
+    found = examine(directory)
+    todo = plan_lost_majority(found, others)
+    path = directory / PLAN_FILE
+    if dry_run:
+        return todo, path
+    assert found.key.directory_id is not None, "the plan's survivor has a directory id"
+    plan = Plan(found.key.directory_id, found.end, tuple(e.highest_epoch for e in others))
+    if path.exists():
+        Disk().replace_file(directory / _aside("replaced"), path.read_bytes())
+    Disk().replace_file(path, (json.dumps(plan.as_json(), indent=2) + "\n").encode())
+    return todo, path
+
+
+def apply_staged(directory: Path) -> str:
+    """Apply the plan in `directory`, if there is one; one line on what became of it, else "".
+
+    The caller holds the lock and has not opened the log. Raises nothing that the log would not
+    raise a moment later.
+    """
+    path = directory / PLAN_FILE
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return ""
+    try:
+        return _apply(directory, path, parse_plan(text))
+    except LogError as error:
+        name = _aside("refused")
+        Disk().rename(path, directory / name)
+        Disk().sync_directory(directory)
+        return f"the staged recovery was not applied, and is kept in {name}: {error}"
+
+
+def _apply(directory: Path, path: Path, plan: Plan) -> str:
+    found = examine(directory)
+    if found.key.directory_id != plan.directory_id:
+        raise RecoveryError(
+            f"it is for the directory {plan.directory_id}, and this is {found.key.directory_id}"
+        )
+    if found.voters.is_only(found.key) and found.end.epoch > plan.end.epoch:
+        _delete(path)
+        return f"the staged recovery was applied already: {found.key} is the only voter"
+    if found.end != plan.end:
+        raise RecoveryError(
+            f"the log ended at {plan.end} when it was staged, and ends at {found.end} now: "
+            "somebody led meanwhile"
+        )
+    done = recover_lost_majority(directory, epochs=plan.epochs)
+    _delete(path)
+    return (
+        f"applied the staged recovery: {done.new_voters} is the voter set from epoch {done.epoch}, "
+        f"offset {done.survivor.end.offset}; it was {done.old_voters}; report {done.report}"
+    )
+
+
+def _delete(path: Path) -> None:
+    Disk().unlink(path)
+    Disk().sync_directory(path.parent)
+
+
+def _aside(why: str) -> str:
+    return f"{PLAN_FILE}.{why}-{timestamp()}"

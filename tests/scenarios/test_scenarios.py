@@ -104,7 +104,10 @@ KIP_ROWS = {
     "Leader election: nobody checks membership": ["vote_without_membership_check"],
     "Leader election: BeginQuorumEpoch to silent voters": ["begin_quorum_epoch_to_silent_voters"],
     "Endpoint discovery: a voter's": ["update_voter_after_a_changed_endpoint"],
-    "Endpoint discovery: the leader's own": ["update_voter_of_the_leader_itself"],
+    "Endpoint discovery: the leader's own": [
+        "update_voter_of_the_leader_itself",
+        "update_voter_of_the_leader_is_tried_again",
+    ],
     "Directory id discovery: only where there was none": [
         "update_voter_at_kraft_version_0",
         "update_voter_refused",

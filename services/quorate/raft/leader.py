@@ -286,6 +286,7 @@ def tick(core: Core) -> None:
     if now >= leader.begin_at_ms:
         replication.send_begin_epoch(core, leader)
         _forget_silent_observers(core, leader)
+        membership.leader_updates_itself(core, leader)
     membership.tick(core)
     reads.tick(core, leader)
     settle(core)

@@ -84,13 +84,24 @@ def _refuse(core: Core, request: ChangeRequest) -> tuple[ErrorCode | None, str]:
 
 
 def leader_updates_itself(core: Core, leader: Leader) -> None:
-    """A new leader whose own entry in the voter set is out of date queues its update (KIP-853)."""
-    if core.history.kraft_version >= 1 and core.is_voter:
-        mine = core.config.voter
-        if mine.endpoints and core.voters.get(core.local.id) != mine:
-            request = UpdateVoterRequest(core.config.cluster_id, leader.epoch, mine)
-            deadline = core.now_ms + core.config.request_timeout_ms
-            leader.changes.append(PendingChange(request, None, deadline))
+    """Queue the update of the leader's own entry in the voter set, if it is out of date (KIP-853).
+
+    Called when it is elected and at every round of BeginQuorumEpoch: the update may have timed out
+    behind another change.
+    """
+    if core.history.kraft_version < 1 or not core.is_voter:
+        return
+    mine = core.config.voter
+    if not mine.endpoints or core.voters.get(core.local.id) == mine:
+        return
+    if any(
+        isinstance(change.request, UpdateVoterRequest) and change.request.voter.id == core.local.id
+        for change in leader.changes
+    ):
+        return
+    request = UpdateVoterRequest(core.config.cluster_id, leader.epoch, mine)
+    deadline = core.now_ms + core.config.request_timeout_ms
+    leader.changes.append(PendingChange(request, None, deadline))
 
 
 # --- the queue ------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import and never at run time:
     an IntEnum                 an integer or an enum, by number
     a StrEnum                  a string
     a dataclass                a message that mirrors it
-    tuple[X, ...]              repeated X
+    tuple[X, ...]              repeated X; within another, a message whose only field is `values`
+    tuple[X, Y]                a message whose fields are X and Y in the order of their numbers
     Mapping[str, X]            map<string, X>
     X | None                   optional X, a message, or a message whose only field is `values`
 
@@ -109,14 +110,12 @@ def _fields(
     return tuple(_field(hints[name], known[name], others) for name in names)
 
 
-def _field(
-    hint: Any, descriptor: FieldDescriptor, others: Mapping[type, tuple[Convert, Convert]]
-) -> _Field:
+def _field(hint: Any, descriptor: Any, others: Mapping[type, tuple[Convert, Convert]]) -> _Field:
     name = descriptor.name
     hint, nullable = _without_none(hint)
     if get_origin(hint) in (Mapping, dict) or _origin_is_mapping(hint):
         return _map_field(name, hint, descriptor, others)
-    if get_origin(hint) in (tuple, frozenset):
+    if _is_list(hint):
         if nullable:
             return _nullable_list_field(name, hint, descriptor, others)
         return _list_field(name, hint, descriptor, others)
@@ -138,6 +137,10 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     left = [each for each in get_args(hint) if each is not types.NoneType]
     assert len(left) == 1, f"a union of {len(left)} kinds has no form on the wire: {hint}"
     return left[0], True
+
+
+def _is_list(hint: Any) -> bool:
+    return get_origin(hint) is tuple and get_args(hint)[-1] is Ellipsis
 
 
 def _origin_is_mapping(hint: Any) -> bool:
@@ -197,33 +200,28 @@ def _message_field(name: str, encode: Convert, decode: Convert, nullable: bool) 
     return _Field(name, put, take)
 
 
-def _list_field(
-    name: str, hint: Any, descriptor: FieldDescriptor, others: Mapping[type, Any]
-) -> _Field:
+def _list_field(name: str, hint: Any, descriptor: Any, others: Mapping[type, Any]) -> _Field:
     assert descriptor.is_repeated, f"{descriptor.full_name} must be repeated"
-    both = _convert(get_args(hint)[0], descriptor, others)
-    collect = get_origin(hint)
-    encode, decode = both
+    encode, decode = _convert(get_args(hint)[0], descriptor, others)
 
     def put(message: Any, value: Any) -> None:
         getattr(message, name).extend(map(encode, value) if encode is not None else value)
 
     def take(message: Any) -> Any:
         found = getattr(message, name)
-        return collect(map(decode, found) if decode is not None else found)
+        return tuple(map(decode, found) if decode is not None else found)
 
     return _Field(name, put, take)
 
 
 def _nullable_list_field(
-    name: str, hint: Any, descriptor: FieldDescriptor, others: Mapping[type, Any]
+    name: str, hint: Any, descriptor: Any, others: Mapping[type, Any]
 ) -> _Field:
-    wrapper = descriptor.message_type
-    names = [] if wrapper is None else list(wrapper.fields_by_name)
-    assert names == [LIST_FIELD], (
+    fields = _message_class(descriptor).DESCRIPTOR.fields_by_name
+    assert list(fields) == [LIST_FIELD], (
         f"{descriptor.full_name} must be a message whose only field is `{LIST_FIELD}`"
     )
-    inner = _list_field(LIST_FIELD, hint, wrapper.fields_by_name[LIST_FIELD], others)
+    inner = _list_field(LIST_FIELD, hint, fields[LIST_FIELD], others)
 
     def put(message: Any, value: Any) -> None:
         if value is not None:
@@ -236,9 +234,7 @@ def _nullable_list_field(
     return _Field(name, put, take)
 
 
-def _map_field(
-    name: str, hint: Any, descriptor: FieldDescriptor, others: Mapping[type, Any]
-) -> _Field:
+def _map_field(name: str, hint: Any, descriptor: Any, others: Mapping[type, Any]) -> _Field:
     key_type, value_type = get_args(hint)
     assert key_type in (str, int), f"{descriptor.full_name}: a map's keys are strings or integers"
     entry = descriptor.message_type
@@ -266,7 +262,7 @@ def _map_field(
 # --- single values --------------------------------------------------------------------------------
 
 
-def _convert(hint: Any, descriptor: FieldDescriptor, others: Mapping[type, Any]) -> _Both:
+def _convert(hint: Any, descriptor: Any, others: Mapping[type, Any]) -> _Both:
     """The conversion of one value that is neither nullable nor a list."""
     if hint in others:
         return _Both(*others[hint])
@@ -276,9 +272,10 @@ def _convert(hint: Any, descriptor: FieldDescriptor, others: Mapping[type, Any])
         return _Both(int, _member_of(hint))
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return _Both(str, _member_of(hint))
-    if dataclasses.is_dataclass(hint):
-        assert descriptor.message_type is not None, f"{descriptor.full_name} must be a message"
-        nested = Mirror(hint, GetMessageClass(descriptor.message_type), others)
+    if get_origin(hint) is tuple:
+        return _tuple_message(hint, descriptor, others)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        nested = Mirror(hint, _message_class(descriptor), others)
         return _Both(nested.encode, nested.decode)
     if hint is str and descriptor.type == FieldDescriptor.TYPE_BYTES:
         return _Both(_uuid_to_wire, _uuid_from_wire)
@@ -286,6 +283,32 @@ def _convert(hint: Any, descriptor: FieldDescriptor, others: Mapping[type, Any])
     assert wanted is not None, f"{descriptor.full_name}: {hint} has no form on the wire"
     assert descriptor.type in wanted, f"{descriptor.full_name} is no {hint.__name__}"
     return _Both(None, None)
+
+
+def _message_class(descriptor: Any) -> type[Message]:
+    assert descriptor.message_type is not None, f"{descriptor.full_name} must be a message"
+    return GetMessageClass(descriptor.message_type)
+
+
+def _tuple_message(hint: Any, descriptor: Any, others: Mapping[type, Any]) -> _Both:
+    """A tuple that is a message: its members are the message's fields, or its only field's."""
+    message_class = _message_class(descriptor)
+    by_number = sorted(message_class.DESCRIPTOR.fields, key=lambda field: field.number)
+    hints = (hint,) if _is_list(hint) else get_args(hint)
+    assert len(hints) == len(by_number), f"{descriptor.full_name} has not {len(hints)} fields"
+    fields = [_field(each, field, others) for each, field in zip(hints, by_number, strict=True)]
+    is_list = _is_list(hint)
+
+    def encode(value: Any) -> Any:
+        message = message_class()
+        for field, each in zip(fields, (value,) if is_list else value, strict=True):
+            field.put(message, each)
+        return message
+
+    def decode(message: Any) -> Any:
+        return fields[0].take(message) if is_list else tuple(f.take(message) for f in fields)
+
+    return _Both(encode, decode)
 
 
 _F = FieldDescriptor

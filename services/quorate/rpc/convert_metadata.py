@@ -1,0 +1,148 @@
+"""The requests and responses of Metadata and BrokerLifecycle, as messages and as values.
+
+The messages mirror the values of `metadata.requests` (see `mirror`). Around them: a request may say
+how long the controller may take; an answer says whether the controller took the request, and whom
+the answering node takes for the active controller.
+
+Source: proto/quorate/v1/metadata.proto, lifecycle.proto.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from quorate.metadata import requests as r
+from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.messages import CurrentLeader
+from quorate.raft.types import Endpoint, VersionRange
+from quorate.rpc import fields as f
+from quorate.rpc.mirror import Convert, Mirror
+from quorate.v1 import lifecycle_pb2, metadata_pb2
+
+TIMEOUT_MS = 30_000
+"""How long the controller may take for a request that does not say."""
+TIMEOUT_MS_MAX = 10 * 60_000
+
+METADATA_SERVICE: str = metadata_pb2.DESCRIPTOR.services_by_name["Metadata"].full_name
+LIFECYCLE_SERVICE: str = lifecycle_pb2.DESCRIPTOR.services_by_name["BrokerLifecycle"].full_name
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataAnswer:
+    """What a request came to. `response` is there if `error` is NONE.
+
+    NOT_CONTROLLER without a message: nothing was done. With one, and with REQUEST_TIMED_OUT, it may
+    still be done.
+    """
+
+    error: ErrorCode
+    leader: CurrentLeader
+    response: Any = None
+    message: str = ""
+
+
+def _endpoint_to_wire(endpoint: Endpoint) -> Message:
+    return f.endpoints_to_wire((endpoint,))[0]
+
+
+def _endpoint_from_wire(message: Any) -> Endpoint:
+    return f.endpoints_from_wire((message,))[0]
+
+
+OTHERS: dict[type, tuple[Convert, Convert]] = {
+    Endpoint: (_endpoint_to_wire, _endpoint_from_wire),
+    VersionRange: (f.range_to_wire, f.range_from_wire),
+}
+
+
+class Method:
+    """One unary method: its names, and how its request and answer are read and written."""
+
+    def __init__(
+        self, service: str, name: str, request_type: type, response_type: type, module: Any
+    ) -> None:
+        self.service = service
+        self.name = name
+        self.request_type = request_type
+        self.response_type = response_type
+        self.request_message: type[Message] = getattr(module, f"{name}Request")
+        self.response_message: type[Message] = getattr(module, f"{name}Response")
+        self._request: Mirror[Any, Any] = Mirror(request_type, self.request_message, OTHERS)
+        self._response: Mirror[Any, Any] = Mirror(response_type, self.response_message, OTHERS)
+
+    def encode_request(self, request: Any, timeout_ms: int) -> Message:
+        message = self._request.encode(request)
+        message.timeout_ms = timeout_ms
+        return message  # type: ignore[no-any-return]  # of the generic class
+
+    def decode_request(self, message: Any) -> tuple[Any, int]:
+        """The request, and how long it may take. ViolationError."""
+        timeout_ms = message.timeout_ms if message.HasField("timeout_ms") else TIMEOUT_MS
+        if timeout_ms <= 0:
+            raise ViolationError(f"timeout_ms is {timeout_ms}")
+        return self._request.decode(message), min(timeout_ms, TIMEOUT_MS_MAX)
+
+    def encode_answer(self, answer: MetadataAnswer) -> Message:
+        message = self.response_message()
+        if isinstance(answer.response, r.Refused):
+            refused = answer.response
+            answer = MetadataAnswer(refused.error, answer.leader, None, refused.message)
+        elif answer.response is not None:
+            message = self._response.encode(answer.response)
+        message.error_code = f.error_to_wire(answer.error)  # type: ignore[attr-defined]
+        message.error_message = answer.message  # type: ignore[attr-defined]
+        message.current_leader.CopyFrom(f.leader_to_wire(answer.leader))  # type: ignore[attr-defined]
+        return message
+
+    def decode_answer(self, message: Any) -> MetadataAnswer:
+        """ViolationError."""
+        error, leader, text = f.answer_from_wire(message)
+        response = self._response.decode(message) if error is ErrorCode.NONE else None
+        return MetadataAnswer(error, leader, response, text)
+
+
+def _methods() -> dict[type, Method]:
+    metadata = [
+        (r.CreateTopics, r.CreateTopicsResponse),
+        (r.DeleteTopics, r.DeleteTopicsResponse),
+        (r.CreatePartitions, r.CreatePartitionsResponse),
+        (r.DescribeTopics, r.DescribeTopicsResponse),
+        (r.IncrementalAlterConfigs, r.AlterConfigsResponse),
+        (r.DescribeConfigs, r.DescribeConfigsResponse),
+        (r.AlterClientQuotas, r.AlterClientQuotasResponse),
+        (r.DescribeClientQuotas, r.DescribeClientQuotasResponse),
+        (r.AlterUserScramCredentials, r.AlterUserScramCredentialsResponse),
+        (r.DescribeUserScramCredentials, r.DescribeUserScramCredentialsResponse),
+        (r.CreateAcls, r.CreateAclsResponse),
+        (r.DeleteAcls, r.DeleteAclsResponse),
+        (r.DescribeAcls, r.DescribeAclsResponse),
+        (r.ElectLeaders, r.ElectLeadersResponse),
+        (r.AlterPartitionReassignments, r.AlterPartitionReassignmentsResponse),
+        (r.ListPartitionReassignments, r.ListPartitionReassignmentsResponse),
+        (r.UpdateFeatures, r.UpdateFeaturesResponse),
+        (r.DescribeCluster, r.DescribeClusterResponse),
+    ]
+    lifecycle = [
+        (r.RegisterBroker, r.RegisterBrokerResponse),
+        (r.BrokerHeartbeat, r.BrokerHeartbeatResponse),
+        (r.UnregisterBroker, r.UnregisterBrokerResponse),
+        (r.AlterPartition, r.AlterPartitionResponse),
+        (r.AllocateProducerIds, r.AllocateProducerIdsResponse),
+    ]
+    renamed: dict[type, str] = {r.UpdateFeatures: "UpdateClusterFeatures"}
+    found: dict[type, Method] = {}
+    for service, module, pairs in (
+        (METADATA_SERVICE, metadata_pb2, metadata),
+        (LIFECYCLE_SERVICE, lifecycle_pb2, lifecycle),
+    ):
+        for request, response in pairs:
+            name = renamed.get(request, request.__name__)
+            found[request] = Method(service, name, request, response, module)
+    return found
+
+
+METHODS = _methods()
+"""Every method, by the class of its requests."""

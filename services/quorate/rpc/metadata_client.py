@@ -1,0 +1,140 @@
+"""The client of the metadata controller: asks it wherever it is, for people and for brokers.
+
+Rules:
+1. Every call ends: with the response, or with a `ClientError` once its time is up.
+2. A node that is not the active controller names the leader, and the client goes there
+   (`routing.LeaderSearch`); it goes on looking while there is none.
+3. Reading is repeated freely. A change is repeated where a connection breaks: doing it again comes
+   to the same or is refused with an error that says so (TOPIC_ALREADY_EXISTS, …). `Asked.repeated`
+   tells whether an earlier attempt may have been done. AllocateProducerIds loses a block at worst.
+
+Source: KIP-919 (admin clients at controllers), KIP-590 (forwarding); tenacity for the pauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.raft.messages import CurrentLeader
+from quorate.rpc.channels import Channels
+from quorate.rpc.convert_metadata import METHODS, MetadataAnswer, Method
+from quorate.rpc.errors import AdminError, TransportError, TransportKind
+from quorate.rpc.limits import ChannelLimits, parse_address
+from quorate.rpc.routing import NOT_LEADER, Address, LeaderSearch, Route
+from quorate.rpc.tls import TlsConfig
+
+ANSWER_SLACK_MS = 500
+"""How much longer than the server a client waits: the server's own "timed out" says more."""
+
+ATTEMPT_MS_MAX = 30_000
+"""How long one node is waited for before another is asked, where the whole takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A response, the node that led, and whether an earlier attempt may have been done too."""
+
+    response: Any
+    leader: CurrentLeader
+    repeated: bool = False
+
+
+class MetadataClient:
+    """A client of one cluster's metadata; an asynchronous context manager, or closed with `close`.
+
+    bootstrap: `host:port` of some controllers. request_timeout_ms: the time of each call that names
+    none.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        *,
+        tls: TlsConfig | None = None,
+        request_timeout_ms: int = 30_000,
+        client_id: str = "quorate-metadata-client",
+        limits: ChannelLimits | None = None,
+    ) -> None:
+        if not bootstrap:
+            raise MisuseError("a client needs the address of at least one node")
+        self.request_timeout_ms = request_timeout_ms
+        self._limits = limits or ChannelLimits()
+        self._channels = Channels(tls, self._limits, client_id)
+        self._search = LeaderSearch(Route([parse_address(text) for text in bootstrap]))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._channels.close()
+
+    def learn(self, leader: CurrentLeader) -> None:
+        """Who leads, as somebody else has heard: asked first from now on, unless it is old news."""
+        self._search.route.learn(leader)
+
+    async def ask(self, request: Any, *, timeout_ms: int | None = None) -> Any:
+        """The response to one of the requests in `convert_metadata.METHODS`.
+
+        AdminError where the request as a whole is refused or its time is up; NoLeaderError,
+        UnreachableError. What became of the single topics, resources, … is in the response.
+        """
+        return (await self.ask_whole(request, timeout_ms=timeout_ms)).response
+
+    async def ask_whole(self, request: Any, *, timeout_ms: int | None = None) -> Asked:
+        """As `ask`, with what is known besides."""
+        method = METHODS.get(type(request))
+        if method is None:
+            raise MisuseError(f"{type(request).__name__} is no request of the metadata controller")
+        timeout_ms = timeout_ms or self.request_timeout_ms
+        repeated = False
+
+        async def call(address: Address, left_ms: float) -> MetadataAnswer:
+            nonlocal repeated
+            attempt_ms = max(1, min(int(left_ms), ATTEMPT_MS_MAX))
+            try:
+                answer = await self._unary(address, method, request, attempt_ms)
+            except TransportError as error:
+                repeated = repeated or not error.nothing_done
+                raise
+            # A controller that lost its office while it was at it says so.
+            repeated = repeated or (answer.error in NOT_LEADER and answer.message != "")
+            return answer
+
+        try:
+            answer = await self._search.ask(call, timeout_ms, may_repeat=True)
+        except TransportError as error:
+            text = f"no answer within {timeout_ms} ms ({error})"
+            raise AdminError(ErrorCode.REQUEST_TIMED_OUT, text) from None
+        if answer.error is not ErrorCode.NONE:
+            raise AdminError(answer.error, answer.message)
+        return Asked(answer.response, answer.leader, repeated)
+
+    async def _unary(
+        self, address: Address, method: Method, request: Any, timeout_ms: int
+    ) -> MetadataAnswer:
+        with self._channels.use(*address) as link:
+            connect_ms = min(timeout_ms, self._limits.connect_timeout_ms)
+            await self._channels.connected(link, connect_ms)
+            answer = await self._channels.unary(
+                link,
+                f"/{method.service}/{method.name}",
+                method.encode_request(request, timeout_ms),
+                method.response_message,
+                timeout_ms + ANSWER_SLACK_MS,
+            )
+            try:
+                return method.decode_answer(answer)
+            except ViolationError as error:
+                raise TransportError(TransportKind.FAILED, link.address, str(error)) from None

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from quorate import __version__
 from quorate.controller.config import ControllerConfig
 from quorate.controller.http import HttpListener, Page
 from quorate.controller.measures import file_samples, quorum_samples
@@ -37,7 +38,9 @@ from quorate.telemetry.rates import Rate
 from quorate.telemetry.samples import Sample
 
 if TYPE_CHECKING:
+    from quorate.runtime.tracing import WriteTraces
     from quorate.telemetry.export import Metrics
+    from quorate.telemetry.tracing import Tracing
 
 SAMPLE_PERIOD_S = 1.0
 READ_TIMEOUT_S = 2.0
@@ -58,6 +61,7 @@ class ControllerTelemetry:
         self._config = config
         self._driver: RaftDriver | None = None
         self._metrics: Metrics | None = None
+        self._tracing: Tracing | None = None
         self._http: HttpListener | None = None
         self._sampler: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -76,6 +80,8 @@ class ControllerTelemetry:
             return
         self._loop = asyncio.get_running_loop()
         self._metrics = self._open_metrics()
+        if self._config.trace_sample_ratio > 0:
+            self._tracing = self._open_tracing()
         self._sampler = asyncio.create_task(self._sample(), name="telemetry")
         address = self._config.http_listener
         if address is None:
@@ -98,27 +104,58 @@ class ControllerTelemetry:
         """From now on there is a replica to tell about."""
         self._driver = driver
 
+    def traces(self) -> WriteTraces | None:
+        """What the driver follows appends with; None if nobody wants that."""
+        if self._tracing is None:
+            return None
+        from quorate.runtime.tracing import WriteTraces  # noqa: PLC0415 - needs the extra
+
+        return WriteTraces(self._tracing, self._config.node_id)
+
     async def stop(self) -> None:
         if self._sampler is not None:
             self._sampler.cancel()
         if self._http is not None:
             await self._http.stop()
         if self._metrics is not None:
-            await _in_background(self._metrics.close, CLOSE_TIMEOUT_S)
+            await _in_background(self._close, CLOSE_TIMEOUT_S)
+
+    def _close(self) -> None:
+        """Send what is left; may block."""
+        if self._metrics is not None:
+            self._metrics.close()
+        if self._tracing is not None:
+            self._tracing.close()
 
     # --- metrics ----------------------------------------------------------------------------------
 
     def _open_metrics(self) -> Metrics:
         config = self._config
         wanted_by = "quorate.http.listener" if config.http_listener else "quorate.otlp.endpoint"
+        otlp = None
         try:
             from quorate.telemetry.export import Metrics  # noqa: PLC0415 - only where it is wanted
-            from quorate.telemetry.otlp import metric_exporter  # noqa: PLC0415
+
+            if config.otlp_endpoint:
+                from quorate.telemetry.otlp import metric_exporter  # noqa: PLC0415
+
+                otlp = metric_exporter(config.otlp_endpoint)
         except ImportError as error:
             raise ExtraMissingError(wanted_by, error.name) from None
-        otlp = metric_exporter(config.otlp_endpoint) if config.otlp_endpoint else None
-        resource = {"service.instance.id": str(config.node_id)}
-        return Metrics(self._collect, self._distributions, resource, otlp)
+        return Metrics(self._collect, self._distributions, self._resource, otlp)
+
+    def _open_tracing(self) -> Tracing:
+        config = self._config
+        assert config.otlp_endpoint is not None, "the configuration refuses traces without it"
+        from quorate.telemetry.otlp import span_exporter  # noqa: PLC0415 - needs the extra
+        from quorate.telemetry.tracing import Tracing  # noqa: PLC0415
+
+        exporter = span_exporter(config.otlp_endpoint)
+        return Tracing.to(exporter, config.trace_sample_ratio, self._resource)
+
+    @property
+    def _resource(self) -> dict[str, str]:
+        return {"service.instance.id": str(self._config.node_id), "service.version": __version__}
 
     def _collect(self) -> Iterable[Sample]:
         """All samples; called in the collecting thread."""

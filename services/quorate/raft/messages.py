@@ -127,7 +127,7 @@ class FetchResponse:
 
     Where the leader's core answers, `records_from` says which offset to read from and `batches` is
     empty: whoever owns the log fills it in (bytes on the wire; parsed batches for the receiving
-    core).
+    core). traces: (offset, traceparent) of records that somebody follows; of no meaning here.
     """
 
     error: ErrorCode
@@ -141,6 +141,7 @@ class FetchResponse:
     read_round: int = 0
     batches: tuple[Batch, ...] = ()
     message: str = ""
+    traces: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from quorate.rpc.convert_quorum import decode_append_request, encode_append_resp
 from quorate.rpc.handler import RaftHandler
 from quorate.rpc.limits import ServerLimits, batch_bytes, too_large
 from quorate.rpc.values import AppendOutcome
+from quorate.telemetry.context import TRACE_PARENT
 from quorate.v1 import quorum_pb2
 
 LOGGER = logging.getLogger(__name__)
@@ -84,6 +85,8 @@ class AppendStream:
         task.add_done_callback(self._running.discard)
 
     async def _serve_one(self, message: quorum_pb2.AppendRequest, size: int) -> None:
+        if message.trace_parent:
+            TRACE_PARENT.set(message.trace_parent)
         try:
             outcome = await self._append(message)
             if self._is_open:

@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
@@ -41,7 +41,11 @@ from quorate.rpc.limits import (
 )
 from quorate.rpc.routing import NOT_LEADER, Address, LeaderSearch
 from quorate.rpc.values import NOT_APPENDED, AppendOutcome, AppendResult, OpaqueRecord
+from quorate.telemetry.context import TRACE_PARENT
 from quorate.v1 import quorum_pb2
+
+if TYPE_CHECKING:
+    from quorate.telemetry.tracing import Tracing
 
 LOGGER = logging.getLogger(__name__)
 
@@ -90,8 +94,9 @@ class AppendConnection:
             correlation_id = self._last_id
             self._pending[correlation_id] = future
             try:
+                left_ms, parent = max(1, int(timeout_ms)), TRACE_PARENT.get()
                 await self._call.write(
-                    encode_append_request(correlation_id, records, max(1, int(timeout_ms)))
+                    encode_append_request(correlation_id, records, left_ms, parent)
                 )
             except asyncio.InvalidStateError:
                 del self._pending[correlation_id]
@@ -159,9 +164,16 @@ class AppendConnection:
 
 
 class Appender:
-    """Sends batches to the leader, wherever it is."""
+    """Sends batches to the leader, wherever it is. Each is a span of `tracing`, if there is one."""
 
-    def __init__(self, search: LeaderSearch, channels: Channels, connect_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        search: LeaderSearch,
+        channels: Channels,
+        connect_timeout_ms: int,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._tracing = tracing
         self._search = search
         self._channels = channels
         self._connect_timeout_ms = connect_timeout_ms
@@ -186,6 +198,14 @@ class Appender:
 
     async def append(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendResult:
         """The same within the caller's task, which must not be cancelled."""
+        if self._tracing is None:
+            return await self._append(records, timeout_ms)
+        with self._tracing.calling("quorate.append", {"quorate.records": len(records)}) as span:
+            result = await self._append(records, timeout_ms)
+            span.set_attribute("quorate.base_offset", result.base_offset)
+            return result
+
+    async def _append(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendResult:
         size = batch_bytes(records)
         if size > BATCH_BYTES_MAX:
             raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, too_large(size, BATCH_BYTES_MAX))

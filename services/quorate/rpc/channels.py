@@ -27,6 +27,7 @@ from google.protobuf.message import Message
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.limits import ChannelLimits, format_address
 from quorate.rpc.tls import TlsConfig
+from quorate.telemetry.context import TRACE_PARENT, TRACE_PARENT_KEY
 from quorate.v1 import quorum_pb2
 
 M = TypeVar("M", bound=Message)
@@ -246,9 +247,12 @@ class Channels:
     async def unary(
         self, link: Link, path: str, message: Message, reply: type[M], timeout_ms: float
     ) -> M:
-        """One unary call. TransportError."""
+        """One unary call, which names the trace that this task works for. TransportError."""
+        parent = TRACE_PARENT.get()
+        metadata = ((TRACE_PARENT_KEY, parent),) if parent else None
+        call = link.unary(path, reply)
         try:
-            answer: M = await link.unary(path, reply)(message, timeout=max(0.0, timeout_ms) / 1000)
+            answer: M = await call(message, timeout=max(0.0, timeout_ms) / 1000, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise call_error(link.address, error) from None
         return answer

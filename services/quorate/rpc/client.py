@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from google.protobuf.message import Message
 
@@ -65,6 +65,9 @@ from quorate.rpc.values import (
     UpgradeType,
 )
 from quorate.v1 import quorum_pb2 as pb
+
+if TYPE_CHECKING:
+    from quorate.telemetry.tracing import Tracing
 
 __all__ = [
     "AdminError",
@@ -125,6 +128,7 @@ class QuorumClient:
         request_timeout_ms: int = 30_000,
         client_id: str = "quorate-client",
         limits: ChannelLimits | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         if not bootstrap:
             raise MisuseError("a client needs the address of at least one node")
@@ -134,7 +138,8 @@ class QuorumClient:
         self._route = Route([parse_address(text) for text in bootstrap])
         self._search = LeaderSearch(self._route)
         connect_ms = self._limits.connect_timeout_ms
-        self._appender = Appender(self._search, self._channels, connect_ms)
+        self._tracing = tracing
+        self._appender = Appender(self._search, self._channels, connect_ms, tracing)
         self._reader = LogReader(self._search, self._channels, connect_ms)
         self._coalescer = Coalescer(
             lambda records: self._appender.append(records, self.request_timeout_ms)
@@ -391,6 +396,14 @@ class QuorumClient:
         self, address: Address, method: _Method[M, V], message: Message, timeout_ms: float
     ) -> V:
         """One call to one node. TransportError, also where the answer makes no sense."""
+        if self._tracing is None:
+            return await self._call(address, method, message, timeout_ms)
+        with self._tracing.calling(f"quorate.{method.name}", {"server.port": address[1]}):
+            return await self._call(address, method, message, timeout_ms)
+
+    async def _call(
+        self, address: Address, method: _Method[M, V], message: Message, timeout_ms: float
+    ) -> V:
         with self._channels.use(*address) as link:
             connect_ms = min(timeout_ms, self._limits.connect_timeout_ms)
             await self._channels.connected(link, connect_ms)

@@ -35,12 +35,14 @@ from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError
 from quorate.rpc import fields as f
 from quorate.rpc.values import Buffer
+from quorate.telemetry.context import TRACE_PARENT_CHARS
 from quorate.v1 import raft_pb2
 
 ADMIN_TIMEOUT_MS = 30_000
 FETCH_MAX_WAIT_MS = 500
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 SNAPSHOT_BYTES_MAX = 1024 * 1024
+TRACES_MAX = 1024
 
 
 def _epoch(value: int) -> int:
@@ -212,6 +214,7 @@ def encode_fetch_response(
         records_from=response.records_from,
         read_round=response.read_round,
         records=b"".join(records),
+        traces=[raft_pb2.RecordTrace(offset=o, trace_parent=p) for o, p in response.traces],
     )
 
 
@@ -244,6 +247,16 @@ def decode_fetch_response(message: raft_pb2.FetchResponse) -> FetchResponse:
         read_round=message.read_round,
         batches=batches,
         message=text,
+        traces=_traces(message) if message.traces else (),
+    )
+
+
+def _traces(message: raft_pb2.FetchResponse) -> tuple[tuple[int, str], ...]:
+    """As many as are reasonable: they are of use, and nothing depends on them."""
+    return tuple(
+        (trace.offset, trace.trace_parent)
+        for trace in message.traces[:TRACES_MAX]
+        if len(trace.trace_parent) == TRACE_PARENT_CHARS
     )
 
 

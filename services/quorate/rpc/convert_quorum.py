@@ -381,12 +381,16 @@ def decode_node_status(message: quorum_pb2.NodeStatusResponse) -> NodeStatus:
 
 
 def encode_append_request(
-    correlation_id: int, records: Sequence[OpaqueRecord], timeout_ms: int
+    correlation_id: int,
+    records: Sequence[OpaqueRecord],
+    timeout_ms: int,
+    trace_parent: str = "",
 ) -> quorum_pb2.AppendRequest:
     return quorum_pb2.AppendRequest(
         correlation_id=correlation_id,
         records=[quorum_pb2.Record(key=key, value=value) for key, value in records],
         timeout_ms=timeout_ms,
+        trace_parent=trace_parent,
     )
 
 

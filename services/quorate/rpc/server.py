@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -23,8 +24,10 @@ from grpc_reflection.v1alpha import reflection
 from quorate.rpc.errors import ListenError, PortInUseError
 from quorate.rpc.handler import NodeHandler
 from quorate.rpc.limits import ServerLimits, format_address, parse_address
+from quorate.rpc.metadata_servicers import MetadataSlot, add_metadata_services
 from quorate.rpc.servicers import QuorumServicer, RaftServicer, Slot
 from quorate.rpc.tls import TlsConfig
+from quorate.telemetry.context import TRACE_PARENT, TRACE_PARENT_CHARS, TRACE_PARENT_KEY
 from quorate.v1 import quorum_pb2, quorum_pb2_grpc, raft_pb2, raft_pb2_grpc
 
 RAFT_SERVICE: str = raft_pb2.DESCRIPTOR.services_by_name["Raft"].full_name
@@ -32,7 +35,25 @@ QUORUM_SERVICE: str = quorum_pb2.DESCRIPTOR.services_by_name["Quorum"].full_name
 SERVICES = ("", RAFT_SERVICE, QUORUM_SERVICE)
 """The names that grpc.health.v1 knows; "" is the node as a whole."""
 
+_SURROUNDING: tuple[str, ...] = (health.SERVICE_NAME, reflection.SERVICE_NAME)
+
 STOP_GRACE_MS = 100
+
+
+class TraceParents(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Puts a call's traceparent where spans look for it. Each call is served in a task of its own,
+    and so is what it sets.
+    """
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        for name, value in handler_call_details.invocation_metadata:
+            if name == TRACE_PARENT_KEY and len(value) == TRACE_PARENT_CHARS:
+                TRACE_PARENT.set(str(value))
+        return await continuation(handler_call_details)
 
 
 class Servicers:
@@ -40,6 +61,8 @@ class Servicers:
 
     def __init__(self, server: grpc.aio.Server, handler: NodeHandler, limits: ServerLimits) -> None:
         self._slot = Slot(handler)
+        self._metadata = MetadataSlot()
+        self._metadata.use(handler)
         self._quorum = QuorumServicer(self._slot, limits)
         self.health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         raft = RaftServicer(self._slot, limits)
@@ -49,12 +72,14 @@ class Servicers:
             self._quorum, server
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
-        names = (RAFT_SERVICE, QUORUM_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        metadata = add_metadata_services(server, self._metadata)
+        names = (RAFT_SERVICE, QUORUM_SERVICE, *metadata, *_SURROUNDING)
         reflection.enable_server_reflection(names, server)
 
     def use(self, handler: NodeHandler) -> None:
         """Let another handler answer from now on: the node was formatted and runs."""
         self._slot.use(handler)
+        self._metadata.use(handler)
 
     async def set_serving(self, service: str, is_serving: bool) -> None:
         """What grpc.health.v1 says of one of `SERVICES`."""
@@ -120,15 +145,18 @@ async def start_server(
     limits: ServerLimits | None = None,
     *,
     plaintext: Sequence[str] = (),
+    traced: bool = False,
 ) -> RpcServer:
     """Listen at `host:port` addresses, with TLS if `tls` is given, and at those in `plaintext`
-    without.
+    without. traced: let handlers see what the metadata says of the caller's trace.
 
     Raises PortInUseError, ListenError, TlsError, and MisuseError for what is no address.
     """
     limits = limits or ServerLimits()
     server = grpc.aio.server(
-        options=limits.options(), maximum_concurrent_rpcs=limits.concurrent_rpcs_max
+        interceptors=[TraceParents()] if traced else [],
+        options=limits.options(),
+        maximum_concurrent_rpcs=limits.concurrent_rpcs_max,
     )
     credentials = tls.server_credentials() if tls is not None else None
     wanted = [(parse_address(text), credentials) for text in listen]
@@ -137,6 +165,7 @@ async def start_server(
     for (host, port), secure in wanted:
         addresses.append((host, _bind(server, host, port, secure)))
     servicers = add_servicers(server, handler, limits)
+    also(server)
     for service in SERVICES:
         await servicers.set_serving(service, is_serving=False)
     await server.start()

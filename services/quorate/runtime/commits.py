@@ -11,9 +11,13 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from quorate.raft.errors import ErrorCode
 from quorate.telemetry.histogram import Histogram
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 
 class Outcome(StrEnum):
@@ -31,7 +35,7 @@ Commit = tuple[int, Outcome]
 @dataclass(slots=True)
 class PendingAppend:
     """One batch on its way: `base_offset` is -1 until it is appended. Times in ms, sizes in
-    bytes. appended_s: when it was appended, by `time.perf_counter`.
+    bytes. appended_s: when it was appended, by `time.perf_counter`. span: of who follows it.
     """
 
     count: int
@@ -40,6 +44,7 @@ class PendingAppend:
     future: asyncio.Future[Commit | ErrorCode]
     base_offset: int = -1
     appended_s: float = 0.0
+    span: Span | None = None
 
     def end(self, outcome: Outcome | ErrorCode) -> None:
         """Answer whoever waits, once."""

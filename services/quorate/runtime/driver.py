@@ -20,6 +20,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from quorate.log.errors import LogError, SnapshotNotFoundError
 from quorate.log.metadata_log import MetadataLog
@@ -44,6 +45,11 @@ from quorate.runtime.installing import SnapshotReceiver
 from quorate.runtime.outbound import Outbound
 from quorate.telemetry.recorder import Recorder
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from quorate.runtime.tracing import WriteTraces
+
 LOGGER = logging.getLogger(__name__)
 
 EXPIRY_PERIOD_S = 0.25
@@ -62,6 +68,7 @@ class RaftDriver:
     on_fatal: called once, with the reason, when the replica cannot go on.
     on_committed: called after each advance of the high watermark.
     on_leadership: called when this replica begins to lead, and when it ends.
+    traces: follows sampled appends; None, and the cost of a comparison, where nobody wants that.
     """
 
     def __init__(
@@ -79,7 +86,9 @@ class RaftDriver:
         on_leadership: Callable[
             [out.LeadershipAcquired | out.LeadershipLost], None
         ] = lambda _office: None,
+        traces: WriteTraces | None = None,
     ) -> None:
+        self.traces = traces
         self.node = node
         self.log = log
         self.recorder = Recorder()
@@ -156,6 +165,8 @@ class RaftDriver:
 
     def answered(self, request_id: int, response: Response) -> None:
         """The answer to one of the node's own requests."""
+        if self.traces is not None and isinstance(response, FetchResponse) and response.traces:
+            self.traces.fetched(response.traces)
         self._step(lambda now_ms: self.node.handle_response(request_id, response, now_ms))
 
     def unanswered(self, request_id: int, reason: str, *, refused: bool) -> None:
@@ -170,6 +181,8 @@ class RaftDriver:
 
     def durable(self, ticket: int) -> None:
         """The log's writer reports a ticket (called on the loop's thread)."""
+        if self.traces is not None:
+            self.traces.durable(ticket)
         self._step(lambda now_ms: self.node.log_durable(ticket, now_ms))
 
     def resign(self, reason: str) -> None:
@@ -195,7 +208,9 @@ class RaftDriver:
             return
         self._settle()
 
-    async def append(self, count: int, batch: bytearray, timeout_ms: int) -> Commit | ErrorCode:
+    async def append(
+        self, count: int, batch: bytearray, timeout_ms: int, span: Span | None = None
+    ) -> Commit | ErrorCode:
         """Append one data batch of `count` records and wait for its commit.
 
         Returns the offset of its first record and how the wait ended, or NOT_LEADER_OR_FOLLOWER,
@@ -206,7 +221,7 @@ class RaftDriver:
         if not self._appends:
             loop.call_soon(self._append_all)
         deadline_ms = self._clock.now_ms() + timeout_ms
-        pending = PendingAppend(count, batch, deadline_ms, loop.create_future())
+        pending = PendingAppend(count, batch, deadline_ms, loop.create_future(), span=span)
         self._appends.append(pending)
         return await pending.future
 
@@ -223,6 +238,9 @@ class RaftDriver:
             pending.base_offset = base
             base += pending.count
             self.commits.add(pending)
+            if pending.span is not None and self.traces is not None:
+                first = pending.base_offset
+                self.traces.appended(pending.span, first, base, self.node.epoch)
         self._settle()
 
     def append_now(
@@ -283,6 +301,8 @@ class RaftDriver:
                 self._outbound.send(output)
             case out.HighWatermarkAdvanced():
                 self.commits.committed(output.offset)
+                if self.traces is not None:
+                    self.traces.committed(output.offset)
                 self._on_committed(output.offset)
             case out.PersistElection():
                 self._quorum_state.write(output.state, output.kraft_version)
@@ -293,6 +313,8 @@ class RaftDriver:
                 self._on_leadership(output)
             case out.LeadershipLost():
                 self.commits.leadership_lost()
+                if self.traces is not None:
+                    self.traces.leadership_lost()
                 self._on_leadership(output)
             case out.RoleChanged():
                 self.recorder.role_changed(
@@ -316,6 +338,8 @@ class RaftDriver:
             self.recorder.appended_records += count
         else:
             self.recorder.fetched_records += count
+        if self.traces is not None:
+            self.traces.logged(output.ticket, batches[0].base_offset, batches[-1].end_offset)
 
     def _encode(self, batch: Batch) -> Bytes:
         """The bytes of a batch to append; those of a leader get their offset and epoch here."""
@@ -334,6 +358,9 @@ class RaftDriver:
         data: list[Bytes] = []
         if isinstance(response, FetchResponse) and response.records_from is not None:
             data = list(self.log.read(response.records_from, response.max_bytes))
+            if data and self.traces is not None:
+                traces = self.traces.carried(response.records_from)
+                response = replace(response, traces=traces) if traces else response
         elif isinstance(response, FetchSnapshotResponse) and response.error is ErrorCode.NONE:
             response = self._read_snapshot(response)
         future.set_result((response, data))

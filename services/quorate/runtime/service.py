@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from quorate import __version__
 from quorate.log.errors import LogError
 from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
+    AddVoterRequest,
     AdminRequest,
     AdminResponse,
     FetchRequest,
@@ -25,7 +27,9 @@ from quorate.raft.messages import (
     PeerRequest,
     ReadIndexRequest,
     ReadIndexResponse,
+    RemoveVoterRequest,
     Response,
+    TransferLeadershipRequest,
     UpdateKRaftVersionRequest,
 )
 from quorate.raft.types import SUPPORTED_KRAFT_VERSION, OffsetAndEpoch
@@ -48,7 +52,15 @@ from quorate.rpc.values import (
 from quorate.runtime.commits import Outcome
 from quorate.runtime.driver import Bytes, RaftDriver
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
 KRAFT_VERSION = "kraft.version"
+
+TRACED = (
+    AddVoterRequest, RemoveVoterRequest, TransferLeadershipRequest, UpdateKRaftVersionRequest
+)  # fmt: skip
+"""What a span is made of besides appends, where anything is traced."""
 
 BATCH_OVERHEAD_BYTES = 64
 """What a batch needs beyond its records, rounded up, bytes."""
@@ -80,8 +92,15 @@ class NodeService:
     # --- the protocol -----------------------------------------------------------------------------
 
     async def handle(self, request: PeerRequest | AdminRequest) -> Response:
-        response, _ = await self._driver.ask(request)
-        return response
+        traces = self._driver.traces
+        if traces is None or not isinstance(request, TRACED):
+            response, _ = await self._driver.ask(request)
+            return response
+        name = type(request).__name__.removesuffix("Request")
+        with traces.serving(f"quorate.leader.{name}") as span:
+            response, _ = await self._driver.ask(request)
+            span.set_attribute("quorate.error", response.error.name)
+            return response
 
     async def fetch(self, request: FetchRequest) -> tuple[FetchResponse, list[Bytes]]:
         response, data = await self._driver.ask(request)
@@ -97,12 +116,23 @@ class NodeService:
 
     async def append(self, records: Sequence[OpaqueRecord], timeout_ms: int) -> AppendOutcome:
         """Append one atomic batch and wait for its commit (see `rpc.values.AppendOutcome`)."""
+        traces = self._driver.traces
+        if traces is None:
+            return await self._append(records, timeout_ms)
+        with traces.serving("quorate.leader.append", **{"quorate.records": len(records)}) as span:
+            outcome = await self._append(records, timeout_ms, span)
+            span.set_attribute("quorate.error", outcome.error.name)
+            return outcome
+
+    async def _append(
+        self, records: Sequence[OpaqueRecord], timeout_ms: int, span: Span | None = None
+    ) -> AppendOutcome:
         leader = self._driver.node.current_leader
         refusal = self._refuse_append(records)
         if refusal is not None:
             return AppendOutcome(refusal[0], leader, message=refusal[1])
         batch = build_data_batch(records, time.time_ns() // 1_000_000)
-        ended = await self._driver.append(len(records), batch, timeout_ms)
+        ended = await self._driver.append(len(records), batch, timeout_ms, span)
         leader = self._driver.node.current_leader
         if isinstance(ended, ErrorCode):
             return AppendOutcome(ended, leader)

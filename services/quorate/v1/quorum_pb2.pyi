@@ -261,14 +261,16 @@ class Record(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
-    __slots__ = ("correlation_id", "records", "timeout_ms")
+    __slots__ = ("correlation_id", "records", "timeout_ms", "trace_parent")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    TRACE_PARENT_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     records: _containers.RepeatedCompositeFieldContainer[Record]
     timeout_ms: int
-    def __init__(self, correlation_id: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    trace_parent: str
+    def __init__(self, correlation_id: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., trace_parent: _Optional[str] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
     __slots__ = ("correlation_id", "error_code", "error_message", "base_offset", "epoch", "current_leader")

@@ -110,7 +110,7 @@ class FetchRequest(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ..., offset: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ..., read_round: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "current_leader", "high_watermark", "log_start_offset", "diverging", "snapshot_id", "records_from", "read_round", "records")
+    __slots__ = ("error_code", "error_message", "current_leader", "high_watermark", "log_start_offset", "diverging", "snapshot_id", "records_from", "read_round", "records", "traces")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -121,6 +121,7 @@ class FetchResponse(_message.Message):
     RECORDS_FROM_FIELD_NUMBER: _ClassVar[int]
     READ_ROUND_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    TRACES_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
     current_leader: _common_pb2.CurrentLeader
@@ -131,7 +132,16 @@ class FetchResponse(_message.Message):
     records_from: int
     read_round: int
     records: bytes
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., diverging: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., snapshot_id: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., records_from: _Optional[int] = ..., read_round: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+    traces: _containers.RepeatedCompositeFieldContainer[RecordTrace]
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., diverging: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., snapshot_id: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., records_from: _Optional[int] = ..., read_round: _Optional[int] = ..., records: _Optional[bytes] = ..., traces: _Optional[_Iterable[_Union[RecordTrace, _Mapping]]] = ...) -> None: ...
+
+class RecordTrace(_message.Message):
+    __slots__ = ("offset", "trace_parent")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TRACE_PARENT_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    trace_parent: str
+    def __init__(self, offset: _Optional[int] = ..., trace_parent: _Optional[str] = ...) -> None: ...
 
 class FetchSnapshotRequest(_message.Message):
     __slots__ = ("cluster_id", "replica", "epoch", "snapshot_id", "position", "max_bytes")

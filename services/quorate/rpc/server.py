@@ -146,9 +146,11 @@ async def start_server(
     *,
     plaintext: Sequence[str] = (),
     traced: bool = False,
+    also: Callable[[grpc.aio.Server], None] = lambda _: None,
 ) -> RpcServer:
     """Listen at `host:port` addresses, with TLS if `tls` is given, and at those in `plaintext`
-    without. traced: let handlers see what the metadata says of the caller's trace.
+    without. traced: let handlers see what the metadata says of the caller's trace. also: adds
+    further services before the server starts.
 
     Raises PortInUseError, ListenError, TlsError, and MisuseError for what is no address.
     """

@@ -1,0 +1,227 @@
+"""The broker's life as the controller sees it: registration, heartbeats, controlled shutdown.
+
+1. Register with a new incarnation id and the epoch of the last clean stop. An earlier process of
+   this id whose session has not ended yet makes the controller refuse (DUPLICATE_BROKER_
+   REGISTRATION): asked again until `registration_timeout_ms`.
+2. Heartbeats every `heartbeat_interval_ms`, each with the last metadata offset that was replayed.
+   The broker is fenced until that has reached its own registration, and whenever its session ended.
+   It asks to stay fenced until its replicas are what the metadata says (`ready`).
+3. Controlled shutdown: heartbeats that want it, until the controller has moved all leaderships and
+   everyone active has passed that offset, or time is up.
+4. STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED: another process has taken this id, or it was
+   unregistered. This one can never be unfenced again, and ends.
+
+Source: KIP-631 "Broker registration and heartbeats", KIP-841; Kafka's BrokerLifecycleManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+
+from quorate.metadata.requests import (
+    BrokerFeature,
+    BrokerHeartbeat,
+    BrokerHeartbeatResponse,
+    RegisterBroker,
+)
+from quorate.raft.errors import ErrorCode
+from quorate.rpc.errors import AdminError, ClientError
+from quorate.rpc.metadata_client import MetadataClient
+
+LOGGER = logging.getLogger(__name__)
+
+REGISTRATION_RETRY_MS = 200
+SHUTDOWN_HEARTBEAT_MS = 100
+"""Pauses between attempts to register, and between heartbeats while shutting down."""
+
+REPLACED = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
+
+
+class LifecycleError(Exception):
+    """The broker cannot be part of the cluster; the text says why."""
+
+
+class BrokerState(StrEnum):
+    """What the controller makes of this broker."""
+
+    STARTING = "starting"
+    FENCED = "fenced"
+    RUNNING = "running"
+    SHUTTING_DOWN = "shutting down"
+
+
+class Lifecycle:
+    """metadata_offset: the last replayed offset. fail: called once when step 4 applies."""
+
+    def __init__(
+        self,
+        registration: RegisterBroker,
+        client: MetadataClient,
+        *,
+        heartbeat_interval_ms: int,
+        session_timeout_ms: int,
+        registration_timeout_ms: int,
+        metadata_offset: Callable[[], int],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.state = BrokerState.STARTING
+        self.broker_epoch = -1
+        self.ready = False
+        self.unfenced = asyncio.Event()
+        self._registration = registration
+        self._client = client
+        self._interval_ms = heartbeat_interval_ms
+        self._session_ms = session_timeout_ms
+        self._registration_timeout_ms = registration_timeout_ms
+        self._metadata_offset = metadata_offset
+        self._fail = fail
+        self._wants_shutdown = False
+        self._shut_down = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def register(self) -> int:
+        """Step 1; the broker's epoch, which is the offset of its registration record.
+
+        LifecycleError when it is refused for good or for too long.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._registration_timeout_ms / 1000
+        said = ""
+        while True:
+            left_ms = round((deadline - loop.time()) * 1000)
+            if left_ms <= 0:
+                raise LifecycleError(
+                    f"broker {self._registration.broker_id} cannot register: {said}"
+                )
+            try:
+                answer = await self._client.ask(
+                    self._registration, timeout_ms=min(left_ms, self._session_ms)
+                )
+            except ClientError as error:
+                text, is_final = str(error), False
+                if isinstance(error, AdminError):
+                    is_final = _is_final(error.code)
+            else:
+                if answer.error is ErrorCode.NONE:
+                    self.broker_epoch = answer.broker_epoch
+                    self.state = BrokerState.FENCED
+                    return self.broker_epoch
+                text = f"{answer.error.name} {answer.message}".rstrip()
+                is_final = _is_final(answer.error)
+            if is_final:
+                raise LifecycleError(
+                    f"broker {self._registration.broker_id} cannot register: {text}"
+                )
+            if text != said:
+                LOGGER.info("not registered yet: %s", text)
+                said = text
+            await asyncio.sleep(REGISTRATION_RETRY_MS / 1000)
+
+    def start(self) -> None:
+        """Begin with heartbeats."""
+        self._task = asyncio.create_task(self._run(), name="heartbeats")
+
+    def hurry(self) -> None:
+        """Something that the controller waits for has happened: send the next heartbeat now."""
+        self._hurry.set()
+
+    async def shut_down(self, timeout_ms: int) -> bool:
+        """Step 3; whether the controller agreed in time."""
+        self._wants_shutdown = True
+        self.state = BrokerState.SHUTTING_DOWN
+        self._hurry.set()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._shut_down.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while not self._shut_down.is_set():
+            self._hurry.clear()
+            heartbeat = BrokerHeartbeat(
+                self._registration.broker_id,
+                self.broker_epoch,
+                self._metadata_offset(),
+                want_fence=not self.ready,
+                want_shutdown=self._wants_shutdown,
+            )
+            try:
+                answer = await self._client.ask(heartbeat, timeout_ms=self._session_ms // 2)
+            except AdminError as error:
+                answer = BrokerHeartbeatResponse(error=error.code, message=error.message)
+            except ClientError as error:
+                answer = BrokerHeartbeatResponse(
+                    error=ErrorCode.NETWORK_EXCEPTION, message=str(error)
+                )
+            if not self._take(answer):
+                return
+            await self._pause(answer)
+
+    async def _pause(self, answer: BrokerHeartbeatResponse) -> None:
+        pause_ms = self._interval_ms
+        if self._wants_shutdown or (self.ready and answer.is_fenced):
+            # Whoever waits to be let in, or to leave, asks more often.
+            pause_ms = min(pause_ms, SHUTDOWN_HEARTBEAT_MS)
+        try:
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._hurry.wait()
+        except TimeoutError:
+            return
+
+    def _take(self, answer: BrokerHeartbeatResponse) -> bool:
+        """What the controller said; False when there is no more to say to it."""
+        if answer.error in REPLACED:
+            if self._wants_shutdown:
+                self._shut_down.set()
+                return False
+            self._fail(
+                LifecycleError(
+                    f"broker {self._registration.broker_id} with epoch {self.broker_epoch} is no "
+                    f"longer known to the controller ({answer.error.name}): another process has "
+                    "registered with this id, or it was unregistered"
+                )
+            )
+            return False
+        if answer.error is not ErrorCode.NONE:
+            LOGGER.info("a heartbeat failed: %s %s", answer.error.name, answer.message)
+            return True
+        if answer.should_shut_down:
+            self._shut_down.set()
+            return False
+        if not self._wants_shutdown:
+            state = BrokerState.FENCED if answer.is_fenced else BrokerState.RUNNING
+            if state is not self.state:
+                LOGGER.info("%s (epoch %d)", state.value, self.broker_epoch)
+            self.state = state
+            if state is BrokerState.RUNNING:
+                self.unfenced.set()
+            else:
+                self.unfenced.clear()
+        return True
+
+
+def _is_final(error: ErrorCode) -> bool:
+    """Whether it makes no sense to register again."""
+    return error in (
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_REGISTRATION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    )
+
+
+def supported_features(levels: dict[str, tuple[int, int]]) -> tuple[BrokerFeature, ...]:
+    """Features with the levels that this broker supports."""
+    return tuple(BrokerFeature(name, low, high) for name, (low, high) in sorted(levels.items()))

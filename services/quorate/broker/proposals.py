@@ -1,0 +1,123 @@
+"""ISR proposals on their way to the controller: one AlterPartition at a time, with all that wait.
+
+A proposal whose partition has moved on is dropped. What is not answered, or not for certain, is
+asked again after `retry_ms`: the partition epoch in it makes that harmless.
+
+Source: Kafka's AlterPartitionManager; KIP-497, KIP-841, KIP-903 (version 3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from quorate.broker.replica import Replica
+from quorate.broker.values import ProposalAnswer, ProposeIsr
+from quorate.metadata.requests import (
+    AlterPartition,
+    AlterPartitionResponse,
+    PartitionProposal,
+    TopicProposals,
+)
+from quorate.raft.errors import ErrorCode
+from quorate.rpc.errors import ClientError
+from quorate.rpc.metadata_client import MetadataClient
+from quorate.rpc.partition_values import PartitionKey
+
+LOGGER = logging.getLogger(__name__)
+
+VERSION = 3
+REQUEST_TIMEOUT_MS = 2_000
+
+
+class IsrProposals:
+    """broker_epoch: that of the registration, which the controller checks."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        client: MetadataClient,
+        *,
+        broker_epoch: Callable[[], int],
+        retry_ms: int = 50,
+    ) -> None:
+        self._broker_id = broker_id
+        self._client = client
+        self._broker_epoch = broker_epoch
+        self._retry_ms = retry_ms
+        self._waiting: dict[PartitionKey, tuple[Replica, ProposeIsr]] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="isr-proposals")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def add(self, replica: Replica, proposal: ProposeIsr) -> None:
+        """Send a proposal; the answer goes to `replica.isr_answered`."""
+        self._waiting[replica.key] = (replica, proposal)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            if not self._waiting:
+                await self._wake.wait()
+            sent, self._waiting = self._waiting, {}
+            sent = {key: each for key, each in sent.items() if each[0].machine.is_asked(each[1])}
+            if sent and not await self._send(sent):
+                await asyncio.sleep(self._retry_ms / 1000)
+
+    async def _send(self, sent: dict[PartitionKey, tuple[Replica, ProposeIsr]]) -> bool:
+        """One request; False when some of it is to be asked again, later."""
+        try:
+            response = await self._client.ask(self._request(sent), timeout_ms=REQUEST_TIMEOUT_MS)
+        except ClientError as error:
+            LOGGER.info("AlterPartition: %s", error)
+            answers = dict.fromkeys(sent, ProposalAnswer(ErrorCode.NETWORK_EXCEPTION))
+        else:
+            answers = _answers(response, sent)
+        settled = True
+        for key, (replica, proposal) in sent.items():
+            answer = answers.get(key, ProposalAnswer(ErrorCode.UNKNOWN_SERVER_ERROR))
+            level = logging.DEBUG if answer.error is ErrorCode.NONE else logging.INFO
+            members = sorted(member.id for member in proposal.isr)
+            LOGGER.log(level, "%s: proposed ISR %s: %s", replica.name, members, answer.error.name)
+            if replica.isr_answered(proposal, answer):
+                self._waiting.setdefault(key, (replica, proposal))
+                settled = False
+        return settled
+
+    def _request(self, sent: dict[PartitionKey, tuple[Replica, ProposeIsr]]) -> AlterPartition:
+        topics: dict[str, list[PartitionProposal]] = {}
+        for key, (_, proposal) in sent.items():
+            topics.setdefault(key.topic_id, []).append(
+                PartitionProposal(
+                    key.index, proposal.leader_epoch, proposal.partition_epoch, proposal.isr
+                )
+            )
+        return AlterPartition(
+            self._broker_id,
+            self._broker_epoch(),
+            tuple(TopicProposals(tuple(each), topic_id) for topic_id, each in topics.items()),
+            VERSION,
+        )
+
+
+def _answers(
+    response: AlterPartitionResponse, sent: dict[PartitionKey, tuple[Replica, ProposeIsr]]
+) -> dict[PartitionKey, ProposalAnswer]:
+    if response.error is not ErrorCode.NONE:
+        return dict.fromkeys(sent, ProposalAnswer(response.error))
+    return {
+        PartitionKey(topic.topic_id, each.partition): ProposalAnswer(
+            each.error, each.leader, each.leader_epoch, each.isr, each.partition_epoch
+        )
+        for topic in response.topics
+        for each in topic.partitions
+    }

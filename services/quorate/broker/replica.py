@@ -1,0 +1,262 @@
+"""One partition here: its state machine, its log, and who waits for it.
+
+Executes what the machine puts out, in one step with the input that caused it, on the event loop's
+thread. Appends are written at once (the operating system has them); flushes go to a worker thread.
+
+Waiting: producers for the high watermark (answered, or told that this broker no longer leads), and
+fetch sessions for anything that changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right, insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from quorate.broker.partition import PartitionReplica
+from quorate.broker.producers import Repetition
+from quorate.broker.replica_log import ReplicaLog
+from quorate.broker.values import (
+    AppendBatches,
+    Brokers,
+    FetchAnswer,
+    HighWatermarkAdvanced,
+    PartitionState,
+    ProposalAnswer,
+    ProposeIsr,
+    ReplicaPosition,
+    RoleChanged,
+    TruncateLog,
+)
+from quorate.raft.batches import Batch
+from quorate.raft.errors import ErrorCode
+from quorate.records.batch import BatchHeader, stamp
+from quorate.rpc.partition_values import PartitionKey, ProduceResponse
+
+
+class Host(Protocol):
+    """What a replica asks of its broker."""
+
+    def now_ms(self) -> int: ...
+
+    def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
+        """Send an AlterPartition; its answer comes back through `isr_answered`."""
+        ...
+
+    def role_changed(self, replica: Replica, change: RoleChanged) -> None: ...
+
+    def may_fetch(self, replica: Replica) -> None:
+        """What held back the next fetch of a follower is done."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """The broker cannot go on."""
+        ...
+
+
+class Watcher(Protocol):
+    """A fetch session."""
+
+    def touch(self, key: PartitionKey) -> None: ...
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A producer that waits until everything before `end_offset` is on all in-sync replicas."""
+
+    end_offset: int
+    done: asyncio.Future[ErrorCode]
+
+
+def _end_offset(waiting: _Waiting) -> int:
+    return waiting.end_offset
+
+
+class Replica:
+    """The replica of `key`. name: `<topic>-<index>`, as its directory is called.
+
+    flush_messages: a flush begins when that many records wait for one; None for never.
+    """
+
+    def __init__(
+        self,
+        key: PartitionKey,
+        name: str,
+        machine: PartitionReplica,
+        log: ReplicaLog,
+        host: Host,
+        *,
+        flush_messages: int | None = None,
+    ) -> None:
+        self.key = key
+        self.name = name
+        self.machine = machine
+        self.log = log
+        self.watchers: set[Watcher] = set()
+        self._host = host
+        self._flush_messages = flush_messages
+        self._waiting: list[_Waiting] = []
+        self._flusher: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    # --- inputs -----------------------------------------------------------------------------------
+
+    def apply(self, state: PartitionState, brokers: Brokers) -> None:
+        """What the metadata log says now."""
+        self._step(lambda: self.machine.apply(state, brokers, self._host.now_ms()))
+
+    def tick(self) -> None:
+        self._step(lambda: self.machine.tick(self._host.now_ms()))
+
+    def fetch(self, replica_id: int, broker_epoch: int, position: ReplicaPosition) -> FetchAnswer:
+        """A follower's fetch (see `PartitionReplica.fetch`)."""
+        now_ms = self._host.now_ms()
+        answer = self.machine.fetch(replica_id, broker_epoch, position, now_ms)
+        self._settle()
+        return answer
+
+    def fetched(
+        self, asked: ReplicaPosition, answer: FetchAnswer, batches: Sequence[Batch]
+    ) -> ErrorCode:
+        """The leader's answer to this follower's fetch."""
+        error = self.machine.fetched(asked, answer, batches)
+        self._settle()
+        return error
+
+    def isr_answered(self, proposed: ProposeIsr, answer: ProposalAnswer) -> bool:
+        """The controller's answer; True when it is to be asked again."""
+        again = self.machine.isr_answered(proposed, answer, self._host.now_ms())
+        self._settle()
+        return again
+
+    async def produce(
+        self, batch: bytearray, header: BatchHeader, *, acks_all: bool, timeout_ms: int
+    ) -> ProduceResponse:
+        """Append a checked batch; answered as `acks_all` asks. `batch` is given away."""
+        machine = self.machine
+        if not machine.is_leader:
+            return self._answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        known = self.log.producers.check(header)
+        if isinstance(known, Repetition):
+            base, end_offset = known.base_offset, known.last_offset + 1
+        elif known is not ErrorCode.NONE:
+            return self._answer(known, message=f"sequence {header.base_sequence}")
+        else:
+            placed = machine.append(
+                Batch(0, header.last_offset_delta, 0, (), batch), acks_all=acks_all
+            )
+            if isinstance(placed, ErrorCode):
+                return self._answer(placed)
+            base, end_offset = placed, placed + header.last_offset_delta + 1
+            self._settle()
+        if not acks_all or machine.high_watermark >= end_offset:
+            return self._answer(ErrorCode.NONE, base)
+        return await self._committed(base, end_offset, timeout_ms)
+
+    async def _committed(self, base: int, end_offset: int, timeout_ms: int) -> ProduceResponse:
+        waiting = _Waiting(end_offset, asyncio.get_running_loop().create_future())
+        # A repeated batch may wait for less than others that came before it.
+        insort(self._waiting, waiting, key=_end_offset)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                error = await waiting.done
+        except TimeoutError:
+            error = ErrorCode.REQUEST_TIMED_OUT
+            if self.machine.is_under_min_isr:
+                error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return self._answer(error, base)
+
+    def _answer(self, error: ErrorCode, base: int = -1, message: str = "") -> ProduceResponse:
+        machine = self.machine
+        return ProduceResponse(error, base, machine.leader_id, machine.leader_epoch, message)
+
+    # --- outputs ----------------------------------------------------------------------------------
+
+    def _step(self, feed: Callable[[], None]) -> None:
+        feed()
+        self._settle()
+
+    def _settle(self) -> None:
+        outputs = self.machine.take_outputs()
+        for output in outputs:
+            match output:
+                case AppendBatches():
+                    self.log.append([_placed(batch) for batch in output.batches])
+                    self._consider_flush()
+                case TruncateLog():
+                    self.log.truncate(output.end_offset)
+                case HighWatermarkAdvanced():
+                    self._resolve(output.offset)
+                case ProposeIsr():
+                    self._host.propose(self, output)
+                case RoleChanged():
+                    self._end_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                    self._host.role_changed(self, output)
+        if outputs:
+            for watcher in tuple(self.watchers):
+                watcher.touch(self.key)
+
+    def _resolve(self, high_watermark: int) -> None:
+        reached = bisect_right(self._waiting, high_watermark, key=_end_offset)
+        done, self._waiting = self._waiting[:reached], self._waiting[reached:]
+        for waiting in done:
+            if not waiting.done.done():
+                waiting.done.set_result(ErrorCode.NONE)
+
+    def _end_waiting(self, error: ErrorCode) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done.done():
+                each.done.set_result(error)
+
+    # --- flushing ---------------------------------------------------------------------------------
+
+    def _consider_flush(self) -> None:
+        unflushed = self.log.end_offset - self.machine.flushed_end
+        is_due = self._flush_messages is not None and unflushed >= self._flush_messages
+        if is_due or self.log.has_rolled:
+            self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Begin a flush in a worker thread, unless one is under way: that one is repeated."""
+        if self._flusher is None and not self._is_closed:
+            self._flusher = asyncio.create_task(self._flush())
+
+    async def _flush(self) -> None:
+        try:
+            while not self._is_closed:
+                generation, rolled = self.log.generation, self.log.has_rolled
+                flush = self.log.flush_and_save if rolled else self.log.flush
+                end = await asyncio.to_thread(flush)
+                if generation == self.log.generation:
+                    self._step(lambda end=end: self.machine.flushed(end))  # type: ignore[misc]
+                if not self.machine.config.flush_before_ack:
+                    break
+                if self.machine.flushed_end >= self.log.end_offset:
+                    break
+            self._host.may_fetch(self)
+        except Exception as error:
+            self._host.fail(error)
+        finally:
+            self._flusher = None
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    async def close(self, *, delete: bool = False) -> None:
+        """Release the log, flushed; or remove it."""
+        self._is_closed = True
+        self._end_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self._flusher is not None:
+            await asyncio.wait([self._flusher])
+        await asyncio.to_thread(self.log.delete if delete else self.log.close)
+
+
+def _placed(batch: Batch) -> bytes | bytearray | memoryview:
+    """The bytes of a batch; a leader's get their offset and epoch here."""
+    data = batch.data
+    if isinstance(data, bytearray):
+        stamp(data, batch.base_offset, batch.epoch)
+    assert isinstance(data, bytes | bytearray | memoryview), type(data)
+    return data

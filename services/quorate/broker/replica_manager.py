@@ -1,0 +1,330 @@
+"""All replicas of this broker: opened, closed and told of metadata; fetchers; checkpoints.
+
+1. Nothing is applied before the broker's own registration has been replayed: what the log said
+   before that was said of an earlier process, whose unflushed tail may be gone (KIP-841).
+2. A change in the image names the partitions it concerns. Logs that are not open yet are opened in
+   worker threads; then each partition gets what the image says at that moment.
+3. A partition that left this broker, or whose topic is gone, is closed and its directory removed;
+   at the start also directories that belong to no partition here.
+4. Followers are grouped by leader, one `Fetcher` each.
+5. High watermarks are written to `replication-offset-checkpoint` now and then and at the end, so
+   that a broker that comes back knows what readers had.
+
+Source: Kafka's ReplicaManager and BrokerMetadataPublisher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from quorate.broker.checkpoints import read_high_watermarks, write_high_watermarks
+from quorate.broker.config import BrokerConfig
+from quorate.broker.fetcher import Fetcher, FetchLimits
+from quorate.broker.metadata_view import MetadataView
+from quorate.broker.partition import PartitionConfig, PartitionReplica
+from quorate.broker.proposals import IsrProposals
+from quorate.broker.replica import Replica
+from quorate.broker.replica_log import DELETED_SUFFIX, ReplicaLog, delete_directory, read_topic_id
+from quorate.broker.values import ProposeIsr, RoleChanged
+from quorate.raft.errors import ErrorCode
+from quorate.rpc.partition_client import BrokerConnections
+from quorate.rpc.partition_values import PartitionKey
+from quorate.runtime.clock import Clock
+
+LOGGER = logging.getLogger(__name__)
+
+OPENED_AT_ONCE_MAX = 4
+"""Logs that are opened at the same time."""
+
+
+class ReplicaManager:
+    """Implements `replica.Host`. view: what the committed metadata says now.
+
+    fail: called with the reason when the broker cannot go on. unsafe_isr: see
+    `PartitionConfig.check_eligibility`.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        view: MetadataView,
+        proposals: IsrProposals,
+        connections: BrokerConnections,
+        *,
+        fail: object,
+        unsafe_isr: bool = False,
+    ) -> None:
+        assert callable(fail)
+        self.config = config
+        self.view = view
+        self.replicas: dict[PartitionKey, Replica] = {}
+        self.broker_epoch = -1
+        self._clock = clock
+        self._proposals = proposals
+        self._connections = connections
+        self._fail = fail
+        self._unsafe_isr = unsafe_isr
+        self._fetchers: dict[int, Fetcher] = {}
+        self._following: dict[PartitionKey, int] = {}
+        self._marks: dict[tuple[str, int], int] = {}
+        self._pending: dict[PartitionKey, None] = {}
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def start(self, broker_epoch: int) -> None:
+        """The broker's registration, with this epoch, is in the image: begin with all of it."""
+        self.broker_epoch = broker_epoch
+        self._marks = read_high_watermarks(self.config.log_dirs)
+        self._remove_strays()
+        self._pending.update(dict.fromkeys(self.view.partitions_of(self.config.node_id)))
+        self._wake.set()
+        self._tasks = [
+            asyncio.create_task(self._guarded(self._apply_changes()), name="replicas"),
+            asyncio.create_task(self._guarded(self._tick()), name="isr-expiry"),
+            asyncio.create_task(self._guarded(self._checkpoint()), name="checkpoints"),
+        ]
+
+    async def settled(self) -> None:
+        """Wait until all that the image says has been applied."""
+        await self._idle.wait()
+
+    async def stop(self) -> None:
+        """Stop fetching, flush and close all logs, note the high watermarks."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for fetcher in self._fetchers.values():
+            await fetcher.stop()
+        for replica in self.replicas.values():
+            await replica.close()
+        if self._tasks:
+            await asyncio.to_thread(write_high_watermarks, self.config.log_dirs, self._by_dir())
+
+    async def _guarded(self, work: object) -> None:
+        try:
+            await work  # type: ignore[misc]
+        except Exception as error:
+            self.fail(error)
+
+    # --- what others use --------------------------------------------------------------------------
+
+    def find(self, key: PartitionKey) -> Replica | ErrorCode:
+        """The replica of a partition here, or what to answer."""
+        replica = self.replicas.get(key)
+        if replica is not None:
+            return replica
+        if not self.view.has_topic(key.topic_id):
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
+        self._proposals.add(replica, proposal)
+
+    def fail(self, error: BaseException) -> None:
+        assert callable(self._fail)
+        self._fail(error)
+
+    def may_fetch(self, replica: Replica) -> None:
+        fetcher = self._fetchers.get(replica.machine.leader_id)
+        if fetcher is not None:
+            fetcher.poke()
+
+    def role_changed(self, replica: Replica, change: RoleChanged) -> None:
+        LOGGER.info(
+            "%s: %s in epoch %d, leader %d, log end %d, high watermark %d",
+            replica.name,
+            change.role,
+            change.leader_epoch,
+            change.leader_id,
+            replica.machine.log.end_offset,
+            replica.machine.high_watermark,
+        )
+        self._unfollow(replica.key)
+        if change.role == "follower":
+            self._follow(replica, change.leader_id)
+
+    # --- metadata ---------------------------------------------------------------------------------
+
+    def partitions_changed(self, keys: Iterable[PartitionKey]) -> None:
+        """The image says something new of these partitions."""
+        if not self._tasks:
+            return
+        self._pending.update(dict.fromkeys(keys))
+        self._idle.clear()
+        self._wake.set()
+
+    def brokers_changed(self) -> None:
+        """Brokers came, went, moved, were fenced."""
+        brokers = self.view.brokers
+        for replica in self.replicas.values():
+            replica.machine.brokers_changed(brokers)
+
+    def configs_changed(self) -> None:
+        """Settings of topics changed."""
+        for replica in self.replicas.values():
+            replica.configure(self._partition_config(replica.key.topic_id))
+
+    async def _apply_changes(self) -> None:
+        while True:
+            self._wake.clear()
+            pending, self._pending = self._pending, {}
+            hosted = [key for key in pending if self._is_here(key)]
+            missing = [key for key in hosted if key not in self.replicas]
+            for first in range(0, len(missing), OPENED_AT_ONCE_MAX):
+                await asyncio.gather(
+                    *(self._open(key) for key in missing[first : first + OPENED_AT_ONCE_MAX])
+                )
+            for key in pending:
+                if not self._is_here(key):
+                    await self._remove(key)
+                    continue
+                state = self.view.partition(key)
+                if state is not None and key in self.replicas:
+                    self.replicas[key].apply(state, self.view.brokers)
+            if not self._pending:
+                self._idle.set()
+                await self._wake.wait()
+
+    def _is_here(self, key: PartitionKey) -> bool:
+        state = self.view.partition(key)
+        return state is not None and self.config.node_id in state.replicas
+
+    async def _open(self, key: PartitionKey) -> None:
+        topic = self.view.topic_name(key.topic_id)
+        if topic is None:
+            return
+        name = f"{topic}-{key.index}"
+        directory = self._directory(name)
+        if directory.exists() and read_topic_id(directory) not in (None, key.topic_id):
+            # A topic of that name was deleted and created again while this broker was away.
+            await asyncio.to_thread(delete_directory, directory)
+        log = await asyncio.to_thread(
+            lambda: ReplicaLog(
+                directory, key.topic_id, segment_bytes_max=self.config.segment_bytes_max
+            )
+        )
+        if log.torn_bytes:
+            LOGGER.warning(
+                "%s: cut off %d bytes that were never flushed, the log ends at %d",
+                name,
+                log.torn_bytes,
+                log.end_offset,
+            )
+        mark = self._marks.get((topic, key.index), 0)
+        machine = PartitionReplica(
+            self.config.node_id, log.state, self._partition_config(key.topic_id), mark
+        )
+        self.replicas[key] = Replica(
+            key,
+            name,
+            machine,
+            log,
+            self,
+            flush_messages=self.config.flush_interval_messages,
+        )
+
+    def _directory(self, name: str) -> Path:
+        for root in self.config.log_dirs:
+            if (root / name).is_dir():
+                return root / name
+        return self.config.log_dirs[0] / name
+
+    def _partition_config(self, topic_id: str) -> PartitionConfig:
+        return PartitionConfig(
+            min_insync_replicas=self.view.min_insync(topic_id, self.config.min_insync_replicas),
+            lag_time_max_ms=self.config.lag_time_max_ms,
+            flush_before_ack=self.config.flush_before_ack,
+            check_eligibility=not self._unsafe_isr,
+        )
+
+    async def _remove(self, key: PartitionKey) -> None:
+        replica = self.replicas.pop(key, None)
+        if replica is not None:
+            LOGGER.info("%s is no longer here", replica.name)
+            self._unfollow(key)
+            await replica.close(delete=True)
+
+    def _remove_strays(self) -> None:
+        """Delete what an earlier process left half deleted, and partitions that went elsewhere."""
+        expected = {
+            f"{self.view.topic_name(key.topic_id)}-{key.index}"
+            for key in self.view.partitions_of(self.config.node_id)
+        }
+        for root in self.config.log_dirs:
+            for directory in root.iterdir():
+                if not directory.is_dir():
+                    continue
+                is_half_deleted = directory.name.endswith(DELETED_SUFFIX)
+                is_partition = read_topic_id(directory) is not None
+                if directory.name.startswith("__cluster_metadata"):
+                    continue
+                if is_half_deleted or (is_partition and directory.name not in expected):
+                    LOGGER.info("%s belongs to no partition of this broker: removed", directory)
+                    delete_directory(directory)
+
+    # --- fetchers ---------------------------------------------------------------------------------
+
+    def _follow(self, replica: Replica, leader_id: int) -> None:
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            limits = FetchLimits(
+                self.config.fetch_wait_max_ms,
+                self.config.fetch_bytes_max,
+                self.config.fetch_partition_bytes_max,
+                self.config.fetch_backoff_ms,
+            )
+            fetcher = self._fetchers[leader_id] = Fetcher(
+                leader_id,
+                self.config.node_id,
+                self._connections,
+                limits,
+                address=lambda broker: self.view.address(broker, self.config.endpoints[0].name),
+                broker_epoch=lambda: self.broker_epoch,
+            )
+        self._following[replica.key] = leader_id
+        fetcher.add(replica)
+
+    def _unfollow(self, key: PartitionKey) -> None:
+        leader_id = self._following.pop(key, None)
+        if leader_id is not None:
+            self._fetchers[leader_id].remove(key)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        period_s = self.config.lag_time_max_ms / 2 / 1000
+        while True:
+            await asyncio.sleep(period_s)
+            for replica in tuple(self.replicas.values()):
+                replica.tick()
+
+    async def _checkpoint(self) -> None:
+        last_flush_ms = self.now_ms()
+        interval_ms = self.config.flush_interval_ms
+        wait_ms = min(self.config.checkpoint_interval_ms, interval_ms or (1 << 31))
+        while True:
+            await asyncio.sleep(wait_ms / 1000)
+            await asyncio.to_thread(write_high_watermarks, self.config.log_dirs, self._by_dir())
+            if interval_ms is not None and self.now_ms() - last_flush_ms >= interval_ms:
+                last_flush_ms = self.now_ms()
+                for replica in tuple(self.replicas.values()):
+                    replica.flush_soon()
+
+    def _by_dir(self) -> dict[Path, list[tuple[str, int, int]]]:
+        """Topic, index and high watermark of each replica, by log directory."""
+        found: dict[Path, list[tuple[str, int, int]]] = {root: [] for root in self.config.log_dirs}
+        for replica in self.replicas.values():
+            topic, _, index = replica.name.rpartition("-")
+            entry = (topic, int(index), replica.machine.high_watermark)
+            found.setdefault(replica.log.directory.parent, []).append(entry)
+        return found

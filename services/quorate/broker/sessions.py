@@ -1,0 +1,160 @@
+"""The leader's side of one Fetch stream, of a follower broker or of a reader.
+
+A session remembers what its requests said of each partition. A request is an acknowledgement of all
+of them (a follower has what lies before its offsets), so all are looked at once; then it is parked,
+and only partitions in which something happened are looked at again. It is answered as soon as there
+are records, an error or a divergence, and after `max_wait_ms` at the latest; a high watermark that
+moved travels along, it does not wake.
+
+Partitions that were answered go to the end of the order, so that a limited answer starves none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from quorate.broker.replica import Replica
+from quorate.broker.values import FetchAnswer, ReplicaPosition
+from quorate.log.errors import LogError
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import NO_NODE
+from quorate.rpc.limits import MESSAGE_BYTES_MAX
+from quorate.rpc.partition_values import (
+    NO_EPOCH,
+    FetchedPartition,
+    FetchPosition,
+    PartitionFetch,
+    PartitionFetchResponse,
+    PartitionKey,
+)
+
+WAIT_MS_MAX = 30_000
+ROOM_BYTES = 1 << 20
+"""What an answer may take beside its records, bytes."""
+
+
+class Session:
+    """One stream. find: the replica of a partition, or why there is none."""
+
+    def __init__(self, find: Callable[[PartitionKey], Replica | ErrorCode]) -> None:
+        self._find = find
+        self._positions: dict[PartitionKey, FetchPosition] = {}
+        self._watched: dict[PartitionKey, Replica] = {}
+        self._told: dict[PartitionKey, int] = {}
+        self._touched: dict[PartitionKey, None] = {}
+        self._wake = asyncio.Event()
+
+    def touch(self, key: PartitionKey) -> None:
+        """Something happened in a partition."""
+        if key in self._positions:
+            self._touched[key] = None
+            self._wake.set()
+
+    async def fetch(self, request: PartitionFetch) -> PartitionFetchResponse:
+        """See `rpc.partition_servicer.FetchSession`."""
+        for key in request.forgotten:
+            self._forget(key)
+        for position in request.positions:
+            self._positions[position.partition] = position
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(request.max_wait_ms, WAIT_MS_MAX) / 1000
+        self._touched.clear()
+        found, has_news = self._look(request, tuple(self._positions))
+        while not has_news:
+            self._wake.clear()
+            if not self._touched:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await self._wake.wait()
+                except TimeoutError:
+                    break
+            touched, self._touched = self._touched, {}
+            news, has_news = self._look(request, touched)
+            found |= news
+        for key, answer in found.items():
+            self._told[key] = answer.high_watermark
+            if answer.records and key in self._positions:
+                self._positions[key] = self._positions.pop(key)
+        return PartitionFetchResponse(ErrorCode.NONE, tuple(found.values()))
+
+    def _look(
+        self, request: PartitionFetch, keys: Iterable[PartitionKey]
+    ) -> tuple[dict[PartitionKey, FetchedPartition], bool]:
+        """What there is to tell of some partitions, and whether it is worth an answer now."""
+        found: dict[PartitionKey, FetchedPartition] = {}
+        has_news = False
+        room = min(request.max_bytes, MESSAGE_BYTES_MAX - ROOM_BYTES)
+        for key in keys:
+            answer = self._one(request, self._positions[key], room, is_first=not has_news)
+            room -= sum(map(len, answer.records))
+            if answer.records or answer.diverging or answer.error is not ErrorCode.NONE:
+                has_news = True
+                found[key] = answer
+            elif self._told.get(key) != answer.high_watermark:
+                found[key] = answer
+        return found, has_news
+
+    def _one(
+        self, request: PartitionFetch, position: FetchPosition, room: int, *, is_first: bool
+    ) -> FetchedPartition:
+        key = position.partition
+        replica = self._find(key)
+        if isinstance(replica, ErrorCode):
+            return FetchedPartition(key, replica)
+        if key not in self._watched:
+            self._watched[key] = replica
+            replica.watchers.add(self)
+        if request.replica_id == NO_NODE:
+            expected = None if position.leader_epoch == NO_EPOCH else position.leader_epoch
+            answer = replica.machine.read(position.offset, expected)
+        else:
+            at = ReplicaPosition(position.leader_epoch, position.offset, position.last_epoch)
+            answer = replica.fetch(request.replica_id, request.broker_epoch, at)
+        return self._with_records(replica, answer, position, room, is_first=is_first)
+
+    def _with_records(
+        self,
+        replica: Replica,
+        answer: FetchAnswer,
+        position: FetchPosition,
+        room: int,
+        *,
+        is_first: bool,
+    ) -> FetchedPartition:
+        """The answer with its bytes: at least one batch if it is the first with any."""
+        records: list[memoryview] = []
+        if answer.read_from is not None and (room > 0 or is_first):
+            wanted = max(1, min(position.max_bytes, room))
+            try:
+                records = replica.log.read(answer.read_from, wanted, answer.read_end)
+            except LogError:
+                return FetchedPartition(position.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+            if not is_first and sum(map(len, records)) > room:
+                records = []
+        return FetchedPartition(
+            position.partition,
+            answer.error,
+            answer.leader_id,
+            answer.leader_epoch,
+            answer.high_watermark,
+            answer.log_start,
+            answer.log_end,
+            answer.diverging,
+            records,
+        )
+
+    def _forget(self, key: PartitionKey) -> None:
+        self._positions.pop(key, None)
+        self._told.pop(key, None)
+        self._touched.pop(key, None)
+        watched = self._watched.pop(key, None)
+        if watched is not None:
+            watched.watchers.discard(self)
+
+    def close(self) -> None:
+        """The stream ended."""
+        for replica in self._watched.values():
+            replica.watchers.discard(self)
+        self._watched.clear()
+        self._positions.clear()

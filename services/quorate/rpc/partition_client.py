@@ -1,0 +1,230 @@
+"""Connections to brokers' Partition service: one stream for batches, one for fetches, unary calls.
+
+Owns the streams and what waits on them. Where to go, and what to do when a broker does not lead, is
+the callers' business. What goes wrong is a `TransportError`; a batch that was sent on a stream that
+broke may have been appended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import grpc
+import grpc.aio
+
+from quorate.raft.errors import MisuseError, ViolationError
+from quorate.raft.types import Endpoint
+from quorate.rpc import partition_convert as convert
+from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
+from quorate.rpc.errors import TransportError, TransportKind
+from quorate.rpc.limits import ChannelLimits
+from quorate.rpc.partition_values import (
+    Located,
+    PartitionFetch,
+    PartitionFetchResponse,
+    PartitionKey,
+    PartitionOffsets,
+    ProduceRequest,
+    ProduceResponse,
+    ProducerIdentity,
+)
+from quorate.rpc.tls import TlsConfig
+from quorate.v1 import partition_pb2 as pb
+
+SERVICE = "/quorate.v1.Partition/"
+FETCH_GRACE_MS = 2_000
+"""How much longer than `max_wait_ms` an answer may take, milliseconds."""
+CALL_TIMEOUT_MS = 5_000
+
+
+class BrokerConnections:
+    """Channels to brokers, and the unary calls. tls: for encrypted listeners, None for none."""
+
+    def __init__(self, tls: TlsConfig | None = None, identity: str = "quorate-partitions") -> None:
+        self._channels = Channels(tls, ChannelLimits(), identity)
+
+    async def open_produce(self, host: str, port: int) -> ProduceStream:
+        """A connected stream for batches."""
+        link = await self._connect(host, port)
+        return ProduceStream(link, self._channels)
+
+    async def open_fetch(self, host: str, port: int) -> FetchStream:
+        """A connected stream for fetches."""
+        link = await self._connect(host, port)
+        return FetchStream(link, self._channels)
+
+    async def _connect(self, host: str, port: int) -> Link:
+        link = self._channels.acquire(host, port)
+        try:
+            await self._channels.connected(link, ChannelLimits().connect_timeout_ms)
+        except BaseException:
+            self._channels.release(link)
+            raise
+        return link
+
+    async def locate(
+        self, host: str, port: int, topics: Sequence[str], timeout_ms: float = CALL_TIMEOUT_MS
+    ) -> Located:
+        with self._channels.use(host, port) as link:
+            message = pb.LocateRequest(topics=topics)
+            answer = await self._channels.unary(
+                link, SERVICE + "Locate", message, pb.LocateResponse, timeout_ms
+            )
+            return convert.decode_located(answer)
+
+    async def list_offsets(
+        self, host: str, port: int, key: PartitionKey, timeout_ms: float = CALL_TIMEOUT_MS
+    ) -> PartitionOffsets:
+        with self._channels.use(host, port) as link:
+            message = pb.ListOffsetsRequest(partition=convert.key_to_wire(key))
+            answer = await self._channels.unary(
+                link, SERVICE + "ListOffsets", message, pb.ListOffsetsResponse, timeout_ms
+            )
+            return convert.decode_offsets(answer)
+
+    async def init_producer_id(
+        self, host: str, port: int, timeout_ms: float = CALL_TIMEOUT_MS
+    ) -> ProducerIdentity:
+        with self._channels.use(host, port) as link:
+            answer = await self._channels.unary(
+                link,
+                SERVICE + "InitProducerId",
+                pb.InitProducerIdRequest(),
+                pb.InitProducerIdResponse,
+                timeout_ms,
+            )
+            return convert.decode_identity(answer)
+
+    async def close(self) -> None:
+        await self._channels.close()
+
+
+class ProduceStream:
+    """Batches under way to one broker, their answers as they come."""
+
+    def __init__(self, link: Link, channels: Channels) -> None:
+        self._link = link
+        self._channels = channels
+        self._call = link.bidirectional(SERVICE + "Produce", pb.ProduceResponse)()
+        self._pending: dict[int, asyncio.Future[ProduceResponse]] = {}
+        self._next_id = 1
+        self._writing = asyncio.Lock()
+        self.is_open = True
+        self._reader = asyncio.create_task(self._read())
+
+    async def produce(self, request: ProduceRequest, timeout_ms: float) -> ProduceResponse:
+        """Send a batch and wait for its answer. TransportError: it may have been appended."""
+        if not self.is_open:
+            raise TransportError(TransportKind.UNREACHABLE, self._link.address, "it was closed")
+        correlation_id = self._next_id
+        self._next_id += 1
+        future: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+        self._pending[correlation_id] = future
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                async with self._writing:
+                    await self._call.write(convert.encode_produce_request(correlation_id, request))
+                return await future
+        except TimeoutError:
+            text = f"no answer within {timeout_ms:.0f} ms"
+            raise TransportError(TransportKind.TIMEOUT, self._link.address, text) from None
+        except grpc.aio.AioRpcError as error:
+            raise call_error(self._link.address, error) from None
+        except asyncio.InvalidStateError:
+            raise TransportError(TransportKind.BROKEN, self._link.address, "it ended") from None
+        finally:
+            self._pending.pop(correlation_id, None)
+
+    async def _read(self) -> None:
+        try:
+            while (message := await self._call.read()) is not EOF:
+                future = self._pending.pop(message.correlation_id, None)
+                if future is not None and not future.done():
+                    future.set_result(convert.decode_produce_response(message))
+            error = await _status(self._call, self._link)
+        except grpc.aio.AioRpcError as broken:
+            error = call_error(self._link.address, broken)
+        except asyncio.CancelledError:
+            error = TransportError(TransportKind.BROKEN, self._link.address, "it was closed")
+        self._end(error)
+
+    def _end(self, error: TransportError) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._call.cancel()
+        self._channels.release(self._link)
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(TransportError(error.kind, error.address, error.text))
+        self._pending.clear()
+
+    async def close(self) -> None:
+        self._reader.cancel()
+        await asyncio.wait([self._reader])
+
+
+class FetchStream:
+    """One fetch at a time from one broker."""
+
+    def __init__(self, link: Link, channels: Channels) -> None:
+        self._link = link
+        self._channels = channels
+        self._call = link.bidirectional(SERVICE + "Fetch", pb.PartitionFetchResponse)()
+        self._is_busy = False
+        self.is_open = True
+
+    async def fetch(self, request: PartitionFetch) -> PartitionFetchResponse:
+        """Send one request and wait for its answer. After a failure the stream is closed.
+
+        TransportError; ViolationError if the answer makes no sense.
+        """
+        if self._is_busy:
+            raise MisuseError("a fetch is under way on this stream")
+        if not self.is_open:
+            raise TransportError(TransportKind.BROKEN, self._link.address, "the stream is closed")
+        timeout_ms = request.max_wait_ms + FETCH_GRACE_MS
+        self._is_busy = True
+        is_answered = False
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._call.write(convert.encode_fetch(request))
+                message = await self._call.read()
+            if message is EOF:
+                raise await _status(self._call, self._link)
+            response = convert.decode_fetched(message)
+            is_answered = True
+            return response
+        except TimeoutError:
+            text = f"no answer to a fetch within {timeout_ms} ms"
+            raise TransportError(TransportKind.TIMEOUT, self._link.address, text) from None
+        except grpc.aio.AioRpcError as error:
+            raise call_error(self._link.address, error) from None
+        except asyncio.InvalidStateError:
+            raise await _status(self._call, self._link) from None
+        finally:
+            self._is_busy = False
+            if not is_answered:
+                self.close()
+
+    def close(self) -> None:
+        """End the stream; a fetch under way fails."""
+        if self.is_open:
+            self.is_open = False
+            self._call.cancel()
+            self._channels.release(self._link)
+
+
+async def _status(call: object, link: Link) -> TransportError:
+    """Why a call ended."""
+    assert isinstance(call, grpc.aio.Call)
+    return status_error(link.address, await call.code(), await call.details() or "")
+
+
+def address_of(endpoints: Sequence[Endpoint], listener: str | None = None) -> tuple[str, int]:
+    """Where to dial a broker: its listener of that name, else its first. ViolationError if none."""
+    if not endpoints:
+        raise ViolationError("a broker without endpoints")
+    chosen = next((e for e in endpoints if e.name == listener), endpoints[0])
+    return chosen.host, chosen.port

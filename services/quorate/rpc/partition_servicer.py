@@ -1,0 +1,201 @@
+"""The Partition service: messages in, values to the handler, its answers out.
+
+Rules, as in `servicers`: what violates the protocol is answered with INVALID_REQUEST and the
+reason; what a handler raises is logged and answered with UNKNOWN_SERVER_ERROR. At most
+`append_messages_in_flight_max` batches and `append_bytes_in_flight_max` bytes of one Produce stream
+are under way: the next is read when there is room. A batch that was taken is never cancelled,
+whatever becomes of its stream.
+"""
+# ruff: noqa: N802 - the methods have the names of the proto
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.rpc import partition_convert as convert
+from quorate.rpc.channels import EOF
+from quorate.rpc.limits import ServerLimits
+from quorate.rpc.partition_values import (
+    Located,
+    PartitionFetch,
+    PartitionFetchResponse,
+    PartitionKey,
+    PartitionOffsets,
+    ProduceRequest,
+    ProduceResponse,
+    ProducerIdentity,
+)
+from quorate.v1 import partition_pb2, partition_pb2_grpc
+
+LOGGER = logging.getLogger(__name__)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+PARTITION_SERVICE: str = partition_pb2.DESCRIPTOR.services_by_name["Partition"].full_name
+
+
+class FetchSession(Protocol):
+    """One Fetch stream: it remembers what its requests said."""
+
+    async def fetch(self, request: PartitionFetch) -> PartitionFetchResponse:
+        """Answer when there is news, or `max_wait_ms` has passed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class PartitionHandler(Protocol):
+    """What a broker does for the servicer."""
+
+    async def produce(self, request: ProduceRequest) -> ProduceResponse: ...
+
+    def open_session(self) -> FetchSession: ...
+
+    async def list_offsets(self, key: PartitionKey) -> PartitionOffsets: ...
+
+    async def locate(self, topics: Sequence[str]) -> Located: ...
+
+    async def init_producer_id(self) -> ProducerIdentity: ...
+
+
+def _failed(what: str, context: Context, error: Exception) -> tuple[ErrorCode, str]:
+    if isinstance(error, ViolationError):
+        LOGGER.warning("%s from %s is refused: %s", what, context.peer(), error)
+        return ErrorCode.INVALID_REQUEST, str(error)
+    LOGGER.exception("%s from %s failed", what, context.peer())
+    return ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {type(error).__name__}"
+
+
+class PartitionServicer(partition_pb2_grpc.PartitionServicer):
+    """Producers, readers and follower brokers. `running` are batches under way."""
+
+    def __init__(self, handler: PartitionHandler, limits: ServerLimits) -> None:
+        self._handler = handler
+        self._limits = limits
+        self.running: set[asyncio.Task[None]] = set()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on a server that has not been started."""
+        # The generated function is not typed.
+        partition_pb2_grpc.add_PartitionServicer_to_server(  # type: ignore[no-untyped-call]
+            self, server
+        )
+
+    async def Produce(
+        self, _requests: AsyncIterator[partition_pb2.ProduceRequest], context: Context
+    ) -> None:
+        await _ProduceStream(self._handler, context, self._limits, self.running).serve()
+
+    async def Fetch(
+        self, _requests: AsyncIterator[partition_pb2.PartitionFetchRequest], context: Context
+    ) -> None:
+        session = self._handler.open_session()
+        try:
+            while (message := await context.read()) is not EOF:
+                try:
+                    response = await session.fetch(convert.decode_fetch(message))
+                except Exception as error:
+                    code, text = _failed("Fetch", context, error)
+                    response = PartitionFetchResponse(code, message=text)
+                await context.write(convert.encode_fetched(response))
+        finally:
+            session.close()
+
+    async def ListOffsets(
+        self, request: partition_pb2.ListOffsetsRequest, context: Context
+    ) -> partition_pb2.ListOffsetsResponse:
+        try:
+            key = convert.key_from_wire(request.partition)
+            return convert.encode_offsets(await self._handler.list_offsets(key))
+        except Exception as error:
+            code, text = _failed("ListOffsets", context, error)
+            return convert.encode_offsets(PartitionOffsets(code, message=text))
+
+    async def Locate(
+        self, request: partition_pb2.LocateRequest, context: Context
+    ) -> partition_pb2.LocateResponse:
+        try:
+            return convert.encode_located(await self._handler.locate(tuple(request.topics)))
+        except Exception as error:
+            code, text = _failed("Locate", context, error)
+            return convert.encode_located(Located(code, message=text))
+
+    async def InitProducerId(
+        self, _request: partition_pb2.InitProducerIdRequest, context: Context
+    ) -> partition_pb2.InitProducerIdResponse:
+        try:
+            return convert.encode_identity(await self._handler.init_producer_id())
+        except Exception as error:
+            code, text = _failed("InitProducerId", context, error)
+            return convert.encode_identity(ProducerIdentity(code, message=text))
+
+
+class _ProduceStream:
+    """One stream of batches; their answers are written as they come."""
+
+    def __init__(
+        self,
+        handler: PartitionHandler,
+        context: Context,
+        limits: ServerLimits,
+        running: set[asyncio.Task[None]],
+    ) -> None:
+        self._handler = handler
+        self._context = context
+        self._limits = limits
+        self._running = running
+        self._is_open = True
+        self._messages = 0
+        self._bytes = 0
+        self._changed = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    async def serve(self) -> None:
+        """Read until the client ends the stream, then wait for what is under way."""
+        try:
+            while (message := await self._context.read()) is not EOF:
+                size = len(message.records)
+                self._messages += 1
+                self._bytes += size
+                task = asyncio.create_task(self._serve_one(message, size))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+                while (
+                    self._messages >= self._limits.append_messages_in_flight_max
+                    or self._bytes >= self._limits.append_bytes_in_flight_max
+                ):
+                    await self._wait()
+            while self._messages:
+                await self._wait()
+        finally:
+            self._is_open = False
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _serve_one(self, message: partition_pb2.ProduceRequest, size: int) -> None:
+        try:
+            try:
+                response = await self._handler.produce(convert.decode_produce_request(message))
+            except Exception as error:
+                code, text = _failed("Produce", self._context, error)
+                response = ProduceResponse(code, message=text)
+            if self._is_open:
+                async with self._writing:
+                    await self._context.write(
+                        convert.encode_produce_response(message.correlation_id, response)
+                    )
+        except Exception as error:
+            # gRPC raises many things where the client is gone.
+            LOGGER.debug("a batch's answer could not be sent: %s", error)
+        finally:
+            self._messages -= 1
+            self._bytes -= size
+            self._changed.set()

@@ -162,6 +162,11 @@ def draw(seed: int) -> Scenario:
     per_second = random.choice((0.3, 0.8, 1.6, 3.0))
     count = max(1, int(duration / SECOND * per_second))
     kinds = random.choices(list(FAULTS), weights, k=count)
+    if random.random() < 0.6:
+        # Membership changes inside the fault mix are the point: most seeds have some.
+        kinds += random.choices(("add", "remove", "remove_leader", "two_callers"), k=3)
+        random.shuffle(kinds)
+        count = len(kinds)
     times = sorted(random.randint(1 * SECOND, duration) for _ in range(count))
     actions = tuple(
         Action(at, kind, tuple(random.random() for _ in range(6)))

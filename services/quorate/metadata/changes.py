@@ -1,0 +1,74 @@
+"""What a stretch of the log changed in the image: for listeners that need not look at all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quorate.metadata.image import MetadataImage
+
+
+@dataclass(slots=True)
+class Changes:
+    """Names of what changed; what it is now says the image.
+
+    topics_created: ids; topics_deleted: id to name; partitions: (topic id, index), those of created
+    topics too; some may have gone since. configs: (resource type, resource name).
+    """
+
+    topics_created: set[str] = field(default_factory=set)
+    topics_deleted: dict[str, str] = field(default_factory=dict)
+    partitions: set[tuple[str, int]] = field(default_factory=set)
+    brokers: set[int] = field(default_factory=set)
+    controllers: set[int] = field(default_factory=set)
+    configs: set[tuple[int, str]] = field(default_factory=set)
+    features: set[str] = field(default_factory=set)
+    quotas: bool = False
+    scram_users: set[str] = field(default_factory=set)
+    acls: bool = False
+    producer_ids: bool = False
+    delegation_tokens: bool = False
+    zk_migration: bool = False
+
+    @classmethod
+    def everything(cls, image: MetadataImage) -> Changes:
+        """All there is in the image."""
+        return cls(
+            topics_created=set(image.topics.names),
+            partitions={(p.topic_id, p.partition_id) for p in image.topics.all_partitions()},
+            brokers=set(image.cluster.brokers),
+            controllers=set(image.cluster.controllers),
+            configs=set(image.configs.resources),
+            features=set(image.features.levels),
+            quotas=True,
+            scram_users={name for name, _ in image.scram.credentials},
+            acls=True,
+            producer_ids=True,
+            delegation_tokens=True,
+            zk_migration=True,
+        )
+
+    def topic_deleted(self, topic_id: str, name: str) -> None:
+        self.topics_created.discard(topic_id)
+        self.topics_deleted[topic_id] = name
+
+    def add(self, later: Changes) -> None:
+        """Let these be followed by others."""
+        for topic_id, name in later.topics_deleted.items():
+            self.topic_deleted(topic_id, name)
+        self.topics_created |= later.topics_created
+        self.partitions |= later.partitions
+        self.brokers |= later.brokers
+        self.controllers |= later.controllers
+        self.configs |= later.configs
+        self.features |= later.features
+        self.scram_users |= later.scram_users
+        self.quotas |= later.quotas
+        self.acls |= later.acls
+        self.producer_ids |= later.producer_ids
+        self.delegation_tokens |= later.delegation_tokens
+        self.zk_migration |= later.zk_migration
+
+    def __bool__(self) -> bool:
+        return self != Changes()

@@ -1,0 +1,75 @@
+"""Configurations of topics, brokers, client metrics and groups, as part of the image.
+
+A topic's configuration goes with the topic. Configurations hold what was set, not defaults.
+
+Source: KIP-631 (ConfigRecord), KIP-226, KIP-339 (incremental changes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+
+from quorate.metadata.changes import Changes
+from quorate.records.metadata import ConfigRecord, MetadataRecord
+
+ResourceKey = tuple[int, str]
+"""(resource type, name); an empty name of a broker is the default of all brokers."""
+
+_EMPTY: Mapping[str, str] = {}
+
+
+class ResourceType(IntEnum):
+    """Kafka's ConfigResource.Type."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigsImage:
+    """resources: name to value of every resource that has any. The inner mappings are frozen."""
+
+    __slots__ = ("resources",)
+
+    def __init__(self) -> None:
+        self.resources: dict[ResourceKey, Mapping[str, str]] = {}
+
+    def copy(self) -> ConfigsImage:
+        made = ConfigsImage()
+        made.resources = self.resources.copy()
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConfigsImage) and self.resources == other.resources
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def of(self, resource_type: int, name: str) -> Mapping[str, str]:
+        return self.resources.get((resource_type, name), _EMPTY)
+
+    def records(self) -> Iterator[MetadataRecord]:
+        for (resource_type, resource_name), configs in self.resources.items():
+            for name, value in configs.items():
+                yield ConfigRecord(resource_type, resource_name, name, value, version=0)
+
+    def apply(self, record: ConfigRecord, changes: Changes) -> None:
+        key = (record.resource_type, record.resource_name)
+        configs = dict(self.of(*key))
+        if record.value is None:
+            configs.pop(record.name, None)
+        else:
+            configs[record.name] = record.value
+        if configs:
+            self.resources[key] = configs
+        else:
+            self.resources.pop(key, None)
+        changes.configs.add(key)
+
+    def forget_topic(self, name: str, changes: Changes) -> None:
+        """The topic was deleted."""
+        key = (int(ResourceType.TOPIC), name)
+        if self.resources.pop(key, None) is not None:
+            changes.configs.add(key)

@@ -1,0 +1,253 @@
+"""The image: the cluster's metadata as the log up to some offset makes it.
+
+Owns one part for each domain; replaying records is the only thing that changes it, the same on
+leaders, followers and observers. Containers are mutable, the values in them are frozen.
+
+Rules:
+1. `copy` shares what is frozen: it costs what topics, brokers and configs cost, not partitions.
+2. Records of a metadata transaction are held back until it ends, or dropped when it aborts
+   (KIP-868). A copy holds them back too.
+3. A record that cannot be replayed is a ReplayError with its offset; the image is not to be used
+   after that. Records of kinds that are not declared are kept as they are, in order.
+4. `records` writes the image in the order of Kafka's snapshots, in the versions that the finalized
+   metadata.version allows; replaying them makes an equal image.
+
+Source: KIP-631, KIP-630, KIP-868; Kafka's MetadataImage and MetadataDelta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from quorate.metadata.acls import AclsImage
+from quorate.metadata.changes import Changes
+from quorate.metadata.cluster import ClusterImage
+from quorate.metadata.configs import ConfigsImage
+from quorate.metadata.features import FeaturesImage
+from quorate.metadata.levels import LATEST_LEVEL
+from quorate.metadata.producer_ids import ProducerIdsImage
+from quorate.metadata.quotas import QuotasImage
+from quorate.metadata.scram import ScramImage
+from quorate.metadata.tokens import TokensImage
+from quorate.metadata.topics import TopicsImage
+from quorate.records import metadata as rec
+from quorate.records.metadata import RECORD_TYPES, MetadataRecord, UnknownRecord, type_name
+
+__all__ = ["AnyRecord", "Changes", "MetadataImage", "ReplayError"]
+
+AnyRecord = MetadataRecord | UnknownRecord
+
+
+class ReplayError(Exception):
+    """A metadata record cannot be replayed: the node must not go on without it."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(
+            f"the metadata record at offset {offset} cannot be replayed: {reason}. Nothing was "
+            "skipped; a later release may know the record"
+        )
+        self.offset = offset
+        self.reason = reason
+
+
+class MetadataImage:
+    """offset, epoch, timestamp_ms: of the last record that was applied; -1 for none."""
+
+    __slots__ = (
+        "_held_back",
+        "acls",
+        "cluster",
+        "configs",
+        "epoch",
+        "features",
+        "offset",
+        "producer_ids",
+        "quotas",
+        "scram",
+        "timestamp_ms",
+        "tokens",
+        "topics",
+        "unknown",
+    )
+
+    def __init__(self) -> None:
+        self.offset = -1
+        self.epoch = -1
+        self.timestamp_ms = -1
+        self.features = FeaturesImage()
+        self.cluster = ClusterImage()
+        self.topics = TopicsImage()
+        self.configs = ConfigsImage()
+        self.quotas = QuotasImage()
+        self.producer_ids = ProducerIdsImage()
+        self.acls = AclsImage()
+        self.scram = ScramImage()
+        self.tokens = TokensImage()
+        self.unknown: list[UnknownRecord] = []
+        self._held_back: list[tuple[int, AnyRecord]] | None = None
+
+    def copy(self) -> MetadataImage:
+        """Another image that changes on its own."""
+        made = MetadataImage()
+        made.offset, made.epoch, made.timestamp_ms = self.offset, self.epoch, self.timestamp_ms
+        for part in _PARTS:
+            setattr(made, part, getattr(self, part).copy())
+        made._held_back = None if self._held_back is None else self._held_back.copy()
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the state is the same, whatever log led to it."""
+        return isinstance(other, MetadataImage) and all(
+            getattr(self, part) == getattr(other, part) for part in (*_PARTS, "_held_back")
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether records are held back."""
+        return self._held_back is not None
+
+    @property
+    def level(self) -> int:
+        """The finalized metadata.version, the latest while there is none."""
+        return self.features.metadata_version or LATEST_LEVEL
+
+    def records(self) -> Iterator[AnyRecord]:
+        """The image as records, each with its `version`; not what a transaction holds back."""
+        level = self.level
+        yield from self.features.records()
+        yield from self.cluster.records(level)
+        yield from self.topics.records(level)
+        yield from self.configs.records()
+        yield from self.quotas.records()
+        yield from self.producer_ids.records()
+        yield from self.acls.records()
+        yield from self.scram.records(level)
+        yield from self.tokens.records(level)
+        yield from self.unknown
+
+    # --- replay -----------------------------------------------------------------------------------
+
+    def apply(self, record: AnyRecord, offset: int) -> Changes:
+        """Replay one record."""
+        return self.apply_batch((record,), offset, self.epoch, self.timestamp_ms)
+
+    def apply_batch(
+        self, records: Iterable[AnyRecord], base_offset: int, epoch: int, timestamp_ms: int
+    ) -> Changes:
+        """Replay records at consecutive offsets from `base_offset` on."""
+        changes = Changes()
+        offset = base_offset - 1
+        partition_record = rec.PartitionRecord
+        try:
+            for offset, record in enumerate(records, base_offset):
+                # By far the most frequent, in snapshots and when topics are created.
+                if type(record) is partition_record and self._held_back is None:
+                    self.topics.apply_partition(record, changes)
+                else:
+                    self._apply(record, offset, changes)
+        except ValueError as error:
+            raise ReplayError(offset, f"{_name(record)}: {error}") from error
+        self.offset = max(self.offset, offset)
+        self.epoch, self.timestamp_ms = epoch, timestamp_ms
+        return changes
+
+    def _apply(self, record: AnyRecord, offset: int, changes: Changes) -> None:
+        kind = type(record)
+        if self._held_back is not None and kind not in _OF_TRANSACTIONS:
+            self._held_back.append((offset, record))
+            return
+        if isinstance(record, UnknownRecord):
+            self._keep(record)
+            return
+        replay = _REPLAY.get(kind)
+        if replay is None:
+            raise ValueError("no part of the image takes it")
+        replay(self, record, changes)
+
+    def _keep(self, record: UnknownRecord) -> None:
+        if record.api_key in RECORD_TYPES:
+            raise ValueError(f"version {record.version} is unknown")
+        self.unknown.append(record)
+
+    def _begin(self, _record: rec.BeginTransactionRecord, _changes: Changes) -> None:
+        if self._held_back is not None:
+            raise ValueError("a transaction is under way")
+        self._held_back = []
+
+    def _end(self, _record: rec.EndTransactionRecord, changes: Changes) -> None:
+        held_back = self._taken()
+        for offset, record in held_back:
+            try:
+                self._apply(record, offset, changes)
+            except ValueError as error:
+                raise ReplayError(offset, f"{_name(record)}: {error}") from error
+
+    def _abort(self, _record: rec.AbortTransactionRecord, _changes: Changes) -> None:
+        self._taken()
+
+    def _taken(self) -> list[tuple[int, AnyRecord]]:
+        held_back, self._held_back = self._held_back, None
+        if held_back is None:
+            raise ValueError("no transaction is under way")
+        return held_back
+
+    def _remove_topic(self, record: rec.RemoveTopicRecord, changes: Changes) -> None:
+        self.configs.forget_topic(self.topics.apply_remove(record, changes), changes)
+
+    def _pass(self, _record: rec.NoOpRecord, _changes: Changes) -> None:
+        pass
+
+
+_PARTS: Final = (
+    "features",
+    "cluster",
+    "topics",
+    "configs",
+    "quotas",
+    "producer_ids",
+    "acls",
+    "scram",
+    "tokens",
+    "unknown",
+)
+
+_OF_TRANSACTIONS: Final = frozenset(
+    {rec.BeginTransactionRecord, rec.EndTransactionRecord, rec.AbortTransactionRecord}
+)
+
+_REPLAY: Final[dict[type[Any], Callable[[MetadataImage, Any, Changes], None]]] = {
+    rec.RegisterBrokerRecord: lambda image, r, c: image.cluster.apply_register(r, c),
+    rec.UnregisterBrokerRecord: lambda image, r, c: image.cluster.apply_unregister(r, c),
+    rec.TopicRecord: lambda image, r, c: image.topics.apply_topic(r, c),
+    rec.PartitionRecord: lambda image, r, c: image.topics.apply_partition(r, c),
+    rec.ConfigRecord: lambda image, r, c: image.configs.apply(r, c),
+    rec.PartitionChangeRecord: lambda image, r, c: image.topics.apply_change(r, c),
+    rec.FenceBrokerRecord: lambda image, r, c: image.cluster.apply_fence(r, c),
+    rec.UnfenceBrokerRecord: lambda image, r, c: image.cluster.apply_fence(r, c),
+    rec.RemoveTopicRecord: MetadataImage._remove_topic,
+    rec.DelegationTokenRecord: lambda image, r, c: image.tokens.apply(r, c),
+    rec.UserScramCredentialRecord: lambda image, r, c: image.scram.apply(r, c),
+    rec.FeatureLevelRecord: lambda image, r, c: image.features.apply(r, c),
+    rec.ClientQuotaRecord: lambda image, r, c: image.quotas.apply(r, c),
+    rec.ProducerIdsRecord: lambda image, r, c: image.producer_ids.apply(r, c),
+    rec.BrokerRegistrationChangeRecord: lambda image, r, c: image.cluster.apply_change(r, c),
+    rec.AccessControlEntryRecord: lambda image, r, c: image.acls.apply(r, c),
+    rec.RemoveAccessControlEntryRecord: lambda image, r, c: image.acls.apply_remove(r, c),
+    rec.NoOpRecord: MetadataImage._pass,
+    rec.ZkMigrationStateRecord: lambda image, r, c: image.features.apply_migration(r, c),
+    rec.RemoveUserScramCredentialRecord: lambda image, r, c: image.scram.apply_remove(r, c),
+    rec.BeginTransactionRecord: MetadataImage._begin,
+    rec.EndTransactionRecord: MetadataImage._end,
+    rec.AbortTransactionRecord: MetadataImage._abort,
+    rec.RemoveDelegationTokenRecord: lambda image, r, c: image.tokens.apply_remove(r, c),
+    rec.RegisterControllerRecord: lambda image, r, c: image.cluster.apply_controller(r, c),
+    rec.ClearElrRecord: lambda image, r, c: image.topics.apply_clear_elr(r, c),
+}
+"""How each declared kind is replayed."""
+
+
+def _name(record: AnyRecord) -> str:
+    return type_name(record.api_key if isinstance(record, UnknownRecord) else record.API_KEY)

@@ -1,0 +1,47 @@
+"""Producer ids, as part of the image: which block comes next. Source: KIP-730."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from quorate.metadata.changes import Changes
+from quorate.records.metadata import MetadataRecord, ProducerIdsRecord
+
+BLOCK_SIZE = 1000
+"""How many ids a broker gets at once."""
+
+
+class ProducerIdsImage:
+    """last: the record of the last block that was given away, None before the first."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last: ProducerIdsRecord | None = None
+
+    def copy(self) -> ProducerIdsImage:
+        made = ProducerIdsImage()
+        made.last = self.last
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProducerIdsImage) and self.last == other.last
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def next_producer_id(self) -> int:
+        return 0 if self.last is None else self.last.next_producer_id
+
+    def records(self) -> Iterator[MetadataRecord]:
+        if self.last is not None:
+            yield replace(self.last, version=0)
+
+    def apply(self, record: ProducerIdsRecord, changes: Changes) -> None:
+        if record.next_producer_id <= self.next_producer_id and self.last is not None:
+            raise ValueError(
+                f"next producer id {record.next_producer_id} is not above {self.next_producer_id}"
+            )
+        self.last = record
+        changes.producer_ids = True

@@ -1,0 +1,181 @@
+"""Topics and their partitions, as part of the image.
+
+`partitions` is a dictionary a topic, shared between an image and its copies until one of them
+changes it: `_owned` tells which this one may change in place. So copying costs what the topics
+cost, and not the partitions.
+
+Source: KIP-631; Kafka's TopicsImage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from quorate.metadata.changes import Changes
+from quorate.metadata.levels import at_level, partition_version
+from quorate.metadata.partitions import Partition, PartitionIndex, merged, normalized
+from quorate.records.metadata import (
+    ClearElrRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+
+class TopicsImage:
+    """names: topic id to name; ids: name to topic id. All three mappings hold the same topics.
+
+    index: what keeps up with the partitions, if anything does (the active controller's).
+    """
+
+    __slots__ = ("_owned", "_partitions", "ids", "index", "names", "partition_count")
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.ids: dict[str, str] = {}
+        self.index: PartitionIndex | None = None
+        self.partition_count = 0
+        self._partitions: dict[str, dict[int, Partition]] = {}
+        self._owned: set[str] = set()
+
+    def copy(self) -> TopicsImage:
+        """Without the index."""
+        made = TopicsImage()
+        made.names, made.ids = self.names.copy(), self.ids.copy()
+        made.partition_count = self.partition_count
+        made._partitions = self._partitions.copy()
+        # Neither may change in place what both hold.
+        self._owned = set()
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, TopicsImage)
+            and self.names == other.names
+            and self._partitions == other._partitions
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def partitions(self, topic_id: str) -> Mapping[int, Partition]:
+        """By number, in no order that means anything. Empty for an unknown topic."""
+        return self._partitions.get(topic_id, {})
+
+    def partition(self, topic_id: str, index: int) -> Partition | None:
+        found = self._partitions.get(topic_id)
+        return None if found is None else found.get(index)
+
+    def all_partitions(self) -> Iterator[Partition]:
+        for partitions in self._partitions.values():
+            yield from partitions.values()
+
+    def records(self, level: int) -> Iterator[MetadataRecord]:
+        """Each topic, its partitions behind it."""
+        version = partition_version(level)
+        for topic_id, name in self.names.items():
+            yield TopicRecord(name, topic_id, version=0)
+            for partition in self._partitions[topic_id].values():
+                yield partition if partition.version == version else at_level(partition, level)
+
+    # --- replay -----------------------------------------------------------------------------------
+
+    def _mine(self, topic_id: str) -> dict[int, Partition]:
+        """The topic's partitions, to change in place. KeyError for an unknown topic."""
+        found = self._partitions[topic_id]
+        if topic_id not in self._owned:
+            found = self._partitions[topic_id] = found.copy()
+            self._owned.add(topic_id)
+        return found
+
+    def apply_topic(self, record: TopicRecord, changes: Changes) -> None:
+        if record.name in self.ids or record.topic_id in self.names:
+            raise ValueError(f"topic {record.name} ({record.topic_id}) exists")
+        self.names[record.topic_id] = record.name
+        self.ids[record.name] = record.topic_id
+        self._partitions[record.topic_id] = {}
+        self._owned.add(record.topic_id)
+        changes.topics_created.add(record.topic_id)
+
+    def apply_partition(self, record: PartitionRecord, changes: Changes) -> None:
+        topic_id = record.topic_id
+        if topic_id in self._owned:
+            partitions = self._partitions[topic_id]
+        elif topic_id in self.names:
+            partitions = self._mine(topic_id)
+        else:
+            raise ValueError(f"there is no topic {topic_id}")
+        if not record.replicas:
+            raise ValueError(f"partition {record.partition_id} of {topic_id} has no replicas")
+        partition = normalized(record)
+        old = partitions.get(record.partition_id)
+        partitions[record.partition_id] = partition
+        if old is None:
+            self.partition_count += 1
+        if self.index is not None:
+            self.index.replace(old, partition)
+        changes.partitions.add((topic_id, record.partition_id))
+
+    def apply_change(self, record: PartitionChangeRecord, changes: Changes) -> None:
+        old = self.partition(record.topic_id, record.partition_id)
+        if old is None:
+            raise ValueError(f"there is no partition {record.partition_id} of {record.topic_id}")
+        self._set(merged(old, record), old, changes)
+
+    def _set(self, new: Partition, old: Partition, changes: Changes) -> None:
+        self._mine(new.topic_id)[new.partition_id] = new
+        if self.index is not None:
+            self.index.replace(old, new)
+        changes.partitions.add((new.topic_id, new.partition_id))
+
+    def apply_remove(self, record: RemoveTopicRecord, changes: Changes) -> str:
+        """The removed topic's name."""
+        name = self.names.pop(record.topic_id, None)
+        if name is None:
+            raise ValueError(f"there is no topic {record.topic_id}")
+        del self.ids[name]
+        gone = self._partitions.pop(record.topic_id)
+        self._owned.discard(record.topic_id)
+        self.partition_count -= len(gone)
+        if self.index is not None:
+            for partition in gone.values():
+                self.index.replace(partition, None)
+        changes.topic_deleted(record.topic_id, name)
+        return name
+
+    def apply_clear_elr(self, record: ClearElrRecord, changes: Changes) -> None:
+        """Of one topic, or of all; the partitions' epochs stay."""
+        topic_ids = list(self.names)
+        if record.topic_name:
+            if record.topic_name not in self.ids:
+                raise ValueError(f"there is no topic {record.topic_name}")
+            topic_ids = [self.ids[record.topic_name]]
+        for topic_id in topic_ids:
+            for old in list(self._partitions[topic_id].values()):
+                if old.eligible_leader_replicas or old.last_known_elr:
+                    self._set(without_elr(old), old, changes)
+
+
+def without_elr(old: Partition) -> Partition:
+    """The partition with no eligible leader replicas."""
+    return PartitionRecord(
+        old.partition_id,
+        old.topic_id,
+        old.replicas,
+        old.isr,
+        old.removing_replicas,
+        old.adding_replicas,
+        old.leader,
+        old.leader_recovery_state,
+        old.leader_epoch,
+        old.partition_epoch,
+        old.directories,
+        unknown_tags=old.unknown_tags,
+        version=old.version,
+    )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from quorate.log.disk import Disk
-from quorate.log.errors import DamagedLogError, LogError, QuorumStateError
+from quorate.log.errors import LogError, QuorumStateError
 from quorate.log.meta_properties import MetaProperties
 from quorate.log.metadata_log import partition_directory
 from quorate.log.quorum_state import QuorumStateFile
@@ -102,7 +102,7 @@ def examine(directory: Path) -> Examination:
     try:
         found = _with_log(found, _recover(directory, partition))
     except LogError as error:
-        found = replace(_readable_part(found, partition, error), damage=str(error))
+        found = replace(_readable_part(found, partition), damage=str(error))
     try:
         election = QuorumStateFile(partition).read()
     except QuorumStateError as error:
@@ -191,18 +191,17 @@ def _with_log(found: Examination, log: RecoveredLog) -> Examination:
 # --- a damaged log --------------------------------------------------------------------------------
 
 
-def _readable_part(found: Examination, partition: Path, error: LogError) -> Examination:
+def _readable_part(found: Examination, partition: Path) -> Examination:
     """What lies before the damage; as good as nothing when a checkpoint is what is damaged."""
     end = OffsetAndEpoch(0, 0)
     start: int | None = None
     for path in files_by_offset(partition, LOG_SUFFIX):
         if start is None:
             start = int(path.stem)
+            end = OffsetAndEpoch(start, 0)
         elif int(path.stem) != end.offset:
             break
         found, end = _readable_segment(found, end, path)
-    if isinstance(error, DamagedLogError):
-        end = OffsetAndEpoch(min(end.offset, error.expected_offset), end.epoch)
     return replace(found, start=start or 0, end=end)
 
 
@@ -213,7 +212,8 @@ def _readable_segment(
     try:
         with suppress(RecordsError):
             for _, header, batch, sound in scan(descriptor, os.fstat(descriptor).st_size):
-                if not sound or header.base_offset < end.offset or header.epoch < end.epoch:
+                follows = header.base_offset == end.offset and header.epoch >= end.epoch
+                if not (sound and follows):
                     break
                 end = OffsetAndEpoch(header.end_offset, header.epoch)
                 if header.is_control:

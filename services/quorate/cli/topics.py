@@ -1,0 +1,483 @@
+"""`quorate topics`: Kafka's `kafka-topics`, and the import of a Kafka cluster's metadata.
+
+Kafka's actions are subcommands here and its options keep their names. Where Kafka takes a topic's
+name or a regular expression (describe, list, alter, delete), so does this.
+
+Source: Kafka's TopicCommand; messages are Kafka's.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quorate.cli.connection import (
+    CHANGE_TIMEOUT_S,
+    READ_TIMEOUT_S,
+    BootstrapController,
+    BootstrapServer,
+    CommandConfig,
+    Timeout,
+    remember,
+)
+from quorate.cli.metadata_run import (
+    chunks,
+    failure,
+    names_of,
+    progress_bar,
+    run_metadata,
+    tell_failures,
+)
+from quorate.cli.output import AsJson, CommandError, UsageError, print_json, print_warning
+
+if TYPE_CHECKING:
+    from quorate.metadata.requests import TopicDescription
+    from quorate.rpc.metadata_client import MetadataClient
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+TOPICS_PER_REQUEST = 200
+PARTITIONS_PER_REQUEST = 5_000
+"""Of new topics in one request, which is one batch: Kafka refuses more than 10,000 records."""
+DESCRIBED_PER_REQUEST = 20_000
+INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+TopicName = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="NAME", help="The topic; may be repeated."),
+]
+TopicPattern = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic", metavar="NAME", help="A name or a regular expression; may be repeated."
+    ),
+]
+TopicsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--topics-file", metavar="FILE", help="More names, one a line; - is standard input."
+    ),
+]
+Partitions = Annotated[
+    int | None, typer.Option("--partitions", metavar="N", min=1, help="How many partitions.")
+]
+Assignment = Annotated[
+    str | None,
+    typer.Option(
+        "--replica-assignment",
+        metavar="1:2,2:3,…",
+        help="The brokers of each partition, instead of letting the controller choose.",
+    ),
+]
+IfExists = Annotated[bool, typer.Option("--if-exists", help="No error if there is none.")]
+ExcludeInternal = Annotated[
+    bool, typer.Option("--exclude-internal", help="Leave internal topics out.")
+]
+
+
+@app.callback()
+def topics(
+    context: typer.Context,
+    *,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Create, describe, list, alter and delete topics; import those of a Kafka cluster.
+
+    \b
+    quorate topics --bootstrap-controller H:P create --topic orders --partitions 6 --replication-factor 3
+    quorate topics --bootstrap-controller H:P describe --topic orders
+    quorate topics --bootstrap-controller H:P alter --topic orders --partitions 12
+    quorate topics --bootstrap-controller H:P import --from /var/lib/kafka/metadata
+    """
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+
+
+# --- create, alter, delete ------------------------------------------------------------------------
+
+
+@app.command("create")
+def create(
+    context: typer.Context,
+    *,
+    topic: TopicName = None,
+    topics_file: TopicsFile = None,
+    partitions: Partitions = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option("--replication-factor", metavar="N", min=1, help="How many replicas."),
+    ] = None,
+    replica_assignment: Assignment = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="NAME=VALUE", help="A configuration; may be repeated."),
+    ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="No error if there is one.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")] = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create topics. What is left out is the cluster's default."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    from quorate.metadata.requests import CreateTopics, NewTopic
+    from quorate.raft.errors import ErrorCode
+
+    names = _given(topic, topics_file)
+    assignments = _assignments(replica_assignment)
+    if assignments and (partitions is not None or replication_factor is not None):
+        raise UsageError(
+            "--replica-assignment excludes --partitions and --replication-factor: it says both"
+        )
+    configs = tuple(_config_pair(text) for text in config or ())
+    wanted = [
+        NewTopic(name, partitions or -1, replication_factor or -1, assignments, configs)
+        for name in names
+    ]
+    size = max(1, min(TOPICS_PER_REQUEST, PARTITIONS_PER_REQUEST // (partitions or 1)))
+
+    async def ask(client: MetadataClient) -> list[Any]:
+        created: list[Any] = []
+        with progress_bar("creating topics", len(wanted)) as advance:
+            for some in chunks(wanted, size):
+                answer = await client.ask(CreateTopics(tuple(some), dry_run))
+                created += answer.topics
+                advance(len(some))
+        return created
+
+    created = run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    if if_not_exists:
+        created = [each for each in created if each.error is not ErrorCode.TOPIC_ALREADY_EXISTS]
+    failures = [(each.name, text) for each in created if (text := failure(each)) is not None]
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": each.name,
+                    "topicId": each.topic_id,
+                    "partitions": each.partitions,
+                    "replicationFactor": each.replication_factor,
+                    "error": failure(each),
+                }
+                for each in created
+            ]
+        )
+    else:
+        for each in created:
+            if failure(each) is None:
+                print(f"Created topic {each.name}." if not dry_run else f"{each.name} can be created.")
+    if any("." in name or "_" in name for name in names):
+        print_warning(
+            "due to limitations in metric names, topics with a period ('.') or underscore ('_') "
+            "could collide: use either, but not both"
+        )
+    tell_failures(failures, len(wanted))
+
+
+@app.command("alter")
+def alter(
+    context: typer.Context,
+    *,
+    topic: TopicPattern = None,
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="N", min=1, help="How many there are to be.")
+    ],
+    replica_assignment: Assignment = None,
+    if_exists: IfExists = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add partitions to topics. Partitions are never taken away."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    from quorate.metadata.requests import CreatePartitions, NewPartitions
+
+    assignments = _assignments(replica_assignment)
+
+    async def ask(client: MetadataClient) -> Any:
+        found = _matching(await _described(client), topic, if_exists)
+        wanted = []
+        for each in found:
+            new = assignments[len(each.partitions) :] if assignments else None
+            wanted.append(NewPartitions(each.name, partitions, new))
+        return (await client.ask(CreatePartitions(tuple(wanted)))).topics if wanted else ()
+
+    if not topic:
+        raise UsageError("--topic is missing")
+    outcomes = run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    _tell(outcomes, as_json)
+
+
+@app.command("delete")
+def delete(
+    context: typer.Context,
+    *,
+    topic: TopicPattern = None,
+    topic_id: Annotated[
+        list[str] | None, typer.Option("--topic-id", metavar="UUID", help="A topic by its id.")
+    ] = None,
+    if_exists: IfExists = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete topics and all that is in them."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    from quorate.metadata.requests import DeleteTopics, TopicRef
+
+    async def ask(client: MetadataClient) -> list[Any]:
+        wanted = [TopicRef(topic_id=each) for each in topic_id or ()]
+        if topic:
+            found = _matching(await _described(client), topic, if_exists)
+            wanted += [TopicRef(each.name) for each in found]
+        outcomes: list[Any] = []
+        with progress_bar("deleting topics", len(wanted)) as advance:
+            for some in chunks(wanted, TOPICS_PER_REQUEST):
+                outcomes += (await client.ask(DeleteTopics(tuple(some)))).topics
+                advance(len(some))
+        return outcomes
+
+    if not topic and not topic_id:
+        raise UsageError("--topic or --topic-id is missing")
+    _tell(run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True), as_json)
+
+
+def _tell(outcomes: Any, as_json: bool) -> None:
+    failures = [(each.name, text) for each in outcomes if (text := failure(each)) is not None]
+    if as_json:
+        print_json([{"name": each.name, "error": failure(each)} for each in outcomes])
+    tell_failures(failures, len(outcomes))
+
+
+# --- describe, list -------------------------------------------------------------------------------
+
+
+@app.command("list")
+def list_topics(
+    context: typer.Context,
+    *,
+    topic: TopicPattern = None,
+    exclude_internal: ExcludeInternal = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the names of topics."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    found = run_metadata(context, _described, timeout, READ_TIMEOUT_S)
+    names = sorted(
+        each.name
+        for each in _matching(found, topic, missing_is_fine=True)
+        if not (exclude_internal and _is_internal(each))
+    )
+    if as_json:
+        print_json(names)
+        return
+    for name in names:
+        print(name)
+
+
+@app.command("describe")
+def describe(
+    context: typer.Context,
+    *,
+    topic: TopicPattern = None,
+    topic_id: Annotated[
+        str | None, typer.Option("--topic-id", metavar="UUID", help="The topic with this id.")
+    ] = None,
+    exclude_internal: ExcludeInternal = False,
+    if_exists: IfExists = False,
+    under_replicated_partitions: Annotated[
+        bool, typer.Option("--under-replicated-partitions", help="Only those with an ISR too small.")
+    ] = False,
+    unavailable_partitions: Annotated[
+        bool, typer.Option("--unavailable-partitions", help="Only those without a leader.")
+    ] = False,
+    under_min_isr_partitions: Annotated[
+        bool,
+        typer.Option(
+            "--under-min-isr-partitions", help="Only those with fewer than min.insync.replicas."
+        ),
+    ] = False,
+    at_min_isr_partitions: Annotated[
+        bool,
+        typer.Option(
+            "--at-min-isr-partitions", help="Only those with exactly min.insync.replicas."
+        ),
+    ] = False,
+    topics_with_overrides: Annotated[
+        bool,
+        typer.Option("--topics-with-overrides", help="Only topics with configurations, in short."),
+    ] = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print topics, their partitions and their configurations."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    from quorate.cli import topics_text as text
+
+    only = [
+        name
+        for name, wanted in (
+            (text.UNDER_REPLICATED, under_replicated_partitions),
+            (text.UNAVAILABLE, unavailable_partitions),
+            (text.UNDER_MIN_ISR, under_min_isr_partitions),
+            (text.AT_MIN_ISR, at_min_isr_partitions),
+        )
+        if wanted
+    ]
+    if len(only) + topics_with_overrides > 1:
+        raise UsageError("the options that choose partitions or topics exclude each other")
+
+    async def ask(client: MetadataClient) -> tuple[list[TopicDescription], text.Configs]:
+        found = await _described(client)
+        if topic_id is not None:
+            found = [each for each in found if each.topic_id == topic_id]
+            if not found and not if_exists:
+                raise CommandError(f"TopicId '{topic_id}' does not exist as expected")
+        found = [
+            each
+            for each in _matching(found, topic, if_exists)
+            if not (exclude_internal and _is_internal(each))
+        ]
+        return found, await text.effective_configs(client, [each.name for each in found])
+
+    found, configs = run_metadata(context, ask, timeout, READ_TIMEOUT_S)
+    if as_json:
+        print_json([text.topic_json(each, configs[each.name]) for each in found])
+        return
+    for each in found:
+        for line in text.topic_lines(
+            each, configs[each.name], only[0] if only else None, topics_with_overrides
+        ):
+            print(line)
+
+
+async def _described(client: MetadataClient) -> list[TopicDescription]:
+    """All topics, page by page."""
+    from quorate.metadata.requests import DescribeTopics
+
+    found: dict[str, TopicDescription] = {}
+    cursor = None
+    while True:
+        answer = await client.ask(DescribeTopics(None, cursor, DESCRIBED_PER_REQUEST))
+        for each in answer.topics:
+            known = found.get(each.name)
+            if known is not None:
+                from dataclasses import replace
+
+                each = replace(each, partitions=known.partitions + each.partitions)  # noqa: PLW2901
+            found[each.name] = each
+        cursor = answer.next_cursor
+        if cursor is None:
+            return list(found.values())
+
+
+def _matching(
+    found: list[TopicDescription], patterns: list[str] | None, missing_is_fine: bool
+) -> list[TopicDescription]:
+    """Those that one of the names or expressions means."""
+    if not patterns:
+        return found
+    chosen: dict[str, TopicDescription] = {}
+    for pattern in patterns:
+        try:
+            expression = re.compile(pattern.strip().strip("\"'").replace(",", "|"))
+        except re.error as error:
+            raise UsageError(f"--topic {pattern}: no regular expression: {error}") from None
+        matched = [each for each in found if expression.fullmatch(each.name)]
+        if not matched and not missing_is_fine:
+            raise CommandError(f"Topic '{pattern}' does not exist as expected")
+        chosen |= {each.name: each for each in matched}
+    return [each for each in found if each.name in chosen]
+
+
+def _is_internal(topic: TopicDescription) -> bool:
+    return topic.is_internal or topic.name in INTERNAL
+
+
+# --- import ---------------------------------------------------------------------------------------
+
+
+@app.command("import")
+def import_topics(
+    context: typer.Context,
+    *,
+    source: Annotated[
+        Path,
+        typer.Option(
+            "--from",
+            metavar="DIR|FILE",
+            help="A stopped controller's metadata.log.dir, or a checkpoint.",
+        ),
+    ],
+    topic: TopicPattern = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")] = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Import a Kafka cluster's metadata into a running quorum.
+
+    Topics keep their ids, partitions, replicas and epochs; configurations, quotas, SCRAM users,
+    ACLs, delegation tokens and the next producer id come along, and the feature levels where the
+    quorum has none yet. Brokers and controllers do not: they register themselves. With --topic,
+    only these topics and their configurations. A topic whose name exists already is refused before
+    anything is written. Interrupted, it can be run again: what is there is left as it is.
+    """
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    from quorate.cli.metadata_import import import_metadata
+
+    import_metadata(context, source, topic, dry_run=dry_run, timeout=timeout, as_json=as_json)
+
+
+# --- reading options ------------------------------------------------------------------------------
+
+
+def _given(topic: list[str] | None, topics_file: Path | None) -> tuple[str, ...]:
+    names = list(topic or ())
+    if topics_file is not None:
+        text = sys.stdin.read() if str(topics_file) == "-" else topics_file.read_text("utf-8")
+        names += [line.strip() for line in text.splitlines() if line.strip()]
+    if not names:
+        raise UsageError("--topic is missing")
+    return names_of(names)
+
+
+def _assignments(text: str | None) -> tuple[tuple[int, ...], ...]:
+    if text is None:
+        return ()
+    try:
+        found = tuple(tuple(int(b) for b in part.split(":")) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--replica-assignment {text}: it is not like 1:2,2:3") from None
+    if len({len(replicas) for replicas in found}) > 1:
+        raise UsageError(f"--replica-assignment {text}: partitions with unlike numbers of replicas")
+    return found
+
+
+def _config_pair(text: str) -> tuple[str, str | None]:
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise UsageError(f"--config {text}: it is not name=value")
+    return name.strip(), value.strip()

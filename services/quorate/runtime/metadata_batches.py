@@ -1,0 +1,111 @@
+"""Metadata records in batches: which batches hold them, decoding them, and writing them.
+
+A data batch of the log is the controller's or an application's: metadata records have no key, the
+records of applications have one (which may be empty). A batch is all of one kind, as `Append` sees
+to, so the first record's key tells which, and batches of applications are not looked into. Should
+metadata and keys stand in one batch that begins with metadata, each is taken for what it is.
+
+Source: KIP-631 (metadata records have no key); proto/quorate/v1/quorum.proto, OpaqueRecord.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from quorate.metadata.changes import Changes
+from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
+from quorate.raft.types import OffsetAndEpoch
+from quorate.records.batch import HEADER_SIZE as HEADER
+from quorate.records.batch import BatchHeader, build_data_batch, iter_records
+from quorate.records.errors import RecordsError
+from quorate.records.metadata import decode, encode
+from quorate.records.primitives import Buffer
+
+SNAPSHOT_BATCH_RECORDS = 1_000
+"""Records in one batch of a snapshot; a reader holds one batch in memory."""
+SNAPSHOT_BATCH_BYTES = 1024 * 1024
+"""A snapshot's batch is closed once its values are as large, bytes."""
+
+
+def holds_metadata(batch: Buffer, header: BatchHeader) -> bool:
+    """Whether the first record has no key. `batch` is whole and its checksum was checked."""
+    if header.is_control or header.count == 0:
+        return False
+    position = HEADER
+    # Length, attributes, and the deltas of timestamp and offset lie before the key's length.
+    for skipped in (0, 1, 0):
+        position += skipped
+        while batch[position] & 0x80:
+            position += 1
+        position += 1
+    return bool(batch[position] == 1)
+
+
+def metadata_values(batch: memoryview, header: BatchHeader) -> list[tuple[int, bytes]]:
+    """(offset, value) of the batch's metadata records. ReplayError where the batch is broken."""
+    try:
+        return [
+            (record.offset, record.value or b"")
+            for record in iter_records(batch, header)
+            if record.key is None
+        ]
+    except RecordsError as error:
+        raise ReplayError(header.base_offset, str(error)) from error
+
+
+def decode_values(values: Iterable[tuple[int, bytes]]) -> list[AnyRecord]:
+    """The records. ReplayError with the offset of the first that cannot be read."""
+    records: list[AnyRecord] = []
+    offset = -1
+    try:
+        for offset, value in values:  # noqa: B007 - the error tells the last
+            records.append(decode(value))
+    except RecordsError as error:
+        raise ReplayError(offset, str(error)) from error
+    return records
+
+
+def apply_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) -> Changes:
+    """Replay one batch, all of it or nothing. ReplayError."""
+    values = metadata_values(batch, header)
+    if not values:
+        return Changes()
+    records = decode_values(values)
+    return image.apply_batch(records, values[0][0], header.epoch, header.max_timestamp)
+
+
+def place(image: MetadataImage, snapshot: OffsetAndEpoch) -> None:
+    """Let an image that was read from a snapshot be as of that snapshot."""
+    image.offset, image.epoch = snapshot.offset - 1, snapshot.epoch
+
+
+def application_batch(batch: Buffer, header: BatchHeader) -> Buffer | None:
+    """What a batch holds for applications: itself, a batch without its metadata, or nothing."""
+    if not holds_metadata(batch, header):
+        return batch
+    kept = [
+        (record.key, record.value)
+        for record in iter_records(memoryview(batch), header)
+        if record.key is not None
+    ]
+    return build_data_batch(kept, header.max_timestamp) if kept else None
+
+
+def build_metadata_batch(records: Sequence[AnyRecord], now_ms: int) -> bytearray:
+    """One batch of new records, each at the version that it names, else at the latest."""
+    return build_data_batch([(None, encode(record, record.version)) for record in records], now_ms)
+
+
+def snapshot_batches(records: Iterable[AnyRecord], timestamp_ms: int) -> Iterator[bytearray]:
+    """The records of an image as batches for a snapshot."""
+    values: list[tuple[bytes | None, bytes | None]] = []
+    size = 0
+    for record in records:
+        value = encode(record, record.version)
+        values.append((None, value))
+        size += len(value)
+        if len(values) >= SNAPSHOT_BATCH_RECORDS or size >= SNAPSHOT_BATCH_BYTES:
+            yield build_data_batch(values, timestamp_ms)
+            values, size = [], 0
+    if values:
+        yield build_data_batch(values, timestamp_ms)

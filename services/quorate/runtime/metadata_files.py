@@ -1,0 +1,134 @@
+"""The metadata in files that no process works on, or that one may work on: an image, read only.
+
+A directory is read as a controller reads it at its start: the newest checkpoint, then the segments
+behind it. What is committed is not written down anywhere, so all of the log counts; where the last
+leader's and another replica's logs end differently, the leader's is the one to read. Bytes behind
+the last whole batch are left out. Nothing is locked and nothing is changed.
+
+Source: KIP-630; Kafka's metadata shell.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from quorate.log.errors import LogError
+from quorate.log.metadata_log import partition_directory
+from quorate.log.scan import end_of_data, scan
+from quorate.log.segments import LOG_SUFFIX, parse_offset_name
+from quorate.log.snapshots import CHECKPOINT_SUFFIX, parse_snapshot_name, scan_snapshot
+from quorate.metadata.image import MetadataImage
+from quorate.raft.types import OffsetAndEpoch
+from quorate.records.batch import BatchHeader
+from quorate.records.errors import RecordsError, TruncatedBatchError
+from quorate.runtime.metadata_batches import apply_batch, holds_metadata, place
+
+Progress = Callable[[int, int], None]
+"""Told now and then how many bytes of how many have been read."""
+
+
+def _silent(_done: int, _all: int) -> None:
+    return
+
+
+def read_snapshot(path: Path, progress: Progress = _silent) -> MetadataImage:
+    """The image in one checkpoint. LogError, ReplayError, OSError."""
+    image = MetadataImage()
+    snapshot = parse_snapshot_name(path.name.removesuffix(CHECKPOINT_SUFFIX))
+    _replay_snapshot(path, image, progress)
+    if snapshot is not None:
+        place(image, snapshot)
+    return image
+
+
+def read_directory(directory: Path, progress: Progress = _silent) -> MetadataImage:
+    """The image in a metadata log directory (`metadata.log.dir`, or the partition's itself).
+
+    LogError, ReplayError, OSError.
+    """
+    partition = partition_directory(directory)
+    if not partition.is_dir():
+        partition = directory
+    checkpoints = sorted(_named_checkpoints(partition))
+    segments = sorted(_named_segments(partition))
+    if not checkpoints and not segments:
+        raise LogError(f"{directory} holds no metadata log: no segments, no checkpoints")
+    image = MetadataImage()
+    offset = 0
+    if checkpoints:
+        snapshot, path = checkpoints[-1]
+        _replay_snapshot(path, image, progress)
+        place(image, snapshot)
+        offset = snapshot.offset
+    if segments and segments[0][0] > offset:
+        raise LogError(
+            f"{partition} is incomplete: the log begins at offset {segments[0][0]} and the newest "
+            f"checkpoint ends at {offset}"
+        )
+    for index, (_, path) in enumerate(segments):
+        behind = index + 1 < len(segments) and segments[index + 1][0] <= offset
+        if not behind:
+            offset = _replay_segment(
+                path, image, offset, progress, is_last=index + 1 == len(segments)
+            )
+    return image
+
+
+def _named_checkpoints(partition: Path) -> Iterator[tuple[OffsetAndEpoch, Path]]:
+    for path in partition.glob("*" + CHECKPOINT_SUFFIX):
+        snapshot = parse_snapshot_name(path.name.removesuffix(CHECKPOINT_SUFFIX))
+        if snapshot is not None:
+            yield snapshot, path
+
+
+def _named_segments(partition: Path) -> Iterator[tuple[int, Path]]:
+    for path in partition.glob("*" + LOG_SUFFIX):
+        offset = parse_offset_name(path.name.removesuffix(LOG_SUFFIX))
+        if offset is not None:
+            yield offset, path
+
+
+def _replay_snapshot(path: Path, image: MetadataImage, progress: Progress) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        done = 0
+        for header, batch, _ in scan_snapshot(path, descriptor, size):
+            _apply(image, header, batch)
+            done += len(batch)
+            progress(done, size)
+    finally:
+        os.close(descriptor)
+
+
+def _replay_segment(
+    path: Path, image: MetadataImage, offset: int, progress: Progress, *, is_last: bool
+) -> int:
+    """Apply what lies at and behind `offset`; the offset behind the segment's last batch."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    end = 0
+    try:
+        size = os.fstat(descriptor).st_size
+        for position, header, batch, sound in scan(descriptor, size):
+            if not sound:
+                raise LogError(f"{path} is damaged at byte {position}: the checksum is wrong")
+            if header.end_offset > offset:
+                _apply(image, header, batch)
+                offset = header.end_offset
+            end = position + header.size_bytes
+            progress(end, size)
+    except RecordsError as error:
+        torn = is_last and isinstance(error, TruncatedBatchError)
+        # Room that was allocated and not written yet is zero.
+        if not torn and end_of_data(descriptor, end, size) > end:
+            raise LogError(f"{path}: {error}") from error
+    finally:
+        os.close(descriptor)
+    return offset
+
+
+def _apply(image: MetadataImage, header: BatchHeader, batch: memoryview) -> None:
+    if holds_metadata(batch, header):
+        apply_batch(image, header, batch)

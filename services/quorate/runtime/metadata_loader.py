@@ -1,0 +1,227 @@
+"""The committed image of the cluster's metadata, kept on every node: controllers and brokers alike.
+
+Owns the image. Only the loader changes it, on the event loop's thread and between two of its
+awaits; everybody else reads it there and keeps no part of it that is not frozen.
+
+1. At the start, and wherever the log begins behind what was replayed, the latest snapshot is loaded
+   into a new image, in a worker thread.
+2. What is committed is replayed batch by batch, each whole or not at all, up to the high watermark.
+   Little is replayed on the loop, a few milliseconds at a time; much goes to a worker thread, on a
+   copy that then takes the image's place.
+3. After each step the listeners are told what changed. They are called on the loop's thread, with
+   the image that holds the changes.
+4. A record that cannot be replayed ends the node, with its offset and the reason; none is skipped.
+
+Batches of applications (records with keys) are passed over by a look at their first record.
+
+Source: KIP-630, KIP-631, "Loading the metadata"; Kafka's MetadataLoader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+from quorate.log.errors import LogError, SnapshotNotFoundError
+from quorate.log.metadata_log import MetadataLog
+from quorate.metadata.changes import Changes
+from quorate.metadata.image import MetadataImage, ReplayError
+from quorate.raft.types import OffsetAndEpoch
+from quorate.records.batch import BatchHeader, iter_batches, read_header
+from quorate.records.errors import RecordsError
+from quorate.runtime.metadata_batches import apply_batch, holds_metadata, place
+
+LOGGER = logging.getLogger(__name__)
+
+READ_BYTES_MAX = 1024 * 1024
+"""How much of the log is replayed between two looks at the high watermark, bytes."""
+LOOP_RECORDS_MAX = 500
+"""More records at a time than this are replayed in a worker thread."""
+LOOP_SLICE_S = 0.005
+"""How long the loop may be held up before others have their turn, seconds."""
+PLAIN_DELAY_S = 0.05
+"""How long a log without any metadata is left alone, seconds: what it holds then costs one look."""
+
+Listener = Callable[[MetadataImage, Changes], None]
+
+
+_Batch = tuple[BatchHeader, memoryview]
+
+
+class MetadataLoader:
+    """Follows the committed log. `committed` is the driver's `on_committed`.
+
+    on_fatal: called once, with the reason, when the log cannot be replayed.
+    """
+
+    def __init__(self, log: MetadataLog, *, on_fatal: Callable[[BaseException], None]) -> None:
+        self.image = MetadataImage()
+        self._log = log
+        self._on_fatal = on_fatal
+        self._offset = 0
+        self._committed = 0
+        self._in_use = False
+        self._listeners: list[Listener] = []
+        self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def offset(self) -> int:
+        """Everything before this offset has been replayed, or was an application's."""
+        return self._offset
+
+    def add_listener(self, listener: Listener) -> None:
+        """Call `listener` after each change, and at once with all there is if there is any."""
+        self._listeners.append(listener)
+        if self._in_use:
+            listener(self.image, Changes.everything(self.image))
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="metadata-loader")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for _, future in self._waiting:
+            future.cancel()
+
+    def committed(self, high_watermark: int) -> None:
+        """The high watermark advanced."""
+        self._committed = max(self._committed, high_watermark)
+        self._wake.set()
+
+    async def reached(self, offset: int) -> None:
+        """Wait until everything before `offset` is in the image."""
+        if self._offset >= offset:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((offset, future))
+        self._hurry.set()
+        await future
+
+    # --- the task ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            await self._reload()
+            while True:
+                await self._wake.wait()
+                if not self._in_use and not self._waiting:
+                    await self._linger()
+                self._wake.clear()
+                self._hurry.clear()
+                await self._catch_up()
+        except (LogError, RecordsError, ReplayError, AssertionError) as error:
+            LOGGER.critical("%s", error)
+            self._on_fatal(error)
+
+    async def _linger(self) -> None:
+        try:
+            await asyncio.wait_for(self._hurry.wait(), PLAIN_DELAY_S)
+        except TimeoutError:
+            return
+
+    async def _catch_up(self) -> None:
+        """Replay up to the high watermark; others have their turn in between."""
+        slice_began = time.monotonic()
+        while self._offset < self._committed:
+            if self._offset < self._log.start_offset:
+                await self._reload()
+                continue
+            found, end = self._read()
+            if sum(header.count for header, _ in found) > LOOP_RECORDS_MAX:
+                image = self.image.copy()
+                changes = await asyncio.to_thread(_replay, image, found)
+                self._advance(image, changes, end)
+            elif found:
+                self._advance(self.image, _replay(self.image, found), end)
+            else:
+                self._advance(self.image, None, end)
+            if time.monotonic() - slice_began > LOOP_SLICE_S:
+                await asyncio.sleep(0)
+                slice_began = time.monotonic()
+
+    def _read(self) -> tuple[list[_Batch], int]:
+        """The next metadata batches, some of them, and the offset behind what was looked at."""
+        found: list[_Batch] = []
+        position = self._offset
+        records = 0
+        limit = min(self._committed, self._log.end_offset)
+        for chunk in self._log.read(position, READ_BYTES_MAX, limit):
+            for header, batch in iter_batches(chunk):
+                if records > 0 and records + header.count > LOOP_RECORDS_MAX:
+                    return found, position
+                if holds_metadata(batch, header):
+                    found.append((header, batch))
+                    records += header.count
+                position = header.end_offset
+        assert position > self._offset, f"the log has nothing at committed offset {position}"
+        return found, position
+
+    async def _reload(self) -> None:
+        """Let the image be what the latest snapshot holds, if there is one."""
+        started = time.monotonic()
+        snapshot = self._log.latest_snapshot()
+        if snapshot is None or snapshot.offset == 0:
+            assert self._log.start_offset == 0, "a log that does not begin at 0 has a snapshot"
+            return
+        try:
+            image, count = await asyncio.to_thread(_load, self._log, snapshot)
+        except SnapshotNotFoundError:
+            return  # a later one took its place; who needs one looks again
+        LOGGER.info(
+            "loaded %d metadata records of snapshot %s in %.1f s",
+            count,
+            snapshot,
+            time.monotonic() - started,
+        )
+        self._committed = max(self._committed, snapshot.offset)
+        self._wake.set()
+        had_any = self._in_use
+        self.image = image
+        changes = Changes.everything(image) if count or had_any else None
+        self._advance(image, changes, snapshot.offset)
+
+    def _advance(self, image: MetadataImage, changes: Changes | None, end_offset: int) -> None:
+        self.image = image
+        self._offset = end_offset
+        if changes is not None:
+            self._in_use = True
+            for listener in self._listeners:
+                listener(image, changes)
+        still: deque[tuple[int, asyncio.Future[None]]] = deque()
+        for offset, future in self._waiting:
+            if offset > end_offset:
+                still.append((offset, future))
+            elif not future.done():
+                future.set_result(None)
+        self._waiting = still
+
+
+def _replay(image: MetadataImage, batches: list[_Batch]) -> Changes:
+    """Apply batches in order; what they changed."""
+    changes = Changes()
+    for header, batch in batches:
+        changes.add(apply_batch(image, header, batch))
+    return changes
+
+
+def _load(log: MetadataLog, snapshot: OffsetAndEpoch) -> tuple[MetadataImage, int]:
+    """The image in a snapshot, and how many records it has (in a worker thread)."""
+    image = MetadataImage()
+    count = 0
+    for batch in log.iter_snapshot_batches(snapshot):
+        assert isinstance(batch.data, bytes | memoryview), type(batch.data)
+        view = memoryview(batch.data)
+        header = read_header(view)
+        if holds_metadata(view, header):
+            apply_batch(image, header, view)
+            count += header.count
+    place(image, snapshot)
+    return image, count

@@ -9,6 +9,7 @@ from quorate.controller.config import ConfigError
 from quorate.controller.formatting import FormatError
 from quorate.log.errors import LogError
 from quorate.raft.errors import ErrorCode, RaftError
+from quorate.raft.roles import ChangeStage
 from quorate.records.errors import RecordsError
 from quorate.rpc.errors import AdminError, OutcomeUnknownError, RpcError, TransportError
 
@@ -17,6 +18,11 @@ FORESEEN = (ConfigError, FormatError, LogError, RaftError, RecordsError, RpcErro
 
 OUTCOME_UNKNOWN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR})
 """Answers after which a change may still be committed."""
+
+NOTHING_WRITTEN = (ChangeStage.PROBING, ChangeStage.CATCHING_UP)
+"""What a leader was doing, by its own words, when the time of a change was up that is not in the
+log. One that waited for its turn is not among them: what it waited for may be an earlier attempt.
+"""
 
 
 def explain(error: Exception) -> str | None:
@@ -32,7 +38,8 @@ def explain(error: Exception) -> str | None:
 def unknown_outcome(error: Exception) -> bool:
     """Whether a change that ended with `error` may have been done, or may be done yet."""
     if isinstance(error, AdminError):
-        return error.code in OUTCOME_UNKNOWN
+        is_certain = any(stage in error.message for stage in NOTHING_WRITTEN)
+        return error.code in OUTCOME_UNKNOWN and not is_certain
     if isinstance(error, TransportError):
         return not error.nothing_done
     return isinstance(error, OutcomeUnknownError)

@@ -25,6 +25,7 @@ from quorate.controller.formatting import FormatError
 from quorate.controller.settings import SETTINGS, Address
 from quorate.log.errors import DirectoryLockedError
 from quorate.raft.errors import ErrorCode
+from quorate.raft.roles import ChangeStage
 from quorate.rpc.errors import (
     AdminError,
     NoLeaderError,
@@ -420,6 +421,7 @@ def test_properties_that_mean_nothing_are_mentioned(
 def test_after_which_errors_a_change_may_still_be_committed() -> None:
     unknown = [
         AdminError(ErrorCode.REQUEST_TIMED_OUT),
+        AdminError(ErrorCode.REQUEST_TIMED_OUT, f"timed out while {ChangeStage.COMMITTING}"),
         AdminError(ErrorCode.UNKNOWN_SERVER_ERROR),
         OutcomeUnknownError("sent"),
         TransportError(TransportKind.BROKEN, "a:1", "closed"),
@@ -427,6 +429,8 @@ def test_after_which_errors_a_change_may_still_be_committed() -> None:
     ]
     known = [
         AdminError(ErrorCode.DUPLICATE_VOTER),
+        AdminError(ErrorCode.REQUEST_TIMED_OUT, f"timed out while {ChangeStage.PROBING} (x)"),
+        AdminError(ErrorCode.REQUEST_TIMED_OUT, f"timed out while {ChangeStage.CATCHING_UP}"),
         NoLeaderError(1, {}),
         UnreachableError({}),
         TransportError(TransportKind.REFUSED, "a:1", "refused"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from quorate.metadata.changes import Changes
-from quorate.metadata.levels import METADATA_VERSION
+from quorate.metadata.levels import LATEST_LEVEL, METADATA_VERSION
 from quorate.records.metadata import (
     FeatureLevelRecord,
     MetadataRecord,
@@ -55,6 +55,11 @@ class FeaturesImage:
     def apply(self, record: FeatureLevelRecord, changes: Changes) -> None:
         if record.feature_level < 0:
             raise ValueError(f"{record.name} at level {record.feature_level}")
+        if record.name == METADATA_VERSION and record.feature_level > LATEST_LEVEL:
+            raise ValueError(
+                f"metadata.version {record.feature_level} is above {LATEST_LEVEL}, the latest that "
+                "this release knows"
+            )
         if record.feature_level:
             self.levels[record.name] = record.feature_level
         else:

@@ -1,0 +1,115 @@
+"""A config's definition: its type and what values it takes. Source: Kafka's ConfigDef."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+VALUE_BYTES_MAX = 32_767
+
+
+class Kind(StrEnum):
+    """Kafka's ConfigDef.Type."""
+
+    BOOLEAN = "boolean"
+    SHORT = "short"
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    STRING = "string"
+    LIST = "list"
+    PASSWORD = "password"  # noqa: S105 (a type's name)
+    CLASS = "class"
+
+
+_BITS: Final = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
+_THROTTLED = re.compile(r"\d+:\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDef:
+    """low, high: the least and greatest number, None for any. throttled: PARTITION:BROKER pairs, or
+    the wildcard. synonym: the broker's config that is the topic's default, if its name differs.
+    """
+
+    name: str
+    kind: Kind
+    default: str | None
+    low: int | None = None
+    high: int | None = None
+    or_minus_one: bool = False
+    choices: tuple[str, ...] = ()
+    throttled: bool = False
+    synonym: str = ""
+
+    @property
+    def is_list(self) -> bool:
+        return self.kind is Kind.LIST
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.kind is Kind.PASSWORD
+
+    def fault(self, value: str) -> str | None:
+        """Why the value is none, None for a good one."""
+        text = value.strip()
+        match self.kind:
+            case Kind.BOOLEAN:
+                ok = text.lower() in ("true", "false")
+                return (
+                    None if ok else self._says(value, "Expected value to be either true or false")
+                )
+            case Kind.SHORT | Kind.INT | Kind.LONG:
+                if not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII):
+                    return self._says(value, f"Not a number of type {self.kind.name}")
+                number = int(text)
+                if not -(1 << (_BITS[self.kind] - 1)) <= number < 1 << (_BITS[self.kind] - 1):
+                    return self._says(value, f"Not a number of type {self.kind.name}")
+                return self._out_of_range(value, number)
+            case Kind.DOUBLE:
+                try:
+                    real = float(text)
+                except ValueError:
+                    return self._says(value, "Not a number of type DOUBLE")
+                return self._out_of_range(value, real)
+            case Kind.LIST:
+                return self._list_fault(value)
+        if self.choices and text not in self.choices:
+            return self._says(value, f"String must be one of: {', '.join(self.choices)}")
+        return None
+
+    def _out_of_range(self, value: str, number: float) -> str | None:
+        if self.or_minus_one and number == -1:
+            return None
+        if self.low is not None and (math.isnan(number) or number < self.low):
+            return self._says(value, f"Value must be at least {self.low}")
+        if self.high is not None and number > self.high:
+            return self._says(value, f"Value must be no more than {self.high}")
+        return None
+
+    def _list_fault(self, value: str) -> str | None:
+        items = split_list(value)
+        if self.throttled:
+            if value.strip() == "*" or all(_THROTTLED.fullmatch(item) for item in items):
+                return None
+            return self._says(
+                value, "It must be the wildcard * or a list of [partitionId]:[brokerId]"
+            )
+        for item in items:
+            if self.choices and item not in self.choices:
+                return self._says(value, f"String must be one of: {', '.join(self.choices)}")
+        if self.choices and len(set(items)) < len(items):
+            return self._says(value, "Configuration values must not be duplicated")
+        return None
+
+    def _says(self, value: str, why: str) -> str:
+        shown = "[hidden]" if self.is_sensitive else value
+        return f"Invalid value {shown} for configuration {self.name}: {why}"
+
+
+def split_list(value: str) -> list[str]:
+    """The items of a LIST."""
+    return [item for item in re.split(r"\s*,\s*", value.strip()) if item]

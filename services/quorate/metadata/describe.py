@@ -1,0 +1,397 @@
+"""Answers to what is asked of the metadata: functions over a committed image.
+
+`answer` takes any `Read`; the others are for those who have an image of their own. Nothing here
+changes anything; everything is in a fixed order, by name, id or number.
+
+Source: KIP-4, KIP-966 (paged topics), KIP-546, KIP-554, KIP-919; Kafka's image and admin client.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+
+from quorate.metadata import config_defs
+from quorate.metadata import requests as r
+from quorate.metadata.acls import OPERATIONS, PATTERN_TYPES, RESOURCE_TYPES, acl_of
+from quorate.metadata.cluster import Broker, Controller
+from quorate.metadata.config_kinds import ConfigDef
+from quorate.metadata.configs import ResourceType
+from quorate.metadata.image import MetadataImage
+from quorate.metadata.levels import SUPPORTED
+from quorate.metadata.partitions import Partition, is_reassigning
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import ZERO_UUID, Endpoint, VersionRange
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+TOPIC_SOURCE, BROKER_SOURCE, DEFAULT_BROKER_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 5
+GROUP_SOURCE, CLIENT_METRICS_SOURCE = 8, 7
+
+
+def answer(image: MetadataImage, read: r.Read) -> r.Response:
+    """The response to a Read."""
+    match read:
+        case r.DescribeTopics():
+            return describe_topics(image, read)
+        case r.DescribeConfigs():
+            return describe_configs(image, read)
+        case r.DescribeClientQuotas():
+            return describe_quotas(image, read)
+        case r.DescribeUserScramCredentials():
+            return describe_scram(image, read)
+        case r.DescribeAcls():
+            return describe_acls(image, read)
+        case r.DescribeCluster():
+            return describe_cluster(image, read)
+        case r.ListPartitionReassignments():
+            return list_reassignments(image, read)
+
+
+# --- topics ---------------------------------------------------------------------------------------
+
+
+def describe_topics(image: MetadataImage, read: r.DescribeTopics) -> r.DescribeTopicsResponse:
+    """UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID for what does not exist."""
+    if read.topics is None:
+        refs = [r.TopicRef(name) for name in sorted(image.topics.ids)]
+    else:
+        refs = sorted(read.topics, key=lambda ref: image.topics.names.get(ref.topic_id, ref.name))
+    if read.cursor is not None:
+        refs = [ref for ref in refs if _name(image, ref) >= read.cursor[0]]
+    described: list[r.TopicDescription] = []
+    room = read.limit or (1 << 62)
+    for ref in refs:
+        name = _name(image, ref)
+        first = read.cursor[1] if read.cursor is not None and name == read.cursor[0] else 0
+        if room <= 0:
+            return r.DescribeTopicsResponse(tuple(described), (name, first))
+        found = _topic(image, ref, first, room)
+        described.append(found)
+        room -= max(1, len(found.partitions))
+        if found.partitions:
+            last = found.partitions[-1].index
+            topic = image.topics.partitions(found.topic_id)
+            if room <= 0 and last < max(topic):
+                return r.DescribeTopicsResponse(tuple(described), (name, last + 1))
+    return r.DescribeTopicsResponse(tuple(described))
+
+
+def _name(image: MetadataImage, ref: r.TopicRef) -> str:
+    return ref.name or image.topics.names.get(ref.topic_id, "")
+
+
+def _topic(image: MetadataImage, ref: r.TopicRef, first: int, limit: int) -> r.TopicDescription:
+    name = _name(image, ref)
+    topic_id = image.topics.ids.get(name)
+    if topic_id is None:
+        by_id = not ref.name
+        error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return r.TopicDescription(name, ref.topic_id, error=error)
+    if ref.topic_id not in (ZERO_UUID, topic_id):
+        return r.TopicDescription(name, topic_id, error=ErrorCode.INCONSISTENT_TOPIC_ID)
+    partitions = image.topics.partitions(topic_id)
+    chosen = itertools.islice((i for i in sorted(partitions) if i >= first), limit)
+    return r.TopicDescription(
+        name,
+        topic_id,
+        tuple(_partition(image, partitions[index]) for index in chosen),
+        tuple(sorted(image.configs.of(ResourceType.TOPIC, name).items())),
+        name in INTERNAL_TOPICS,
+    )
+
+
+def _partition(image: MetadataImage, partition: Partition) -> r.PartitionDescription:
+    brokers = image.cluster.brokers
+    offline = tuple(
+        replica
+        for replica in partition.replicas
+        if (broker := brokers.get(replica)) is None or broker.fenced
+    )
+    return r.PartitionDescription(
+        partition.partition_id,
+        partition.leader,
+        partition.leader_epoch,
+        partition.partition_epoch,
+        partition.replicas,
+        partition.isr,
+        offline,
+        partition.adding_replicas,
+        partition.removing_replicas,
+        partition.eligible_leader_replicas or (),
+        partition.last_known_elr or (),
+        partition.leader_recovery_state,
+    )
+
+
+def list_reassignments(
+    image: MetadataImage, read: r.ListPartitionReassignments
+) -> r.ListPartitionReassignmentsResponse:
+    """Those under way; an unknown partition has none."""
+    if read.partitions is None:
+        partitions: Iterable[Partition | None] = image.topics.all_partitions()
+    else:
+        partitions = (
+            image.topics.partition(image.topics.ids.get(name, ""), index)
+            for name, index in read.partitions
+        )
+    found = [
+        r.OngoingReassignment(
+            image.topics.names[partition.topic_id],
+            partition.partition_id,
+            partition.replicas,
+            partition.adding_replicas,
+            partition.removing_replicas,
+        )
+        for partition in partitions
+        if partition is not None and is_reassigning(partition)
+    ]
+    found.sort(key=lambda item: (item.topic, item.partition))
+    return r.ListPartitionReassignmentsResponse(tuple(found))
+
+
+# --- configs --------------------------------------------------------------------------------------
+
+
+def describe_configs(image: MetadataImage, read: r.DescribeConfigs) -> r.DescribeConfigsResponse:
+    """UNKNOWN_TOPIC_OR_PARTITION for an unknown topic, INVALID_REQUEST for an unknown type."""
+    resources: Iterable[r.ConfigResource] = read.resources
+    if not read.resources:
+        resources = (
+            r.ConfigResource(kind, name)
+            for kind, name in sorted(image.configs.resources)
+            if read.all_of_type in (0, kind)
+        )
+    return r.DescribeConfigsResponse(
+        tuple(_resource_configs(image, resource, read) for resource in resources)
+    )
+
+
+def _resource_configs(
+    image: MetadataImage, resource: r.ConfigResource, read: r.DescribeConfigs
+) -> r.ResourceConfigs:
+    layers = _layers(image, resource)
+    if layers is None:
+        return r.ResourceConfigs(
+            resource,
+            error=ErrorCode.INVALID_REQUEST,
+            message=f"Unsupported resource type {resource.type}",
+        )
+    if resource.type == ResourceType.TOPIC and resource.name not in image.topics.ids:
+        return r.ResourceConfigs(
+            resource,
+            error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            message=f"The topic '{resource.name}' does not exist.",
+        )
+    definitions, found = layers
+    values: dict[str, r.ConfigValue] = {}
+    for configs, source in found:
+        for name, value in configs.items():
+            if name not in values and (source in _OWN or read.with_defaults):
+                values[name] = _value(definitions.get(name), name, value, source)
+    if read.with_defaults:
+        for name, definition in definitions.items():
+            if name not in values:
+                values[name] = _value(definition, name, definition.default, DEFAULT_SOURCE)
+    chosen = sorted(values if read.names is None else set(read.names) & set(values))
+    return r.ResourceConfigs(resource, tuple(values[name] for name in chosen))
+
+
+_OWN = frozenset(
+    {TOPIC_SOURCE, BROKER_SOURCE, DEFAULT_BROKER_SOURCE, GROUP_SOURCE, CLIENT_METRICS_SOURCE}
+)
+_Layers = tuple[Mapping[str, ConfigDef], list[tuple[Mapping[str, str], int]]]
+
+
+def _layers(image: MetadataImage, resource: r.ConfigResource) -> _Layers | None:
+    """The definitions, and where values come from, the strongest first."""
+    own = image.configs.of(resource.type, resource.name)
+    default = image.configs.of(ResourceType.BROKER, "")
+    match resource.type:
+        case ResourceType.TOPIC:
+            return config_defs.TOPIC, [(own, TOPIC_SOURCE)]
+        case ResourceType.BROKER:
+            if not resource.name:
+                return config_defs.BROKER, [(own, DEFAULT_BROKER_SOURCE)]
+            return config_defs.BROKER, [(own, BROKER_SOURCE), (default, DEFAULT_BROKER_SOURCE)]
+        case ResourceType.CLIENT_METRICS:
+            return config_defs.CLIENT_METRICS, [(own, CLIENT_METRICS_SOURCE)]
+        case ResourceType.GROUP:
+            return config_defs.GROUP, [(own, GROUP_SOURCE)]
+    return None
+
+
+def _value(
+    definition: ConfigDef | None, name: str, value: str | None, source: int
+) -> r.ConfigValue:
+    """What no definition knows may be a plugin's password: its value is not told."""
+    is_sensitive = definition is None or definition.is_sensitive
+    return r.ConfigValue(name, None if is_sensitive else value, source, is_sensitive)
+
+
+def effective_topic_config(image: MetadataImage, topic: str, name: str) -> str | None:
+    """A topic's value: its own, else the default of all brokers, else Kafka's default."""
+    own = image.configs.of(ResourceType.TOPIC, topic).get(name)
+    if own is not None:
+        return own
+    definition = config_defs.TOPIC[name]
+    default = image.configs.of(ResourceType.BROKER, "").get(definition.synonym or name)
+    return definition.default if default is None else default
+
+
+# --- quotas and credentials -----------------------------------------------------------------------
+
+
+def describe_quotas(
+    image: MetadataImage, read: r.DescribeClientQuotas
+) -> r.DescribeClientQuotasResponse:
+    """INVALID_REQUEST for a type twice, or no such match."""
+    types = [chosen.entity_type for chosen in read.filters]
+    for chosen in read.filters:
+        fault = ""
+        if not chosen.entity_type:
+            fault = "Invalid empty entity type."
+        elif types.count(chosen.entity_type) > 1:
+            fault = f"Entity type {chosen.entity_type} cannot appear more than once."
+        elif chosen.match not in (0, 1, 2):
+            fault = f"Unknown match type {chosen.match}."
+        elif (chosen.match == 0) != (chosen.name is not None):
+            fault = "A name goes with an exact match, and with no other."
+        if fault:
+            return r.DescribeClientQuotasResponse((), ErrorCode.INVALID_REQUEST, fault)
+    entries = [
+        (entity, tuple(sorted(quotas.items())))
+        for entity, quotas in image.quotas.entities.items()
+        if _quota_matches(read, dict(entity))
+    ]
+    # None, the default, before all names.
+    entries.sort(key=lambda entry: [(k, n is not None, n or "") for k, n in entry[0]])
+    return r.DescribeClientQuotasResponse(tuple(entries))
+
+
+def _quota_matches(read: r.DescribeClientQuotas, entity: Mapping[str, str | None]) -> bool:
+    if read.strict and len(entity) != len(read.filters):
+        return False
+    for chosen in read.filters:
+        if chosen.entity_type not in entity:
+            return False
+        name = entity[chosen.entity_type]
+        if (chosen.match == 0 and name != chosen.name) or (chosen.match == 1 and name is not None):
+            return False
+    return True
+
+
+def describe_scram(
+    image: MetadataImage, read: r.DescribeUserScramCredentials
+) -> r.DescribeUserScramCredentialsResponse:
+    """RESOURCE_NOT_FOUND for a user without credentials, DUPLICATE_RESOURCE for one named twice."""
+    by_user: dict[str, list[tuple[int, int]]] = {}
+    for (name, mechanism), credential in sorted(image.scram.credentials.items()):
+        by_user.setdefault(name, []).append((mechanism, credential.iterations))
+    names = list(by_user) if read.users is None else sorted(set(read.users))
+    described = []
+    for name in names:
+        if read.users is not None and read.users.count(name) > 1:
+            fault = f"Cannot describe SCRAM credentials for the same user twice: {name}"
+            found = r.UserScramCredentials(name, error=ErrorCode.DUPLICATE_RESOURCE, message=fault)
+        elif name not in by_user:
+            fault = f"Attempt to describe a user credential that does not exist: {name}"
+            found = r.UserScramCredentials(name, error=ErrorCode.RESOURCE_NOT_FOUND, message=fault)
+        else:
+            found = r.UserScramCredentials(name, tuple(by_user[name]))
+        described.append(found)
+    return r.DescribeUserScramCredentialsResponse(tuple(described))
+
+
+def describe_acls(image: MetadataImage, read: r.DescribeAcls) -> r.DescribeAclsResponse:
+    """INVALID_REQUEST for a filter with numbers that mean nothing."""
+    fault = acl_filter_fault(read.filter)
+    if fault:
+        return r.DescribeAclsResponse((), ErrorCode.INVALID_REQUEST, fault)
+    found = sorted(
+        (acl_of(record) for record in image.acls.matching(read.filter)),
+        key=lambda acl: (
+            acl.resource_type,
+            acl.resource_name,
+            acl.pattern_type,
+            acl.principal,
+            acl.host,
+            acl.operation,
+            acl.permission_type,
+        ),
+    )
+    return r.DescribeAclsResponse(tuple(found))
+
+
+def acl_filter_fault(chosen: r.AclFilter) -> str:
+    """What is wrong with a filter, empty for nothing."""
+    if chosen.resource_type != 1 and chosen.resource_type not in RESOURCE_TYPES:
+        return f"Unknown resource type {chosen.resource_type} in the filter."
+    if chosen.pattern_type not in (1, 2, *PATTERN_TYPES):
+        return f"Unknown pattern type {chosen.pattern_type} in the filter."
+    if chosen.operation != 1 and chosen.operation not in OPERATIONS:
+        return f"Unknown operation {chosen.operation} in the filter."
+    if chosen.permission_type not in (1, 2, 3):
+        return f"Unknown permission type {chosen.permission_type} in the filter."
+    return ""
+
+
+# --- the cluster ----------------------------------------------------------------------------------
+
+
+def describe_cluster(image: MetadataImage, read: r.DescribeCluster) -> r.DescribeClusterResponse:
+    """Brokers, controllers, features, counts."""
+    levels = image.features.levels
+    names = sorted({*SUPPORTED, *levels})
+    return r.DescribeClusterResponse(
+        tuple(
+            describe_broker(broker)
+            for _, broker in sorted(image.cluster.brokers.items())
+            if read.include_fenced or not broker.fenced
+        ),
+        tuple(
+            _describe_controller(controller)
+            for _, controller in sorted(image.cluster.controllers.items())
+        ),
+        tuple(
+            r.FeatureDescription(name, SUPPORTED.get(name, VersionRange(0, 0)), levels.get(name, 0))
+            for name in names
+        ),
+        image.offset,
+        len(image.topics),
+        image.topics.partition_count,
+    )
+
+
+def describe_broker(broker: Broker) -> r.BrokerDescription:
+    return r.BrokerDescription(
+        broker.broker_id,
+        broker.broker_epoch,
+        _endpoints(broker),
+        broker.rack,
+        broker.fenced,
+        broker.in_controlled_shutdown,
+        broker.incarnation_id,
+        broker.log_dirs,
+        _features(broker),
+    )
+
+
+def _describe_controller(controller: Controller) -> r.ControllerDescription:
+    return r.ControllerDescription(
+        controller.controller_id,
+        controller.incarnation_id,
+        _endpoints(controller),
+        _features(controller),
+    )
+
+
+def _endpoints(node: Broker | Controller) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(end.name, end.host, end.port) for end in node.end_points)
+
+
+def _features(node: Broker | Controller) -> tuple[tuple[str, VersionRange], ...]:
+    return tuple(
+        (f.name, VersionRange(f.min_supported_version, f.max_supported_version))
+        for f in sorted(node.features, key=lambda feature: feature.name)
+    )

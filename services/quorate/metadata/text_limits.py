@@ -1,0 +1,44 @@
+"""Limits on text that comes from outside. Source: Kafka's STRING type, Topic.validate."""
+
+from __future__ import annotations
+
+import re
+
+TEXT_BYTES_MAX = 32_767
+"""What a string of a metadata record holds, bytes of UTF-8."""
+
+TOPIC_NAME_MAX = 249
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+
+
+def fits(*texts: str | None) -> bool:
+    """Whether all of them can stand in a record."""
+    return all(text is None or _fits(text) for text in texts)
+
+
+def _fits(text: str) -> bool:
+    try:
+        return len(text.encode()) <= TEXT_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
+
+
+def topic_name_fault(name: str) -> str | None:
+    """Why a topic cannot have that name, None if it can."""
+    if not name:
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed"
+    if len(name) > TOPIC_NAME_MAX:
+        return f"the length of '{name[:40]}…' is longer than the max allowed length 249"
+    if not _TOPIC_NAME.fullmatch(name):
+        return (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' "
+            "and '-'"
+        )
+    return None
+
+
+def collision_key(name: str) -> str:
+    """Names with the same key cannot both exist: metric names cannot tell them apart."""
+    return name.replace(".", "_")

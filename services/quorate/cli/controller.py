@@ -48,5 +48,6 @@ def controller(
     for warning in config.warnings:
         print_warning(warning)
     from quorate.controller.main import run_controller
+    from quorate.recovery.staged import apply_staged
 
-    raise typer.Exit(run_controller(config))
+    raise typer.Exit(run_controller(config, apply_staged))

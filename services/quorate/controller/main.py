@@ -1,7 +1,8 @@
 """The controller process: one directory, one raft node, one gRPC server.
 
-Start: 1. lock the directory, 2. read meta.properties and check who this is, 3. recover the log and
-quorum-state, 4. listen, 5. run. End, on SIGTERM or SIGINT: hand over leadership, answer what is
+Start: 1. lock the directory, 2. read meta.properties and check who this is, 3. let `prepare` apply
+what was staged for this start (`quorate recover --at-restart`), 4. recover the log and
+quorum-state, 5. listen, 6. run. End, on SIGTERM or SIGINT: hand over leadership, answer what is
 parked, close the log with its clean-shutdown marker, release the lock. What goes wrong ends the
 process with one line and an exit status that is not 0.
 """
@@ -14,6 +15,7 @@ import logging
 import random
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from quorate.controller.config import ConfigError, ControllerConfig
@@ -59,11 +61,15 @@ class ControllerError(Exception):
     """Why the process cannot run; one line for the person who started it."""
 
 
-def run_controller(config: ControllerConfig) -> int:
+Prepare = Callable[[Path], str]
+"""Called with the locked directory before its log is opened; what it did as one line, or ""."""
+
+
+def run_controller(config: ControllerConfig, prepare: Prepare | None = None) -> int:
     """Run until SIGTERM or SIGINT; return the exit status."""
     configure_logging(config.node_id)
     try:
-        return asyncio.run(Controller(config).run())
+        return asyncio.run(Controller(config, prepare).run())
     except (ControllerError, LogError, RecordsError, RaftError, RpcError) as error:
         print(f"quorate: error: {error}", file=sys.stderr)
         return 1
@@ -81,8 +87,9 @@ def configure_logging(node_id: int) -> None:
 class Controller:
     """One controller. `run` is its whole life."""
 
-    def __init__(self, config: ControllerConfig) -> None:
+    def __init__(self, config: ControllerConfig, prepare: Prepare | None = None) -> None:
         self._config = config
+        self._prepare = prepare
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._driver: RaftDriver | None = None
@@ -100,6 +107,8 @@ class Controller:
             return 0
         meta = self._identify(directory)
         with DirectoryLock(directory):
+            if self._prepare is not None and (line := self._prepare(directory)):
+                LOGGER.warning("%s", line)
             log = self._open_log(loop)
             try:
                 await self._serve(meta, log, tls)

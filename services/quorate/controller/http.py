@@ -2,7 +2,8 @@
 
 It is made for kubelets, Prometheus and people with curl, and for a network that is not always kind:
 
-1. At most `CONNECTIONS_MAX` connections are served at a time; the next one gets a 503 at once.
+1. At most `CONNECTIONS_MAX` connections are served at a time; the next ones get a 503 at once, and
+   from twice as many on nothing at all.
 2. A request's head is at most `HEAD_BYTES_MAX` bytes and arrives within `HEAD_TIMEOUT_S`; an answer
    is made and taken within `ANSWER_TIMEOUT_S`. Bodies are not read.
 3. One request a connection: whoever wants the next one connects again.
@@ -26,6 +27,11 @@ CONNECTIONS_MAX = 32
 HEAD_BYTES_MAX = 8 * 1024
 HEAD_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
+LINGER_S = 0.5
+LINGER_BYTES_MAX = 64 * 1024
+"""How long, and for how much, a refused request is read on: a connection that is closed while
+something arrives is reset, and the asker would not see the refusal.
+"""
 WRITE_BYTES_HIGH = 64 * 1024
 
 TEXT = "text/plain; charset=utf-8"
@@ -70,27 +76,34 @@ class HttpListener:
         """Take no more connections and end those that are open."""
         if self._server is not None:
             self._server.close()
-        for task in list(self._connections):
+        under_way = list(self._connections)
+        for task in under_way:
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "asyncio runs this in a task of its own"
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= 2 * CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        is_served = len(self._connections) < CONNECTIONS_MAX
+        task = asyncio.create_task(self._converse(reader, writer, is_served=is_served))
         self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _converse(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_served: bool
+    ) -> None:
         writer.transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         try:
-            async with asyncio.timeout(HEAD_TIMEOUT_S + ANSWER_TIMEOUT_S):
-                if len(self._connections) > CONNECTIONS_MAX:
-                    page = Page.text(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
-                    await _send(writer, page, with_body=True)
-                else:
-                    await self._serve(reader, writer)
+            if is_served:
+                await self._serve(reader, writer)
+            else:
+                page = Page.text(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
+                await _refuse(reader, writer, page)
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             # Who is slow or gone gets no more.
             writer.transport.abort()
         finally:
-            self._connections.discard(task)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
@@ -101,11 +114,13 @@ class HttpListener:
                 head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
             page = Page.text(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long")
-            await _send(writer, page, with_body=True)
+            await _refuse(reader, writer, page)
             return
         method, page = await self._answer(head)
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            await _send(writer, page, with_body=method != "HEAD")
+        if 400 <= page.status < 500:
+            await _refuse(reader, writer, page)
+            return
+        await _send(writer, page, with_body=method != "HEAD")
 
     async def _answer(self, head: bytes) -> tuple[str, Page]:
         line = head.split(b"\r\n", 1)[0].decode("latin-1")
@@ -129,6 +144,16 @@ class HttpListener:
             return method, Page.text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
 
 
+async def _refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, page: Page) -> None:
+    await _send(writer, page, with_body=True)
+    writer.write_eof()
+    left = LINGER_BYTES_MAX
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while left > 0 and (data := await reader.read(left)):
+                left -= len(data)
+
+
 async def _send(writer: asyncio.StreamWriter, page: Page, *, with_body: bool) -> None:
     status = page.status
     allow = "Allow: GET, HEAD\r\n" if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
@@ -143,4 +168,5 @@ async def _send(writer: asyncio.StreamWriter, page: Page, *, with_body: bool) ->
     writer.write(head.encode("latin-1"))
     if with_body:
         writer.write(page.body)
-    await writer.drain()
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        await writer.drain()

@@ -169,8 +169,13 @@ QUORUM_METRICS: tuple[Metric, ...] = (
     _gauge("queued-bytes", "Quorate", "Appended to the log and not synced", "By"),
     _histogram("fsync-latency", "Quorate", "Of each sync of the log"),
     _gauge("snapshot-offset", "Quorate", "Where the newest snapshot ends; -1: there is none"),
-    _gauge("snapshot-age", "Quorate", "Since the newest snapshot was written", "s"),
-    _gauge("snapshot-size", "Quorate", "Of the newest snapshot", "By"),
+    _gauge(
+        "snapshot-age",
+        "Quorate",
+        "Since the newest snapshot was written; absent if there is none",
+        "s",
+    ),
+    _gauge("snapshot-size", "Quorate", "Of the newest snapshot; absent if there is none", "By"),
 )
 """Of a replica that runs."""
 

@@ -1,0 +1,114 @@
+"""The HTTP listener: what it answers, and what it does not put up with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+import pytest
+import pytest_asyncio
+from quorate.controller import http
+from quorate.controller.http import CONNECTIONS_MAX, HEAD_BYTES_MAX, HttpListener, Page
+
+HOST = "127.0.0.1"
+
+
+async def _fine() -> Page:
+    return Page.text(HTTPStatus.OK, "fine")
+
+
+async def _broken() -> Page:
+    raise ValueError("a secret")
+
+
+async def _endless() -> Page:
+    await asyncio.sleep(3600)
+    raise AssertionError
+
+
+@pytest_asyncio.fixture
+async def listener(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HttpListener]:
+    monkeypatch.setattr(http, "HEAD_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(http, "ANSWER_TIMEOUT_S", 0.5)
+    listener = HttpListener({"/fine": _fine, "/broken": _broken, "/endless": _endless})
+    await listener.start(HOST, 0)
+    yield listener
+    await listener.stop()
+
+
+async def ask(listener: HttpListener, request: bytes) -> tuple[int, bytes]:
+    """Send bytes; the status, 0 for no answer, and all that came."""
+    reader, writer = await asyncio.open_connection(HOST, listener.port)
+    try:
+        writer.write(request)
+        answer = await asyncio.wait_for(reader.read(), 5)
+    except ConnectionError:
+        return 0, b""
+    finally:
+        writer.close()
+    return (int(answer.split(b" ")[1]) if answer else 0), answer
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+async def test_pages(listener: HttpListener) -> None:
+    status, answer = await ask(listener, get("/fine"))
+    assert status == 200
+    assert answer.endswith(b"\r\n\r\nfine\n")
+    assert b"Content-Length: 5\r\n" in answer
+    assert b"Connection: close\r\n" in answer
+    assert (await ask(listener, get("/fine?x=1")))[0] == 200
+    status, answer = await ask(listener, b"HEAD /fine HTTP/1.0\r\n\r\n")
+    assert status == 200
+    assert answer.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "wanted"),
+    [
+        (get("/other"), 404),
+        (b"POST /fine HTTP/1.1\r\n\r\n", 405),
+        (b"GET /fine\r\n\r\n", 400),
+        (b"GET /fine SPDY/3\r\n\r\n", 400),
+        (b"\xff\xfe\x00 \x80 \r\n\r\n", 400),
+        (b"\r\n\r\n", 400),
+        (get("/" + "x" * HEAD_BYTES_MAX), 431),
+        (get("/endless"), 503),
+    ],
+)
+async def test_refusals(listener: HttpListener, request_bytes: bytes, wanted: int) -> None:
+    assert (await ask(listener, request_bytes))[0] == wanted
+    assert (await ask(listener, get("/fine")))[0] == 200
+
+
+async def test_a_page_that_fails_tells_nothing(listener: HttpListener) -> None:
+    status, answer = await ask(listener, get("/broken"))
+    assert status == 500
+    assert b"secret" not in answer
+
+
+async def test_who_is_slow_is_cut_off(listener: HttpListener) -> None:
+    assert await ask(listener, b"GET /fine HT") == (0, b"")
+    assert await ask(listener, b"") == (0, b"")
+
+
+async def test_a_flood_of_connections_leaves_room_again(listener: HttpListener) -> None:
+    opened = [await asyncio.open_connection(HOST, listener.port) for _ in range(CONNECTIONS_MAX)]
+    await asyncio.sleep(0.05)
+    assert (await ask(listener, get("/fine")))[0] == 503
+    for _, writer in opened:
+        writer.close()
+    await asyncio.sleep(1)
+    assert (await ask(listener, get("/fine")))[0] == 200
+
+
+async def test_stop_ends_what_is_open() -> None:
+    listener = HttpListener({"/endless": _endless})
+    await listener.start(HOST, 0)
+    asked = asyncio.create_task(ask(listener, get("/endless")))
+    await asyncio.sleep(0.1)
+    await asyncio.wait_for(listener.stop(), 2)
+    assert (await asked)[0] == 0

@@ -1,0 +1,60 @@
+"""What a process logs, as text and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+from quorate.telemetry.logs import LogFormat, configure
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_they_were() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_text_says_node_epoch_and_offset() -> None:
+    said = io.StringIO()
+    context = configure(7, LogFormat.TEXT, said)
+    logging.getLogger("quorate.x").info("begins with %d", 1)
+    context.position = lambda: (3, 42)
+    logging.getLogger("quorate.x").warning("goes on")
+    first, second = said.getvalue().splitlines()
+    when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
+    assert re.fullmatch(rf"{when} INFO \[controller 7\] begins with 1", first)
+    assert re.fullmatch(rf"{when} WARNING \[controller 7 epoch 3 offset 42\] goes on", second)
+
+
+def test_json_is_one_object_a_line() -> None:
+    said = io.StringIO()
+    context = configure(7, LogFormat.JSON, said)
+    logging.getLogger("quorate.x").info('says "%s"', "two\nlines")
+    context.position = lambda: (3, 42)
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("quorate.x").exception("failed")
+    first, second = (json.loads(line) for line in said.getvalue().splitlines())
+    assert first["message"] == 'says "two\nlines"'
+    assert first["node_id"] == 7
+    assert "epoch" not in first
+    assert (second["level"], second["epoch"], second["offset"]) == ("ERROR", 3, 42)
+    assert "ValueError: broken" in second["error"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", second["time"])
+
+
+def test_the_last_configuration_counts() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    configure(1, LogFormat.TEXT, first)
+    configure(1, LogFormat.TEXT, second)
+    logging.getLogger("quorate.x").info("once")
+    assert first.getvalue() == ""
+    assert second.getvalue().count("once") == 1

@@ -76,6 +76,8 @@ class RaftConfig:
         first among its own, so that a listener can be added, made the first one and taken away node
         by node (KIP-853 "Upgrading controller listener"); else the peer's first.
         """
+        if len(endpoints) == 1:
+            return endpoints[0]
         by_name = {endpoint.name: endpoint for endpoint in reversed(endpoints)}
         known = (by_name[own.name] for own in self.endpoints if own.name in by_name)
         return next(known, endpoints[0])

@@ -81,6 +81,9 @@ class Core:
     replica neither fetches nor elects, whatever becomes of its role: what it would append, or boast
     of, is the log that goes away.
     replaced: what others said who answered in a voter's place, by that voter's id.
+    epoch, voters, is_voter: the role's epoch, the voter set in force and whether this replica may
+    vote in it. They are asked for at every message and change seldom, so they are kept:
+    `_take_role` and `_know_voters` alone set them.
     """
 
     def __init__(
@@ -94,8 +97,9 @@ class Core:
         self.history = MembershipHistory(
             config.static_voters, initial.voters, initial.kraft_versions
         )
-        self._looked_into: VoterSet | None = None
-        self._is_voter = False
+        self.voters: VoterSet
+        self.is_voter: bool
+        self._know_voters()
         was_voter = any(config.local in voters for _, voters in initial.voters)
         self.removed = (initial.removed or was_voter) and not self.is_voter
         self.high_watermark = initial.log.start.offset
@@ -111,28 +115,23 @@ class Core:
         self.transfer: Transfer | None = None
         self.shutting_down = False
         self.persisted = initial.election
-        self.role: Role = self._initial_role(initial.election)
+        self.role: Role
+        self.epoch: int
+        self._take_role(self._initial_role(initial.election))
         self._persist()
         self._announce("started")
 
     # --- who and where ----------------------------------------------------------------------------
 
-    @property
-    def epoch(self) -> int:
-        return self.role.epoch
+    def _take_role(self, role: Role) -> None:
+        self.role = role
+        self.epoch = role.epoch
+        self._own_leadership: CurrentLeader | None = None
 
-    @property
-    def voters(self) -> VoterSet:
-        """The voter set in force."""
-        return self.history.voters
-
-    @property
-    def is_voter(self) -> bool:
-        voters = self.history.voters
-        if voters is not self._looked_into:
-            self._looked_into = voters
-            self._is_voter = self.config.can_vote and self.local in voters
-        return self._is_voter
+    def _know_voters(self) -> None:
+        """The history may have changed: what is in force now?"""
+        self.voters = self.history.voters
+        self.is_voter = self.config.can_vote and self.local in self.voters
 
     @property
     def is_electable(self) -> bool:
@@ -179,7 +178,11 @@ class Core:
         """What every response says of the leader."""
         role = self.role
         if isinstance(role, Leader):
-            return CurrentLeader(role.epoch, self.local.id, self.config.endpoints)
+            if self._own_leadership is None:
+                self._own_leadership = CurrentLeader(
+                    role.epoch, self.local.id, self.config.endpoints
+                )
+            return self._own_leadership
         if isinstance(role, Follower | Prospective) and role.leader_id is not None:
             return CurrentLeader(role.epoch, role.leader_id, role.leader_endpoints)
         return CurrentLeader(role.epoch, self.leader_id)
@@ -201,11 +204,11 @@ class Core:
 
     def new_request(self, request: object, replica_id: int | None, timeout_ms: int) -> int:
         """Register an outbound request; its answer is ignored once role and epoch moved on."""
-        self._last_request_id += 1
-        self.inflight[self._last_request_id] = Inflight(
+        self._last_request_id = request_id = self._last_request_id + 1
+        self.inflight[request_id] = Inflight(
             request, self.epoch, replica_id, self.now_ms + timeout_ms
         )
-        return self._last_request_id
+        return request_id
 
     def send(
         self,
@@ -235,7 +238,7 @@ class Core:
             # It may have led this epoch: it must not vote in it, nor follow anyone in it.
             return Resigned(state.epoch, self.election_deadline())
         deadline = self.election_deadline() if self.is_electable else NEVER
-        leader = self.history.voters.get(state.leader_id) if state.leader_id is not None else None
+        leader = self.voters.get(state.leader_id) if state.leader_id is not None else None
         if leader is not None and leader.endpoints and leader.id != self.local.id:
             return Follower(
                 state.epoch,
@@ -260,7 +263,7 @@ class Core:
         """Change the role: check it, clean up after the old one, make durable what must be."""
         old = self.role
         check_transition(old.name, old.epoch, role.name, role.epoch)
-        self.role = role
+        self._take_role(role)
         self.fetch_id = None
         self.fetch_at_ms = 0
         self.inflight = {k: v for k, v in self.inflight.items() if v.epoch == role.epoch}
@@ -357,7 +360,7 @@ class Core:
         role changed.
         """
         if leader_id is not None and not endpoints:
-            voter = self.history.voters.get(leader_id)
+            voter = self.voters.get(leader_id)
             endpoints = voter.endpoints if voter is not None else ()
         knows_leader = leader_id is not None and bool(endpoints) and leader_id != self.local.id
         if epoch > self.epoch:
@@ -384,15 +387,14 @@ class Core:
 
     def append(self, batches: tuple[Batch, ...]) -> None:
         """Append batches that fit the end of the log; their voter sets are in force from now on."""
-        was_voter, before = self.is_voter, self.history.voters
         ticket = self.log.append(batches)
-        self.emit(AppendBatches(ticket, batches))
+        self.outputs.append(AppendBatches(ticket, batches))
         changed = False
         for batch in batches:
             if batch.control:
                 changed = self.history.append(batch) or changed
         if changed:
-            self._voters_changed(before, was_voter)
+            self._voters_changed()
 
     def append_control(self, records: tuple[ControlRecord, ...]) -> int:
         """Append the leader's own control records as one batch; return the offset of the last."""
@@ -407,23 +409,22 @@ class Core:
                 f"the leader asks to truncate to {end_offset}, below the high watermark "
                 f"{self.high_watermark}: committed records would be lost"
             )
-        was_voter, before = self.is_voter, self.history.voters
         ticket = self.log.truncate(end_offset)
         self.emit(TruncateLog(ticket, end_offset))
         if self.history.truncate(end_offset):
-            self._voters_changed(before, was_voter, rolled_back=True)
+            self._voters_changed(rolled_back=True)
 
-    def _voters_changed(
-        self, before: VoterSet, was_voter: bool, *, rolled_back: bool = False
-    ) -> None:
+    def _voters_changed(self, *, rolled_back: bool = False) -> None:
+        was_voter, before = self.is_voter, self.voters
+        self._know_voters()
         if self.is_voter:
             self.removed = False
         elif was_voter and not rolled_back:
             self.removed = True
-        if before != self.history.voters:
+        if before != self.voters:
             self.emit(
                 VotersChanged(
-                    self.history.voters, self.history.voters_offset, self.is_voter, self.removed
+                    self.voters, self.history.voters_offset, self.is_voter, self.removed
                 )
             )
         if isinstance(self.role, Leader):
@@ -438,9 +439,14 @@ class Core:
             if self.is_voter and not was_voter:
                 self.role.fetch_deadline_ms = self.now_ms + self.config.fetch_timeout_ms
 
-    def reset_membership(self, before: VoterSet, was_voter: bool) -> None:
-        """The history was replaced by a snapshot's."""
-        self._voters_changed(before, was_voter)
+    def reset_membership(
+        self,
+        voters: tuple[tuple[int, VoterSet], ...],
+        kraft_versions: tuple[tuple[int, int], ...],
+    ) -> None:
+        """A snapshot's history replaces this one."""
+        self.history.reset(voters, kraft_versions)
+        self._voters_changed()
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Raise the high watermark; a lower value is ignored, for it never decreases."""

@@ -349,6 +349,18 @@ def tick(core: Core) -> None:
         _tick_resigned(core, role)
 
 
+def next_deadline_ms(core: Core, role: Prospective | Candidate | Resigned) -> int:
+    """The next moment that the clock alone brings."""
+    earliest = role.election_deadline_ms
+    if isinstance(role, Candidate):
+        earliest = min(earliest, role.backoff_deadline_ms)
+    again = role.unacknowledged if isinstance(role, Resigned) else role.ballot.retry_at_ms
+    for at_ms in again.values():
+        if core.now_ms < at_ms < earliest:
+            earliest = at_ms
+    return earliest
+
+
 def _tick_resigned(core: Core, role: Resigned) -> None:
     if core.now_ms < role.election_deadline_ms:
         send_end_epoch(core, role)

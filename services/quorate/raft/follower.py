@@ -32,7 +32,7 @@ from quorate.raft.messages import (
     UpdateVoterRequest,
 )
 from quorate.raft.outputs import InstallSnapshot, SendAdmin, StartSnapshotFetch, WriteSnapshotChunk
-from quorate.raft.roles import Follower, Unattached
+from quorate.raft.roles import NEVER, Follower, Unattached
 from quorate.raft.types import Endpoint, OffsetAndEpoch, VoterSet
 
 AUTO_JOIN_TIMEOUT_MS = 30_000
@@ -292,12 +292,10 @@ def snapshot_installed(
 ) -> None:
     """The snapshot is on disk and has replaced the log."""
     core.installing = None
-    was_voter, before = core.is_voter, core.voters
     ticket = core.log.reset_to(snapshot)
     core.log.durable(ticket)
-    core.history.reset(voters, kraft_versions)
     core.advance_high_watermark(snapshot.offset)
-    core.reset_membership(before, was_voter)
+    core.reset_membership(voters, kraft_versions)
     role = core.role
     if isinstance(role, Follower):
         role.snapshot = None
@@ -400,20 +398,28 @@ def handle_join_response(core: Core, response: AdminResponse) -> None:
 def tick(core: Core) -> None:
     role = core.role
     if isinstance(role, Follower):
-        _maybe_update_voter(core, role)
-        _maybe_join(core, role)
+        if core.now_ms >= role.update_voter_at_ms:
+            _maybe_update_voter(core, role)
+        if core.now_ms >= role.join_at_ms:
+            _maybe_join(core, role)
     maybe_fetch(core)
 
 
-def next_deadline_ms(core: Core) -> int:
+def next_deadline_ms(core: Core, role: Follower | Unattached) -> int:
     """The next moment that only the clock brings; what is due already waits for an event, not for
     time.
     """
-    role = core.role
-    deadlines = [core.fetch_at_ms]
+    now = core.now_ms
+    earliest = NEVER
+    if now < core.fetch_at_ms:
+        earliest = core.fetch_at_ms
     if isinstance(role, Follower):
-        deadlines += [role.update_voter_at_ms, role.join_at_ms]
-    later = [deadline for deadline in deadlines if deadline > core.now_ms]
-    if isinstance(role, Follower) and core.may_elect:
-        later.append(role.fetch_deadline_ms)
-    return min(later, default=core.now_ms + core.config.fetch_timeout_ms)
+        if now < role.update_voter_at_ms < earliest:
+            earliest = role.update_voter_at_ms
+        if now < role.join_at_ms < earliest:
+            earliest = role.join_at_ms
+        if role.fetch_deadline_ms < earliest and core.may_elect:
+            earliest = role.fetch_deadline_ms
+    elif role.election_deadline_ms < earliest and core.may_elect:
+        earliest = role.election_deadline_ms
+    return min(earliest, now + core.config.fetch_timeout_ms)

@@ -16,7 +16,7 @@ from quorate.raft import membership, reads, replication
 from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Voters
 from quorate.raft.core import Core
 from quorate.raft.errors import ErrorCode
-from quorate.raft.logstate import BehindSnapshot, Diverging
+from quorate.raft.logstate import VALID, BehindSnapshot, Diverging
 from quorate.raft.messages import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -68,16 +68,21 @@ def settle(core: Core) -> None:
     A commit may finish a change of the voters, a finished change may let the next one append, an
     append may commit at once in a quorum of one; at the end those who wait are answered.
     """
-    while isinstance(core.role, Leader):
-        moved = replication.commit(core, core.role)
-        if not membership.advance(core) and not moved:
+    leader = core.role
+    if not isinstance(leader, Leader):
+        return
+    while core.role is leader:
+        moved = replication.commit(core, leader)
+        if not (leader.changes and membership.advance(core)) and not moved:
             break
-    if isinstance(core.role, Leader) and membership.is_removed(core, core.role):
+    if core.role is leader and membership.is_removed(core, leader):
         replication.resign(core, "a committed record took this leader out of the voters")
-    if isinstance(core.role, Leader):
-        reads.advance(core, core.role)
+    if core.role is leader:
+        if leader.reads:
+            reads.advance(core, leader)
         replication.answer_parked(core)
-        reads.advance_transfer(core, core.role)
+        if leader.transfer is not None:
+            reads.advance_transfer(core, leader)
 
 
 # --- fetch ----------------------------------------------------------------------------------------
@@ -92,7 +97,7 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
     leader = core.role_as(Leader)
     progress = replication.note_fetch(core, leader, request.replica, request)
     position = core.log.validate(request.offset, request.last_epoch)
-    if isinstance(position, Diverging | BehindSnapshot):
+    if position is not VALID:
         _note_alive(core, progress)
         diverging = position.end if isinstance(position, Diverging) else None
         snapshot = position.snapshot if isinstance(position, BehindSnapshot) else None
@@ -106,6 +111,7 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
             read_round=leader.read_round,
         )
         core.respond(request_id, response)
+        settle(core)
         return
     _acknowledge(core, progress, request)
     if core.role is not leader:
@@ -147,28 +153,26 @@ def _note_alive(core: Core, progress: ReplicaProgress) -> None:
 
 
 def _answer_or_park(core: Core, leader: Leader, request_id: int, request: FetchRequest) -> None:
-    fetch = ParkedFetch(
-        request_id,
-        request.replica,
-        request.offset,
-        request.high_watermark,
-        min(request.max_bytes, core.config.fetch_bytes_max),
-        core.now_ms + min(request.max_wait_ms, core.config.fetch_timeout_ms),
+    config, now = core.config, core.now_ms
+    max_bytes = min(request.max_bytes, config.fetch_bytes_max)
+    deadline = replication.fetch_deadline(
+        core, request.high_watermark, now + min(request.max_wait_ms, config.fetch_timeout_ms)
     )
-    fetch = replication.hurried(core, fetch)
     has_news = (
         request.offset < core.log.end_offset
-        or fetch.deadline_ms <= core.now_ms
+        or deadline <= now
         or (leader.reads and request.read_round < leader.read_round)
     )
-    is_full = len(leader.parked) >= core.config.parked_fetches_max
-    if has_news or is_full:
-        replication.answer_fetch(core, leader, fetch)
+    if has_news or len(leader.parked) >= config.parked_fetches_max:
+        replication.answer_fetch(core, leader, request_id, request.offset, max_bytes)
         return
-    older = leader.parked.pop(fetch.key, None)
+    key = request.replica
+    older = leader.parked.pop(key, None)
     if older is not None:
-        replication.answer_fetch(core, leader, older)
-    leader.parked[fetch.key] = fetch
+        replication.answer_waiting(core, leader, older)
+    leader.parked[key] = ParkedFetch(
+        request_id, key, request.offset, request.high_watermark, max_bytes, deadline
+    )
 
 
 # --- snapshots ------------------------------------------------------------------------------------
@@ -282,7 +286,7 @@ def tick(core: Core) -> None:
     for key, fetch in list(leader.parked.items()):
         if fetch.deadline_ms <= now:
             del leader.parked[key]
-            replication.answer_fetch(core, leader, fetch)
+            replication.answer_waiting(core, leader, fetch)
     if now >= leader.begin_at_ms:
         replication.send_begin_epoch(core, leader)
         _forget_silent_observers(core, leader)
@@ -293,17 +297,21 @@ def tick(core: Core) -> None:
 
 
 def next_deadline_ms(core: Core, leader: Leader) -> int:
-    deadlines = [leader.begin_at_ms]
-    if not replication.is_alone(core):
-        deadlines.append(leader.check_quorum_deadline_ms)
-    deadlines.extend(fetch.deadline_ms for fetch in leader.parked.values())
-    deadlines.extend(change.deadline_ms for change in leader.changes)
-    deadlines.extend(read.deadline_ms for read in leader.reads)
+    earliest = leader.begin_at_ms
+    if leader.check_quorum_deadline_ms < earliest and not replication.is_alone(core):
+        earliest = leader.check_quorum_deadline_ms
+    for fetch in leader.parked.values():
+        if fetch.deadline_ms < earliest:  # noqa: PLR1730 - once a message: a call costs more
+            earliest = fetch.deadline_ms
+    for read in leader.reads:
+        earliest = min(earliest, read.deadline_ms)
     if leader.changes:
-        deadlines.append(membership.next_attempt_ms(core, leader.changes[0]))
+        earliest = min(earliest, membership.next_attempt_ms(core, leader.changes[0]))
+        for change in leader.changes:
+            earliest = min(earliest, change.deadline_ms)
     if leader.transfer is not None:
-        deadlines.append(leader.transfer.deadline_ms)
-    return min(deadlines)
+        earliest = min(earliest, leader.transfer.deadline_ms)
+    return earliest
 
 
 def _forget_silent_observers(core: Core, leader: Leader) -> None:

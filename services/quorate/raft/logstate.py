@@ -25,6 +25,9 @@ class Valid:
     """The position is in this log: records can be read from there."""
 
 
+VALID = Valid()
+
+
 @dataclass(frozen=True, slots=True)
 class Diverging:
     """The position is not in this log: the asker truncates to at most `end` and asks again."""
@@ -96,13 +99,14 @@ class LogState:
 
     def append(self, batches: Iterable[Batch]) -> int:
         """Take consecutive batches; return the ticket of the change."""
+        end, epochs = self.end_offset, self._epochs
         for batch in batches:
-            if batch.base_offset != self.end_offset:
-                raise FatalError(
-                    f"append of offset {batch.base_offset} to a log that ends at {self.end_offset}"
-                )
-            self._note_epoch(batch.epoch, batch.base_offset)
-            self.end_offset = batch.end_offset
+            if batch.base_offset != end:
+                text = f"append of offset {batch.base_offset} to a log that ends at {end}"
+                raise FatalError(text)
+            if not epochs or batch.epoch != epochs[-1]:
+                self._note_epoch(batch.epoch, batch.base_offset)
+            self.end_offset = end = batch.last_offset + 1
         return self._new_ticket()
 
     def truncate(self, end_offset: int) -> int:
@@ -163,17 +167,19 @@ class LogState:
         A replica with an empty log gets the snapshot if there is one: it is never longer than the
         records it stands for.
         """
+        if self.start.offset < offset <= self.end_offset and last_epoch == self.last_epoch:
+            return VALID  # as all are that keep up
         if self.snapshot is not None and self.snapshot != BOOTSTRAP_SNAPSHOT:
             at_start_but_other = offset == self.start.offset and last_epoch != self.start.epoch
             before_start = offset < self.start.offset or last_epoch < self.start.epoch
             if before_start or offset == 0 or (self.start.offset > 0 and at_start_but_other):
                 return BehindSnapshot(self.snapshot)
         if offset == self.start.offset and last_epoch == self.start.epoch:
-            return Valid()
+            return VALID
         end = self.end_offset_for_epoch(last_epoch)
         if end.epoch != last_epoch or offset > end.offset:
             return Diverging(end)
-        return Valid()
+        return VALID
 
     def truncation_point(self, diverging: OffsetAndEpoch) -> int:
         """Where to truncate when the leader's log has `diverging` as the end of the epoch in

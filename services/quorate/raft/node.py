@@ -47,11 +47,8 @@ from quorate.raft.messages import (
 )
 from quorate.raft.outputs import Output, RoleName
 from quorate.raft.roles import (
-    NEVER,
-    Candidate,
     Follower,
     Leader,
-    Prospective,
     Resigned,
     Unattached,
 )
@@ -146,26 +143,18 @@ class RaftNode:
     def next_deadline_ms(self) -> int:
         """When `tick` is wanted at the latest."""
         core, role = self._core, self._core.role
-        deadlines = [entry.deadline_ms for entry in core.inflight.values()]
-        if core.transfer is not None:
-            deadlines.append(core.transfer.deadline_ms)
         if isinstance(role, Leader):
-            deadlines.append(leader.next_deadline_ms(core, role))
-        elif isinstance(role, Follower):
-            deadlines.append(follower.next_deadline_ms(core))
-        elif isinstance(role, Unattached):
-            deadlines.append(follower.next_deadline_ms(core))
-            if core.may_elect:
-                deadlines.append(role.election_deadline_ms)
-        elif isinstance(role, Prospective | Candidate):
-            deadlines.append(role.election_deadline_ms)
-            deadlines += [t for t in role.ballot.retry_at_ms.values() if t > core.now_ms]
-            if isinstance(role, Candidate):
-                deadlines.append(role.backoff_deadline_ms)
-        elif isinstance(role, Resigned):
-            deadlines.append(role.election_deadline_ms)
-            deadlines += [t for t in role.unacknowledged.values() if t > core.now_ms]
-        return min(deadlines, default=NEVER)
+            earliest = leader.next_deadline_ms(core, role)
+        elif isinstance(role, Follower | Unattached):
+            earliest = follower.next_deadline_ms(core, role)
+        else:
+            earliest = election.next_deadline_ms(core, role)
+        for entry in core.inflight.values():
+            if entry.deadline_ms < earliest:  # noqa: PLR1730 - once a message: a call costs more
+                earliest = entry.deadline_ms
+        if core.transfer is not None:
+            earliest = min(earliest, core.transfer.deadline_ms)
+        return earliest
 
     def tick(self, now_ms: int) -> None:
         """Do what the time asks for."""
@@ -186,10 +175,11 @@ class RaftNode:
         return self._core.may_elect and self._core.now_ms >= role.fetch_deadline_ms
 
     def _begin(self, now_ms: int) -> Core:
-        if now_ms < self._core.now_ms:
-            raise MisuseError(f"time goes back from {self._core.now_ms} to {now_ms}")
-        self._core.now_ms = now_ms
-        return self._core
+        core = self._core
+        if now_ms < core.now_ms:
+            raise MisuseError(f"time goes back from {core.now_ms} to {now_ms}")
+        core.now_ms = now_ms
+        return core
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -199,6 +189,8 @@ class RaftNode:
         match request:
             case FetchRequest():
                 leader.handle_fetch(core, request_id, request)
+                if isinstance(core.role, Leader):
+                    return  # what the Fetch moved is settled already, before its answer
             case FetchSnapshotRequest():
                 leader.handle_fetch_snapshot(core, request_id, request)
             case VoteRequest():
@@ -226,9 +218,13 @@ class RaftNode:
 
     def _settle(self) -> None:
         """Follow what the input set in motion to its end."""
-        leader.settle(self._core)
-        election.tick(self._core)
-        follower.maybe_fetch(self._core)
+        core = self._core
+        if isinstance(core.role, Leader):
+            leader.settle(core)
+        if not isinstance(core.role, Leader | Follower):
+            election.tick(core)
+        if core.fetch_id is None:
+            follower.maybe_fetch(core)
 
     def _api_versions(self, request: ApiVersionsRequest) -> ApiVersionsResponse:
         config = self._core.config

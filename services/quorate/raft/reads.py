@@ -55,7 +55,7 @@ def _begin_round(core: Core, leader: Leader, requests: list[tuple[int, int]]) ->
         leader.reads.append(
             PendingRead(request_id, deadline, core.high_watermark, leader.read_round)
         )
-    replication.answer_parked(core, voters_only=True)
+    replication.answer_parked_voters(core, leader)
     advance(core, leader)
 
 

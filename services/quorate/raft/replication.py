@@ -18,6 +18,7 @@ from quorate.raft.messages import (
     FetchResponse,
     FetchSnapshotRequest,
 )
+from quorate.raft.outputs import Respond
 from quorate.raft.roles import Leader, ParkedFetch, ReplicaProgress, Resigned
 from quorate.raft.types import ReplicaKey, Voter
 
@@ -38,9 +39,12 @@ def note_fetch(
     progress = leader.replicas.get(key)
     if progress is None:
         progress = leader.replicas[key] = ReplicaProgress(key)
+        leader.counted_set = None
     if isinstance(request, FetchRequest):
         progress.endpoints = request.endpoints or progress.endpoints
         progress.read_round = max(progress.read_round, request.read_round)
+    if key.id in leader.fetched_voters:
+        return progress
     voter = core.voters.find(key)
     if voter is not None and voter.id != core.local.id:
         leader.fetched_voters.add(voter.id)
@@ -75,53 +79,96 @@ def acknowledged(core: Core, leader: Leader, voter: Voter) -> int:
 
 def commit(core: Core, leader: Leader) -> bool:
     """Advance the high watermark as far as a majority allows; return whether it moved."""
-    if core.high_watermark >= core.log.end_offset or not len(core.voters):
+    voters = core.voters
+    if core.high_watermark >= core.log.end_offset or not len(voters):
         return False
-    held = sorted((acknowledged(core, leader, voter) for voter in core.voters), reverse=True)
-    offset = held[core.voters.majority - 1]
+    if leader.counted_set is not voters:
+        _recount(core, leader)
+    held = [progress.end_offset for progress in leader.counted]
+    if core.local in voters:
+        held.append(core.log.durable_end)
+    missing = len(held) - voters.majority
+    if missing < 0:
+        return False
+    held.sort()
+    offset = held[missing]
     return offset > leader.epoch_start_offset and core.advance_high_watermark(offset)
+
+
+def _recount(core: Core, leader: Leader) -> None:
+    """Find the other voters' progress once for each voter set, and again when someone new fetches.
+
+    Without directory ids (kraft.version 0) it depends on who fetched last, so it is not kept.
+    """
+    others = [voter for voter in core.voters if voter.id != core.local.id]
+    found = [progress_of(leader, voter) for voter in others]
+    leader.counted = [progress for progress in found if progress is not None]
+    known = all(voter.key.directory_id is not None for voter in others)
+    leader.counted_set = core.voters if known else None
 
 
 # --- answers --------------------------------------------------------------------------------------
 
 
-def answer_fetch(core: Core, leader: Leader, fetch: ParkedFetch) -> None:
-    has_records = fetch.offset < core.log.end_offset
+def answer_fetch(
+    core: Core, leader: Leader, request_id: int, offset: int, max_bytes: int
+) -> None:
+    """Answer with what there is from `offset` on, if only the high watermark."""
     response = FetchResponse(
         ErrorCode.NONE,
         core.current_leader,
         core.high_watermark,
         core.log.start.offset,
-        records_from=fetch.offset if has_records else None,
-        max_bytes=fetch.max_bytes,
-        read_round=leader.read_round,
+        None,
+        None,
+        offset if offset < core.log.end_offset else None,
+        max_bytes,
+        leader.read_round,
     )
-    core.respond(fetch.request_id, response)
+    core.outputs.append(Respond(request_id, response))
 
 
-def hurried(core: Core, fetch: ParkedFetch) -> ParkedFetch:
-    """The same Fetch, to be answered soon if the asker's high watermark is stale."""
-    soon_ms = core.now_ms + core.config.high_watermark_linger_ms
-    if fetch.high_watermark >= core.high_watermark or fetch.deadline_ms <= soon_ms:
-        return fetch
-    return replace(fetch, deadline_ms=soon_ms)
+def answer_waiting(core: Core, leader: Leader, fetch: ParkedFetch) -> None:
+    """Answer a parked Fetch, which is parked no longer."""
+    answer_fetch(core, leader, fetch.request_id, fetch.offset, fetch.max_bytes)
 
 
-def answer_parked(core: Core, *, voters_only: bool = False) -> None:
-    """Answer every parked Fetch for which there is news; with voters_only, every voter's, news or
-    not.
+def fetch_deadline(core: Core, high_watermark: int, deadline_ms: int) -> int:
+    """When to answer a Fetch at the latest: soon, if the asker's high watermark is stale."""
+    if high_watermark >= core.high_watermark:
+        return deadline_ms
+    return min(deadline_ms, core.now_ms + core.config.high_watermark_linger_ms)
+
+
+def answer_parked(core: Core) -> None:
+    """Answer every parked Fetch for which there is news.
+
+    News are a longer log and a higher high watermark; without one of them nothing is looked at.
+    What has waited long enough is answered by `leader.tick`.
     """
     leader = core.role
-    if not isinstance(leader, Leader) or not leader.parked:
+    if not isinstance(leader, Leader):
         return
-    for key, waiting in list(leader.parked.items()):
-        fetch = hurried(core, waiting)
-        has_news = fetch.offset < core.log.end_offset or fetch.deadline_ms <= core.now_ms
-        if has_news or (voters_only and key in core.voters):
+    told = (core.log.end_offset, core.high_watermark)
+    if told == leader.told:
+        return
+    leader.told = told
+    end_offset, now = told[0], core.now_ms
+    for key, fetch in list(leader.parked.items()):
+        deadline = fetch_deadline(core, fetch.high_watermark, fetch.deadline_ms)
+        if fetch.offset < end_offset or deadline <= now:
             del leader.parked[key]
-            answer_fetch(core, leader, fetch)
-        elif fetch is not waiting:
-            leader.parked[key] = fetch
+            answer_waiting(core, leader, fetch)
+        elif deadline != fetch.deadline_ms:
+            leader.parked[key] = replace(fetch, deadline_ms=deadline)
+
+
+def answer_parked_voters(core: Core, leader: Leader) -> None:
+    """Answer what voters have parked, news or not: their next Fetch is what is wanted."""
+    for key, fetch in list(leader.parked.items()):
+        if key in core.voters:
+            del leader.parked[key]
+            answer_waiting(core, leader, fetch)
 
 
 # --- the voters -----------------------------------------------------------------------------------

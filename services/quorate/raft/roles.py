@@ -227,9 +227,11 @@ class Transfer:
 class Leader:
     """Leads an epoch. Its own records begin at `epoch_start_offset` (the LeaderChange record).
 
-    replicas: everyone who fetches, voters and observers, by key. reported: what voters told by
-    UpdateVoter at kraft.version 0, by id. fetched_voters: who fetched since the check-quorum timer
-    was last reset.
+    replicas: everyone who fetches, voters and observers, by key.
+    counted: those of them that are voters of `counted_set` (see `replication.commit`).
+    told: the log's end and the high watermark when parked fetches were last looked through.
+    reported: what voters told by UpdateVoter at kraft.version 0, by id.
+    fetched_voters: who fetched since the check-quorum timer was last reset.
     """
 
     name: ClassVar[RoleName] = RoleName.LEADER
@@ -238,6 +240,9 @@ class Leader:
     check_quorum_deadline_ms: int
     begin_at_ms: int = 0
     replicas: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
+    counted: list[ReplicaProgress] = field(default_factory=list)
+    counted_set: VoterSet | None = None
+    told: tuple[int, int] = (-1, -1)
     fetched_voters: set[int] = field(default_factory=set)
     parked: dict[ReplicaKey, ParkedFetch] = field(default_factory=dict)
     reads: deque[PendingRead] = field(default_factory=deque)

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quorate.controller.config import ConfigError, ControllerConfig
+from quorate.controller.telemetry import STARTING, ControllerTelemetry
 from quorate.controller.unformatted import UnformattedNode
 from quorate.log.errors import LogError
 from quorate.log.lock import DirectoryLock
@@ -44,6 +45,10 @@ from quorate.runtime.driver import RaftDriver
 from quorate.runtime.outbound import Outbound
 from quorate.runtime.service import NodeService
 from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
+from quorate.telemetry import logs
+from quorate.telemetry.extra import TelemetryError
+from quorate.telemetry.idle import MeasuredLoop
+from quorate.telemetry.logs import NodeContext
 
 LOGGER = logging.getLogger("quorate.controller")
 
@@ -61,41 +66,49 @@ class ControllerError(Exception):
     """Why the process cannot run; one line for the person who started it."""
 
 
+ENDINGS = (ControllerError, LogError, RecordsError, RaftError, RpcError, TelemetryError)
+"""What ends the process with one line."""
+
+
 Prepare = Callable[[Path], str]
 """Called with the locked directory before its log is opened; what it did as one line, or ""."""
 
 
 def run_controller(config: ControllerConfig, prepare: Prepare | None = None) -> int:
     """Run until SIGTERM or SIGINT; return the exit status."""
-    configure_logging(config.node_id)
+    context = logs.configure(config.node_id, config.log_format)
+    loop = MeasuredLoop if ControllerTelemetry.is_wanted(config) else None
     try:
-        return asyncio.run(Controller(config, prepare).run())
-    except (ControllerError, LogError, RecordsError, RaftError, RpcError) as error:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            return runner.run(Controller(config, context, prepare).run())
+    except ENDINGS as error:
         print(f"quorate: error: {error}", file=sys.stderr)
         return 1
-
-
-def configure_logging(node_id: int) -> None:
-    """One line an event on stderr, with the node's id."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format=f"%(asctime)s %(levelname)s [controller {node_id}] %(message)s",
-    )
 
 
 class Controller:
     """One controller. `run` is its whole life."""
 
-    def __init__(self, config: ControllerConfig, prepare: Prepare | None = None) -> None:
+    def __init__(
+        self, config: ControllerConfig, context: NodeContext, prepare: Prepare | None = None
+    ) -> None:
         self._config = config
+        self._context = context
         self._prepare = prepare
+        self._telemetry = ControllerTelemetry(config)
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
         self._driver: RaftDriver | None = None
         self._server: RpcServer | None = None
 
     async def run(self) -> int:
+        try:
+            await self._telemetry.start()
+            return await self._live()
+        finally:
+            await self._telemetry.stop()
+
+    async def _live(self) -> int:
         config = self._config
         directory = config.metadata_log_dir
         tls = _tls(config)
@@ -122,6 +135,7 @@ class Controller:
     async def _wait_for_format(self, tls: TlsConfig | None) -> bool:
         """Serve Format until it was done (True), or the process is told to stop (False)."""
         node = UnformattedNode(self._config)
+        self._telemetry.why_not_running = "this node is not formatted and waits for Format"
         await self._listen(node, tls)
         LOGGER.warning(
             "%s is not formatted: waiting for Format over gRPC", self._config.metadata_log_dir
@@ -132,6 +146,7 @@ class Controller:
             task.cancel()
         if self._stop.is_set() and self._server is not None:
             await self._server.stop()
+        self._telemetry.why_not_running = STARTING
         return not self._stop.is_set()
 
     async def _listen(self, handler: NodeHandler, tls: TlsConfig | None) -> None:
@@ -142,7 +157,9 @@ class Controller:
         listeners = self._config.listeners
         secure = [f"{each.host}:{each.port}" for each in listeners if each.tls]
         plain = [f"{each.host}:{each.port}" for each in listeners if not each.tls]
-        self._server = await start_server(secure, handler, tls, plaintext=plain)
+        self._server = await start_server(
+            secure, handler, tls, plaintext=plain, traced=self._config.trace_sample_ratio > 0
+        )
         LOGGER.info("node %d listens on %s", self._config.node_id, ", ".join(secure + plain))
 
     def _identify(self, directory: Path) -> MetaProperties:
@@ -203,6 +220,7 @@ class Controller:
             clock,
             on_fatal=self._fail,
             on_role=self._role_changed,
+            traces=self._telemetry.traces(),
             on_voters=lambda change: _remember_removal(marker, change),
         )
         service = NodeService(driver, batch_bytes_max=BATCH_BYTES_MAX, is_ready=self._is_ready)
@@ -210,7 +228,9 @@ class Controller:
         LOGGER.info("directory %s, cluster %s", meta.directory_id, meta.cluster_id)
         policy = SnapshotPolicy(config.snapshot_interval_bytes_max, config.snapshot_interval_ms_max)
         snapshotter = Snapshotter(driver, policy)
+        self._context.position = lambda: (node.epoch, node.core.log.end_offset)
         driver.start()
+        self._telemetry.watch(driver)
         snapshotter.start()
         health = asyncio.create_task(self._report_health())
         # What was loaded stays: collecting it again and again costs commits their latency.
@@ -324,4 +344,4 @@ def _tls(config: ControllerConfig) -> TlsConfig | None:
     return TlsConfig(files.certificate, files.key, files.ca)
 
 
-__all__ = ["Controller", "ControllerError", "configure_logging", "run_controller"]
+__all__ = ["Controller", "ControllerError", "run_controller"]

@@ -248,6 +248,43 @@ def test_dry_runs_change_nothing_and_inspect_says_what_is_where(quorum: Quorum) 
     assert [files(each) for each in dirs] == before
 
 
+def test_an_old_majority_that_elected_without_the_survivor_gives_way(quorum: Quorum) -> None:
+    """The danger that the command warns of: two quorums, until they can reach each other."""
+    history = asyncio.run(write(quorum, 0.3))
+    survivor, *old = quorum.nodes.values()
+    quorum.kill()
+    recovered(survivor)
+    kept = len(asyncio.run(started(survivor, quorum)))
+    survivor.kill()
+    for node in old:
+        node.start()
+    quorum.until("the old majority elects", lambda s: s["leaderId"] in (2, 3))
+    astray = asyncio.run(write(quorum, 0.3, after=history, name="astray"))
+    assert astray.acknowledged_count > history.acknowledged_count
+
+    survivor.start()
+    for node in old:
+        # It had seen records committed that the survivor does not have, and does not undo that.
+        assert node.process is not None
+        assert node.process.wait(30) == 1
+        assert "committed records would be lost" in node.said(node.said_before)
+    quorum.until("the survivor leads alone", lambda s: alone(s, survivor))
+    for node in old:
+        node.start()
+    quorum.until("both observe", lambda s: alone(s, survivor) and len(s["currentObservers"]) == 2)
+    log = asyncio.run(read_all(survivor.address))
+    assert len(log) == kept
+    assert history.verify(log) == []
+    assert not any(value.startswith("astray") for _, value in log)
+
+
+async def started(node: Node, quorum: Quorum) -> list[tuple[int, str]]:
+    """Start a controller that leads alone; its log."""
+    node.start()
+    await asyncio.to_thread(quorum.until, "it leads alone", lambda s: alone(s, node))
+    return await read_all(node.address)
+
+
 # --- staged for the next start --------------------------------------------------------------------
 
 

@@ -266,6 +266,16 @@ def test_the_survivors_log_goes_on_in_the_forced_epoch(tmp_path: Path) -> None:
         recover_lost_majority(directory)
 
 
+def test_an_observer_can_be_the_survivor(tmp_path: Path) -> None:
+    """It is made a voter before the others go; its address is added when its controller leads."""
+    directory = replica(tmp_path, 4)
+    done = recover_lost_majority(directory)
+    assert [len(each) for each in done.voter_sets] == [4, 3, 2, 1]
+    found = examine(directory)
+    assert found.voters.is_only(ReplicaKey(4, IDS[4]))
+    assert found.end == OffsetAndEpoch(16, done.epoch)
+
+
 def test_the_lock_is_still_held_after_a_backup(tmp_path: Path) -> None:
     directory = replica(tmp_path, 1)
     with DirectoryLock(directory):

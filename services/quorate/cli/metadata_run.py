@@ -114,7 +114,7 @@ def chunks(parts: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 @contextmanager
 def progress_bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr for much work, if somebody watches; call what is yielded with what is done."""
+    """A bar on stderr for much work, if somebody watches; what is yielded takes what is done."""
     import sys
 
     if total < PROGRESS_PARTS_MIN or not sys.stderr.isatty():

@@ -90,10 +90,10 @@ def topics(
     """Create, describe, list, alter and delete topics; import those of a Kafka cluster.
 
     \b
-    quorate topics --bootstrap-controller H:P create --topic orders --partitions 6 --replication-factor 3
-    quorate topics --bootstrap-controller H:P describe --topic orders
-    quorate topics --bootstrap-controller H:P alter --topic orders --partitions 12
-    quorate topics --bootstrap-controller H:P import --from /var/lib/kafka/metadata
+    quorate topics --bootstrap-controller H:P create --topic orders --partitions 6
+    quorate topics … describe --topic orders
+    quorate topics … alter --topic orders --partitions 12
+    quorate topics … import --from /var/lib/kafka/metadata
     """
     remember(context, bootstrap_controller, bootstrap_server, command_config)
 
@@ -174,7 +174,9 @@ def create(
     else:
         for each in created:
             if failure(each) is None:
-                print(f"Created topic {each.name}." if not dry_run else f"{each.name} can be created.")
+                print(
+                    f"Created topic {each.name}." if not dry_run else f"{each.name} can be created."
+                )
     if any("." in name or "_" in name for name in names):
         print_warning(
             "due to limitations in metric names, topics with a period ('.') or underscore ('_') "
@@ -303,7 +305,8 @@ def describe(
     exclude_internal: ExcludeInternal = False,
     if_exists: IfExists = False,
     under_replicated_partitions: Annotated[
-        bool, typer.Option("--under-replicated-partitions", help="Only those with an ISR too small.")
+        bool,
+        typer.Option("--under-replicated-partitions", help="Only those with an ISR too small."),
     ] = False,
     unavailable_partitions: Annotated[
         bool, typer.Option("--unavailable-partitions", help="Only those without a leader.")

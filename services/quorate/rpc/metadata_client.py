@@ -21,6 +21,7 @@ from typing import Any, Self
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.channels import Channels
+from quorate.rpc.client import QuorumClient
 from quorate.rpc.convert_metadata import METHODS, MetadataAnswer, Method
 from quorate.rpc.errors import AdminError, TransportError, TransportKind
 from quorate.rpc.limits import ChannelLimits, parse_address
@@ -64,6 +65,8 @@ class MetadataClient:
         self.request_timeout_ms = request_timeout_ms
         self._limits = limits or ChannelLimits()
         self._channels = Channels(tls, self._limits, client_id)
+        self._bootstrap = tuple(bootstrap)
+        self._tls = tls
         self._search = LeaderSearch(Route([parse_address(text) for text in bootstrap]))
 
     async def __aenter__(self) -> Self:
@@ -83,6 +86,12 @@ class MetadataClient:
     def learn(self, leader: CurrentLeader) -> None:
         """Who leads, as somebody else has heard: asked first from now on, unless it is old news."""
         self._search.route.learn(leader)
+
+    def quorum_client(self) -> QuorumClient:
+        """A client of the quorum itself, at the same addresses; for the caller to close."""
+        return QuorumClient(
+            self._bootstrap, tls=self._tls, request_timeout_ms=self.request_timeout_ms
+        )
 
     async def ask(self, request: Any, *, timeout_ms: int | None = None) -> Any:
         """The response to one of the requests in `convert_metadata.METHODS`.

@@ -1,0 +1,430 @@
+"""`quorate acls`: Kafka's `kafka-acls`: list, add and remove access control entries.
+
+Quorate's own services do not authorize by these entries: they are kept for the brokers of the
+cluster, Kafka's among them.
+
+Source: Kafka's AclCommand; messages are Kafka's. KIP-290 (prefixed patterns).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quorate.cli.connection import (
+    CHANGE_TIMEOUT_S,
+    READ_TIMEOUT_S,
+    BootstrapController,
+    BootstrapServer,
+    CommandConfig,
+    Timeout,
+    remember,
+)
+from quorate.cli.metadata_run import check, failure, run_metadata, tell_failures
+from quorate.cli.output import AsJson, UsageError, print_json
+
+if TYPE_CHECKING:
+    from quorate.metadata.requests import Acl, AclFilter
+    from quorate.rpc.metadata_client import MetadataClient
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+RESOURCES = {
+    "ANY": 1,
+    "TOPIC": 2,
+    "GROUP": 3,
+    "CLUSTER": 4,
+    "TRANSACTIONAL_ID": 5,
+    "DELEGATION_TOKEN": 6,
+    "USER": 7,
+}
+PATTERNS = {"ANY": 1, "MATCH": 2, "LITERAL": 3, "PREFIXED": 4}
+OPERATIONS = {
+    "ANY": 1,
+    "ALL": 2,
+    "READ": 3,
+    "WRITE": 4,
+    "CREATE": 5,
+    "DELETE": 6,
+    "ALTER": 7,
+    "DESCRIBE": 8,
+    "CLUSTERACTION": 9,
+    "DESCRIBECONFIGS": 10,
+    "ALTERCONFIGS": 11,
+    "IDEMPOTENTWRITE": 12,
+    "CREATETOKENS": 13,
+    "DESCRIBETOKENS": 14,
+    "TWOPHASECOMMIT": 15,
+}
+OPERATION_NAMES = {
+    2: "ALL",
+    3: "READ",
+    4: "WRITE",
+    5: "CREATE",
+    6: "DELETE",
+    7: "ALTER",
+    8: "DESCRIBE",
+    9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS",
+    11: "ALTER_CONFIGS",
+    12: "IDEMPOTENT_WRITE",
+    13: "CREATE_TOKENS",
+    14: "DESCRIBE_TOKENS",
+    15: "TWO_PHASE_COMMIT",
+}
+PERMISSIONS = {2: "DENY", 3: "ALLOW"}
+DENY, ALLOW = 2, 3
+ANYBODY = (None, None, 1, 1)
+"""Any principal, any host, any operation, any permission."""
+CLUSTER_NAME = "kafka-cluster"
+WILDCARD = "*"
+
+Topic = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="A topic.")]
+Group = Annotated[list[str] | None, typer.Option("--group", metavar="NAME", help="A group.")]
+Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster.")]
+TransactionalId = Annotated[
+    list[str] | None,
+    typer.Option("--transactional-id", metavar="ID", help="A transactional id."),
+]
+DelegationToken = Annotated[
+    list[str] | None, typer.Option("--delegation-token", metavar="ID", help="A delegation token.")
+]
+UserPrincipal = Annotated[
+    list[str] | None,
+    typer.Option("--user-principal", metavar="NAME", help="A user, as a resource."),
+]
+PatternType = Annotated[
+    str,
+    typer.Option(
+        "--resource-pattern-type",
+        metavar="TYPE",
+        help="literal or prefixed; to list and remove also any and match.",
+    ),
+]
+AllowPrincipal = Annotated[
+    list[str] | None,
+    typer.Option("--allow-principal", metavar="TYPE:NAME", help="Who may, such as User:alice."),
+]
+DenyPrincipal = Annotated[
+    list[str] | None, typer.Option("--deny-principal", metavar="TYPE:NAME", help="Who may not.")
+]
+AllowHost = Annotated[
+    list[str] | None, typer.Option("--allow-host", metavar="HOST", help="From where; any if none.")
+]
+DenyHost = Annotated[
+    list[str] | None, typer.Option("--deny-host", metavar="HOST", help="From where not.")
+]
+Operation = Annotated[
+    list[str] | None,
+    typer.Option("--operation", metavar="NAME", help="Read, Write, Describe, …; All if left out."),
+]
+
+
+@app.callback()
+def acls(
+    context: typer.Context,
+    *,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """List, add and remove access control entries.
+
+    \b
+    quorate acls --bootstrap-controller H:P list --topic orders
+    quorate acls … add --allow-principal User:alice --operation Read --topic orders
+    quorate acls … remove --force --topic orders
+    """
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A resource, or several: type, name (None for any), pattern type; Kafka's numbers."""
+
+    resource_type: int
+    name: str | None
+    pattern_type: int
+
+    def shown(self) -> str:
+        resource = next(k for k, v in RESOURCES.items() if v == self.resource_type)
+        pattern = next(k for k, v in PATTERNS.items() if v == self.pattern_type)
+        return f"ResourcePattern(resourceType={resource}, name={self.name}, patternType={pattern})"
+
+
+@app.command("list")
+def list_acls(
+    context: typer.Context,
+    *,
+    principal: Annotated[
+        list[str] | None,
+        typer.Option("--principal", metavar="TYPE:NAME", help="Only what this principal has."),
+    ] = None,
+    topic: Topic = None,
+    group: Group = None,
+    cluster: Cluster = False,
+    transactional_id: TransactionalId = None,
+    delegation_token: DelegationToken = None,
+    user_principal: UserPrincipal = None,
+    resource_pattern_type: PatternType = "literal",
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print entries: of all resources, or of those given."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    patterns = _patterns(
+        (topic, group, cluster, transactional_id, delegation_token, user_principal),
+        resource_pattern_type,
+        is_filter=True,
+    ) or [Pattern(RESOURCES["ANY"], None, PATTERNS["ANY"])]
+
+    async def ask(client: MetadataClient) -> list[Acl]:
+        found: dict[Acl, None] = {}
+        for pattern in patterns:
+            for who in principal or (None,):
+                found |= dict.fromkeys(await _find(client, pattern, who))
+        return list(found)
+
+    found = run_metadata(context, ask, timeout, READ_TIMEOUT_S)
+    if as_json:
+        print_json([_json(each) for each in found])
+        return
+    for line in acl_lines(found):
+        print(line)
+
+
+async def _find(client: MetadataClient, pattern: Pattern, principal: str | None) -> Sequence[Acl]:
+    from quorate.metadata.requests import AclFilter, DescribeAcls
+
+    chosen = AclFilter(
+        pattern.resource_type, pattern.name, pattern.pattern_type, principal=principal
+    )
+    answer = await client.ask(DescribeAcls(chosen))
+    check(answer)
+    found: Sequence[Acl] = answer.acls
+    return found
+
+
+def acl_lines(found: Iterable[Acl]) -> Iterable[str]:
+    """As Kafka lists them, an empty line behind each resource."""
+    by_resource: dict[Pattern, list[Acl]] = {}
+    for acl in found:
+        key = Pattern(acl.resource_type, acl.resource_name, acl.pattern_type)
+        by_resource.setdefault(key, []).append(acl)
+    for pattern, entries in by_resource.items():
+        yield f"Current ACLs for resource `{pattern.shown()}`:"
+        for acl in entries:
+            yield f"\t{_entry(acl)}"
+        yield ""
+
+
+def _entry(acl: Acl) -> str:
+    operation = OPERATION_NAMES.get(acl.operation, str(acl.operation))
+    permission = PERMISSIONS.get(acl.permission_type, str(acl.permission_type))
+    return (
+        f"(principal={acl.principal}, host={acl.host}, operation={operation}, "
+        f"permissionType={permission})"
+    )
+
+
+def _json(acl: Acl) -> dict[str, Any]:
+    return {
+        "resourceType": next(k for k, v in RESOURCES.items() if v == acl.resource_type),
+        "resourceName": acl.resource_name,
+        "patternType": next(k for k, v in PATTERNS.items() if v == acl.pattern_type),
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": OPERATION_NAMES.get(acl.operation, str(acl.operation)),
+        "permissionType": PERMISSIONS.get(acl.permission_type, str(acl.permission_type)),
+    }
+
+
+@app.command("add")
+def add(
+    context: typer.Context,
+    *,
+    allow_principal: AllowPrincipal = None,
+    deny_principal: DenyPrincipal = None,
+    allow_host: AllowHost = None,
+    deny_host: DenyHost = None,
+    operation: Operation = None,
+    topic: Topic = None,
+    group: Group = None,
+    cluster: Cluster = False,
+    transactional_id: TransactionalId = None,
+    delegation_token: DelegationToken = None,
+    user_principal: UserPrincipal = None,
+    resource_pattern_type: PatternType = "literal",
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add entries: each operation for each principal, host and resource."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    from quorate.metadata.requests import Acl, CreateAcls
+
+    patterns = _patterns(
+        (topic, group, cluster, transactional_id, delegation_token, user_principal),
+        resource_pattern_type,
+        is_filter=False,
+    )
+    if not patterns:
+        raise UsageError("a resource is missing: --topic, --group, --cluster, …")
+    entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
+    if not entries:
+        raise UsageError("--allow-principal or --deny-principal is missing")
+    wanted = tuple(
+        Acl(p.resource_type, p.name or "", p.pattern_type, *entry)
+        for p, entry in itertools.product(patterns, entries)
+    )
+
+    async def ask(client: MetadataClient) -> Any:
+        return (await client.ask(CreateAcls(wanted))).results
+
+    results = run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    failures = [
+        (_entry(acl), text)
+        for acl, result in zip(wanted, results, strict=True)
+        if (text := failure(result)) is not None
+    ]
+    if as_json:
+        print_json([_json(acl) for acl in wanted])
+    else:
+        for pattern in patterns:
+            print(f"Adding ACLs for resource `{pattern.shown()}`: ")
+            for acl in wanted:
+                if (acl.resource_type, acl.resource_name) == (pattern.resource_type, pattern.name):
+                    print(f"\t{_entry(acl)}")
+            print()
+    tell_failures(failures, len(wanted))
+
+
+@app.command("remove")
+def remove(
+    context: typer.Context,
+    *,
+    allow_principal: AllowPrincipal = None,
+    deny_principal: DenyPrincipal = None,
+    allow_host: AllowHost = None,
+    deny_host: DenyHost = None,
+    operation: Operation = None,
+    topic: Topic = None,
+    group: Group = None,
+    cluster: Cluster = False,
+    transactional_id: TransactionalId = None,
+    delegation_token: DelegationToken = None,
+    user_principal: UserPrincipal = None,
+    resource_pattern_type: PatternType = "literal",
+    force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove entries: those given, or without a principal all of the resources."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    from quorate.metadata.requests import AclFilter, DeleteAcls
+
+    patterns = _patterns(
+        (topic, group, cluster, transactional_id, delegation_token, user_principal),
+        resource_pattern_type,
+        is_filter=True,
+    )
+    if not patterns:
+        raise UsageError("a resource is missing: --topic, --group, --cluster, …")
+    entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
+    filters: list[AclFilter] = [
+        AclFilter(p.resource_type, p.name, p.pattern_type, *entry)
+        for p, entry in itertools.product(patterns, entries or [ANYBODY])
+    ]
+    what = ", ".join(pattern.shown() for pattern in patterns)
+    if not force and not typer.confirm(f"Remove these ACLs from {what}?", err=True):
+        raise typer.Abort
+
+    async def ask(client: MetadataClient) -> Any:
+        return (await client.ask(DeleteAcls(tuple(filters)))).results
+
+    results = run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    for result in results:
+        check(result)
+    removed = [acl for result in results for acl in result.acls]
+    if as_json:
+        print_json([_json(acl) for acl in removed])
+        return
+    for acl in removed:
+        print(f"Removed {_entry(acl)}")
+
+
+# --- reading options ------------------------------------------------------------------------------
+
+_Resources = tuple[
+    list[str] | None, list[str] | None, bool, list[str] | None, list[str] | None, list[str] | None
+]
+
+
+def _patterns(given: _Resources, pattern: str, *, is_filter: bool) -> list[Pattern]:
+    """The resources that the options name."""
+    number = PATTERNS.get(pattern.strip().upper())
+    if number is None or (not is_filter and pattern.upper() in ("ANY", "MATCH")):
+        accepted = "any, match, literal, prefixed" if is_filter else "literal, prefixed"
+        raise UsageError(f"--resource-pattern-type {pattern}: accepted: {accepted}")
+    topic, group, cluster, transactional_id, token, user = given
+    named = (("TOPIC", topic), ("GROUP", group), ("TRANSACTIONAL_ID", transactional_id))
+    named += (("DELEGATION_TOKEN", token), ("USER", user))  # type: ignore[assignment]
+    found = [
+        Pattern(RESOURCES[kind], name.strip(), number)
+        for kind, names in named
+        for name in names or ()
+    ]
+    if cluster:
+        found.append(Pattern(RESOURCES["CLUSTER"], CLUSTER_NAME, PATTERNS["LITERAL"]))
+    if any(not each.name for each in found):
+        raise UsageError("the name of a resource is empty")
+    return found
+
+
+_Entry = tuple[str, str, int, int]
+
+
+def _entries(
+    allow: list[str] | None,
+    deny: list[str] | None,
+    allow_hosts: list[str] | None,
+    deny_hosts: list[str] | None,
+    operations: list[str] | None,
+) -> list[_Entry]:
+    """(principal, host, operation, permission) of all combinations."""
+    if allow_hosts and not allow:
+        raise UsageError("--allow-host goes with --allow-principal")
+    if deny_hosts and not deny:
+        raise UsageError("--deny-host goes with --deny-principal")
+    numbers = [_operation(name) for name in operations or ("All",)]
+    found: list[_Entry] = []
+    for principals, hosts, permission in (
+        (allow, allow_hosts, ALLOW),
+        (deny, deny_hosts, DENY),
+    ):
+        for principal in principals or ():
+            if ":" not in principal:
+                raise UsageError(f"{principal} is not TYPE:NAME, such as User:alice")
+            for host, number in itertools.product(hosts or (WILDCARD,), numbers):
+                found.append((principal, host, number, permission))
+    return found
+
+
+def _operation(name: str) -> int:
+    number = OPERATIONS.get(name.strip().replace("_", "").upper())
+    if number is None or number == OPERATIONS["ANY"]:
+        accepted = ", ".join(text for text in OPERATION_NAMES.values())
+        raise UsageError(f"--operation {name}: accepted: {accepted}")
+    return number

@@ -1,0 +1,250 @@
+"""`quorate configs`: Kafka's `kafka-configs`: describe and alter configurations of topics, brokers,
+client metrics and groups, quotas of users, clients and addresses, and SCRAM credentials of users.
+
+Several entity types name one entity with several parts: `--entity-type users --entity-name alice
+--entity-type clients --entity-default` is alice with any client that has no quota of its own. Names
+belong to types in the order given.
+
+Source: Kafka's ConfigCommand; messages are Kafka's. KIP-226, KIP-546 (quotas), KIP-554 (SCRAM).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import typer.core
+
+from quorate.cli.config_entities import (
+    DEFAULT_MARK,
+    Entity,
+    parse_additions,
+    parse_entity,
+    parse_file,
+)
+from quorate.cli.connection import (
+    CHANGE_TIMEOUT_S,
+    READ_TIMEOUT_S,
+    BootstrapController,
+    BootstrapServer,
+    CommandConfig,
+    Timeout,
+    remember,
+)
+from quorate.cli.metadata_run import check, run_metadata
+from quorate.cli.output import AsJson, UsageError, print_json
+
+if TYPE_CHECKING:
+    from quorate.rpc.metadata_client import MetadataClient
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+ONE_KIND = "quotas and SCRAM credentials cannot be altered in one command"
+
+
+class EntityCommand(typer.core.TyperCommand):
+    """Takes --entity-default where it stands, as the name of the type before it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        taken: list[str] = []
+        for argument in args:
+            is_default = argument == "--entity-default"
+            taken += ["--entity-name", DEFAULT_MARK] if is_default else [argument]
+        return super().parse_args(ctx, taken)
+
+
+EntityType = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--entity-type",
+        metavar="TYPE",
+        help="topics, brokers, client-metrics, groups, users, clients or ips; users and clients "
+        "may be given together.",
+    ),
+]
+EntityName = Annotated[
+    list[str] | None,
+    typer.Option("--entity-name", metavar="NAME", help="The name that belongs to the type."),
+]
+EntityDefault = Annotated[
+    bool,
+    typer.Option("--entity-default", help="The default of all entities of the type."),
+]
+Topic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="A topic.")]
+Broker = Annotated[str | None, typer.Option("--broker", metavar="ID", help="A broker.")]
+User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="A user principal.")]
+Client = Annotated[str | None, typer.Option("--client", metavar="ID", help="A client id.")]
+Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="An address.")]
+Group = Annotated[str | None, typer.Option("--group", metavar="NAME", help="A group.")]
+ClientMetrics = Annotated[
+    str | None, typer.Option("--client-metrics", metavar="NAME", help="A client metrics resource.")
+]
+BrokerDefaults = Annotated[
+    bool, typer.Option("--broker-defaults", help="What all brokers have by default.")
+]
+UserDefaults = Annotated[bool, typer.Option("--user-defaults", help="The default of all users.")]
+ClientDefaults = Annotated[
+    bool, typer.Option("--client-defaults", help="The default of all clients.")
+]
+IpDefaults = Annotated[bool, typer.Option("--ip-defaults", help="The default of all addresses.")]
+
+
+@app.callback()
+def configs(
+    context: typer.Context,
+    *,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Describe and alter configurations, quotas and SCRAM credentials.
+
+    \b
+    quorate configs --bootstrap-controller H:P describe --entity-type topics
+    quorate configs … alter --topic orders --add-config retention.ms=3600000
+    quorate configs … alter --user alice --add-config 'SCRAM-SHA-256=[password=secret]'
+    quorate configs … alter --client-defaults --add-config producer_byte_rate=1048576
+    """
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+
+
+@app.command("describe", cls=EntityCommand)
+def describe(
+    context: typer.Context,
+    *,
+    entity_type: EntityType = None,
+    entity_name: EntityName = None,
+    entity_default: EntityDefault = False,
+    topic: Topic = None,
+    broker: Broker = None,
+    user: User = None,
+    client: Client = None,
+    ip: Ip = None,
+    group: Group = None,
+    client_metrics: ClientMetrics = None,
+    broker_defaults: BrokerDefaults = False,
+    user_defaults: UserDefaults = False,
+    client_defaults: ClientDefaults = False,
+    ip_defaults: IpDefaults = False,
+    all_configs: Annotated[
+        bool, typer.Option("--all", help="Also what is not set, with its default.")
+    ] = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what is configured: of one entity, or of all of a type."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    from quorate.cli import configs_text
+
+    named = {"topics": topic, "brokers": broker, "users": user, "clients": client, "ips": ip}
+    named |= {"groups": group, "client-metrics": client_metrics}
+    defaults = {"brokers": broker_defaults, "users": user_defaults}
+    defaults |= {"clients": client_defaults, "ips": ip_defaults}
+    entity = parse_entity(entity_type, entity_name, named, defaults, is_alter=False)
+    del entity_default  # EntityCommand made a name of it
+
+    async def ask(asked: MetadataClient) -> Any:
+        return await configs_text.describe(asked, entity, with_defaults=all_configs)
+
+    found = run_metadata(context, ask, timeout, READ_TIMEOUT_S)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for line in found.lines():
+        print(line)
+
+
+@app.command("alter", cls=EntityCommand)
+def alter(
+    context: typer.Context,
+    *,
+    entity_type: EntityType = None,
+    entity_name: EntityName = None,
+    entity_default: EntityDefault = False,
+    topic: Topic = None,
+    broker: Broker = None,
+    user: User = None,
+    client: Client = None,
+    ip: Ip = None,
+    group: Group = None,
+    client_metrics: ClientMetrics = None,
+    broker_defaults: BrokerDefaults = False,
+    user_defaults: UserDefaults = False,
+    client_defaults: ClientDefaults = False,
+    ip_defaults: IpDefaults = False,
+    add_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-config",
+            metavar="NAME=VALUE,…",
+            help="What to set; a value with commas stands in brackets: k=[v1,v2]. For users "
+            "SCRAM-SHA-256=[iterations=8192,password=…] too.",
+        ),
+    ] = None,
+    add_config_file: Annotated[
+        Path | None,
+        typer.Option("--add-config-file", metavar="FILE", help="Properties with what to set."),
+    ] = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option("--delete-config", metavar="NAME,…", help="What to remove."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")] = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+) -> None:
+    """Set and remove configurations of one entity: all that is given, or nothing."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    named = {"topics": topic, "brokers": broker, "users": user, "clients": client, "ips": ip}
+    named |= {"groups": group, "client-metrics": client_metrics}
+    defaults = {"brokers": broker_defaults, "users": user_defaults}
+    defaults |= {"clients": client_defaults, "ips": ip_defaults}
+    entity = parse_entity(entity_type, entity_name, named, defaults, is_alter=True)
+    del entity_default  # EntityCommand made a name of it
+    if add_config and add_config_file is not None:
+        raise UsageError("--add-config and --add-config-file exclude each other")
+    added = parse_file(add_config_file) if add_config_file else parse_additions(add_config or ())
+    deleted = [name.strip() for text in delete_config or () for name in text.split(",")]
+    if not added and not deleted:
+        raise UsageError(
+            "At least one of --add-config, --add-config-file, or --delete-config must be "
+            "specified with alter"
+        )
+    _alter(context, entity, added, deleted, dry_run=dry_run, timeout=timeout)
+    print(f"{'Can update' if dry_run else 'Completed updating'} {entity.shown}.")
+
+
+def _alter(
+    context: typer.Context,
+    entity: Entity,
+    added: dict[str, str],
+    deleted: list[str],
+    *,
+    dry_run: bool,
+    timeout: float | None,
+) -> None:
+    from quorate.cli import config_changes
+
+    async def ask(client: MetadataClient) -> Any:
+        if entity.resource_type is not None:
+            change = config_changes.configs(entity, added, deleted, dry_run)
+            return (await client.ask(change)).resources
+        scram = config_changes.scram(entity, added, deleted)
+        quotas = config_changes.quotas(entity, added, deleted, dry_run)
+        if scram is not None and quotas is not None:
+            raise UsageError(ONE_KIND)
+        if scram is not None:
+            if dry_run:
+                raise UsageError("--dry-run is not supported for SCRAM credentials")
+            return (await client.ask(scram)).users
+        return (await client.ask(quotas)).entries
+
+    for part in run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True):
+        check(part)

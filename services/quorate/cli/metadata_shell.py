@@ -1,0 +1,228 @@
+"""`quorate metadata-shell`: look around in a metadata log's state, as Kafka's metadata shell does.
+
+Reads a checkpoint (--snapshot) or a directory (--log-dir) once, without locking or changing it, and
+shows the image as a tree (`metadata_tree`). With a command it prints that command's result and
+ends; without, it reads commands until `exit` or the end of input.
+
+Source: Kafka's org.apache.kafka.shell.MetadataShell.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import posixpath
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.cli.metadata_tree import Directory, build_tree, draw
+from quorate.cli.output import AsJson, CommandError, UsageError, print_error, print_json, progress
+
+if TYPE_CHECKING:
+    from quorate.metadata.image import MetadataImage
+
+COMMANDS = {
+    "ls": "ls [PATH…]      what is in directories",
+    "cat": "cat PATH…       what is in files",
+    "tree": "tree [PATH…]    directories with all that is below them",
+    "find": "find [PATH…]    the paths of all that is below",
+    "cd": "cd [PATH]       work in another directory",
+    "pwd": "pwd             where this is",
+    "help": "help            this text",
+    "exit": "exit            leave",
+}
+
+
+def metadata_shell(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[COMMAND [PATH…]]", help="ls, cat, tree or find; without one, a prompt."
+        ),
+    ] = None,
+    *,
+    snapshot: Annotated[
+        Path | None, typer.Option("--snapshot", "-s", metavar="FILE", help="A checkpoint to read.")
+    ] = None,
+    log_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--log-dir",
+            metavar="DIR",
+            help="A metadata.log.dir: its newest checkpoint and the log behind it.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look around in the cluster's metadata: ls, cat, tree and find over the state of a log.
+
+    \b
+    quorate metadata-shell --log-dir /var/lib/quorate tree /image/topics/byName
+    quorate metadata-shell --snapshot 00000000000000000500-0000000007.checkpoint
+    """
+    if (snapshot is None) == (log_dir is None):
+        raise UsageError("metadata-shell takes one of --snapshot FILE and --log-dir DIR")
+    image = load_image(snapshot or log_dir or Path())
+    place = {"offset": image.offset, "epoch": image.epoch, "timestampMs": image.timestamp_ms}
+    root = build_tree(image.records(), place)
+    if as_json:
+        paths = (command or ["cat", "/"])[1:] or ["/"]
+        print_json({path: _existing(root, path) for path in paths})
+        return
+    shell = Shell(root, sys.stdout.write)
+    if command:
+        shell.run(command)
+    else:
+        _prompt(shell)
+
+
+def load_image(path: Path) -> MetadataImage:
+    """The image in a checkpoint or a directory. CommandError."""
+    from quorate.metadata.image import ReplayError
+    from quorate.runtime.metadata_files import read_directory, read_snapshot
+
+    try:
+        with progress(f"reading {path}"):
+            if path.is_dir():
+                return read_directory(path)
+            return read_snapshot(path)
+    except ReplayError as error:
+        raise CommandError(f"{path}: {error}") from error
+
+
+def _prompt(shell: Shell) -> None:
+    is_watched = sys.stdin.isatty()
+    while True:
+        if is_watched:
+            print(">> ", end="", flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        try:
+            words = shlex.split(line)
+            if words and words[0] in ("exit", "quit"):
+                return
+            if words:
+                shell.run(words)
+        except (CommandError, UsageError, ValueError) as error:
+            print_error(error)
+            if not is_watched:
+                raise
+
+
+def _existing(root: Directory, path: str) -> Directory | str:
+    found = root.find(posixpath.normpath(posixpath.join("/", path)))
+    if found is None:
+        raise CommandError(f"{path}: there is nothing at this path")
+    return found
+
+
+class Shell:
+    """Runs commands on a tree; `write` takes what they print."""
+
+    def __init__(self, root: Directory, write: Callable[[str], object]) -> None:
+        self._root = root
+        self._write = write
+        self._here = "/"
+        self._commands: dict[str, Callable[[Sequence[str]], None]] = {
+            "ls": self._ls,
+            "cat": self._cat,
+            "tree": self._tree,
+            "find": self._find,
+            "cd": self._cd,
+            "pwd": lambda _paths: self._line(self._here),
+            "help": lambda _paths: self._lines(COMMANDS.values()),
+        }
+
+    def run(self, words: Sequence[str]) -> None:
+        """One command. CommandError for a path that is not there, UsageError for no command."""
+        run = self._commands.get(words[0])
+        if run is None:
+            near = difflib.get_close_matches(words[0], COMMANDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+            raise UsageError(f"no such command {words[0]!r}: {hint}")
+        run(words[1:])
+
+    def _line(self, text: str) -> None:
+        self._write(text + "\n")
+
+    def _lines(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self._line(text)
+
+    def _absolute(self, path: str) -> str:
+        return posixpath.normpath(posixpath.join(self._here, path))
+
+    def _expand(self, paths: Sequence[str]) -> list[tuple[str, Directory | str]]:
+        """(path, what is there), with * and ? standing for names."""
+        found: list[tuple[str, Directory | str]] = []
+        for path in paths or (self._here,):
+            matched: list[tuple[str, Directory | str]] = []
+            matched += [("/", self._root)] if self._absolute(path) == "/" else []
+            matched += self._glob(self._absolute(path).strip("/").split("/"), "", self._root)
+            if not matched:
+                raise CommandError(f"{path}: there is nothing at this path")
+            found += matched
+        return found
+
+    def _glob(
+        self, parts: Sequence[str], prefix: str, node: Directory | str
+    ) -> Iterator[tuple[str, Directory | str]]:
+        if not parts or parts == [""]:
+            return
+        if not isinstance(node, Directory):
+            return
+        for name in node.sorted_names():
+            if name == parts[0] or fnmatch.fnmatchcase(name, parts[0]):
+                path = f"{prefix}/{name}"
+                if len(parts) == 1:
+                    yield path, node[name]
+                else:
+                    yield from self._glob(parts[1:], path, node[name])
+
+    def _ls(self, paths: Sequence[str]) -> None:
+        found = self._expand(paths)
+        for path, node in found:
+            if not isinstance(node, Directory):
+                self._line(path)
+                continue
+            if len(found) > 1:
+                self._line(f"{path}:")
+            self._line("  ".join(node.sorted_names()))
+
+    def _cat(self, paths: Sequence[str]) -> None:
+        if not paths:
+            raise UsageError("cat needs a path")
+        for path, node in self._expand(paths):
+            if isinstance(node, Directory):
+                raise CommandError(f"{path} is a directory")
+            self._line(node)
+
+    def _tree(self, paths: Sequence[str]) -> None:
+        for path, node in self._expand(paths):
+            if isinstance(node, Directory):
+                self._lines(draw(node))
+            else:
+                self._line(f"{path}\n{node}")
+
+    def _find(self, paths: Sequence[str]) -> None:
+        for path, node in self._expand(paths):
+            self._lines(_walk(path, node))
+
+    def _cd(self, paths: Sequence[str]) -> None:
+        ((path, node), *others) = self._expand(paths or ("/",))
+        if others or not isinstance(node, Directory):
+            raise CommandError(f"{' '.join(paths)} is no directory")
+        self._here = path
+
+
+def _walk(path: str, node: Directory | str) -> Iterator[str]:
+    yield path
+    if isinstance(node, Directory):
+        for name in node.sorted_names():
+            yield from _walk(posixpath.join(path, name), node[name])

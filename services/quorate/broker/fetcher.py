@@ -4,7 +4,7 @@
 2. An answer's records are checked and appended, and the next request acknowledges them.
 3. A partition that is refused (this broker or the other does not know of the newest epoch yet) is
    left out for `fetch_backoff_ms`.
-4. When partitions come or go, the stream is given up for a new one: nobody waits for a parked fetch.
+4. When partitions come or go, the stream is given up for a new one: no parked fetch is waited for.
 5. A leader that is not reached is tried again after `fetch_backoff_ms`. Who leads is the metadata
    log's word, never a guess of the fetcher.
 """
@@ -224,7 +224,7 @@ class Fetcher:
         try:
             batches: list[Batch] = []
             for part in found.records:
-                batches.extend(parse_batches(part))
+                batches.extend(parse_batches(memoryview(part)))
             error = replica.fetched(asked, answer, batches)
         except (RecordsError, ViolationError) as broken:
             LOGGER.warning("%s from broker %d: %s", replica.name, self.leader_id, broken)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from quorate.metadata.requests import (
@@ -28,6 +28,7 @@ from quorate.metadata.requests import (
     RegisterBroker,
 )
 from quorate.raft.errors import ErrorCode
+from quorate.raft.types import VersionRange
 from quorate.rpc.errors import AdminError, ClientError
 from quorate.rpc.metadata_client import MetadataClient
 
@@ -222,6 +223,6 @@ def _is_final(error: ErrorCode) -> bool:
     )
 
 
-def supported_features(levels: dict[str, tuple[int, int]]) -> tuple[BrokerFeature, ...]:
+def supported_features(supported: Mapping[str, VersionRange]) -> tuple[BrokerFeature, ...]:
     """Features with the levels that this broker supports."""
-    return tuple(BrokerFeature(name, low, high) for name, (low, high) in sorted(levels.items()))
+    return tuple(BrokerFeature(name, levels) for name, levels in sorted(supported.items()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from quorate.broker.values import Brokers, BrokerState, PartitionState
+from quorate.metadata.cluster import is_active
 from quorate.metadata.image import Changes, MetadataImage
 from quorate.metadata.partitions import Partition
 from quorate.raft.errors import ErrorCode
@@ -42,9 +43,7 @@ class MetadataView:
         self.offset = image.offset
         if changes.brokers:
             self.brokers = {
-                broker.broker_id: BrokerState(
-                    broker.broker_epoch, not broker.fenced and not broker.in_controlled_shutdown
-                )
+                broker.broker_id: BrokerState(broker.broker_epoch, is_active(broker))
                 for broker in image.cluster.brokers.values()
             }
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from quorate.broker.partition import PartitionReplica
+from quorate.broker.partition import PartitionConfig, PartitionReplica
 from quorate.broker.producers import Repetition
 from quorate.broker.replica_log import ReplicaLog
 from quorate.broker.values import (
@@ -106,6 +106,10 @@ class Replica:
     def apply(self, state: PartitionState, brokers: Brokers) -> None:
         """What the metadata log says now."""
         self._step(lambda: self.machine.apply(state, brokers, self._host.now_ms()))
+
+    def configure(self, config: PartitionConfig) -> None:
+        """Settings changed."""
+        self._step(lambda: self.machine.configure(config))
 
     def tick(self) -> None:
         self._step(lambda: self.machine.tick(self._host.now_ms()))

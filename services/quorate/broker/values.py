@@ -1,7 +1,6 @@
 """The values that a partition's replica speaks of: what metadata says, what peers say, what to do.
 
 Offsets count records; epochs are Kafka's leader, partition and broker epochs; times milliseconds.
-Topic ids are UUIDs in Kafka's text form.
 
 Source: KIP-101 and KIP-595 (positions and diverging epochs), KIP-497 (AlterPartition), KIP-841,
 KIP-903 (broker epochs in fetches and proposals).
@@ -11,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from quorate.metadata.requests import IsrMember
 from quorate.raft.batches import Batch
@@ -20,16 +18,6 @@ from quorate.raft.types import NO_NODE, OffsetAndEpoch
 
 NO_BROKER_EPOCH = -1
 NO_EPOCH = -1
-
-
-class PartitionId(NamedTuple):
-    """A partition of a topic. A topic that was deleted and created again has another id."""
-
-    topic_id: str
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.topic_id}:{self.index}"
 
 
 @dataclass(frozen=True, slots=True)

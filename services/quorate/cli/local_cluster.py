@@ -1,7 +1,8 @@
-"""A quorum of real controller processes on loopback, under one folder.
+"""A quorum of real controller processes on loopback, perhaps with brokers, under one folder.
 
-FOLDER/cluster.json               cluster id, and each controller's id and port
+FOLDER/cluster.json               cluster id, and each controller's and broker's id and port
 FOLDER/controller-N/controller.properties, controller.log, data/
+FOLDER/broker-N/broker.properties, broker.log, data/
 
 The first controller is formatted standalone, the others without initial controllers; they join by
 themselves (KIP-853 "Automatic joining controllers"). What is there already is started as it is.
@@ -20,7 +21,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,11 +36,12 @@ STOP_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One controller of the folder."""
+    """One controller or broker of the folder. kind: "controller" or "broker"."""
 
     id: int
     port: int
     folder: Path
+    kind: str = "controller"
 
     @property
     def address(self) -> str:
@@ -47,7 +49,7 @@ class LocalNode:
 
     @property
     def properties(self) -> Path:
-        return self.folder / "controller.properties"
+        return self.folder / f"{self.kind}.properties"
 
     @property
     def data(self) -> Path:
@@ -55,7 +57,7 @@ class LocalNode:
 
     @property
     def log_file(self) -> Path:
-        return self.folder / "controller.log"
+        return self.folder / f"{self.kind}.log"
 
     @property
     def directory_id(self) -> str | None:
@@ -72,11 +74,25 @@ def free_ports(count: int) -> list[int]:
 
 
 class LocalCluster:
-    """The folder and its processes. static_voters: at kraft.version 0, all from the start."""
+    """The folder and its processes. static_voters: at kraft.version 0, all from the start.
 
-    def __init__(self, folder: Path, *, static_voters: bool = False) -> None:
+    broker_settings: what is written to the brokers' files besides. environment: what the processes
+    get besides this one's, which they get without settings of a node.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        static_voters: bool = False,
+        broker_settings: Mapping[str, object] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         self.static_voters = static_voters
+        self.broker_settings = dict(broker_settings or {})
+        self.environment = dict(environment or {})
+        self.brokers: dict[int, LocalNode] = {}
         self.cluster_id = ""
         self.nodes: dict[int, LocalNode] = {}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -98,14 +114,16 @@ class LocalCluster:
             self.cluster_id = str(index["cluster_id"])
             for entry in index["controllers"]:
                 self._place(int(entry["id"]), int(entry["port"]))
+            for entry in index.get("brokers", ()):
+                self._place(int(entry["id"]), int(entry["port"]), "broker")
         except (ValueError, KeyError, TypeError) as error:
             raise CommandError(
                 f"{self._index}: not what quickstart wrote ({error}); "
                 "name another --dir or delete the folder"
             ) from None
 
-    def create(self, ids: Sequence[int]) -> None:
-        """Make the folder and format the controllers; the first is standalone."""
+    def create(self, ids: Sequence[int], brokers: Sequence[int] = ()) -> None:
+        """Make the folder and format the controllers, the first standalone, and the brokers."""
         if self.folder.exists() and not self.folder.is_dir():
             raise CommandError(f"{self.folder} is a file, not a folder; name another --dir")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -114,8 +132,11 @@ class LocalCluster:
                 f"{self.folder} is not empty and no quickstart made it; name another --dir"
             )
         self.cluster_id = random_uuid()
-        for node_id, port in zip(ids, free_ports(len(ids)), strict=True):
+        ports = free_ports(len(ids) + len(brokers))
+        for node_id, port in zip(ids, ports, strict=False):
             self._place(node_id, port)
+        for node_id, port in zip(brokers, ports[len(ids) :], strict=True):
+            self._format_broker(self._place(node_id, port, "broker"))
         for node in self.nodes.values():
             self._configure(node)
         for position, node_id in enumerate(ids):
@@ -130,14 +151,39 @@ class LocalCluster:
         self._save()
         return node
 
-    def _place(self, node_id: int, port: int) -> LocalNode:
-        node = LocalNode(node_id, port, self.folder / f"controller-{node_id}")
-        self.nodes[node_id] = node
+    def add_broker(self, node_id: int) -> LocalNode:
+        """Make one more broker."""
+        node = self._place(node_id, free_ports(1)[0], "broker")
+        self._format_broker(node)
+        self._save()
         return node
+
+    def _place(self, node_id: int, port: int, kind: str = "controller") -> LocalNode:
+        node = LocalNode(node_id, port, self.folder / f"{kind}-{node_id}", kind)
+        (self.nodes if kind == "controller" else self.brokers)[node_id] = node
+        return node
+
+    def _format_broker(self, node: LocalNode) -> None:
+        from quorate.broker.formatting import format_broker
+
+        node.folder.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "process.roles": "broker",
+            "node.id": node.id,
+            "listeners": f"PLAINTEXT://{node.address}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "controller.quorum.bootstrap.servers": ",".join(self.addresses),
+            "log.dirs": node.data,
+        } | self.broker_settings
+        text = "".join(f"{name}={value}\n" for name, value in settings.items())
+        node.properties.write_text(text)
+        format_broker(node.id, self.cluster_id, node.data, (node.data,))
 
     def _save(self) -> None:
         controllers = [{"id": node.id, "port": node.port} for node in self.nodes.values()]
-        index = {"cluster_id": self.cluster_id, "controllers": controllers}
+        brokers = [{"id": node.id, "port": node.port} for node in self.brokers.values()]
+        index = {"cluster_id": self.cluster_id, "controllers": controllers, "brokers": brokers}
         self._index.write_text(json.dumps(index, indent=2) + "\n")
 
     def _configure(self, node: LocalNode) -> None:
@@ -185,14 +231,23 @@ class LocalCluster:
         """Where clients find the quorum: every controller of the folder."""
         return [node.address for node in self.nodes.values()]
 
+    @property
+    def broker_addresses(self) -> list[str]:
+        """Where clients find the brokers."""
+        return [node.address for node in self.brokers.values()]
+
+    def _node(self, node_id: int) -> LocalNode:
+        return self.nodes[node_id] if node_id in self.nodes else self.brokers[node_id]
+
     def start(self, ids: Iterable[int] | None = None) -> None:
-        """Start controllers (all by default); their output goes to controller.log."""
+        """Start controllers and brokers (all by default); their output goes to their log files."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("QUORATE_")}
-        for node_id in self.nodes if ids is None else ids:
-            node = self.nodes[node_id]
+        environment |= self.environment
+        for node_id in (*self.nodes, *self.brokers) if ids is None else ids:
+            node = self._node(node_id)
             with node.log_file.open("ab") as output:
                 self.processes[node_id] = subprocess.Popen(
-                    [sys.executable, "-m", "quorate.cli.main", "controller", str(node.properties)],
+                    [sys.executable, "-m", "quorate.cli.main", node.kind, str(node.properties)],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -207,8 +262,15 @@ class LocalCluster:
         process.wait()
 
     def stop(self, ids: Iterable[int] | None = None) -> None:
-        """SIGTERM, all at once or those given; SIGKILL for who does not end in time."""
+        """SIGTERM, all at once or those given; SIGKILL for who does not end in time.
+
+        Brokers go before the controllers, which they need to leave in order.
+        """
         chosen = self.running if ids is None else [i for i in ids if i in self.running]
+        self._end([i for i in chosen if i in self.brokers])
+        self._end([i for i in chosen if i in self.nodes])
+
+    def _end(self, chosen: Sequence[int]) -> None:
         for node_id in chosen:
             self.processes[node_id].send_signal(signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -221,14 +283,14 @@ class LocalCluster:
                 process.wait()
 
     def check_running(self) -> None:
-        """Raise CommandError if a controller that should run has ended, with its last words."""
+        """Raise CommandError if a process that should run has ended, with its last words."""
         for node_id, process in self.processes.items():
             status = process.poll()
             if status is not None and status not in (-signal.SIGKILL, -signal.SIGTERM, 0):
-                node = self.nodes[node_id]
+                node = self._node(node_id)
                 lines = node.log_file.read_text(errors="replace").strip().splitlines()
                 raise CommandError(
-                    f"controller {node_id} ended with status {status}: "
+                    f"{node.kind} {node_id} ended with status {status}: "
                     f"{lines[-1] if lines else 'it said nothing'} (see {node.log_file})"
                 )
 

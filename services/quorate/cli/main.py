@@ -45,12 +45,23 @@ COMMANDS: dict[str, Lazy] = {
     ),
     "storage": Lazy("quorate.cli.storage", "app", "Format directories, and tell what is in them."),
     "controller": Lazy("quorate.cli.controller", "controller", "Run a controller."),
+    "broker": Lazy("quorate.cli.broker", "broker", "Run a broker."),
     "metadata-quorum": Lazy(
         "quorate.cli.metadata_quorum",
         "app",
         "Describe a quorum; add and remove controllers; move leadership.",
     ),
     "features": Lazy("quorate.cli.features", "app", "Describe and change feature levels."),
+    "topics": Lazy(
+        "quorate.cli.topics", "app", "Create, describe, alter, delete and import topics."
+    ),
+    "configs": Lazy("quorate.cli.configs", "app", "Configurations, quotas and SCRAM credentials."),
+    "acls": Lazy("quorate.cli.acls", "app", "List, add and remove access control entries."),
+    "metadata-shell": Lazy(
+        "quorate.cli.metadata_shell",
+        "metadata_shell",
+        "Look around in a metadata log's state.",
+    ),
     "dump-log": Lazy(
         "quorate.cli.dump_log", "dump_log", "Print what is in log segments and checkpoints."
     ),

@@ -1,5 +1,5 @@
-"""`quorate quickstart`: a quorum of real controllers on this machine, with a live table of its
-state.
+"""`quorate quickstart`: a quorum of real controllers on this machine, brokers if they are wanted,
+and a live table of their state.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 DEFAULT_DIRECTORY = Path("quorate-quickstart")
 CONTROLLERS_MAX = 9
+BROKERS_MAX = 9
+FIRST_BROKER = 101
 REFRESH_S = 0.5
 
 
@@ -31,6 +33,15 @@ def quickstart(
         int,
         typer.Option("--controllers", "-n", help=f"How many voters (1 to {CONTROLLERS_MAX})."),
     ] = 3,
+    brokers: Annotated[
+        int,
+        typer.Option(
+            "--brokers",
+            "-b",
+            help=f"How many brokers (0 to {BROKERS_MAX}), which host topics; their ids begin at "
+            f"{FIRST_BROKER}.",
+        ),
+    ] = 0,
     directory: Annotated[
         Path | None,
         typer.Option(
@@ -50,23 +61,28 @@ def quickstart(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a quorum of real controller processes on free loopback ports until Ctrl-C.
+    """Run a quorum of real controller processes on free loopback ports until Ctrl-C, and brokers.
 
     The first controller is formatted standalone, the others join by themselves. With --json one
     line of JSON is printed a change, for programs.
     """
     if not 1 <= controllers <= CONTROLLERS_MAX:
         raise UsageError(f"--controllers {controllers}: 1 to {CONTROLLERS_MAX} are possible")
+    if not 0 <= brokers <= BROKERS_MAX:
+        raise UsageError(f"--brokers {brokers}: 0 to {BROKERS_MAX} are possible")
     if demo:
+        if brokers:
+            raise UsageError("--brokers: the demo is about controllers and runs none")
         from quorate.cli.demo import run_demo
 
         if directory is not None and directory.exists() and any(directory.iterdir()):
             raise UsageError(f"--dir {directory}: the demo wants a new or an empty folder")
         raise typer.Exit(run_demo(directory, as_json=as_json))
-    raise typer.Exit(asyncio.run(_run(directory or DEFAULT_DIRECTORY, controllers, as_json)))
+    folder = directory or DEFAULT_DIRECTORY
+    raise typer.Exit(asyncio.run(_run(folder, controllers, brokers, as_json)))
 
 
-async def _run(folder: Path, controllers: int, as_json: bool) -> int:
+async def _run(folder: Path, controllers: int, brokers: int, as_json: bool) -> int:
     from quorate.cli.local_cluster import LocalCluster
     from quorate.rpc.client import QuorumClient
 
@@ -74,8 +90,11 @@ async def _run(folder: Path, controllers: int, as_json: bool) -> int:
     kept = cluster.exists
     if kept:
         cluster.load()
+        for broker_id in range(FIRST_BROKER + len(cluster.brokers), FIRST_BROKER + brokers):
+            cluster.add_broker(broker_id)
     else:
-        cluster.create(range(1, controllers + 1))
+        broker_ids = range(FIRST_BROKER, FIRST_BROKER + brokers)
+        cluster.create(range(1, controllers + 1), broker_ids)
     # Paths and commands are there to be copied: they are not broken into lines.
     console = Console(stderr=as_json, soft_wrap=True)
     stop = asyncio.Event()
@@ -85,6 +104,8 @@ async def _run(folder: Path, controllers: int, as_json: bool) -> int:
     console.print(f"Quorum {cluster.cluster_id} {what}, in {folder}", highlight=False)
     for node in cluster.nodes.values():
         console.print(f"  controller {node.id}  {node.address}  {node.log_file}", highlight=False)
+    for node in cluster.brokers.values():
+        console.print(f"  broker {node.id}  {node.address}  {node.log_file}", highlight=False)
     addresses = ",".join(cluster.addresses)
     console.print(
         f"Try: quorate metadata-quorum --bootstrap-controller {addresses} describe --status\n"
@@ -153,7 +174,7 @@ async def _state(cluster: LocalCluster, client: QuorumClient) -> dict[str, Any]:
     try:
         description = await asyncio.wait_for(client.describe_quorum(), 2.0)
     except (ClientError, TimeoutError):
-        return state | {"controllers": list(nodes.values())}
+        return state | {"controllers": list(nodes.values()), "brokers": await _brokers(cluster)}
     found = description.response
     state["epoch"] = found.leader.epoch
     if description.is_leaders_view:
@@ -168,22 +189,64 @@ async def _state(cluster: LocalCluster, client: QuorumClient) -> dict[str, Any]:
                     role = "stopped"
                 lag = max(0, leader_end - end) if end >= 0 else -1
                 nodes[node_id] |= {"role": role, "log_end_offset": end, "lag": lag}
-    return state | {"controllers": list(nodes.values())}
+    return state | {"controllers": list(nodes.values()), "brokers": await _brokers(cluster)}
+
+
+async def _brokers(cluster: LocalCluster) -> list[dict[str, Any]]:
+    """Each broker's state as the metadata has it: active, fenced, unknown or stopped."""
+    from quorate.raft.errors import RaftError
+    from quorate.rpc.errors import RpcError
+    from quorate.rpc.partition_client import BrokerConnections
+
+    found = {
+        node.id: {"id": node.id, "address": node.address, "state": "unknown"}
+        for node in cluster.brokers.values()
+    }
+    connections = BrokerConnections()
+    try:
+        for node in cluster.brokers.values():
+            if node.id not in cluster.running:
+                continue
+            try:
+                located = await connections.locate("127.0.0.1", node.port, ("",), 500)
+            except (RpcError, RaftError):
+                continue
+            for each in located.brokers:
+                if each.id in found:
+                    found[each.id]["state"] = "fenced" if each.fenced else "active"
+            break
+    finally:
+        await connections.close()
+    for broker_id, broker in found.items():
+        if broker_id not in cluster.running:
+            broker["state"] = "stopped"
+    return list(found.values())
 
 
 def _without_offsets(state: dict[str, Any]) -> str:
     roles = [(node["id"], node["role"]) for node in state["controllers"]]
-    return str((state["leader"], state["epoch"], state["voters"], roles))
+    brokers = [(broker["id"], broker["state"]) for broker in state["brokers"]]
+    return str((state["leader"], state["epoch"], state["voters"], roles, brokers))
 
 
 def _sentence(state: dict[str, Any]) -> str:
     """One line for a terminal that cannot be redrawn, or a log file."""
     leader = "no leader" if state["leader"] is None else f"leader {state['leader']}"
     roles = ", ".join(f"{node['id']} {node['role']}" for node in state["controllers"])
-    return f"{leader}, epoch {state['epoch']}, {state['voters']} voters: {roles}"
+    said = f"{leader}, epoch {state['epoch']}, {state['voters']} voters: {roles}"
+    brokers = ", ".join(f"broker {each['id']} {each['state']}" for each in state["brokers"])
+    return f"{said}; {brokers}" if brokers else said
 
 
-_STYLES = {"leader": "bold green", "follower": "green", "observer": "yellow", "stopped": "red"}
+_STYLES = {
+    "leader": "bold green",
+    "follower": "green",
+    "active": "green",
+    "observer": "yellow",
+    "fenced": "yellow",
+    "unknown": "yellow",
+    "stopped": "red",
+}
 
 
 def _table(state: dict[str, Any]) -> Table:
@@ -193,11 +256,15 @@ def _table(state: dict[str, Any]) -> Table:
         f"voters {state['voters']}"
     )
     table = Table(title=title, title_justify="left")
-    for name in ("Controller", "Address", "Role", "LogEndOffset", "Lag"):
+    first = "Node" if state["brokers"] else "Controller"
+    for name in (first, "Address", "Role", "LogEndOffset", "Lag"):
         table.add_column(name, justify="right" if name in ("LogEndOffset", "Lag") else "left")
     for node in state["controllers"]:
         style = _STYLES[node["role"]]
         numbers = [str(node[k]) if node[k] >= 0 else "" for k in ("log_end_offset", "lag")]
         role = f"[{style}]{node['role']}[/]"
         table.add_row(str(node["id"]), node["address"], role, *numbers)
+    for broker in state["brokers"]:
+        shown = f"[{_STYLES[broker['state']]}]broker, {broker['state']}[/]"
+        table.add_row(str(broker["id"]), broker["address"], shown, "", "")
     return table

@@ -1,0 +1,44 @@
+"""`quorate broker FILE`: run one broker until it is told to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quorate.cli.output import print_warning
+
+
+def broker(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="The broker's properties file. Without it, every setting comes from the "
+            "environment (node.id from QUORATE_NODE_ID).",
+        ),
+    ] = None,
+    cluster_id: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="CLUSTER_ID",
+            help="First format directories that are not, for the cluster of this id.",
+        ),
+    ] = None,
+) -> None:
+    """Run a broker until SIGTERM or SIGINT: it hosts partitions and follows the controllers.
+
+    SIGTERM is a controlled shutdown: the controller moves what this broker leads to others first.
+    """
+    from quorate.broker.formatting import format_broker
+    from quorate.broker.main import run_broker
+    from quorate.cli.broker_settings import load_broker
+
+    config = load_broker(file)
+    for warning in config.warnings:
+        print_warning(warning)
+    if cluster_id is not None:
+        format_broker(config.node_id, cluster_id, config.metadata_log_dir, config.log_dirs)
+    raise typer.Exit(run_broker(config))

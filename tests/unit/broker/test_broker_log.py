@@ -1,0 +1,197 @@
+"""A partition's log on disk, its recovery, and the producers it remembers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from quorate.broker.checkpoints import (
+    read_high_watermarks,
+    take_clean_shutdown,
+    write_clean_shutdown,
+    write_high_watermarks,
+)
+from quorate.broker.client import sequenced
+from quorate.broker.producers import ProducerTable, Repetition
+from quorate.broker.replica_log import ReplicaLog, read_recovery_point, read_topic_id
+from quorate.log.errors import LogError
+from quorate.log.meta_properties import random_uuid
+from quorate.raft.errors import ErrorCode
+from quorate.records.batch import build_data_batch, iter_records, read_header, stamp, verify_crc
+from quorate.rpc.partition_values import ProducerIdentity
+
+TOPIC = random_uuid()
+SEGMENT_BYTES = 600
+
+
+def batch(base: int, epoch: int = 0, count: int = 2, size: int = 40) -> bytearray:
+    made = build_data_batch([(None, b"%d" % n + b"." * size) for n in range(count)], 0)
+    stamp(made, base, epoch)
+    return made
+
+
+def filled(directory: Path, batches: int = 10, *, epochs: int = 1) -> ReplicaLog:
+    log = ReplicaLog(directory, TOPIC, segment_bytes_max=SEGMENT_BYTES)
+    for number in range(batches):
+        log.append([batch(2 * number, number * epochs // batches)])
+    return log
+
+
+def reopen(directory: Path) -> ReplicaLog:
+    return ReplicaLog(directory, TOPIC, segment_bytes_max=SEGMENT_BYTES)
+
+
+def offsets(log: ReplicaLog) -> list[int]:
+    found: list[int] = []
+    while (end := found[-1] + 1 if found else 0) < log.end_offset:
+        for data in log.read(end, 1 << 20, log.end_offset):
+            found += [record.offset for record in iter_records(data, read_header(data))]
+    return found
+
+
+def last_segment(directory: Path) -> Path:
+    return max(directory.glob("*.log"))
+
+
+def test_what_was_appended_is_read_across_segments_and_after_a_restart(tmp_path: Path) -> None:
+    log = filled(tmp_path / "a-0", epochs=3)
+    assert len(list((tmp_path / "a-0").glob("*.log"))) > 1
+    assert offsets(log) == list(range(20))
+    log.close()
+    again = reopen(tmp_path / "a-0")
+    assert (again.end_offset, again.torn_bytes) == (20, 0)
+    assert again.state.epochs == ((0, 0), (1, 8), (2, 14))
+    assert offsets(again) == list(range(20))
+    assert read_topic_id(tmp_path / "a-0") == TOPIC
+
+
+def test_a_read_ends_at_its_limits_and_yields_one_batch_at_least(tmp_path: Path) -> None:
+    log = filled(tmp_path / "a-0")
+    assert [read_header(d).base_offset for d in log.read(3, 1, 20)] == [2]
+    assert [read_header(d).base_offset for d in log.read(0, 1 << 20, 4)] == [0, 2]
+    assert log.read(4, 100, 4) == []
+
+
+def test_truncation_cuts_across_segments_and_appends_go_on(tmp_path: Path) -> None:
+    log = filled(tmp_path / "a-0", epochs=2)
+    for end in (14, 6, 2):
+        log.truncate(end)
+        assert (log.end_offset, offsets(log)) == (end, list(range(end)))
+    log.append([batch(2, 4)])
+    log.close()
+    again = reopen(tmp_path / "a-0")
+    assert again.state.epochs == ((0, 0), (4, 2))
+    assert again.end_offset == 4
+
+
+def test_opening_flushes_and_a_kill_leaves_the_tail_beyond_the_recovery_point(
+    tmp_path: Path,
+) -> None:
+    log = filled(tmp_path / "a-0", 2)
+    assert read_recovery_point(tmp_path / "a-0") == 0
+    log.flush_and_save()
+    assert read_recovery_point(tmp_path / "a-0") == 4
+    log.append([batch(4)])
+    # What a process that was killed leaves is opened as it is.
+    again = reopen(tmp_path / "a-0")
+    assert (again.end_offset, read_recovery_point(tmp_path / "a-0")) == (6, 6)
+
+
+@pytest.mark.parametrize("cut", [1, 30, 90, 120])
+def test_a_torn_tail_is_cut_off_and_later_segments_with_it(tmp_path: Path, cut: int) -> None:
+    log = filled(tmp_path / "a-0")
+    first = min((tmp_path / "a-0").glob("*.log"))
+    size = first.stat().st_size
+    with first.open("r+b") as file:
+        file.truncate(size - cut)
+    again = reopen(tmp_path / "a-0")
+    assert again.torn_bytes > 0
+    assert again.end_offset < log.end_offset
+    assert offsets(again) == list(range(again.end_offset))
+    again.append([batch(again.end_offset, 7)])
+    again.close()
+    assert reopen(tmp_path / "a-0").end_offset == again.end_offset
+
+
+def test_damage_before_the_recovery_point_is_refused_and_nothing_is_changed(
+    tmp_path: Path,
+) -> None:
+    log = filled(tmp_path / "a-0")
+    log.close()
+    path = last_segment(tmp_path / "a-0")
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(LogError, match="damaged at byte 0"):
+        reopen(tmp_path / "a-0")
+    assert path.read_bytes() == data
+
+
+def test_a_directory_of_another_topic_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path / "a-0").close()
+    with pytest.raises(LogError, match="belongs to topic"):
+        ReplicaLog(tmp_path / "a-0", random_uuid())
+
+
+def test_checkpoints_of_high_watermarks_and_of_a_clean_stop(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    for root in (first, second):
+        root.mkdir()
+    write_high_watermarks((first, second), {first: [("a", 0, 7), ("b.c", 12, 0)]})
+    assert read_high_watermarks((first, second)) == {("a", 0): 7, ("b.c", 12): 0}
+    assert take_clean_shutdown((first, second)) == -1
+    write_clean_shutdown((first, second), 41)
+    assert take_clean_shutdown((first, second)) == 41
+    assert take_clean_shutdown((first, second)) == -1, "the note is good for one start"
+    write_clean_shutdown((first,), 42)
+    assert take_clean_shutdown((first, second)) == -1, "one directory says nothing of the other"
+
+
+# --- producers ------------------------------------------------------------------------------------
+
+
+def produced(sequence: int, count: int = 2, epoch: int = 0) -> bytearray:
+    identity = ProducerIdentity(ErrorCode.NONE, 9, epoch)
+    made = build_data_batch([(None, b"v")] * count, 0)
+    return sequenced(made, identity, sequence)
+
+
+def test_a_sequenced_batch_is_whole() -> None:
+    made = produced(7)
+    header = read_header(made)
+    assert verify_crc(made, 0, header)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 0, 7)
+
+
+def test_repetitions_are_known_and_gaps_are_refused() -> None:
+    table = ProducerTable()
+    for number in range(7):
+        header = read_header(produced(2 * number))
+        assert table.check(header) is ErrorCode.NONE
+        table.note(header, 100 + 2 * number)
+    assert table.check(read_header(produced(12))) == Repetition(112, 113)
+    assert table.check(read_header(produced(4))) == Repetition(104, 105)
+    gone = table.check(read_header(produced(2)))
+    assert gone is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert table.check(read_header(produced(15))) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert table.check(read_header(produced(14))) is ErrorCode.NONE
+    assert table.check(read_header(produced(0, epoch=1))) is ErrorCode.NONE
+    assert table.check(read_header(produced(3, epoch=1))) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    table.note(read_header(produced(0, epoch=1)), 200)
+    assert table.check(read_header(produced(14))) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_the_log_remembers_producers_over_restarts_and_truncations(tmp_path: Path) -> None:
+    log = ReplicaLog(tmp_path / "a-0", TOPIC, segment_bytes_max=300)
+    for number in range(8):
+        made = produced(2 * number)
+        stamp(made, 2 * number, 0)
+        log.append([made])
+    assert log.producers.check(read_header(produced(14))) == Repetition(14, 15)
+    log.truncate(10)
+    assert log.producers.check(read_header(produced(8))) == Repetition(8, 9)
+    assert log.producers.check(read_header(produced(10))) is ErrorCode.NONE
+    log.close()
+    again = ReplicaLog(tmp_path / "a-0", TOPIC, segment_bytes_max=300)
+    assert again.producers.check(read_header(produced(8))) == Repetition(8, 9)
+    assert again.producers.check(read_header(produced(10))) is ErrorCode.NONE

@@ -104,6 +104,10 @@ class ControllerConfig:
     retention_bytes_max: int = 100 * 1024 * 1024
     retention_ms_max: int = 7 * 24 * 60 * 60 * 1000
     idle_interval_ms_max: int = 500
+    broker_session_timeout_ms: int = 9_000
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    leader_imbalance_check_interval_s: int = 300
     http_listener: Address | None = None
     otlp_endpoint: str | None = None
     trace_sample_ratio: float = 0.0
@@ -232,7 +236,7 @@ def _read(path: Path | None, environment: Mapping[str, str]) -> _Given:
 
 
 def _read_environment(given: _Given, environment: Mapping[str, str]) -> None:
-    variables = {setting.variable: setting.name for setting in SETTINGS}
+    variables = {variable: setting.name for setting in SETTINGS for variable in setting.variables}
     for variable in sorted(environment):
         if variable in variables:
             name = variables[variable]
@@ -309,6 +313,10 @@ def _build(given: _Given) -> ControllerConfig:
         retention_bytes_max=given.get("metadata.max.retention.bytes"),
         retention_ms_max=given.get("metadata.max.retention.ms"),
         idle_interval_ms_max=given.get("metadata.max.idle.interval.ms"),
+        broker_session_timeout_ms=given.get("broker.session.timeout.ms"),
+        num_partitions=given.get("num.partitions"),
+        default_replication_factor=given.get("default.replication.factor"),
+        leader_imbalance_check_interval_s=given.get("leader.imbalance.check.interval.seconds"),
         http_listener=given.get("quorate.http.listener"),
         otlp_endpoint=given.get("quorate.otlp.endpoint"),
         trace_sample_ratio=_trace_sample_ratio(given),

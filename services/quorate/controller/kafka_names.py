@@ -9,9 +9,9 @@ from __future__ import annotations
 
 _FAMILIES = """
 compression. confluent. connections. controller.quota. create.topic. delegation.token.
-delete.records. follower.fetch. group. inter.broker. leader.imbalance. listener.name. log.cleaner.
+delete.records. follower.fetch. group. inter.broker. listener.name. log.cleaner.
 log.flush. log.index. log.local. log.message. log.retention. log.roll. log.segment. max.connection
-num. offset. offsets. producer. queued.max. quota. remote. replica. replication.quota. sasl. share.
+offset. offsets. producer. queued.max. quota. remote. replica. replication.quota. sasl. share.
 socket. telemetry. transaction. transactional. unclean.leader. unstable.
 """
 
@@ -21,19 +21,22 @@ allow.everyone.if.no.acl.found alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
 authorizer.class.name auto.create.topics.enable auto.include.jmx.reporter
 auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.id
-broker.id.generation.enable broker.rack broker.session.timeout.ms client.quota.callback.class
+broker.id.generation.enable broker.rack client.quota.callback.class
 config.providers connection.failed.authentication.delay.ms controlled.shutdown.enable
 controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
 controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
 controller.quorum.append.linger.ms controller.socket.timeout.ms cordoned.log.dirs
-default.replication.factor delete.topic.enable early.start.listeners fetch.max.bytes
+delete.topic.enable early.start.listeners fetch.max.bytes
 fetch.purgatory.purge.interval.requests initial.broker.registration.timeout.ms
 internal.metadata.delete.delay.millis internal.metadata.max.batch.size.in.bytes
 internal.metadata.max.fetch.size.in.bytes kafka.metrics.polling.interval.secs
-kafka.metrics.reporters log.cleanup.policy log.dir.failure.timeout.ms log.initial.task.delay.ms
+kafka.metrics.reporters leader.imbalance.per.broker.percentage log.cleanup.policy log.dir.failure.timeout.ms log.initial.task.delay.ms
 log.preallocate max.incremental.fetch.session.cache.slots max.request.partition.size.limit
 message.max.bytes metadata.log.segment.ms metric.reporters metrics.num.samples
-metrics.recording.level metrics.sample.window.ms min.insync.replicas principal.builder.class
+metrics.recording.level metrics.sample.window.ms min.insync.replicas
+num.alter.log.dirs.replica.threads num.io.threads num.network.threads
+num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
+principal.builder.class
 request.timeout.ms reserved.broker.max.id security.inter.broker.protocol security.providers
 server.max.startup.time.ms ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites
 ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class

@@ -69,8 +69,13 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The environment variable that overrides the file."""
-        return "QUORATE_" + self.name.upper().replace(".", "_")
+        """The environment variable that overrides the file; our own settings name us once."""
+        return "QUORATE_" + self.name.removeprefix("quorate.").upper().replace(".", "_")
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """`variable`, and how it is spelled by rule alone, with our name twice."""
+        return tuple({self.variable: 1, "QUORATE_" + self.name.upper().replace(".", "_"): 1})
 
 
 # --- forms ----------------------------------------------------------------------------------------
@@ -469,7 +474,31 @@ SETTINGS: tuple[Setting, ...] = (
         _milliseconds(0),
         "500",
         "How often the active controller writes a record that does nothing while nothing else is "
-        "written; 0 for never.",
+        "written; 0 for never. A quorum without any metadata has none.",
+    ),
+    Setting(
+        "broker.session.timeout.ms",
+        _milliseconds(1),
+        "9000",
+        "How long a broker may be silent before the active controller fences it.",
+    ),
+    Setting(
+        "num.partitions",
+        _integer(1),
+        "1",
+        "The partitions of a topic that is created without a number.",
+    ),
+    Setting(
+        "default.replication.factor",
+        _integer(1),
+        "1",
+        "The replicas of a topic that is created without a number.",
+    ),
+    Setting(
+        "leader.imbalance.check.interval.seconds",
+        _integer(1),
+        "300",
+        "How often partitions go back to their preferred leaders.",
     ),
     Setting(
         "ssl.client.auth",

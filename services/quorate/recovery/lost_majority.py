@@ -25,7 +25,8 @@ them when they come back:
 kraft.version 0 has its voters in every controller's properties and not in the log; there the remedy
 is controller.quorum.voters.
 
-Source: KIP-853, "Voters Set" (an unrecoverable majority is named as out of scope there).
+Source: KIP-853, "Voter changes" (one voter at a time, on the way to the survivor too), "Leader
+election" (nobody checks membership, so the epochs must do it). The KIP has no such remedy.
 """
 
 from __future__ import annotations

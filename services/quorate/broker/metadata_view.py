@@ -98,6 +98,7 @@ class MetadataView:
                 tuple(Endpoint(e.name, e.host, e.port) for e in broker.end_points),
                 broker.rack or "",
                 broker.fenced,
+                broker.in_controlled_shutdown,
             )
             for broker in image.cluster.brokers.values()
         )

@@ -225,6 +225,7 @@ def encode_located(located: Located) -> pb.LocateResponse:
                 endpoints=endpoints_to_wire(broker.endpoints),
                 rack=broker.rack,
                 fenced=broker.fenced,
+                in_controlled_shutdown=broker.in_controlled_shutdown,
             )
             for broker in located.brokers
         ],
@@ -258,6 +259,7 @@ def decode_located(message: pb.LocateResponse) -> Located:
             endpoints_from_wire(broker.endpoints),
             broker.rack,
             broker.fenced,
+            broker.in_controlled_shutdown,
         )
         for broker in message.brokers
     )

@@ -119,6 +119,7 @@ class LocatedBroker:
     endpoints: tuple[Endpoint, ...]
     rack: str = ""
     fenced: bool = False
+    in_controlled_shutdown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,10 +110,15 @@ def layer_schema(layer: str) -> pa.Schema:
 
 
 def typed_schema(cls: type[MetadataRecord]) -> pa.Schema:
-    fields = [pa.field(spec.json_name, arrow_type(spec)) for spec in cls.FIELDS]
-    taken = {spec.json_name for spec in cls.FIELDS}
-    assert not taken & {field.name for field in _TYPED_HEAD}, cls.TYPE
+    """The row's place in the log, then the record's own fields."""
+    fields = [pa.field(column_name(spec), arrow_type(spec)) for spec in cls.FIELDS]
     return pa.schema([*_TYPED_HEAD, *fields])
+
+
+def column_name(spec: FieldSpec) -> str:
+    """Kafka's name of a field, unless every row has a column of that name."""
+    taken = any(field.name == spec.json_name for field in _TYPED_HEAD)
+    return f"field_{spec.json_name}" if taken else spec.json_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,89 @@
+"""The first two layers as functions, and what the layers above them share.
+
+`batches` and `ledger` turn the source's layer `raw` (bytes) into rows, with the same code as the
+source itself uses when asked for the layer directly, which saves one trip between Spark and Python.
+`typed` gives the records of one type their columns, from any ledger: read, stored or streamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import RecordBatch
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (as everybody writes it)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from quorate.records.metadata import API_KEYS, RECORD_TYPES
+from quorate.records.metadata.schema import FieldSpec, MetadataRecord
+from quorate.spark import framing
+from quorate.spark.columns import BATCHES, LEDGER, Origin, column_name, layer_schema, rows
+from quorate.spark.fields import arrow_type
+from quorate.spark.errors import OptionError
+from quorate.spark.options import OFFSET_MAX
+
+HEAD = ("replica", "snapshot", "offset", "epoch", "timestamp", "version")
+_SNAPSHOT_SHIFT = 1 << 48
+
+
+def batches(raw: DataFrame) -> DataFrame:
+    """One row a batch, from the source's layer `raw`."""
+    return _decoded(raw, BATCHES)
+
+
+def ledger(raw: DataFrame) -> DataFrame:
+    """One row a record, from the source's layer `raw`."""
+    return _decoded(raw, LEDGER)
+
+
+def _decoded(raw: DataFrame, layer: str) -> DataFrame:
+    def decode(found: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        for batch in found:
+            for replica, snapshot, file, position, data in zip(
+                *(column.to_pylist() for column in batch.columns), strict=True
+            ):
+                chunk = framing.whole(data)
+                chunk.file_position = position
+                yield rows(layer, chunk, Origin(replica, file, snapshot), 0, OFFSET_MAX, True)
+
+    return raw.mapInArrow(decode, from_arrow_schema(layer_schema(layer)))
+
+
+def typed(found: DataFrame, type_name: str) -> DataFrame:
+    """The records of one type in a ledger, their fields as typed columns under Kafka's names."""
+    api_key = API_KEYS.get(type_name)
+    if api_key is None:
+        raise OptionError(f"there is no record type {type_name!r}")
+    cls = RECORD_TYPES[api_key]
+    wanted = field_types(cls)
+    mine = found.where((F.col("type") == type_name) & F.col("data").isNotNull())
+    if not len(wanted):
+        return mine.select(*HEAD)
+    parsed = mine.select(*HEAD, F.from_json("data", wanted).alias("_"))
+    fields = [_with_default(cls, spec) for spec in cls.FIELDS]
+    return parsed.select(*HEAD, *fields)
+
+
+def field_types(cls: type[MetadataRecord]) -> StructType:
+    """A record type's own fields, under Kafka's names."""
+    fields = [pa.field(spec.json_name, arrow_type(spec)) for spec in cls.FIELDS]
+    return from_arrow_schema(pa.schema(fields))
+
+
+def _with_default(cls: type[MetadataRecord], spec: FieldSpec) -> Column:
+    """Kafka's JSON leaves out fields that the version lacks, and tagged ones at their defaults."""
+    column = F.col(f"_.{spec.json_name}")
+    if spec.default is None or (spec.tag is None and spec.nullable):
+        return column.alias(column_name(spec))
+    kind = field_types(cls)[spec.json_name].dataType
+    default: Any = F.array() if spec.default == () else F.lit(spec.default)
+    return F.coalesce(column, default.cast(kind)).alias(column_name(spec))
+
+
+def with_order(found: DataFrame) -> DataFrame:
+    """A column `seq` by which a snapshot's rows come before the log's."""
+    before = F.col("offset") - F.lit(_SNAPSHOT_SHIFT)
+    return found.withColumn("seq", F.when(F.col("snapshot").isNotNull(), before).otherwise(F.col("offset")))

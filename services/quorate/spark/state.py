@@ -1,0 +1,244 @@
+"""The state of the cluster as of an offset or a time: the ledger, replayed.
+
+1. `as_of` chooses the rows that count: the newest snapshot that ends by then, and what follows it.
+   Transactions that were aborted, or had not ended by then, leave nothing (KIP-868).
+2. `state` brings the records that belong together to one worker, in order, and replays them there
+   (`replay`): one exchange between workers, and no more memory than the state takes.
+3. `table` gives the things of one kind their own columns.
+
+The result is one row a thing: kind, key, fields (JSON), and the offset of its last change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from quorate.records.metadata import API_KEYS, RECORD_TYPES
+from quorate.spark import replay
+from quorate.spark.errors import CompactedError, OptionError
+from quorate.spark.fields import arrow_type
+from quorate.spark.layers import OFFSET_MAX, with_order
+from quorate.spark.replay import KEY_FIELDS, Context, Replay, fields_text
+
+ROWS_PER_BUCKET = 500_000
+ROWS_AT_ONCE = 10_000
+BUCKETS_MIN = 2
+STATE_SCHEMA = pa.schema(
+    [("kind", pa.string()), ("key", pa.string()), ("fields", pa.string()), ("offset", pa.int64())]
+)
+_TRANSACTIONS = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
+_MARKERS = (*_TRANSACTIONS, "REMOVE_TOPIC_RECORD", "CLEAR_ELR_RECORD")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What makes up a state: the rows, with `seq`; before which offset; how many rows at most."""
+
+    rows: DataFrame
+    offset: int
+    count: int
+    snapshot: int | None
+
+
+def select(
+    ledger: DataFrame,
+    *,
+    offset: int | None = None,
+    time: datetime | None = None,
+    replica: str | None = None,
+) -> Selection:
+    """The rows that make up the state before `offset` (exclusive), at `time`, or now.
+
+    ledger: with the rows of its snapshots where the log does not begin at 0. replica: needed where
+    the ledger holds several. CompactedError when it does not reach back that far.
+    """
+    if offset is not None and time is not None:
+        raise OptionError("give an offset or a time, not both")
+    if replica is not None:
+        ledger = ledger.where(F.col("replica") == replica)
+    if time is not None:
+        offset = _offset_at(ledger, time)
+    extents = ledger.groupBy("replica", "snapshot").agg(
+        F.min("offset").alias("start"), F.max("offset").alias("last"), F.count("*").alias("rows")
+    )
+    found = extents.collect()
+    if len({row.replica for row in found}) > 1:
+        raise OptionError("the ledger holds several replicas: name one")
+    log = next((row for row in found if row.snapshot is None), None)
+    ends = [row.snapshot for row in found if row.snapshot is not None]
+    target = offset
+    if target is None:
+        target = max([*ends, 0 if log is None else log.last + 1])
+    base = max((end for end in ends if end <= target), default=None)
+    begins = base or 0
+    if target > begins and (log is None or log.start > begins):
+        start = "nowhere" if log is None else f"at {log.start}"
+        raise CompactedError(
+            f"the state before offset {target} is gone: the log begins {start}, and no snapshot "
+            "here closes the gap"
+        )
+    in_log = F.col("snapshot").isNull() & (F.col("offset") >= begins) & (F.col("offset") < target)
+    chosen = in_log if base is None else in_log | (F.col("snapshot") == base)
+    return Selection(
+        with_order(ledger.where(chosen)), target, sum(row.rows for row in found), base
+    )
+
+
+def _offset_at(ledger: DataFrame, time: datetime) -> int:
+    """The end of what had been written at a time: by the log's timestamps, and by what snapshots
+    say of their last record.
+    """
+    moment = F.lit(time).cast("timestamp")
+    contained = F.get_json_object("data", "$.lastContainedLogTimestamp").cast("long")
+    is_header = (F.col("type") == "SNAPSHOT_HEADER") & F.col("snapshot").isNotNull()
+    in_log = F.col("snapshot").isNull() & (F.col("timestamp") <= moment)
+    found = ledger.agg(
+        F.max(F.when(in_log, F.col("offset") + 1)),
+        F.max(F.when(is_header & (F.timestamp_millis(contained) <= moment), F.col("snapshot"))),
+    ).first()
+    assert found is not None
+    known = [int(value) for value in found if value is not None]
+    if not known:
+        raise CompactedError(f"the log here does not reach back to {time.isoformat()}")
+    return max(known)
+
+
+def as_of(
+    ledger: DataFrame,
+    *,
+    offset: int | None = None,
+    time: datetime | None = None,
+    replica: str | None = None,
+) -> DataFrame:
+    """The state before an offset, at a time, or now: kind, key, fields, offset. See `select`."""
+    chosen = select(ledger, offset=offset, time=time, replica=replica)
+    buckets = max(BUCKETS_MIN, -(-chosen.count // ROWS_PER_BUCKET))
+    return state(chosen.rows, buckets)
+
+
+def state(rows: DataFrame, buckets: int = BUCKETS_MIN) -> DataFrame:
+    """Everything that holds after the rows of one selection (see `select`)."""
+    context, void = _context(rows)
+    for begin, end in void:
+        outside = (F.col("seq") <= begin) | (F.col("seq") >= end)
+        rows = rows.where(outside | F.col("is_control"))
+    wanted = rows.where(F.col("type").isin(*KEY_FIELDS) & F.col("data").isNotNull())
+    ordered = (
+        wanted.select(_belongs().alias("belongs"), "type", "data", "offset", "seq")
+        .repartition(buckets, "belongs")
+        .sortWithinPartitions("seq")
+        .select("type", "data", "offset", "seq")
+    )
+
+    def play(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        replaying = Replay(context)
+        for batch in found:
+            columns = [column.to_pylist() for column in batch.columns]
+            for type_name, data, offset, seq in zip(*columns, strict=True):
+                replaying.apply(type_name, json.loads(data), offset, seq)
+        left = replaying.rows()
+        while some := list(islice(left, ROWS_AT_ONCE)):
+            rows = [(kind, key, fields_text(fields), at) for kind, key, fields, at in some]
+            arrays = [
+                pa.array(values, wanted)
+                for values, wanted in zip(zip(*rows, strict=True), STATE_SCHEMA.types, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=STATE_SCHEMA)
+
+    return ordered.mapInArrow(play, from_arrow_schema(STATE_SCHEMA))
+
+
+def _belongs() -> Column:
+    """What says which records are replayed together."""
+    by_type = None
+    for type_name, names in KEY_FIELDS.items():
+        parts = [F.get_json_object("data", f"$.{name}") for name in names]
+        text = F.concat_ws("/", *parts) if parts else F.lit(type_name)
+        here = F.col("type") == type_name
+        by_type = F.when(here, text) if by_type is None else by_type.when(here, text)
+    assert by_type is not None
+    return by_type
+
+
+def _context(rows: DataFrame) -> tuple[Context, list[tuple[int, int]]]:
+    """What few records say about all others; and the void transactions, as ranges of `seq`."""
+    markers = rows.where(F.col("type").isin(*_MARKERS)).select("type", "data", "seq").collect()
+    markers.sort(key=lambda row: int(row.seq))
+    cleared: dict[str, int] = {}
+    removed: dict[str, int] = {}
+    void: list[tuple[int, int]] = []
+    begun: int | None = None
+    for row in markers:
+        if row.type in _TRANSACTIONS:
+            if begun is not None and row.type != "END_TRANSACTION_RECORD":
+                void.append((begun, row.seq))
+            begun = row.seq if row.type == "BEGIN_TRANSACTION_RECORD" else None
+        elif row.type == "CLEAR_ELR_RECORD":
+            cleared[json.loads(row.data)["topicName"]] = row.seq
+        else:
+            removed[json.loads(row.data)["topicId"]] = row.seq
+    if begun is not None:
+        void.append((begun, OFFSET_MAX))
+    removed = {i: s for i, s in removed.items() if not any(b < s < e for b, e in void)}
+    return Context(_names(rows, removed), cleared), void
+
+
+def _names(rows: DataFrame, removed: dict[str, int]) -> dict[str, int]:
+    """Where topics were removed, by name instead of id."""
+    if not removed:
+        return {}
+    made = rows.where(F.col("type") == "TOPIC_RECORD").select(
+        F.get_json_object("data", "$.topicId").alias("id"),
+        F.get_json_object("data", "$.name").alias("name"),
+    )
+    found: dict[str, int] = {}
+    for row in made.collect():
+        if row.id in removed:
+            found[row.name] = max(found.get(row.name, removed[row.id]), removed[row.id])
+    return found
+
+
+def _own(type_name: str, **more: pa.DataType) -> StructType:
+    specs = RECORD_TYPES[API_KEYS[type_name]].FIELDS
+    fields = [*more.items(), *((spec.json_name, arrow_type(spec)) for spec in specs)]
+    return from_arrow_schema(pa.schema(fields))
+
+
+COLUMNS: dict[str, StructType] = {
+    replay.TOPICS: _own("TOPIC_RECORD"),
+    replay.PARTITIONS: _own("PARTITION_RECORD", topic=pa.string()),
+    replay.BROKERS: _own("REGISTER_BROKER_RECORD"),
+    replay.CONFIGS: _own("CONFIG_RECORD"),
+    replay.FEATURES: from_arrow_schema(pa.schema([("name", pa.string()), ("level", pa.int32())])),
+    replay.VOTERS: from_arrow_schema(
+        pa.schema(
+            [
+                ("voterId", pa.int32()),
+                ("directoryId", pa.string()),
+                ("endpoints", pa.list_(pa.field("element", pa.string()))),
+            ]
+        )
+    ),
+    replay.CONTROLLERS: _own("REGISTER_CONTROLLER_RECORD"),
+    replay.ACLS: _own("ACCESS_CONTROL_ENTRY_RECORD"),
+}
+"""The kinds that have tables of their own, and their columns."""
+
+
+def table(found: DataFrame, kind: str) -> DataFrame:
+    """The things of one kind in a state, as columns; `offset` is that of the last change."""
+    columns = COLUMNS.get(kind)
+    if columns is None:
+        raise OptionError(f"there is no table {kind!r}: use {', '.join(COLUMNS)}")
+    mine = found.where(F.col("kind") == kind)
+    return mine.select(F.from_json("fields", columns).alias("_"), "offset").select("_.*", "offset")

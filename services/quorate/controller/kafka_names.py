@@ -30,7 +30,8 @@ delete.topic.enable early.start.listeners fetch.max.bytes
 fetch.purgatory.purge.interval.requests initial.broker.registration.timeout.ms
 internal.metadata.delete.delay.millis internal.metadata.max.batch.size.in.bytes
 internal.metadata.max.fetch.size.in.bytes kafka.metrics.polling.interval.secs
-kafka.metrics.reporters leader.imbalance.per.broker.percentage log.cleanup.policy log.dir.failure.timeout.ms log.initial.task.delay.ms
+kafka.metrics.reporters leader.imbalance.per.broker.percentage
+log.cleanup.policy log.dir.failure.timeout.ms log.initial.task.delay.ms
 log.preallocate max.incremental.fetch.session.cache.slots max.request.partition.size.limit
 message.max.bytes metadata.log.segment.ms metric.reporters metrics.num.samples
 metrics.recording.level metrics.sample.window.ms min.insync.replicas

@@ -25,9 +25,12 @@ class Clock:
         self._last_ms = start_ms
 
     def now_ms(self, true_us: int) -> int:
-        elapsed = (true_us - self._anchor_true_us) * self.rate // TRUE_RATE
+        elapsed = true_us - self._anchor_true_us
+        if self.rate != TRUE_RATE:
+            elapsed = elapsed * self.rate // TRUE_RATE
         now = (self._anchor_local_us + elapsed) // MS
-        self._last_ms = max(self._last_ms, now)
+        if now > self._last_ms:  # noqa: PLR1730 - once an event: a call costs more
+            self._last_ms = now
         return self._last_ms
 
     def when_us(self, local_ms: int) -> int:

@@ -96,7 +96,7 @@ class Injector(Changes):
     def _clock_jump(self, n: Numbers) -> bool:
         node = self._node(n[0])
         node.clock.change(self.scheduler.now, jump_us=self._span(n[1], 10 * MS, 10 * SECOND))
-        self._kick(node)
+        node.clock_moved()
         return True
 
     def _clock_back(self, n: Numbers) -> bool:
@@ -107,13 +107,8 @@ class Injector(Changes):
     def _clock_rate(self, n: Numbers) -> bool:
         node = self._node(n[0])
         node.clock.change(self.scheduler.now, rate=int(TRUE_RATE * (0.6 + n[1])))
-        self._kick(node)
+        node.clock_moved()
         return True
-
-    def _kick(self, node: SimNode) -> None:
-        """A clock moved: its timers are due at another time."""
-        if node.raft is not None:
-            node.rearm()
 
     def _shut_down(self, n: Numbers) -> bool:
         node = self._node(n[0])
@@ -219,7 +214,7 @@ class Injector(Changes):
             node.clock.change(self.scheduler.now, rate=TRUE_RATE)
             node.paused_until = min(node.paused_until, self.scheduler.now)
             node.disk_has_room()
-            self._kick(node)
+            node.clock_moved()
             if node.raft is not None and node.raft.core.shutting_down:
                 node.stop("prefix")
             self._replace_damaged(node)

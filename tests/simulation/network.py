@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from quorate.raft.messages import Response
 from quorate.raft.outputs import Send, SendAdmin
-from quorate.raft.types import Endpoint
 
 from tests.simulation.scheduler import MS, Scheduler
 
@@ -88,7 +87,8 @@ class Network:
         return False
 
     def send(self, source: SimNode, output: Send | SendAdmin) -> None:
-        target = self._listener(output.endpoint)
+        endpoint = output.endpoint
+        target = self.listening.get((endpoint.host, endpoint.port))
         if target is None:
             self.cluster.dropped(output.request)
             self.scheduler.after(self._delay(), source.receive_refusal, source.life, output)
@@ -96,21 +96,18 @@ class Network:
         if source.cut >> target.index & 1 or (self.loss and self._is_lost()):
             self.cluster.dropped(output.request)
             return
-        life = source.life
-        args = (target, output.endpoint, source, life, output)
+        args = (target, source, source.life, output)
         self.scheduler.after(self._delay(), self._arrive, *args)
         if self.duplicates and isinstance(output, Send) and self.random() < self.duplicates:
             self.duplicated += 1
             self.scheduler.after(self._delay(), self._arrive, *args)
 
-    def _listener(self, endpoint: Endpoint) -> SimNode | None:
-        return self.listening.get((endpoint.host, endpoint.port))
-
     def _arrive(
-        self, target: SimNode, endpoint: Endpoint, source: SimNode, life: int,
-        output: Send | SendAdmin,
-    ) -> None:  # fmt: skip
-        if target.raft is None or self._listener(endpoint) is not target:
+        self, target: SimNode, source: SimNode, life: int, output: Send | SendAdmin
+    ) -> None:
+        endpoint = output.endpoint
+        listens = self.listening.get((endpoint.host, endpoint.port)) is target
+        if target.raft is None or not listens:
             self.cluster.dropped(output.request)
             if not target.is_silent and self.reaches(target, source):
                 self.scheduler.after(self._delay(), source.receive_refusal, life, output)

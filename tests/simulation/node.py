@@ -17,6 +17,7 @@ from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import Request, Response
 from quorate.raft.node import RaftNode
 from quorate.raft.outputs import Send, SendAdmin
+from quorate.raft.roles import NEVER
 from quorate.raft.types import OffsetAndEpoch, ReplicaKey, VoterSet
 
 from tests.simulation.clock import Clock
@@ -34,11 +35,21 @@ Waiter = tuple[Any, int, int, object]
 class SimNode:
     """One node. `raft` is None while the process does not run; `life` numbers its runs."""
 
+    __slots__ = (
+        "_armed_ms", "_last_request_id", "_timer_us", "appends", "applied", "auto_join",
+        "can_vote", "clock", "cluster", "config", "cut", "disk", "fuse", "fuse_at_election",
+        "high_watermark", "id", "index", "installing", "is_leading", "is_silent", "led_epoch",
+        "life", "loaded", "network", "oracle", "paused_until", "port", "raft", "random",
+        "scheduler", "sync_delay_us", "sync_fails", "syncing", "trace", "voter_sets", "voters",
+        "voters_moved", "waiting",
+    )  # fmt: skip
+
     def __init__(self, cluster: Cluster, index: int, disk: Disk, clock: Clock) -> None:
         self.cluster = cluster
         self.scheduler = cluster.scheduler
         self.oracle = cluster.oracle
         self.network = cluster.network
+        self.trace = cluster.trace
         self.index = index
         self.id = index + 1
         self.disk = disk
@@ -75,6 +86,7 @@ class SimNode:
         self.loaded = -1
         self._last_request_id = 0
         self._timer_us = -1
+        self._armed_ms = NEVER
 
     @property
     def key(self) -> ReplicaKey:
@@ -103,8 +115,8 @@ class SimNode:
         self.config = self.cluster.config_of(self)
         self.voter_sets = list(initial.voters)
         self.voters = initial.voters[-1][1] if initial.voters else self.cluster.static_voters
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"starts: log [{disk.log.start}, {disk.log.end}), "
+        if self.trace is not None:
+            self.trace(self, f"starts: log [{disk.log.start}, {disk.log.end}), "
                                f"election {disk.election}, voters {self.voters}")  # fmt: skip
         self.raft = RaftNode(self.config, initial, self.random, self.now_ms())
         self._flush()
@@ -113,8 +125,8 @@ class SimNode:
         """The process ends now. mode: what becomes of volatile changes (see `storage`)."""
         if self.raft is None:
             return
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"ends, {mode} of what is volatile is at risk")
+        if self.trace is not None:
+            self.trace(self, f"ends, {mode} of what is volatile is at risk")
         self.raft = None
         self.life += 1
         self.is_silent = silent
@@ -155,8 +167,8 @@ class SimNode:
         self._last_request_id += 1
         mine = self._last_request_id
         self.waiting[mine] = (source, life, request_id, request)
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"<- {self.cluster.name(source)} {request}")
+        if self.trace is not None:
+            self.trace(self, f"<- {self.cluster.name(source)} {request}")
         raft.handle_request(mine, request, self.clock.now_ms(self.scheduler.now))
         self._flush()
 
@@ -166,8 +178,8 @@ class SimNode:
             return
         if self.paused_until and self._deferred(self.receive_response, life, request_id, response):
             return
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"<- answer {request_id} {response}")
+        if self.trace is not None:
+            self.trace(self, f"<- answer {request_id} {response}")
         raft.handle_response(request_id, response, self.clock.now_ms(self.scheduler.now))
         self._flush()
 
@@ -180,8 +192,8 @@ class SimNode:
             return
         if self._deferred(self.receive_reset, life, request_id):
             return
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"<- request {request_id} was refused")
+        if self.trace is not None:
+            self.trace(self, f"<- request {request_id} was refused")
         raft.handle_failure(request_id, "connection refused", self.now_ms(), refused=True)
         self._flush()
 
@@ -191,8 +203,8 @@ class SimNode:
             return
         if self._deferred(self.receive_lost_connection, life, leader_id):
             return
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"<- the stream to {leader_id} broke")
+        if self.trace is not None:
+            self.trace(self, f"<- the stream to {leader_id} broke")
         raft.connection_lost(leader_id, self.now_ms())
         self._flush()
 
@@ -202,11 +214,11 @@ class SimNode:
             return
         if self.paused_until and self._deferred(self.tick, life, timer_us):
             return
-        self._timer_us = -1
+        self._timer_us, self._armed_ms = -1, NEVER
         now_ms = self.clock.now_ms(self.scheduler.now)
         if now_ms >= raft.next_deadline_ms():
-            if self.cluster.trace is not None:
-                self.cluster.trace(self, "tick")
+            if self.trace is not None:
+                self.trace(self, "tick")
             raft.tick(now_ms)
         self._flush()
 
@@ -222,16 +234,18 @@ class SimNode:
             return
         self.syncing = False
         self.disk.log.synced(ticket)
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"<- log durable to {self.disk.log.durable_end}")
+        if self.trace is not None:
+            self.trace(self, f"<- log durable to {self.disk.log.durable_end}")
         raft.log_durable(ticket, self.clock.now_ms(self.scheduler.now))
         self.sync()
         self._flush()
 
     def sync(self) -> None:
         """Begin a sync of what is volatile, unless one is under way or the disk is full."""
+        if self.syncing:
+            return
         log = self.disk.log
-        if self.syncing or not log.is_dirty or self.disk.is_full:
+        if not log.is_dirty or self.disk.is_full:
             return
         self.syncing = True
         delay = 100 + int(self.random.random() * self.sync_delay_us)
@@ -275,8 +289,8 @@ class SimNode:
         snapshot = self.cluster.make_snapshot(self, raft, offset)
         self.oracle.snapshots(self, snapshot)
         disk.keep(snapshot)
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"snapshot {snapshot.id} of {snapshot.voters}")
+        if self.trace is not None:
+            self.trace(self, f"snapshot {snapshot.id} of {snapshot.voters}")
         raft.snapshot_created(snapshot.id, self.now_ms())
         self._flush()
 
@@ -288,47 +302,51 @@ class SimNode:
         disk.drop_old_snapshots()
         disk.log.clean(disk.latest.id)
         self.oracle.log_start(self, disk.log.start)
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"log cleaned up to {disk.latest.id}")
+        if self.trace is not None:
+            self.trace(self, f"log cleaned up to {disk.latest.id}")
         raft.log_start_advanced(disk.latest.id, self.now_ms())
         self._flush()
 
     # --- outputs ----------------------------------------------------------------------------------
 
     def _flush(self) -> None:
+        """Do what the protocol wants. Doing it is no input, so there is no more afterwards."""
         raft = self.raft
-        while raft is not None:
-            outputs = raft.take_outputs()
-            if not outputs:
-                break
-            for output in outputs:
-                if self.fuse >= 0:
-                    if self.fuse == 0:
-                        self.cluster.injector.process_ends(self, "prefix", "between two outputs")
-                        return
-                    self.fuse -= 1
-                DO[type(output)](self, output)
-                if self.raft is not raft:
-                    return
         if raft is None:
             return
+        for output in raft.take_outputs():
+            if self.fuse >= 0:
+                if self.fuse == 0:
+                    self.cluster.injector.process_ends(self, "prefix", "between two outputs")
+                    return
+                self.fuse -= 1
+            DO[output.__class__](self, output)
+            if self.raft is not raft:
+                return
         election = self.disk.election
-        if election is None or raft.epoch != election.epoch:
+        if election is None or raft.core.epoch != election.epoch:
             text = f"{self.key} is in epoch {raft.epoch}, on disk is {election}"
             raise InvariantError("MonotonicEpoch", text)
         if self.voters_moved:
             self.voters_moved = False
             self.oracle.follows_its_log(self, raft.voters)
-        self.rearm()
+        deadline_ms = raft.next_deadline_ms()
+        if deadline_ms < self._armed_ms:
+            self._arm(deadline_ms)
 
-    def rearm(self) -> None:
-        """See to it that `tick` comes no later than the next deadline."""
-        assert self.raft is not None
-        when = self.clock.when_us(self.raft.next_deadline_ms())
+    def clock_moved(self) -> None:
+        """What the timer was set for is due at another time."""
+        if self.raft is not None:
+            self._arm(self.raft.next_deadline_ms())
+
+    def _arm(self, deadline_ms: int) -> None:
+        """See to it that `tick` comes no later than this."""
+        self._armed_ms = deadline_ms
+        when = self.clock.when_us(deadline_ms)
         if when < self._timer_us or self._timer_us < 0:
             now = self.scheduler.now
             self._timer_us = when = when if when > now else now + 1
-            self.scheduler.at(when, self.tick, self.life, when)
+            self.scheduler.after(when - now, self.tick, self.life, when)
 
     # --- receiving a snapshot ---------------------------------------------------------------------
 
@@ -352,8 +370,8 @@ class SimNode:
             raft.snapshot_failed(snapshot_id, "its bytes are damaged", self.now_ms())
             self._flush()
             return
-        if self.cluster.trace is not None:
-            self.cluster.trace(self, f"installs {snapshot_id} with {snapshot.voters}")
+        if self.trace is not None:
+            self.trace(self, f"installs {snapshot_id} with {snapshot.voters}")
         self.oracle.snapshots(self, snapshot)
         if snapshot_id.offset < self.high_watermark:
             text = f"{self.key} loads {snapshot_id} at {self.high_watermark}"

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 
 def persist(node: SimNode, output: PersistElection) -> None:
-    if node.cluster.trace is not None:
-        node.cluster.trace(node, f"-> quorum-state {output.state}")
+    if node.trace is not None:
+        node.trace(node, f"-> quorum-state {output.state}")
     node.oracle.persists(node, node.disk.election, output.state)
     node.disk.election = output.state
     if node.fuse_at_election >= 0:
@@ -51,8 +51,8 @@ def persist(node: SimNode, output: PersistElection) -> None:
 
 
 def append(node: SimNode, output: AppendBatches) -> None:
-    if node.cluster.trace is not None:
-        node.cluster.trace(node, f"-> append {output.ticket} {output.batches}")
+    if node.trace is not None:
+        node.trace(node, f"-> append {output.ticket} {output.batches}")
     if node.installing is not None:
         text = f"{node.key} appends while {node.installing} is about to replace the log"
         raise InvariantError("LogContract", text)
@@ -64,8 +64,8 @@ def append(node: SimNode, output: AppendBatches) -> None:
 
 
 def truncate(node: SimNode, output: TruncateLog) -> None:
-    if node.cluster.trace is not None:
-        node.cluster.trace(node, f"-> truncate {output.ticket} to {output.end_offset}")
+    if node.trace is not None:
+        node.trace(node, f"-> truncate {output.ticket} to {output.end_offset}")
     node.oracle.truncates(node, output.end_offset)
     node.voters_moved = True
     node.disk.log.truncate(output.ticket, output.end_offset)
@@ -73,12 +73,16 @@ def truncate(node: SimNode, output: TruncateLog) -> None:
 
 
 def send(node: SimNode, output: Send | SendAdmin) -> None:
-    if node.cluster.trace is not None:
-        node.cluster.trace(node, f"-> {output.endpoint.host} {output.request_id} "
+    if node.trace is not None:
+        node.trace(node, f"-> {output.endpoint.host} {output.request_id} "
                            f"{output.request}")  # fmt: skip
     request = output.request
-    if type(request) is FetchRequest or type(request) is VoteRequest:
-        node.oracle.promises(node, request)
+    if isinstance(request, FetchRequest):
+        # Every message passes here: the oracle is asked to fail, not to look.
+        if request.offset > node.disk.log.durable_end:
+            node.oracle.acknowledges_too_much(node, request)
+    elif isinstance(request, VoteRequest):
+        node.oracle.asks_for_votes(node, request)
     node.network.send(node, output)
 
 
@@ -98,9 +102,9 @@ def respond(node: SimNode, output: Respond) -> None:
         response = with_records(node, response)  # type: ignore[arg-type]
     elif kind is FetchSnapshotResponse:
         response = with_bytes(node, response)  # type: ignore[arg-type]
-    if node.cluster.trace is not None:
-        node.cluster.trace(node, f"-> answer to {node.cluster.name(source)} {response}")
-    if callable(source):
+    if node.trace is not None:
+        node.trace(node, f"-> answer to {node.cluster.name(source)} {response}")
+    if source.__class__ is not node.__class__:
         node.cluster.answered(node, request, response)
         source(node, request, response)
     else:
@@ -143,8 +147,8 @@ def with_bytes(node: SimNode, response: FetchSnapshotResponse) -> FetchSnapshotR
 
 def committed(node: SimNode, output: HighWatermarkAdvanced) -> None:
     offset = output.offset
-    if node.cluster.trace is not None:
-        node.cluster.trace(node, f"-> committed to {offset}")
+    if node.trace is not None:
+        node.trace(node, f"-> committed to {offset}")
     if offset != node.loaded:
         node.oracle.commits(node, offset)
         node.high_watermark = offset
@@ -170,23 +174,23 @@ def lost(node: SimNode, output: LeadershipLost) -> None:
 
 
 def role(node: SimNode, output: RoleChanged) -> None:
-    if node.cluster.trace is not None:
-        node.cluster.trace(node, f"-> {output.role} of epoch {output.epoch}, leader "
+    if node.trace is not None:
+        node.trace(node, f"-> {output.role} of epoch {output.epoch}, leader "
                            f"{output.leader_id}: {output.reason}")  # fmt: skip
     node.oracle.changes_role(node, output.role)
 
 
 def voters(node: SimNode, output: VotersChanged) -> None:
-    if node.cluster.trace is not None:
-        node.cluster.trace(node, f"-> voters {output.voters}, removed {output.removed_self}")
+    if node.trace is not None:
+        node.trace(node, f"-> voters {output.voters}, removed {output.removed_self}")
     node.voters = output.voters
     node.voters_moved = True
     node.disk.removed = output.removed_self
 
 
 def note(node: SimNode, output: Notice) -> None:
-    if node.cluster.trace is not None:
-        node.cluster.trace(node, f"-> note: {output.text}")
+    if node.trace is not None:
+        node.trace(node, f"-> note: {output.text}")
 
 
 def start_snapshot(node: SimNode, output: StartSnapshotFetch) -> None:

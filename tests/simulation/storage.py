@@ -172,6 +172,8 @@ class SimLog:
 
     def batch_before(self, offset: int) -> Batch | None:
         """The batch that ends at `offset`, None if it is not in the log."""
+        if offset == self.end and self._batches:
+            return self._batches[-1]
         index = bisect_right(self._bases, offset - 1) - 1
         if index < 0 or self._batches[index].end_offset != offset:
             return None

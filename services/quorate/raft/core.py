@@ -359,6 +359,11 @@ class Core:
         """Take over a higher epoch, or the leader of this one, from a message. Return whether the
         role changed.
         """
+        role = self.role
+        if isinstance(role, Follower) and epoch == role.epoch and endpoints:
+            if leader_id == role.leader_id:
+                role.leader_endpoints = endpoints
+            return False
         if leader_id is not None and not endpoints:
             voter = self.voters.get(leader_id)
             endpoints = voter.endpoints if voter is not None else ()
@@ -374,13 +379,13 @@ class Core:
             return True
         if epoch < self.epoch or not knows_leader or leader_id is None:
             return False
-        if isinstance(self.role, Unattached | Candidate) or (
-            isinstance(self.role, Prospective) and self.role.leader_id is None
+        if isinstance(role, Unattached | Candidate) or (
+            isinstance(role, Prospective) and role.leader_id is None
         ):
             self.become_follower(epoch, leader_id, endpoints, f"{leader_id} leads epoch {epoch}")
             return True
-        if isinstance(self.role, Follower | Prospective) and self.role.leader_id == leader_id:
-            self.role.leader_endpoints = endpoints
+        if isinstance(role, Prospective) and role.leader_id == leader_id:
+            role.leader_endpoints = endpoints
         return False
 
     # --- the log ----------------------------------------------------------------------------------

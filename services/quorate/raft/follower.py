@@ -43,29 +43,42 @@ AUTO_JOIN_TIMEOUT_MS = 30_000
 
 def maybe_fetch(core: Core) -> None:
     """Send the next Fetch if one is due and none is under way."""
-    role = core.role
-    if not isinstance(role, Follower | Unattached) or core.fetch_id is not None:
+    if core.fetch_id is not None:
         return
     if core.now_ms < core.fetch_at_ms or core.shutting_down or core.installing is not None:
         return
-    if isinstance(role, Follower) and role.snapshot is not None:
-        _fetch_snapshot(core, role)
-        return
-    if not core.log.is_durable:
-        return
-    use_leader = isinstance(role, Follower) and (
-        core.is_voter or core.now_ms < role.fetch_deadline_ms
-    )
-    if isinstance(role, Follower) and use_leader:
-        endpoint: Endpoint | None = core.config.dialled(role.leader_endpoints)
-    else:
-        endpoint = _any_endpoint(core)
+    role = core.role
+    if isinstance(role, Follower):
+        if role.snapshot is not None:
+            _fetch_snapshot(core, role)
+        elif core.log.is_durable:
+            # An observer whose leader is silent looks for another; a voter elects.
+            if core.is_voter or core.now_ms < role.fetch_deadline_ms:
+                _fetch_from_leader(core, role)
+            else:
+                _fetch_from_anyone(core, role.read_round)
+    elif isinstance(role, Unattached) and core.log.is_durable:
+        _fetch_from_anyone(core, 0)
+
+
+def _fetch_from_leader(core: Core, role: Follower) -> None:
+    wait_ms = core.config.fetch_max_wait_ms
+    endpoint = core.config.dialled(role.leader_endpoints)
+    request = _fetch_request(core, wait_ms, role.read_round)
+    core.fetch_id = core.send(endpoint, request, role.leader_id, extra_ms=wait_ms, to_leader=True)
+
+
+def _fetch_from_anyone(core: Core, read_round: int) -> None:
+    """Ask who leads: what a bootstrap server cannot answer at once it shall not park."""
+    endpoint = _any_endpoint(core)
     if endpoint is None:
         core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
         return
-    # A bootstrap server is asked for the leader: what it cannot answer at once it shall not park.
-    max_wait_ms = core.config.fetch_max_wait_ms if use_leader else 0
-    request = FetchRequest(
+    core.fetch_id = core.send(endpoint, _fetch_request(core, 0, read_round), None)
+
+
+def _fetch_request(core: Core, max_wait_ms: int, read_round: int) -> FetchRequest:
+    return FetchRequest(
         core.config.cluster_id,
         core.local,
         core.epoch,
@@ -74,12 +87,8 @@ def maybe_fetch(core: Core) -> None:
         core.high_watermark,
         max_wait_ms,
         core.config.fetch_bytes_max,
-        role.read_round if isinstance(role, Follower) else 0,
+        read_round,
         core.config.endpoints,
-    )
-    replica_id = role.leader_id if use_leader and isinstance(role, Follower) else None
-    core.fetch_id = core.send(
-        endpoint, request, replica_id, extra_ms=max_wait_ms, to_leader=use_leader
     )
 
 

@@ -145,7 +145,7 @@ class RaftNode:
         core, role = self._core, self._core.role
         if isinstance(role, Leader):
             earliest = leader.next_deadline_ms(core, role)
-        elif isinstance(role, Follower | Unattached):
+        elif isinstance(role, (Follower, Unattached)):
             earliest = follower.next_deadline_ms(core, role)
         else:
             earliest = election.next_deadline_ms(core, role)
@@ -221,10 +221,11 @@ class RaftNode:
         core = self._core
         if isinstance(core.role, Leader):
             leader.settle(core)
-        if not isinstance(core.role, Leader | Follower):
+        if isinstance(core.role, Leader):
+            return
+        if not isinstance(core.role, Follower):
             election.tick(core)
-        if core.fetch_id is None:
-            follower.maybe_fetch(core)
+        follower.maybe_fetch(core)
 
     def _api_versions(self, request: ApiVersionsRequest) -> ApiVersionsResponse:
         config = self._core.config

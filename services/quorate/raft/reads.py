@@ -79,15 +79,10 @@ def advance(core: Core, leader: Leader) -> None:
 
 
 def _confirmed_round(core: Core, leader: Leader) -> int:
-    rounds = []
-    for voter in core.voters:
-        if voter.id == core.local.id:
-            rounds.append(leader.read_round if core.is_voter else -1)
-        else:
-            progress = replication.progress_of(leader, voter)
-            rounds.append(progress.read_round if progress is not None else -1)
-    rounds.sort(reverse=True)
-    return rounds[core.voters.majority - 1]
+    rounds = [progress.read_round for progress in replication.counted(core, leader)]
+    if core.is_voter:
+        rounds.append(leader.read_round)
+    return replication.reached_by_majority(core, rounds)
 
 
 def handle_transfer(core: Core, request_id: int, request: TransferLeadershipRequest) -> None:

@@ -45,12 +45,10 @@ def note_fetch(
         progress.read_round = max(progress.read_round, request.read_round)
     if key.id in leader.fetched_voters:
         return progress
-    voter = core.voters.find(key)
-    if voter is not None and voter.id != core.local.id:
-        leader.fetched_voters.add(voter.id)
+    if key.id != core.local.id and key in core.voters:
+        leader.fetched_voters.add(key.id)
         others_needed = core.voters.majority - (1 if core.is_voter else 0)
-        alive = sum(1 for v in core.voters if v.id in leader.fetched_voters)
-        if alive >= others_needed:
+        if len(leader.fetched_voters) >= others_needed:
             leader.fetched_voters.clear()
             leader.check_quorum_deadline_ms = core.now_ms + core.config.check_quorum_timeout_ms
     return progress
@@ -82,29 +80,36 @@ def commit(core: Core, leader: Leader) -> bool:
     voters = core.voters
     if core.high_watermark >= core.log.end_offset or not len(voters):
         return False
-    if leader.counted_set is not voters:
-        _recount(core, leader)
-    held = [progress.end_offset for progress in leader.counted]
-    if core.local in voters:
+    held = [progress.end_offset for progress in counted(core, leader)]
+    if core.is_voter:
         held.append(core.log.durable_end)
-    missing = len(held) - voters.majority
-    if missing < 0:
-        return False
-    held.sort()
-    offset = held[missing]
+    offset = reached_by_majority(core, held)
     return offset > leader.epoch_start_offset and core.advance_high_watermark(offset)
 
 
-def _recount(core: Core, leader: Leader) -> None:
-    """Find the other voters' progress once for each voter set, and again when someone new fetches.
+def reached_by_majority(core: Core, values: list[int]) -> int:
+    """The largest value that a majority of the voters has; -1 if too few have any."""
+    missing = len(values) - core.voters.majority
+    if missing < 0:
+        return -1
+    values.sort()
+    return values[missing]
 
-    Without directory ids (kraft.version 0) it depends on who fetched last, so it is not kept.
+
+def counted(core: Core, leader: Leader) -> list[ReplicaProgress]:
+    """The progress of the voters that ever fetched, without the leader's own.
+
+    It is found once for each voter set, and again when someone new fetches. Without directory ids
+    (kraft.version 0) it depends on who fetched last, so it is not kept.
     """
+    if leader.counted_set is core.voters:
+        return leader.counted
     others = [voter for voter in core.voters if voter.id != core.local.id]
     found = [progress_of(leader, voter) for voter in others]
     leader.counted = [progress for progress in found if progress is not None]
     known = all(voter.key.directory_id is not None for voter in others)
     leader.counted_set = core.voters if known else None
+    return leader.counted
 
 
 # --- answers --------------------------------------------------------------------------------------

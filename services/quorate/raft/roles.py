@@ -228,7 +228,7 @@ class Leader:
     """Leads an epoch. Its own records begin at `epoch_start_offset` (the LeaderChange record).
 
     replicas: everyone who fetches, voters and observers, by key.
-    counted: those of them that are voters of `counted_set` (see `replication.commit`).
+    counted: those of them that are voters of `counted_set` (see `replication.counted`).
     told: the log's end and the high watermark when parked fetches were last looked through.
     reported: what voters told by UpdateVoter at kraft.version 0, by id.
     fetched_voters: who fetched since the check-quorum timer was last reset.

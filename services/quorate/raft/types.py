@@ -87,9 +87,10 @@ def same_replica(known: ReplicaKey, claimed: ReplicaKey) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """An immutable set of voters with unique ids, ordered by id."""
+    """An immutable set of voters with unique ids, ordered by id. majority: how many are one."""
 
     voters: tuple[Voter, ...] = ()
+    majority: int = field(init=False, repr=False, compare=False, hash=False)
     _by_id: dict[int, Voter] = field(init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
@@ -99,6 +100,7 @@ class VoterSet:
             raise ValueError(f"a voter id appears twice in {[str(v.key) for v in ordered]}")
         object.__setattr__(self, "voters", ordered)
         object.__setattr__(self, "_by_id", by_id)
+        object.__setattr__(self, "majority", len(ordered) // 2 + 1)
 
     @classmethod
     def of(cls, voters: Iterable[Voter]) -> VoterSet:
@@ -120,17 +122,15 @@ class VoterSet:
     def find(self, key: ReplicaKey) -> Voter | None:
         """The voter that is this replica (see `same_replica`)."""
         voter = self._by_id.get(key.id)
-        return voter if voter is not None and same_replica(voter.key, key) else None
+        if voter is None or not (voter.key is key or same_replica(voter.key, key)):
+            return None
+        return voter
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, ReplicaKey) and self.find(key) is not None
 
     def is_only(self, key: ReplicaKey) -> bool:
         return len(self.voters) == 1 and key in self
-
-    @property
-    def majority(self) -> int:
-        return len(self.voters) // 2 + 1
 
     def adding(self, voter: Voter) -> VoterSet:
         """With one more voter; its id must be new."""

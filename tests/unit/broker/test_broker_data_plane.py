@@ -1,0 +1,262 @@
+"""Two brokers' data planes over real gRPC and real logs, told of metadata by records: replication,
+idempotent producing, readers, and what becomes of them when the leader changes.
+
+The controllers are not there: proposals stay unanswered, ISRs are what the records say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from quorate.broker.client import Producer, Reader, sequenced
+from quorate.broker.config import BrokerConfig
+from quorate.broker.metadata_view import MetadataView
+from quorate.broker.proposals import IsrProposals
+from quorate.broker.replica_manager import ReplicaManager
+from quorate.broker.service import PartitionService
+from quorate.metadata.image import MetadataImage
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import Endpoint
+from quorate.records.batch import build_data_batch
+from quorate.records.metadata import (
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from quorate.records.metadata.nodes import RegisteredEndpoint
+from quorate.rpc.errors import AdminError, OutcomeUnknownError
+from quorate.rpc.limits import ServerLimits
+from quorate.rpc.metadata_client import MetadataClient
+from quorate.rpc.partition_client import BrokerConnections
+from quorate.rpc.partition_servicer import PartitionServicer
+from quorate.rpc.partition_values import PartitionKey, ProduceRequest, ProducerIdentity
+from quorate.runtime.clock import Clock
+
+HOST = "127.0.0.1"
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAABAA"
+KEY = PartitionKey(TOPIC_ID, 0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in many places
+            await asyncio.sleep(0.01)
+
+
+class DataPlane:
+    """One broker without its life: a server, a manager, an image that the test feeds."""
+
+    def __init__(self, broker_id: int, folder: Path, **settings: object) -> None:
+        self.id = broker_id
+        self.folder = folder / f"broker-{broker_id}"
+        self.folder.mkdir(exist_ok=True)
+        self.settings = settings
+        self.failures: list[BaseException] = []
+        self.server = grpc.aio.server()
+        self.port = self.server.add_insecure_port(f"{HOST}:0")
+
+    async def start(self) -> None:
+        endpoint = Endpoint("PLAINTEXT", HOST, self.port)
+        config = BrokerConfig(
+            self.id,
+            (f"{HOST}:{self.port}",),
+            (endpoint,),
+            (self.folder,),
+            self.folder,
+            "CONTROLLER",
+            ((HOST, 1),),
+            **self.settings,  # type: ignore[arg-type]
+        )
+        self.image, self.view = MetadataImage(), MetadataView(self.id)
+        self.client = MetadataClient([f"{HOST}:1"])
+        self.connections = BrokerConnections()
+        proposals = IsrProposals(self.id, self.client, broker_epoch=lambda: self.id)
+        self.manager = ReplicaManager(
+            config, Clock(), self.view, proposals, self.connections, fail=self.failures.append
+        )
+        service = PartitionService(self.manager, self.view, self.client)
+        PartitionServicer(service, ServerLimits()).add_to(self.server)
+        await self.server.start()
+        self.manager.start(self.id)
+
+    def tell(self, *records: MetadataRecord) -> None:
+        changes = self.image.apply_batch(records, self.image.offset + 1, 1, 0)
+        self.view.follow(self.image, changes)
+        self.manager.brokers_changed()
+        gone = [key for key in self.manager.replicas if not self.view.has_topic(key.topic_id)]
+        self.manager.partitions_changed([*gone, *(PartitionKey(*k) for k in changes.partitions)])
+
+    async def stop(self) -> None:
+        await self.server.stop(None)
+        await self.manager.stop()
+        await self.connections.close()
+        await self.client.close()
+        assert self.failures == []
+
+
+class Pair:
+    """Brokers 1 and 2 with one partition on both, led by 1."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        self.brokers = {i: DataPlane(i, folder, **settings) for i in (1, 2)}
+
+    async def start(self) -> None:
+        for broker in self.brokers.values():
+            await broker.start()
+        registrations = [
+            RegisterBrokerRecord(
+                broker_id=i,
+                broker_epoch=i,
+                end_points=(RegisteredEndpoint("PLAINTEXT", HOST, broker.port, 0),),
+                fenced=False,
+                version=3,
+            )
+            for i, broker in self.brokers.items()
+        ]
+        self.tell(
+            *registrations,
+            TopicRecord("t", TOPIC_ID, version=0),
+            PartitionRecord(
+                0, TOPIC_ID, (1, 2), (1, 2), leader=1, leader_epoch=0, partition_epoch=0, version=0
+            ),
+        )
+        replicas = [broker.manager.replicas for broker in self.brokers.values()]
+        await until(lambda: all(KEY in r and r[KEY].machine.leader_id == 1 for r in replicas))
+
+    def tell(self, *records: MetadataRecord) -> None:
+        for broker in self.brokers.values():
+            broker.tell(*records)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [f"{HOST}:{broker.port}" for broker in self.brokers.values()]
+
+    async def stop(self) -> None:
+        for broker in self.brokers.values():
+            await broker.stop()
+
+
+class NumberedProducer(Producer):
+    """A producer whose ids come from the test, since no controller is there to give them."""
+
+    async def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(ErrorCode.NONE, 7, 0)
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    pair = Pair(tmp_path, min_insync_replicas=2)
+    await pair.start()
+    yield pair
+    await pair.stop()
+
+
+async def read(pair: Pair) -> list[bytes]:
+    async with Reader(pair.addresses) as reader:
+        end = await reader.end_offset("t", 0)
+        return [r.value or b"" async for r in reader.records("t", 0, 0, end)]
+
+
+async def test_a_record_is_acknowledged_when_both_have_it_and_then_readers_see_it(
+    pair: Pair,
+) -> None:
+    async with NumberedProducer(pair.addresses) as producer:
+        sent = [producer.send("t", b"%d" % n, partition=0) for n in range(200)]
+        placed = await asyncio.gather(*sent)
+    assert [each.offset for each in placed] == list(range(200))
+    assert pair.brokers[2].manager.replicas[KEY].log.end_offset == 200
+    assert await read(pair) == [b"%d" % n for n in range(200)]
+
+
+async def test_a_repeated_batch_is_answered_with_the_offset_that_it_has(pair: Pair) -> None:
+    service = PartitionService(
+        pair.brokers[1].manager, pair.brokers[1].view, pair.brokers[1].client
+    )
+    batch = build_data_batch([(None, b"a"), (None, b"b")], 0)
+    request = ProduceRequest(
+        KEY, bytes(sequenced(batch, ProducerIdentity(ErrorCode.NONE, 7, 0), 0)), timeout_ms=5_000
+    )
+    first, again = [await service.produce(request) for _ in range(2)]
+    assert (first.error, first.base_offset) == (ErrorCode.NONE, 0)
+    assert again == first
+    assert pair.brokers[1].manager.replicas[KEY].log.end_offset == 2
+
+
+async def test_a_broken_batch_is_refused(pair: Pair) -> None:
+    service = PartitionService(
+        pair.brokers[1].manager, pair.brokers[1].view, pair.brokers[1].client
+    )
+    batch = bytes(build_data_batch([(None, b"a")], 0))
+    for records, error in (
+        (batch[:-1] + b"!", ErrorCode.CORRUPT_MESSAGE),
+        (batch + batch, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.CORRUPT_MESSAGE),
+    ):
+        assert (await service.produce(ProduceRequest(KEY, records))).error is error
+    unknown = PartitionKey("AAAAAAAAAAAAAAAAAAAB_w", 0)
+    answer = await service.produce(ProduceRequest(unknown, batch))
+    assert answer.error is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_a_producer_follows_the_leader_and_nothing_is_doubled(pair: Pair) -> None:
+    async with NumberedProducer(pair.addresses) as producer:
+        for number in range(60):
+            if number in (20, 40):
+                leader = 2 if number == 20 else 1
+                pair.tell(PartitionChangeRecord(0, TOPIC_ID, leader=leader, version=0))
+            await producer.send("t", b"%d" % number, partition=0)
+    assert await read(pair) == [b"%d" % n for n in range(60)]
+
+
+async def test_what_was_not_committed_is_truncated_when_the_other_leads(pair: Pair) -> None:
+    async with NumberedProducer(pair.addresses) as producer:
+        await producer.send("t", b"kept", partition=0)
+        replica = pair.brokers[1].manager.replicas[KEY]
+        # The other broker hears of another leader before these records reach it.
+        pair.brokers[2].tell(PartitionChangeRecord(0, TOPIC_ID, isr=(2,), leader=2, version=0))
+        await until(lambda: pair.brokers[2].manager.replicas[KEY].machine.is_leader)
+        producer.delivery_timeout_ms = producer.request_timeout_ms = 300
+        with pytest.raises(OutcomeUnknownError):
+            await producer.send("t", b"gone", partition=0)
+        assert replica.log.end_offset == 2
+    pair.brokers[1].tell(PartitionChangeRecord(0, TOPIC_ID, isr=(2,), leader=2, version=0))
+    await until(lambda: replica.log.end_offset == 1)
+
+
+async def test_acks_all_is_refused_under_the_smallest_isr(pair: Pair) -> None:
+    pair.tell(PartitionChangeRecord(0, TOPIC_ID, isr=(1,), version=0))
+    await until(lambda: pair.brokers[1].manager.replicas[KEY].machine.is_under_min_isr)
+    producer = NumberedProducer(pair.addresses, delivery_timeout_ms=300)
+    with pytest.raises(OutcomeUnknownError, match="NOT_ENOUGH_REPLICAS"):
+        await producer.send("t", b"v", partition=0)
+    await producer.close()
+    assert pair.brokers[1].manager.replicas[KEY].log.end_offset == 0
+
+
+async def test_with_flush_before_ack_all_of_it_works_too(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, min_insync_replicas=2, flush_interval_messages=1)
+    await pair.start()
+    async with NumberedProducer(pair.addresses) as producer:
+        for number in range(20):
+            await producer.send("t", b"%d" % number, partition=0)
+        for broker in pair.brokers.values():
+            assert broker.manager.replicas[KEY].machine.flushed_end == 20
+    await pair.stop()
+
+
+async def test_a_deleted_topic_is_removed_from_the_disk(pair: Pair) -> None:
+    assert (pair.brokers[1].folder / "t-0").is_dir()
+    pair.tell(RemoveTopicRecord(TOPIC_ID, version=0))
+    folders = [broker.folder / "t-0" for broker in pair.brokers.values()]
+    await until(lambda: not any(folder.exists() for folder in folders))
+    async with Reader(pair.addresses) as reader:
+        with pytest.raises(AdminError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await reader.topic("t", timeout_s=0.1)

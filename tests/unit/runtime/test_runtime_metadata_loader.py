@@ -1,0 +1,262 @@
+"""A node's committed image: replayed from a real log, loaded from its snapshots, or refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.metadata.changes import Changes
+from quorate.metadata.image import MetadataImage, ReplayError
+from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.records import metadata as rec
+from quorate.records.batch import build_data_batch, iter_batches, read_header, stamp
+from quorate.runtime import metadata_loader
+from quorate.runtime.metadata_batches import (
+    application_batch,
+    apply_batch,
+    build_metadata_batch,
+    holds_metadata,
+    snapshot_batches,
+)
+from quorate.runtime.metadata_files import read_directory, read_snapshot
+from quorate.runtime.metadata_loader import MetadataLoader
+
+EPOCH = 3
+TOPIC_ID = "q4-87cwrTP20I1r4Xtfj7g"
+VOTERS = VoterSet.of(
+    [Voter(ReplicaKey(1, "Rigw3vfNRMmcl9pdbu4hDQ"), (Endpoint("C", "127.0.0.1", 9093),))]
+)
+
+
+def topic(name: str = "orders", topic_id: str = TOPIC_ID) -> list[rec.MetadataRecord]:
+    return [
+        rec.TopicRecord(name, topic_id),
+        rec.PartitionRecord(0, topic_id, (1, 2), (1,), leader=1, leader_epoch=0, partition_epoch=0),
+    ]
+
+
+def config(value: str | None, name: str = "orders") -> rec.ConfigRecord:
+    return rec.ConfigRecord(2, name, "retention.ms", value)
+
+
+class Log:
+    """A log on disk to which batches are appended, each durable on return."""
+
+    def __init__(self, directory: Path) -> None:
+        self.reached = threading.Condition()
+        self.durable = 0
+        self.ticket = 0
+        self.log = MetadataLog.open(
+            directory, LogConfig(), on_durable=self._durable, on_failure=lambda _error: None
+        )
+
+    def _durable(self, ticket: int) -> None:
+        with self.reached:
+            self.durable = ticket
+            self.reached.notify_all()
+
+    def append(self, batch: bytearray) -> int:
+        stamp(batch, self.log.end_offset, EPOCH)
+        self.ticket += 1
+        self.log.append(self.ticket, [batch])
+        with self.reached:
+            assert self.reached.wait_for(lambda: self.durable >= self.ticket, 20)
+        return self.log.end_offset
+
+    def metadata(self, *records: rec.MetadataRecord | rec.UnknownRecord) -> int:
+        return self.append(build_metadata_batch(records, 1_000))
+
+    def application(self, *values: bytes) -> int:
+        return self.append(build_data_batch([(b"", value) for value in values], 1_000))
+
+    def snapshot(self, batches: Sequence[bytearray]) -> OffsetAndEpoch:
+        snapshot = OffsetAndEpoch(self.log.end_offset, EPOCH)
+        self.log.write_snapshot(snapshot, 1, VOTERS, 1_000, batches)
+        return snapshot
+
+
+class Followed:
+    """A loader and what it told."""
+
+    def __init__(self, log: MetadataLog) -> None:
+        self.failures: list[BaseException] = []
+        self.told: list[Changes] = []
+        self.failed = asyncio.Event()
+        self.loader = MetadataLoader(log, on_fatal=self.fail)
+        self.loader.add_listener(lambda _image, changes: self.told.append(changes))
+
+    def fail(self, error: BaseException) -> None:
+        self.failures.append(error)
+        self.failed.set()
+
+    async def reach(self, offset: int) -> MetadataImage:
+        self.loader.committed(offset)
+        await asyncio.wait_for(self.loader.reached(offset), 20)
+        return self.loader.image
+
+
+@asynccontextmanager
+async def following(log: Log) -> AsyncIterator[Followed]:
+    followed = Followed(log.log)
+    followed.loader.start()
+    try:
+        yield followed
+    finally:
+        await followed.loader.stop()
+        log.log.close()
+
+
+async def test_what_is_committed_is_replayed_and_told_and_nothing_beyond(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    end = log.metadata(*topic())
+    log.metadata(config("1"))
+    async with following(log) as followed:
+        image = await followed.reach(end)
+        assert dict(image.topics.ids) == {"orders": TOPIC_ID}
+        assert image.configs.resources == {}
+        assert followed.told[-1].topics_created == {TOPIC_ID}
+        image = await followed.reach(log.log.end_offset)
+        assert image.configs.of(2, "orders") == {"retention.ms": "1"}
+        assert followed.told[-1].configs == {(2, "orders")}
+        assert followed.failures == []
+
+
+async def test_batches_of_applications_are_passed_over(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.application(b"one", b"two")
+    log.metadata(*topic())
+    end = log.application(b"three")
+    async with following(log) as followed:
+        image = await followed.reach(end)
+        assert len(image.topics) == 1
+        assert followed.loader.offset == end
+
+
+async def test_a_transaction_counts_from_its_end(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    begun = log.metadata(rec.BeginTransactionRecord("copy"), *topic())
+    ended = log.metadata(rec.EndTransactionRecord())
+    async with following(log) as followed:
+        image = await followed.reach(begun)
+        assert image.in_transaction
+        assert len(image.topics) == 0
+        image = await followed.reach(ended)
+        assert not image.in_transaction
+        assert len(image.topics) == 1
+
+
+async def test_the_image_begins_with_the_latest_snapshot(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.metadata(*topic())
+    image = MetadataImage()
+    image.apply_batch(topic(), 0, EPOCH, 1_000)
+    snapshot = log.snapshot(list(snapshot_batches(image.records(), 1_000)))
+    log.log.close()
+    again = Log(tmp_path)
+    end = again.metadata(config("2"))
+    async with following(again) as followed:
+        loaded = await followed.reach(snapshot.offset)
+        assert loaded == image
+        assert (loaded.offset, loaded.epoch) == (snapshot.offset - 1, EPOCH)
+        assert followed.told[0].topics_created == {TOPIC_ID}
+        assert (await followed.reach(end)).configs.of(2, "orders") == {"retention.ms": "2"}
+
+
+async def test_much_at_once_is_replayed_on_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_loader, "LOOP_RECORDS_MAX", 3)
+    log = Log(tmp_path)
+    log.metadata(*topic())
+    end = log.metadata(*[config(str(number)) for number in range(50)])
+    async with following(log) as followed:
+        before = followed.loader.image
+        after = await followed.reach(end)
+        assert after is not before
+        assert after.configs.of(2, "orders") == {"retention.ms": "49"}
+
+
+async def test_a_record_that_cannot_be_replayed_stops_the_node_with_its_offset(
+    tmp_path: Path,
+) -> None:
+    log = Log(tmp_path)
+    log.metadata(*topic())
+    log.metadata(rec.PartitionChangeRecord(7, TOPIC_ID, isr=(1,)))
+    async with following(log) as followed:
+        followed.loader.committed(log.log.end_offset)
+        await asyncio.wait_for(followed.failed.wait(), 20)
+        (failure,) = followed.failures
+        assert isinstance(failure, ReplayError)
+        assert "offset 2" in str(failure)
+        assert "partition 7" in str(failure)
+
+
+async def test_a_later_listener_hears_of_all_there_is(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    end = log.metadata(*topic())
+    async with following(log) as followed:
+        await followed.reach(end)
+        heard: list[Changes] = []
+        followed.loader.add_listener(lambda _image, changes: heard.append(changes))
+        assert [each.topics_created for each in heard] == [{TOPIC_ID}]
+
+
+def header_of(batch: bytearray) -> tuple[bytearray, bool]:
+    return batch, holds_metadata(batch, read_header(batch))
+
+
+def test_the_first_records_key_tells_whose_a_batch_is() -> None:
+    many = [(b"k" * 200, b"v" * 300)] * 200
+    assert header_of(build_metadata_batch(topic(), 1))[1]
+    assert not header_of(build_data_batch(many, 1))[1]
+    assert not header_of(build_data_batch([(b"", b"")], 1))[1]
+    assert header_of(build_data_batch([(None, b"x" * 9_000)], 1))[1]
+
+
+def test_what_a_batch_holds_for_applications() -> None:
+    whole = build_data_batch([(b"", b"1"), (b"k", b"2")], 5)
+    assert application_batch(whole, read_header(whole)) is whole
+    metadata = build_metadata_batch(topic(), 5)
+    assert application_batch(metadata, read_header(metadata)) is None
+    value = rec.encode(config("1"))
+    both = build_data_batch([(None, value), (b"k", b"2")], 5)
+    assert application_batch(both, read_header(both)) == build_data_batch([(b"k", b"2")], 5)
+
+
+def test_files_hold_the_same_image_as_the_log(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.metadata(*topic())
+    image = MetadataImage()
+    image.apply_batch(topic(), 0, EPOCH, 1_000)
+    snapshot = log.snapshot(list(snapshot_batches(image.records(), 1_000)))
+    log.application(b"one")
+    log.metadata(config("3"))
+    log.log.close()
+    (path,) = tmp_path.rglob("*.checkpoint")
+    assert read_snapshot(path) == image
+    assert read_snapshot(path).offset == snapshot.offset - 1
+    found = read_directory(tmp_path)
+    assert found.configs.of(2, "orders") == {"retention.ms": "3"}
+    assert found.topics == image.topics
+    assert read_directory(tmp_path / "__cluster_metadata-0") == found
+
+
+def test_snapshots_are_batches_that_make_an_equal_image() -> None:
+    image = MetadataImage()
+    image.apply_batch([rec.FeatureLevelRecord("metadata.version", 30)], 0, 1, 1)
+    for number in range(700):
+        name = f"topic-{number}"
+        topic_id = TOPIC_ID[:-4] + f"{number:03d}A"
+        image.apply_batch([*topic(name, topic_id), config("1", name)], 1, 1, 1)
+    again = MetadataImage()
+    batches = list(snapshot_batches(image.records(), 9))
+    assert len(batches) == 3
+    for batch in batches:
+        ((header, view),) = iter_batches(batch)
+        apply_batch(again, header, view)
+    assert again == image

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from quorate.broker.checkpoints import take_clean_shutdown, write_clean_shutdown
 from quorate.broker.config import BrokerConfig
+from quorate.broker.forwarding import ForwardingService
 from quorate.broker.lifecycle import Lifecycle, LifecycleError, supported_features
 from quorate.broker.metadata_view import MetadataView
 from quorate.broker.proposals import IsrProposals
@@ -58,7 +59,6 @@ from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
-from quorate.runtime.service import NodeService
 from quorate.telemetry import logs
 
 LOGGER = logging.getLogger("quorate.broker")
@@ -200,8 +200,8 @@ class Broker:
         partitions = PartitionServicer(
             PartitionService(manager, self._view, client), ServerLimits()
         )
-        node = NodeService(
-            driver, batch_bytes_max=METADATA_BATCH_BYTES_MAX, is_ready=self._is_ready
+        node = ForwardingService(
+            driver, client, batch_bytes_max=METADATA_BATCH_BYTES_MAX, is_ready=self._is_ready
         )
         server = await self._listen(node, partitions)
         driver.start()
@@ -341,7 +341,7 @@ class Broker:
             previous_epoch=previous_epoch,
         )
 
-    async def _listen(self, node: NodeService, partitions: PartitionServicer) -> RpcServer:
+    async def _listen(self, node: ForwardingService, partitions: PartitionServicer) -> RpcServer:
         config = self._config
         pairs = tuple(zip(config.listen, config.endpoints, strict=True))
         secure = [address for address, e in pairs if config.is_encrypted(e.name)]

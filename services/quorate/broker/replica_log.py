@@ -42,6 +42,7 @@ from quorate.records.primitives import Buffer
 RECOVERY_POINT_FILE = "recovery-point"
 PARTITION_METADATA_FILE = "partition.metadata"
 DELETED_SUFFIX = "-deleted"
+STRAY_SUFFIX = "-stray"
 SEGMENT_BYTES_MAX = 1 << 30
 
 
@@ -366,3 +367,12 @@ def delete_directory(directory: Path, disk: Disk | None = None) -> None:
     directory.rename(gone)
     (disk or Disk()).sync_directory(directory.parent)
     shutil.rmtree(gone, ignore_errors=True)
+
+
+def set_aside(directory: Path, disk: Disk | None = None) -> Path:
+    """Rename a partition's directory that nobody claims: a person decides what becomes of it."""
+    stray = directory.with_name(f"{directory.name}.{read_topic_id(directory)}{STRAY_SUFFIX}")
+    shutil.rmtree(stray, ignore_errors=True)
+    directory.rename(stray)
+    (disk or Disk()).sync_directory(directory.parent)
+    return stray

@@ -4,8 +4,9 @@
    before that was said of an earlier process, whose unflushed tail may be gone (KIP-841).
 2. A change in the image names the partitions it concerns. Logs that are not open yet are opened in
    worker threads; then each partition gets what the image says at that moment.
-3. A partition that left this broker, or whose topic is gone, is closed and its directory removed;
-   at the start also directories that belong to no partition here.
+3. A partition that left this broker, or whose topic is gone, is closed and its directory removed.
+   What is found at the start and belongs to no partition here is renamed and kept: it may be all
+   that is left of somebody's records.
 4. Followers are grouped by leader, one `Fetcher` each.
 5. High watermarks are written to `replication-offset-checkpoint` now and then and at the end, so
    that a broker that comes back knows what readers had.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,7 +29,13 @@ from quorate.broker.metadata_view import MetadataView
 from quorate.broker.partition import PartitionConfig, PartitionReplica
 from quorate.broker.proposals import IsrProposals
 from quorate.broker.replica import Replica
-from quorate.broker.replica_log import DELETED_SUFFIX, ReplicaLog, delete_directory, read_topic_id
+from quorate.broker.replica_log import (
+    DELETED_SUFFIX,
+    STRAY_SUFFIX,
+    ReplicaLog,
+    read_topic_id,
+    set_aside,
+)
 from quorate.broker.values import ProposeIsr, RoleChanged
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.partition_client import BrokerConnections
@@ -82,7 +90,7 @@ class ReplicaManager:
         """The broker's registration, with this epoch, is in the image: begin with all of it."""
         self.broker_epoch = broker_epoch
         self._marks = read_high_watermarks(self.config.log_dirs)
-        self._remove_strays()
+        self._set_strays_aside()
         self._pending.update(dict.fromkeys(self.view.partitions_of(self.config.node_id)))
         self._wake.set()
         self._tasks = [
@@ -207,7 +215,8 @@ class ReplicaManager:
         directory = self._directory(name)
         if directory.exists() and read_topic_id(directory) not in (None, key.topic_id):
             # A topic of that name was deleted and created again while this broker was away.
-            await asyncio.to_thread(delete_directory, directory)
+            stray = await asyncio.to_thread(set_aside, directory)
+            LOGGER.warning("%s was another topic's: it is %s now", directory, stray)
         log = await asyncio.to_thread(
             lambda: ReplicaLog(
                 directory, key.topic_id, segment_bytes_max=self.config.segment_bytes_max
@@ -254,23 +263,23 @@ class ReplicaManager:
             self._unfollow(key)
             await replica.close(delete=True)
 
-    def _remove_strays(self) -> None:
-        """Delete what an earlier process left half deleted, and partitions that went elsewhere."""
+    def _set_strays_aside(self) -> None:
+        """Finish deletions, and rename directories of partitions that are not this broker's."""
         expected = {
             f"{self.view.topic_name(key.topic_id)}-{key.index}"
             for key in self.view.partitions_of(self.config.node_id)
         }
         for root in self.config.log_dirs:
-            for directory in root.iterdir():
-                if not directory.is_dir():
+            for directory in tuple(root.iterdir()):
+                if not directory.is_dir() or directory.name.startswith("__cluster_metadata"):
                     continue
-                is_half_deleted = directory.name.endswith(DELETED_SUFFIX)
-                is_partition = read_topic_id(directory) is not None
-                if directory.name.startswith("__cluster_metadata"):
+                if directory.name.endswith(DELETED_SUFFIX):
+                    shutil.rmtree(directory, ignore_errors=True)
+                elif directory.name.endswith(STRAY_SUFFIX) or read_topic_id(directory) is None:
                     continue
-                if is_half_deleted or (is_partition and directory.name not in expected):
-                    LOGGER.info("%s belongs to no partition of this broker: removed", directory)
-                    delete_directory(directory)
+                elif directory.name not in expected:
+                    stray = set_aside(directory)
+                    LOGGER.warning("%s is no partition of this broker: %s now", directory, stray)
 
     # --- fetchers ---------------------------------------------------------------------------------
 

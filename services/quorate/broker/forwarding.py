@@ -1,0 +1,59 @@
+"""A broker as a node that administrators may ask: it passes their requests on to the controller.
+
+The quorum's own requests are answered as any observer does, with the leader's address. Requests for
+metadata are forwarded, and the answer is the controller's. What only brokers say of themselves is
+not forwarded: another broker would speak for them.
+
+Source: KIP-590 (forwarding), KIP-853 (`--bootstrap-server`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from quorate.metadata.requests import (
+    AllocateProducerIds,
+    AlterPartition,
+    BrokerHeartbeat,
+    RegisterBroker,
+)
+from quorate.raft.errors import ErrorCode
+from quorate.rpc.convert_metadata import MetadataAnswer
+from quorate.rpc.errors import AdminError, ClientError
+from quorate.rpc.metadata_client import MetadataClient
+from quorate.runtime.driver import RaftDriver
+from quorate.runtime.service import NodeService
+
+OF_BROKERS = (AllocateProducerIds, AlterPartition, BrokerHeartbeat, RegisterBroker)
+
+
+class ForwardingService(NodeService):
+    """`NodeService` of an observer that also serves Metadata."""
+
+    def __init__(
+        self,
+        driver: RaftDriver,
+        client: MetadataClient,
+        *,
+        batch_bytes_max: int,
+        is_ready: Callable[[], bool],
+    ) -> None:
+        super().__init__(driver, batch_bytes_max=batch_bytes_max, is_ready=is_ready)
+        self._client = client
+        self._node = driver.node
+
+    async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
+        """The active controller's answer; see `rpc.metadata_servicers.MetadataHandler`."""
+        leader = self._node.current_leader
+        if isinstance(request, OF_BROKERS):
+            text = "brokers say this to the controllers themselves"
+            return MetadataAnswer(ErrorCode.INVALID_REQUEST, leader, message=text)
+        self._client.learn(leader)
+        try:
+            asked = await self._client.ask_whole(request, timeout_ms=timeout_ms)
+        except AdminError as error:
+            return MetadataAnswer(error.code, leader, message=error.message)
+        except ClientError as error:
+            return MetadataAnswer(ErrorCode.REQUEST_TIMED_OUT, leader, message=str(error))
+        return MetadataAnswer(ErrorCode.NONE, asked.leader, asked.response)

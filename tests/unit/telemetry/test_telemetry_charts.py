@@ -1,0 +1,107 @@
+"""The dashboard and the alerts ask for metrics that exist, and the chart renders them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from quorate.telemetry.catalogue import METRICS, Kind
+
+CHART = Path(__file__).resolve().parents[3] / "charts" / "quorate"
+DASHBOARD = CHART / "dashboards" / "quorate.json"
+RULES = CHART / "templates" / "prometheus-rules.yaml"
+
+SERIES = {metric.prometheus_name for metric in METRICS if metric.kind is not Kind.HISTOGRAM} | {
+    metric.prometheus_name + suffix
+    for metric in METRICS
+    if metric.kind is Kind.HISTOGRAM
+    for suffix in ("_bucket", "_count", "_sum")
+}
+ALERTS = {
+    "QuorateNoLeader",
+    "QuorateNoMajoritySlack",
+    "QuorateVoterLags",
+    "QuorateVoterChangeDoesNotCommit",
+    "QuorateSyncSlow",
+    "QuorateDiskNearlyFull",
+}
+
+
+@pytest.mark.parametrize("path", [DASHBOARD, RULES], ids=["dashboard", "rules"])
+def test_only_metrics_that_exist_are_asked_for(path: Path) -> None:
+    asked = set(re.findall(r"\bquorate_[a-z0-9_]+", path.read_text()))
+    assert len(asked) > 5
+    assert asked <= SERIES
+
+
+def test_labels_are_those_of_the_metric() -> None:
+    attributes = {m.prometheus_name: {a.replace("-", "_") for a in m.attributes} for m in METRICS}
+    common = {"namespace", "pod", "job", "instance"}
+    for path in (DASHBOARD, RULES):
+        text = path.read_text().replace('\\"', '"')
+        for name, selector in re.findall(r"(quorate_[a-z0-9_]+)\{([^}]*)\}", text):
+            labels = set(re.findall(r'([a-z_]+)=~?"', selector))
+            assert labels <= common | attributes.get(name, set()), (name, labels)
+
+
+def test_the_dashboard_is_whole() -> None:
+    panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+        assert panel["type"] == "row" or panel["targets"]
+
+
+def rendered(*values: str) -> list[dict[str, Any]]:
+    helm = os.environ.get("HELM") or shutil.which("helm")
+    if helm is None:
+        pytest.skip("helm is not installed (the variable HELM can name it)")
+    command = [helm, "template", "meta", str(CHART), "-n", "prod", "--kube-version", "1.31.0"]
+    done = subprocess.run(
+        [*command, *(f"--set={value}" for value in values)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def test_all_of_it_is_off_by_default() -> None:
+    kinds = {each["kind"] for each in rendered()}
+    assert not kinds & {"PrometheusRule", "PodMonitor", "ConfigMap"}
+
+
+def test_the_chart_renders_dashboard_and_rules() -> None:
+    switches = (
+        "dashboards.enabled=true",
+        "prometheusRules.enabled=true",
+        "podMonitor.enabled=true",
+    )
+    found = {each["kind"]: each for each in rendered(*switches)}
+    assert json.loads(found["ConfigMap"]["data"]["quorate.json"]) == json.loads(
+        DASHBOARD.read_text()
+    )
+    (group,) = found["PrometheusRule"]["spec"]["groups"]
+    assert {rule["alert"] for rule in group["rules"]} >= ALERTS
+    for rule in group["rules"]:
+        assert 'namespace="prod",pod=~"meta-[0-9]+"' in rule["expr"]
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert rule["annotations"]["summary"]
+    endpoint = found["PodMonitor"]["spec"]["podMetricsEndpoints"][0]
+    assert (endpoint["port"], endpoint["path"]) == ("http", "/metrics")

@@ -42,6 +42,7 @@ from quorate.rpc.tls import TlsConfig
 from quorate.rpc.transport import PeerTransport
 from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
+from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
 from quorate.runtime.service import NodeService
 from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
@@ -212,6 +213,7 @@ class Controller:
         _say_recovered(log)
         node = RaftNode(_raft_config(config, meta), initial, random.Random(), clock.now_ms())  # noqa: S311
         transport = PeerTransport(meta.cluster_id, tls, is_encrypted=config.is_encrypted)
+        loader = MetadataLoader(log, on_fatal=self._fail)
         driver = self._driver = RaftDriver(
             node,
             log,
@@ -219,6 +221,7 @@ class Controller:
             Outbound(transport),
             clock,
             on_fatal=self._fail,
+            on_committed=loader.committed,
             on_role=self._role_changed,
             traces=self._telemetry.traces(),
             on_voters=lambda change: _remember_removal(marker, change),
@@ -227,8 +230,9 @@ class Controller:
         await self._listen(service, tls)
         LOGGER.info("directory %s, cluster %s", meta.directory_id, meta.cluster_id)
         policy = SnapshotPolicy(config.snapshot_interval_bytes_max, config.snapshot_interval_ms_max)
-        snapshotter = Snapshotter(driver, policy)
+        snapshotter = Snapshotter(driver, policy, loader)
         self._context.position = lambda: (node.epoch, node.core.log.end_offset)
+        loader.start()
         driver.start()
         self._telemetry.watch(driver)
         snapshotter.start()
@@ -243,6 +247,7 @@ class Controller:
         await driver.hand_over(SHUTDOWN_TIMEOUT_S)
         if self._server is not None:
             await self._server.stop()
+        await loader.stop()
         await driver.close()
 
     # --- callbacks --------------------------------------------------------------------------------

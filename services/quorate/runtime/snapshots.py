@@ -1,13 +1,16 @@
-"""Snapshots of a plain replicated log, and the cleaning of what they make superfluous.
+"""Snapshots of what is committed, and the cleaning of what they make superfluous.
 
-The state of a plain log is its records, so a snapshot holds every committed data record, from the
-last snapshot and the log behind it, batch by batch as bytes. Control records are the quorum's own:
-the header carries kraft.version and the voters as of the snapshot's offset (KIP-853 "Snapshots").
+A snapshot is a state, and this log has two. The cluster's metadata is written as the records of its
+image (`metadata.image`), however many led to it. The records of applications are their state: all
+of them, from the last snapshot and the log behind it, batch by batch as bytes. Control records are
+the quorum's own: the header carries kraft.version and the voters as of the snapshot's offset
+(KIP-853 "Snapshots").
 
 A snapshot is due after `interval_bytes` of new log (Kafka:
 metadata.log.max.record.bytes.between.snapshots), but not before the log has grown by the size of
 the last snapshot, so that copying stays linear in what is written; or after `interval_ms` if
-anything is new (metadata.log.max.snapshot.interval.ms).
+anything is new (metadata.log.max.snapshot.interval.ms). None is written while a metadata
+transaction is open (KIP-868): its records are in no image yet.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from quorate.log.errors import LogError
 from quorate.log.metadata_log import MetadataLog
@@ -23,7 +27,8 @@ from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import iter_batches, read_header
 from quorate.records.errors import RecordsError
 from quorate.runtime.driver import Bytes, RaftDriver
-from quorate.runtime.transactions import without_transactions
+from quorate.runtime.metadata_batches import application_batch, snapshot_batches
+from quorate.runtime.metadata_loader import MetadataLoader
 
 LOGGER = logging.getLogger(__name__)
 
@@ -43,8 +48,9 @@ class SnapshotPolicy:
 class Snapshotter:
     """One task that watches the committed log; the writing itself happens in a worker thread."""
 
-    def __init__(self, driver: RaftDriver, policy: SnapshotPolicy) -> None:
+    def __init__(self, driver: RaftDriver, policy: SnapshotPolicy, loader: MetadataLoader) -> None:
         self._driver = driver
+        self._loader = loader
         self._log = driver.log
         self._policy = policy
         self._task: asyncio.Task[None] | None = None
@@ -83,25 +89,33 @@ class Snapshotter:
     async def write(self) -> OffsetAndEpoch | None:
         """Write a snapshot of everything committed now, then delete what it made superfluous.
 
-        None if there is nothing new, or what is committed is not on this replica's disk yet.
+        None if there is nothing new, what is committed is not on this replica's disk yet, or a
+        metadata transaction is open.
         """
         node = self._driver.node
-        offset = node.high_watermark
-        if offset > self._log.durable_end:
+        await self._loader.reached(node.high_watermark)
+        # No await from here to the copy: image and offset belong together.
+        offset = self._loader.offset
+        if offset > self._log.durable_end or self._loader.image.in_transaction:
             return None
         snapshot = OffsetAndEpoch(offset, node.epoch_before(offset))
         kraft_version, voters = node.membership_at(offset)
         previous = self._log.latest_snapshot()
         if previous is not None and previous.offset >= offset:
             return None
+        image = self._loader.image.copy()
+        timestamp = _timestamp_before(self._log, offset)
         try:
             await asyncio.to_thread(
                 self._log.write_snapshot,
                 snapshot,
                 kraft_version,
                 voters,
-                _timestamp_before(self._log, offset),
-                without_transactions(_committed_batches(self._log, previous, offset)),
+                timestamp,
+                chain(
+                    snapshot_batches(image.records(), timestamp),
+                    _application_batches(self._log, previous, offset),
+                ),
             )
         except (LogError, RecordsError, OSError) as error:
             LOGGER.error("snapshot %s was not written: %s", snapshot, error)
@@ -121,21 +135,26 @@ class Snapshotter:
             self._driver.log_start_advanced(OffsetAndEpoch(start, epochs[start]))
 
 
-def _committed_batches(
+def _application_batches(
     log: MetadataLog, previous: OffsetAndEpoch | None, end_offset: int
 ) -> Iterator[Bytes]:
-    """Every committed data batch in order: the previous snapshot's, then the log's behind it."""
+    """What applications wrote, in order: in the previous snapshot, then in the log behind it."""
     if previous is not None:
         for batch in log.iter_snapshot_batches(previous):
             assert isinstance(batch.data, bytes | memoryview), type(batch.data)
-            yield batch.data
+            kept = application_batch(batch.data, read_header(batch.data))
+            if kept is not None:
+                yield kept
     position = previous.offset if previous is not None else 0
     while position < end_offset:
         for chunk in log.read_durable(position, READ_BYTES_MAX, end_offset):
             for header, view in iter_batches(chunk):
                 position = header.end_offset
-                if not header.is_control:
-                    yield view
+                if header.is_control:
+                    continue
+                kept = application_batch(view, header)
+                if kept is not None:
+                    yield kept
 
 
 def _timestamp_before(log: MetadataLog, offset: int) -> int:

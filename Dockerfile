@@ -10,7 +10,7 @@ WORKDIR /source
 # What others wrote changes rarely: it is installed before our own code is looked at.
 COPY pyproject.toml ./
 RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-open('controller.txt', 'w').write('\n'.join(p['dependencies'])); \
+open('controller.txt', 'w').write('\n'.join(p['dependencies'] + p['optional-dependencies']['telemetry'])); \
 open('operator.txt', 'w').write('\n'.join(p['dependencies'] + p['optional-dependencies']['operator']))"
 RUN for env in controller operator; do \
         python3 -m venv /opt/$env && /opt/$env/bin/pip install -q -r $env.txt \

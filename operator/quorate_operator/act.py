@@ -2,6 +2,7 @@
 
 Rules:
 1. The lease is asked for again before each mutation (`is_leading`): who lost it changes nothing.
+   After each, `mutated` is told of it.
 2. What the API server may refuse for a moment is tried again where doing it twice comes to the
    same; a refusal because somebody was first (409) ends the action: the next observation says more.
 3. Pods are deleted by UID, StatefulSets resized from the version that was observed.
@@ -15,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from opentelemetry import trace
 from quorate.raft.errors import ErrorCode
@@ -31,8 +32,15 @@ from tenacity.asyncio import AsyncRetrying
 
 from quorate_operator import certificates, manifests, naming
 from quorate_operator import plan as p
+from quorate_operator.authority import (
+    REVISION_ANNOTATION,
+    Authority,
+    authority_of,
+    next_step,
+    secret_files,
+)
 from quorate_operator.kube import Kube, KubeError, Object
-from quorate_operator.observe import Locate, Snapshot, address_of, authority_of, dial
+from quorate_operator.observe import Locate, Snapshot, address_of, dial, issuer_of
 from quorate_operator.resource import QuorumResource
 
 LOGGER = logging.getLogger(__name__)
@@ -65,10 +73,12 @@ class Actor:
         kube: Kube,
         is_leading: Callable[[], Awaitable[bool]],
         locate: Locate = naming.place,
+        mutated: Callable[[str], None] = lambda _what: None,
     ) -> None:
         self._kube = kube
         self._locate = locate
         self._is_leading = is_leading
+        self._mutated = mutated
 
     async def act(
         self, action: p.Action, quorum: QuorumResource, seen: Snapshot, tls: TlsConfig | None
@@ -78,8 +88,6 @@ class Actor:
         with TRACER.start_as_current_span(f"quorate.operator.{name}") as span:
             span.set_attribute("quorate.quorum", f"{quorum.namespace}/{quorum.name}")
             span.set_attribute("quorate.action", str(action))
-            if not await self._is_leading():
-                raise LeaseLostError("the lease is not ours any more")
             try:
                 await self._execute(action, quorum, seen, tls)
             except (KubeError, ClientError, certificates.CertificateError) as error:
@@ -103,17 +111,27 @@ class Actor:
             case p.Resize(replicas, before):
                 await self._resize(quorum, seen, replicas, before)
             case p.RestartPod(ordinal, uid):
-                await self._again(
-                    self._kube.delete,
-                    "Pod",
-                    quorum.namespace,
-                    naming.pod(quorum.name, ordinal),
-                    uid,
+                name = naming.pod(quorum.name, ordinal)
+                await self._mutate(
+                    f"delete Pod/{name} {uid}",
+                    self._again(self._kube.delete, "Pod", quorum.namespace, name, uid),
                 )
             case p.FormatNode():
                 await self._format(quorum, action, tls)
             case p.AddVoter() | p.RemoveVoter() | p.TransferLeadership():
                 await self._change(quorum, action, seen, tls)
+
+    async def _mutate(self, what: str, call: Coroutine[Any, Any, T]) -> T:
+        """A call that changes something; `what` names the change. LeaseLostError."""
+        try:
+            if not await self._is_leading():
+                raise LeaseLostError("the lease is not ours any more")
+        except BaseException:
+            call.close()
+            raise
+        result = await call
+        self._mutated(what)
+        return result
 
     # --- Kubernetes -------------------------------------------------------------------------------
 
@@ -129,8 +147,12 @@ class Actor:
 
     async def _create_once(self, quorum: QuorumResource, made: Object) -> None:
         """Create; if it exists, it is what counts."""
+        kind = made["kind"]
         try:
-            await self._again(self._kube.create, made["kind"], quorum.namespace, made, CREATOR)
+            await self._mutate(
+                f"create {manifests.key(made)}",
+                self._again(self._kube.create, kind, quorum.namespace, made, CREATOR),
+            )
         except KubeError as error:
             if not error.is_conflict:
                 raise
@@ -148,8 +170,9 @@ class Actor:
         assert found == before, "the plan rests on this observation"
         version = seen.stateful_set["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
-        await asyncio.to_thread(
-            self._kube.merge, "StatefulSet", quorum.namespace, quorum.name, body
+        await self._mutate(
+            f"resize StatefulSet/{quorum.name} from {before} to {replicas}, version {version}",
+            asyncio.to_thread(self._kube.merge, "StatefulSet", quorum.namespace, quorum.name, body),
         )
 
     async def _apply(self, quorum: QuorumResource, seen: Snapshot, names: tuple[str, ...]) -> None:
@@ -159,7 +182,11 @@ class Actor:
             if kind == "Secret":
                 await self._issue(quorum, seen, title)
             elif name in wanted:
-                await self._again(self._kube.apply, quorum.namespace, wanted[name], MANAGER)
+                stamp = manifests.stamp_of(wanted[name])
+                await self._mutate(
+                    f"apply {name} {stamp}",
+                    self._again(self._kube.apply, quorum.namespace, wanted[name], MANAGER),
+                )
             else:
                 await self._delete(quorum, kind, title)
 
@@ -167,20 +194,30 @@ class Actor:
         found = await asyncio.to_thread(self._kube.get, kind, quorum.namespace, name)
         if found is not None:
             uid = found["metadata"]["uid"]
-            await self._again(self._kube.delete, kind, quorum.namespace, name, uid)
+            await self._mutate(
+                f"delete {kind}/{name} {uid}",
+                self._again(self._kube.delete, kind, quorum.namespace, name, uid),
+            )
 
     # --- certificates -----------------------------------------------------------------------------
 
-    async def _authority(self, quorum: QuorumResource, seen: Snapshot) -> certificates.Pair:
+    async def _authority(self, quorum: QuorumResource, seen: Snapshot) -> Authority:
         """The authority; made now if there is none. Somebody else's wins."""
         if seen.authority is not None:
             return seen.authority
         name = naming.authority_secret(quorum.name)
-        pair = await asyncio.to_thread(certificates.new_authority, f"{quorum.name} authority")
-        data = {"tls.crt": pair.certificate, "tls.key": pair.key}
-        made = manifests.secret(quorum, name, data, "kubernetes.io/tls")
-        await self._create_once(quorum, made)
         found = authority_of(await self._again(self._kube.get, "Secret", quorum.namespace, name))
+        if found is None:
+            pair = await asyncio.to_thread(
+                certificates.new_authority, _authority_name(quorum), days=quorum.authority_days
+            )
+            data = {"tls.crt": pair.certificate, "tls.key": pair.key}
+            revision = {REVISION_ANNOTATION: str(quorum.authority_revision)}
+            made = manifests.secret(quorum, name, data, "kubernetes.io/tls", revision)
+            await self._create_once(quorum, made)
+            found = authority_of(
+                await self._again(self._kube.get, "Secret", quorum.namespace, name)
+            )
         if found is None:
             text = f"the Secret {name} holds no authority; delete it to have a new one made"
             raise certificates.CertificateError(text)
@@ -188,17 +225,37 @@ class Actor:
 
     async def _issue(self, quorum: QuorumResource, seen: Snapshot, name: str) -> None:
         authority = await self._authority(quorum, seen)
-        days = quorum.certificate_days
+        if name == naming.authority_secret(quorum.name):
+            await self._rotate(quorum, authority, name)
+            return
+        issuer = issuer_of(quorum, authority)
+        known = secret_files(await self._again(self._kube.get, "Secret", quorum.namespace, name))
         if name == naming.node_secret(quorum.name):
-            files = await asyncio.to_thread(
-                certificates.node_files, authority, quorum.name, quorum.namespace, days
-            )
+            files = await asyncio.to_thread(issuer.node_files, quorum.name, quorum.namespace, known)
             kind = "Opaque"
         else:
-            files = await asyncio.to_thread(certificates.client_files, authority, days)
+            files = await asyncio.to_thread(issuer.client_files, known)
             kind = "kubernetes.io/tls"
         made = manifests.secret(quorum, name, files, kind)
-        await self._again(self._kube.apply, quorum.namespace, made, MANAGER)
+        await self._mutate(
+            f"apply Secret/{name} {manifests.digest(made)}",
+            self._again(self._kube.apply, quorum.namespace, made, MANAGER),
+        )
+
+    async def _rotate(self, quorum: QuorumResource, authority: Authority, name: str) -> None:
+        """The next step of replacing the authority, from the version that was observed."""
+        patch = await asyncio.to_thread(
+            next_step,
+            authority,
+            _authority_name(quorum),
+            quorum.authority_revision,
+            quorum.authority_days,
+        )
+        LOGGER.info("%s/%s: its authority was %s", quorum.namespace, name, authority.phase.value)
+        await self._mutate(
+            f"step Secret/{name} {authority.phase.value}, version {authority.version}",
+            asyncio.to_thread(self._kube.merge, "Secret", quorum.namespace, name, patch),
+        )
 
     # --- the quorum -------------------------------------------------------------------------------
 
@@ -208,7 +265,10 @@ class Actor:
         mode = FormatMode.STANDALONE if action.standalone else FormatMode.NO_INITIAL_CONTROLLERS
         address = address_of(quorum, action.ordinal, self._locate)
         async with dial(quorum, [action.ordinal], tls, self._locate) as client:
-            await client.format_node(address, FormatRequest(action.cluster_id, mode))
+            await self._mutate(
+                f"format {action.ordinal} {action.uid} {mode.name}",
+                client.format_node(address, FormatRequest(action.cluster_id, mode)),
+            )
 
     async def _change(
         self,
@@ -219,21 +279,31 @@ class Actor:
     ) -> None:
         known = [n.ordinal for n in seen.observed.nodes if n.answers and n.is_formatted]
         async with dial(quorum, known, tls, self._locate) as client:
+            call: Coroutine[Any, Any, None]
+            match action:
+                case p.AddVoter(voter):
+                    # What the node says of itself, too.
+                    host, port = self._locate(quorum.name, quorum.namespace, voter.id)
+                    endpoints = [Endpoint(naming.LISTENER, host, port)]
+                    what = f"add voter {voter}"
+                    call = client.add_voter(voter, endpoints, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
+                case p.RemoveVoter(voter):
+                    what = f"remove voter {voter}"
+                    call = client.remove_voter(voter, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
+                case p.TransferLeadership(target):
+                    epoch = seen.observed.view.epoch if seen.observed.view else -1
+                    what = f"transfer leadership of epoch {epoch} to {target}"
+                    call = client.transfer_leadership(target, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
             try:
-                match action:
-                    case p.AddVoter(voter):
-                        # What the node says of itself, too.
-                        host, port = self._locate(quorum.name, quorum.namespace, voter.id)
-                        endpoints = [Endpoint(naming.LISTENER, host, port)]
-                        await client.add_voter(voter, endpoints, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
-                    case p.RemoveVoter(voter):
-                        await client.remove_voter(voter, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
-                    case p.TransferLeadership(target):
-                        await client.transfer_leadership(target, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
+                await self._mutate(what, call)
             except AdminError as error:
                 is_gone = error.code is ErrorCode.VOTER_NOT_FOUND
                 if not (is_gone and isinstance(action, p.RemoveVoter)):
                     raise
+
+
+def _authority_name(quorum: QuorumResource) -> str:
+    return f"{quorum.name} authority"
 
 
 def new_cluster_id() -> str:

@@ -5,8 +5,8 @@ are its host name, the Service's, and `node-N`; a client's names `client`. Every
 client certificate at once, because nodes dial each other.
 
 Rules:
-1. The authority is created once. A Secret that is there is used, or named as broken; it is never
-   replaced silently, since that would cut off every node.
+1. The authority is created once. A Secret that is there is used, or named as broken; it is replaced
+   step by step only (`authority.py`), since anything else would cut off every node.
 2. A node's certificate is renewed when two thirds of its time are over, or when it is not of this
    authority. Servers read changed files before the next handshake and clients for the next channel,
    so no restart is needed.
@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 import datetime as dt
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -74,10 +75,11 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
-def new_authority(name: str, *, now: dt.datetime | None = None) -> Pair:
-    """A self-signed authority."""
+def new_authority(name: str, *, days: int = AUTHORITY_DAYS, now: dt.datetime | None = None) -> Pair:
+    """A self-signed authority. No two have the same name: chains are looked up by it."""
     now = now or _now()
     key = ec.generate_private_key(ec.SECP256R1())
+    name = f"{name} {secrets.token_hex(4)}"
     certificate = (
         x509.CertificateBuilder()
         .subject_name(_name(name))
@@ -85,7 +87,7 @@ def new_authority(name: str, *, now: dt.datetime | None = None) -> Pair:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + dt.timedelta(days=AUTHORITY_DAYS))
+        .not_valid_after(now + dt.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -137,13 +139,25 @@ def _load(pair: Pair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
 
 def is_due(authority: Pair, certificate: str, *, now: dt.datetime | None = None) -> bool:
     """Whether to renew a certificate: unreadable, another authority's, or two thirds over."""
-    now = now or _now()
     try:
         found = x509.load_pem_x509_certificate(certificate.encode())
         issuer = x509.load_pem_x509_certificate(authority.certificate.encode())
         found.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):
         return True
+    return _is_used_up(found, now or _now())
+
+
+def is_old(certificate: str, *, now: dt.datetime | None = None) -> bool:
+    """Whether two thirds of a certificate's time are over. CertificateError."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate.encode())
+    except ValueError as error:
+        raise CertificateError(f"the authority cannot be read: {error}") from None
+    return _is_used_up(found, now or _now())
+
+
+def _is_used_up(found: x509.Certificate, now: dt.datetime) -> bool:
     lifetime = found.not_valid_after_utc - found.not_valid_before_utc
     return now >= found.not_valid_before_utc + lifetime * 2 / 3
 
@@ -157,25 +171,41 @@ def node_hosts(quorum: str, namespace: str, ordinal: int) -> Sequence[str]:
     return (host, f"{host}.cluster.local", f"{naming.service(quorum)}.{namespace}.svc", "localhost")
 
 
-def node_files(authority: Pair, quorum: str, namespace: str, days: int) -> dict[str, str]:
-    """The files of all nodes: ca.crt, node-N.crt, node-N.key."""
-    files = {CA_FILE: authority.certificate}
-    for ordinal in range(naming.NODES_MAX):
-        name = f"node-{ordinal}"
-        pair = issue(authority, name, node_hosts(quorum, namespace, ordinal), days)
-        files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
-    return files
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Issues what is due and keeps the rest. trusted: the authorities that all are to trust, PEM.
+    days: how long a certificate is valid.
+    """
 
+    signer: Pair
+    trusted: str
+    days: int
 
-def client_files(authority: Pair, days: int) -> dict[str, str]:
-    """The files of a client, named as in a Secret of Kubernetes' type TLS."""
-    pair = issue(authority, "client", (), days)
-    return {CA_FILE: authority.certificate, "tls.crt": pair.certificate, "tls.key": pair.key}
+    def node_files(
+        self, quorum: str, namespace: str, known: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """The files of all nodes: ca.crt, node-N.crt, node-N.key."""
+        files = {CA_FILE: self.trusted}
+        for ordinal in range(naming.NODES_MAX):
+            name = f"node-{ordinal}"
+            hosts = node_hosts(quorum, namespace, ordinal)
+            pair = self._kept(known, name) or issue(self.signer, name, hosts, self.days)
+            files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
+        return files
 
+    def client_files(self, known: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The files of a client, named as in a Secret of Kubernetes' type TLS."""
+        pair = self._kept(known, "tls") or issue(self.signer, "client", (), self.days)
+        return {CA_FILE: self.trusted, "tls.crt": pair.certificate, "tls.key": pair.key}
 
-def are_due(authority: Pair, files: Mapping[str, str]) -> bool:
-    """Whether the files of a Secret are to be issued again."""
-    certificates = [text for name, text in files.items() if name.endswith(".crt")]
-    if files.get(CA_FILE) != authority.certificate or len(certificates) < 2:
-        return True
-    return any(is_due(authority, text) for text in certificates if text != authority.certificate)
+    def _kept(self, known: Mapping[str, str] | None, name: str) -> Pair | None:
+        files = known or {}
+        pair = Pair(files.get(f"{name}.crt", ""), files.get(f"{name}.key", ""))
+        return None if not pair.key or is_due(self.signer, pair.certificate) else pair
+
+    def are_due(self, files: Mapping[str, str]) -> bool:
+        """Whether a Secret is to be written again: what is trusted differs, or one is due."""
+        found = [text for name, text in files.items() if name.endswith(".crt") and name != CA_FILE]
+        if files.get(CA_FILE) != self.trusted or not found:
+            return True
+        return any(is_due(self.signer, text) for text in found)

@@ -38,6 +38,7 @@ OWN_SETTINGS = (
     "controller.quorum.bootstrap.servers",
     "controller.quorum.auto.join.enable",
     "quorate.unformatted.wait",
+    "quorate.http.listener",
     "metadata.log.dir",
     "log.dir",
     "log.dirs",
@@ -164,13 +165,54 @@ def _spec() -> Schema:
                         maximum=825,
                         default=90,
                     ),
+                    "authorityDays": _integer(
+                        "How long the authority is valid; it is replaced after two thirds of that.",
+                        minimum=2,
+                        maximum=7300,
+                        default=3650,
+                    ),
+                    "authorityRevision": _integer(
+                        "Another number than before has the authority replaced, without a restart.",
+                        minimum=1,
+                        default=1,
+                    ),
+                    "rotationWaitSeconds": _integer(
+                        "While the authority is replaced: the least time that clients get to read "
+                        "their files again, twice.",
+                        minimum=0,
+                        maximum=604800,
+                        default=300,
+                    ),
+                    "certManager": _object(
+                        "Whether cert-manager issues the certificates, into the Secrets "
+                        "NAME-node-N-tls, NAME-client-tls and NAME-operator-tls.",
+                        {"enabled": _boolean("Cannot be changed later.", default=False)},
+                        default={},
+                        **{"x-kubernetes-validations": [_kept("enabled")]},
+                    ),
                 },
                 default={},
-                **{"x-kubernetes-validations": [_kept("enabled")]},
+                **{
+                    "x-kubernetes-validations": [
+                        _kept("enabled"),
+                        {
+                            "rule": "!has(oldSelf.certManager) || has(self.certManager)",
+                            "message": "certManager cannot be removed",
+                        },
+                    ]
+                },
             ),
             "networkPolicy": _object(
                 "Who may connect.",
-                {"enabled": _boolean("Nodes, the operator and labelled clients.", default=True)},
+                {
+                    "enabled": _boolean("Nodes, the operator and labelled clients.", default=True),
+                    "metricsFrom": _free(
+                        "Who may read metrics, as in a NetworkPolicy's `from`; not set: any pod, "
+                        "empty: none.",
+                        "array",
+                        maxItems=16,
+                    ),
+                },
                 default={},
             ),
             "paused": _boolean("Report only, change nothing.", default=False),
@@ -238,6 +280,14 @@ def _status() -> Schema:
             "clusterId": _text(""),
             "selector": _text("Of the pods, for the scale subresource."),
             "currentAction": _text("What the operator is doing."),
+            "authority": _object(
+                "The operator's own certificate authority.",
+                {
+                    "revision": _integer("The spec's, once its replacement has begun."),
+                    "phase": _text("Stable; Preparing and Switching while it is replaced."),
+                },
+                nullable=True,
+            ),
             "members": {
                 "type": "array",
                 "items": member,

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from quorate.rpc.errors import RpcError
 from quorate.rpc.tls import TlsConfig
@@ -27,6 +25,7 @@ from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
 from quorate_operator import certificates, naming, status
 from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
+from quorate_operator.identity import GivenIdentity, Identity
 from quorate_operator.kube import Kube, KubeError, Object
 from quorate_operator.lease import Lease
 from quorate_operator.observe import Observer, Snapshot
@@ -66,39 +65,24 @@ class _Worker:
     said: set[tuple[str, str]] = field(default_factory=set)
     waiting_for: Plan = field(default_factory=Plan)
     waits: int = 0
-    identity: Identity | None = None
-
-
-class Identity:
-    """The operator's own certificate for one Quorum, as files that live as long as this object."""
-
-    def __init__(self, authority: certificates.Pair) -> None:
-        self.authority = authority
-        self._folder = tempfile.TemporaryDirectory(prefix="quorate-operator-")
-        self._pair = certificates.issue(authority, "operator", (), OPERATOR_DAYS)
-        root = Path(self._folder.name)
-        for name, text in (
-            ("tls.crt", self._pair.certificate),
-            ("tls.key", self._pair.key),
-            ("ca.crt", authority.certificate),
-        ):
-            (root / name).write_text(text)
-        self.tls = TlsConfig(root / "tls.crt", root / "tls.key", root / "ca.crt")
-
-    @property
-    def is_due(self) -> bool:
-        return certificates.is_due(self.authority, self._pair.certificate)
+    identity: Identity | GivenIdentity | None = None
 
 
 class Operator:
     """All Quorums of a namespace, or of the cluster ("")."""
 
-    def __init__(self, kube: Kube, lease: Lease, namespace: str = "") -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        lease: Lease,
+        namespace: str = "",
+        mutated: Callable[[str], None] = lambda _what: None,
+    ) -> None:
         self._kube = kube
         self._lease = lease
         self._namespace = namespace
         self._observer = Observer(kube)
-        self._actor = Actor(kube, self._is_leading)
+        self._actor = Actor(kube, self._is_leading, mutated=mutated)
         self._workers: dict[Key, _Worker] = {}
         self._lost: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -222,19 +206,16 @@ class Operator:
         if found is None:
             return None
         quorum = QuorumResource.parse(found)
-        seen = await self._observer.observe(quorum, self._tls(quorum, worker))
-        if quorum.is_tls and seen.authority is not None:
-            known = worker.identity.authority if worker.identity is not None else None
-            if seen.authority != known:
-                worker.identity = Identity(seen.authority)
-                seen = await self._observer.observe(quorum, worker.identity.tls)
+        seen = await self._observe(quorum, worker)
+        if _identify(quorum, worker, seen):
+            seen = await self._observe(quorum, worker)
         planned = plan(quorum.desired, seen.observed)
         failure = ""
         if planned.action is not None:
             LOGGER.info("%s/%s: %s", *key, planned.text)
             await self._report(quorum, seen, planned, worker, "")
             try:
-                await self._actor.act(planned.action, quorum, seen, self._tls(quorum, worker))
+                await self._actor.act(planned.action, quorum, seen, _tls(quorum, worker))
             except ActionFailedError as error:
                 failure = str(error)
                 LOGGER.warning("%s/%s: %s", *key, failure)
@@ -244,13 +225,10 @@ class Operator:
         worker.waiting_for = planned
         return _pause_s(planned, failure, worker.waits)
 
-    def _tls(self, quorum: QuorumResource, worker: _Worker) -> TlsConfig | None:
-        identity = worker.identity
-        if not quorum.is_tls or identity is None:
-            return None
-        if identity.is_due:
-            worker.identity = identity = Identity(identity.authority)
-        return identity.tls
+    async def _observe(self, quorum: QuorumResource, worker: _Worker) -> Snapshot:
+        tls = _tls(quorum, worker)
+        probe = worker.identity.probe if tls is not None and worker.identity is not None else None
+        return await self._observer.observe(quorum, tls, probe)
 
     # --- telling ----------------------------------------------------------------------------------
 
@@ -313,6 +291,33 @@ class Operator:
         await asyncio.to_thread(
             self._kube.create, "Event", quorum.namespace, body, "quorate-operator"
         )
+
+
+def _identify(quorum: QuorumResource, worker: _Worker, seen: Snapshot) -> bool:
+    """Have the identity that belongs to what was seen; whether it is a new one."""
+    known = worker.identity
+    if quorum.has_own_authority:
+        if seen.authority is None:
+            return False
+        if isinstance(known, Identity) and known.authority.material == seen.authority.material:
+            return False
+        worker.identity = Identity(seen.authority)
+        return True
+    if not quorum.is_tls or not {"tls.crt", "tls.key", certificates.CA_FILE} <= set(seen.given):
+        return False
+    if isinstance(known, GivenIdentity) and known.files == seen.given:
+        return False
+    worker.identity = GivenIdentity(seen.given)
+    return True
+
+
+def _tls(quorum: QuorumResource, worker: _Worker) -> TlsConfig | None:
+    identity = worker.identity
+    if not quorum.is_tls or identity is None:
+        return None
+    if isinstance(identity, Identity) and identity.is_due:
+        worker.identity = identity = Identity(identity.authority)
+    return identity.tls
 
 
 _WARNINGS = frozenset({FAILED, *(reason.value for reason in status.URGENT)})

@@ -2,6 +2,10 @@
 
 Ends with status 0 when told to stop, with 1 and one line when it cannot run or has lost its lease;
 whatever runs it starts it again.
+
+For tests, QUORATE_OPERATOR_DIES_AFTER_MUTATION=true has it kill itself (SIGKILL) after each change
+that it makes, before anything else happens: whoever starts it again sees it stopped at every gap
+between two changes.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from quorate_operator.loop import Operator
 
 LOGGER = logging.getLogger("quorate.operator")
 LEASE_NAME = "quorate-operator"
+DIES_VARIABLE = "QUORATE_OPERATOR_DIES_AFTER_MUTATION"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -92,6 +97,17 @@ def apply_crd(kube: Kube) -> None:
         LOGGER.warning("the CRD is left as it is: %s", error)
 
 
+def die_after(what: str) -> None:
+    """For tests: the end of a process that was killed right after a change."""
+    LOGGER.info("mutation: %s", what)
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def note(what: str) -> None:
+    LOGGER.info("mutation: %s", what)
+
+
 async def run(options: argparse.Namespace) -> int:
     """Until SIGTERM; the exit status."""
     kube = connect()
@@ -100,7 +116,9 @@ async def run(options: argparse.Namespace) -> int:
     lease_namespace = options.lease_namespace or options.namespace or "default"
     lease = Lease(kube, lease_namespace, LEASE_NAME, options.identity)
     threading.Thread(target=lease.run, daemon=True).start()
-    operator = asyncio.create_task(Operator(kube, lease, options.namespace).run())
+    dies = os.environ.get(DIES_VARIABLE, "") == "true"
+    made = Operator(kube, lease, options.namespace, die_after if dies else note)
+    operator = asyncio.create_task(made.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, operator.cancel)

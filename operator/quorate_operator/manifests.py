@@ -20,6 +20,7 @@ from quorate_operator import naming
 from quorate_operator.naming import (
     DATA_PATH,
     HASH_ANNOTATION,
+    HTTP_PORT,
     LISTENER,
     PORT,
     TLS_PATH,
@@ -30,6 +31,15 @@ from quorate_operator.resource import QuorumResource
 Object = dict[str, Any]
 
 USER_ID = 10001
+TIMEOUTS = {
+    "controller.quorum.fetch.timeout.ms": "1000",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.election.backoff.max.ms": "300",
+}
+"""Settings that `spec.config` overrides. A pod that vanishes closes no connection: its followers
+notice by the fetch timeout. Pods of one cluster answer in milliseconds, so half of Kafka's default
+is ample.
+"""
 CLIENT_LABEL = f"{naming.GROUP}/client"
 """Pods with this label, "true", may connect where the NetworkPolicy is enforced."""
 
@@ -99,9 +109,18 @@ def marker(quorum: QuorumResource, cluster_id: str) -> Object:
     return _object(quorum, "v1", "ConfigMap", name, immutable=True, data={"clusterId": cluster_id})
 
 
-def secret(quorum: QuorumResource, name: str, data: dict[str, str], kind: str) -> Object:
+def secret(
+    quorum: QuorumResource,
+    name: str,
+    data: dict[str, str],
+    kind: str,
+    annotations: dict[str, str] | None = None,
+) -> Object:
     """A Secret; `data` is text."""
-    return _object(quorum, "v1", "Secret", name, type=kind, stringData=data)
+    made = _object(quorum, "v1", "Secret", name, type=kind, stringData=data)
+    if annotations:
+        made["metadata"]["annotations"] = annotations
+    return made
 
 
 def _service(quorum: QuorumResource) -> Object:
@@ -117,6 +136,7 @@ def _service(quorum: QuorumResource) -> Object:
             "selector": naming.selector(quorum.name),
             "ports": [
                 {"name": "controller", "port": PORT, "targetPort": PORT, "protocol": "TCP"},
+                {"name": "http", "port": HTTP_PORT, "targetPort": HTTP_PORT, "protocol": "TCP"},
             ],
         },
     )
@@ -145,6 +165,13 @@ def _network_policy(quorum: QuorumResource) -> Object:
         {**anywhere, "podSelector": {"matchLabels": operator}},
         {**anywhere, "podSelector": {"matchLabels": {CLIENT_LABEL: "true"}}},
     ]
+    # Metrics are in clear and change nothing; who shall not see them is kept out by metricsFrom.
+    readers = quorum.part("networkPolicy").get("metricsFrom")
+    if readers is None:
+        readers = [anywhere]
+    ingress: list[Object] = [{"from": sources, "ports": [{"port": PORT, "protocol": "TCP"}]}]
+    if readers:  # an empty list in a policy would mean everybody
+        ingress.append({"from": readers, "ports": [{"port": HTTP_PORT, "protocol": "TCP"}]})
     return _object(
         quorum,
         "networking.k8s.io/v1",
@@ -153,7 +180,7 @@ def _network_policy(quorum: QuorumResource) -> Object:
         spec={
             "podSelector": {"matchLabels": naming.selector(quorum.name)},
             "policyTypes": ["Ingress"],
-            "ingress": [{"from": sources, "ports": [{"port": PORT, "protocol": "TCP"}]}],
+            "ingress": ingress,
         },
     )
 
@@ -205,8 +232,7 @@ def _claim_template(quorum: QuorumResource) -> Object:
 def _pod_spec(quorum: QuorumResource, template: Object) -> Object:
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}]
     if quorum.is_tls:
-        source = {"secretName": naming.node_secret(quorum.name), "defaultMode": 0o440}
-        volumes.append({"name": "tls", "secret": source})
+        volumes.append({"name": "tls", **_tls_source(quorum)})
     spec: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -236,6 +262,27 @@ def _pod_spec(quorum: QuorumResource, template: Object) -> Object:
     return spec
 
 
+def _tls_source(quorum: QuorumResource) -> Object:
+    """The certificates of all nodes: each pod takes its own, since pods have one template."""
+    if quorum.has_own_authority:
+        return {"secret": {"secretName": naming.node_secret(quorum.name), "defaultMode": 0o440}}
+    sources: list[Object] = [
+        {
+            "secret": {
+                "name": naming.client_secret(quorum.name),
+                "items": [{"key": "ca.crt", "path": "ca.crt"}],
+            }
+        }
+    ]
+    for ordinal in range(naming.NODES_MAX):
+        items = [
+            {"key": f"tls.{kind}", "path": f"node-{ordinal}.{kind}"} for kind in ("crt", "key")
+        ]
+        name = naming.given_node_secret(quorum.name, ordinal)
+        sources.append({"secret": {"name": name, "items": items}})
+    return {"projected": {"defaultMode": 0o440, "sources": sources}}
+
+
 HOSTNAME = "kubernetes.io/hostname"
 
 
@@ -255,14 +302,16 @@ def _container(quorum: QuorumResource, template: Object) -> Object:
     ]
     if quorum.is_tls:
         mounts.append({"name": "tls", "mountPath": TLS_PATH, "readOnly": True})
-    is_open: Object = {"tcpSocket": {"port": PORT}}
     return {
         "name": "controller",
         "image": quorum.spec["image"],
         "imagePullPolicy": quorum.spec.get("imagePullPolicy", "IfNotPresent"),
         "command": ["python", "-m", "quorate_operator.pod"],
         "env": environment(quorum),
-        "ports": [{"name": "controller", "containerPort": PORT, "protocol": "TCP"}],
+        "ports": [
+            {"name": "controller", "containerPort": PORT, "protocol": "TCP"},
+            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
+        ],
         "resources": template.get("resources") or {},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -270,28 +319,20 @@ def _container(quorum: QuorumResource, template: Object) -> Object:
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": mounts,
-        # Recovery of a long log comes before listening.
-        "startupProbe": {**is_open, "periodSeconds": 1, "failureThreshold": 600},
-        "livenessProbe": {**is_open, "periodSeconds": 10, "failureThreshold": 6},
-        "readinessProbe": _readiness(quorum),
+        # Recovery of a long log comes before the first answer.
+        "startupProbe": _probe("/healthz", period_s=1, failures=600),
+        "livenessProbe": _probe("/healthz", period_s=10, failures=6),
+        # Of this member only: whether it leads, or fetches from a leader.
+        "readinessProbe": _probe("/readyz", period_s=2, failures=2),
     }
 
 
-def _readiness(quorum: QuorumResource) -> Object:
-    """Of this member only: whether it leads, or fetches from a leader."""
-    if quorum.is_tls:  # the kubelet's own gRPC probe speaks no TLS
-        command = ["python", "-m", "quorate_operator.pod", "ready"]
-        return {
-            "exec": {"command": command},
-            "periodSeconds": 10,
-            "timeoutSeconds": 5,
-            "failureThreshold": 2,
-        }
+def _probe(page: str, *, period_s: int, failures: int) -> Object:
     return {
-        "grpc": {"port": PORT},
-        "periodSeconds": 2,
-        "timeoutSeconds": 2,
-        "failureThreshold": 2,
+        "httpGet": {"path": page, "port": "http", "scheme": "HTTP"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 3,
+        "failureThreshold": failures,
     }
 
 
@@ -302,7 +343,7 @@ def environment(quorum: QuorumResource) -> list[Object]:
         "QUORATE_POD_NAMESPACE": {"valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
         "QUORATE_POD_TLS": {"value": "true" if quorum.is_tls else "false"},
     }
-    for name, value in quorum.part("config").items():
+    for name, value in {**TIMEOUTS, **quorum.part("config")}.items():
         own[variable(name)] = {"value": str(value)}
     return [{"name": name, **value} for name, value in sorted(own.items())]
 

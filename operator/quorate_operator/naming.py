@@ -17,6 +17,8 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 LISTENER = "CONTROLLER"
 PORT = 9093
+HTTP_PORT = 9464
+"""Probes and metrics, in clear."""
 VOLUME = "data"
 DATA_PATH = "/var/lib/quorate"
 TLS_PATH = "/etc/quorate/tls"
@@ -72,6 +74,16 @@ def authority_secret(quorum: str) -> str:
 
 def client_secret(quorum: str) -> str:
     return f"{quorum}-client-tls"
+
+
+def operator_secret(quorum: str) -> str:
+    """The operator's own certificate, where somebody else issues it."""
+    return f"{quorum}-operator-tls"
+
+
+def given_node_secret(quorum: str, ordinal: int) -> str:
+    """A node's certificate, where somebody else issues it."""
+    return f"{quorum}-node-{ordinal}-tls"
 
 
 def pod(quorum: str, ordinal: int) -> str:

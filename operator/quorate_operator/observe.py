@@ -7,9 +7,7 @@ quorum for its leader's view. A node that answers as somebody else counts as one
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +18,15 @@ from quorate.rpc.limits import ChannelLimits, format_address
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.values import NodeStatus, QuorumDescription
 
-from quorate_operator import certificates, manifests, naming
+from quorate_operator import manifests, naming
+from quorate_operator.authority import (
+    Authority,
+    Phase,
+    authority_of,
+    is_step_due,
+    secret_files,
+)
+from quorate_operator.certificates import Issuer
 from quorate_operator.kube import Kube, Object
 from quorate_operator.plan import LeaderView, Node, Observed, Record
 from quorate_operator.resource import QuorumResource
@@ -43,7 +49,9 @@ class Snapshot:
     pods: dict[int, Object] = field(default_factory=dict)
     statuses: dict[int, NodeStatus] = field(default_factory=dict)
     description: QuorumDescription | None = None
-    authority: certificates.Pair | None = None
+    authority: Authority | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
+    """The operator's certificate from elsewhere, if it has one there."""
 
     @property
     def ready_count(self) -> int:
@@ -60,7 +68,8 @@ class _Objects:
     record: Object | None
     marker: Object | None
     stale: tuple[str, ...]
-    authority: certificates.Pair | None
+    authority: Authority | None
+    given: Mapping[str, str]
 
 
 class Observer:
@@ -70,14 +79,19 @@ class Observer:
         self._kube = kube
         self._locate = locate
 
-    async def observe(self, quorum: QuorumResource, tls: TlsConfig | None) -> Snapshot:
+    async def observe(
+        self, quorum: QuorumResource, tls: TlsConfig | None, probe: TlsConfig | None = None
+    ) -> Snapshot:
         """tls: with which nodes are dialled; None without TLS, and before there is an authority.
-        KubeError, CertificateError.
+        probe: see `Identity.probe`. KubeError, CertificateError.
         """
         objects = await asyncio.to_thread(self._read, quorum)
         statuses: dict[int, NodeStatus] = {}
         problems: dict[int, str] = {}
         description = None
+        stale = objects.stale
+        if not stale and await self._is_authority_due(quorum, objects, probe):
+            stale = (f"Secret/{naming.authority_secret(quorum.name)}",)
         if tls is not None or not quorum.is_tls:
             async with dial(quorum, [0], tls, self._locate) as client:
                 statuses, problems = await _ask_nodes(client, quorum, objects.pods, self._locate)
@@ -90,7 +104,7 @@ class Observer:
         )
         observed = Observed(
             size=None if objects.stateful_set is None else _replicas(objects.stateful_set),
-            stale=objects.stale,
+            stale=stale,
             nodes=nodes,
             view=leader_view(description),
             known_voters=_known_voters(quorum, description),
@@ -107,6 +121,29 @@ class Observer:
             statuses,
             description,
             objects.authority,
+            objects.given,
+        )
+
+    async def _is_authority_due(
+        self, quorum: QuorumResource, objects: _Objects, probe: TlsConfig | None
+    ) -> bool:
+        """Whether the authority's next step is to be taken (`authority.py`)."""
+        authority = objects.authority
+        if authority is None or not quorum.has_own_authority:
+            return False
+        confirmed: set[int] = set()
+        if authority.phase is not Phase.STABLE:
+            if probe is None:
+                return False
+            async with dial(quorum, [0], probe, self._locate) as client:
+                statuses, _ = await _ask_nodes(client, quorum, objects.pods, self._locate)
+            confirmed = set(statuses)
+        return is_step_due(
+            authority,
+            quorum.authority_revision,
+            quorum.rotation_wait_s,
+            set(objects.pods),
+            confirmed,
         )
 
     # --- Kubernetes -------------------------------------------------------------------------------
@@ -116,10 +153,13 @@ class Observer:
         selector = naming.selector_text(quorum.name)
         stateful_set = kube.get("StatefulSet", namespace, quorum.name)
         authority = None
-        if quorum.is_tls:
+        given: Mapping[str, str] = {}
+        if quorum.has_own_authority:
             authority = authority_of(
                 kube.get("Secret", namespace, naming.authority_secret(quorum.name))
             )
+        elif quorum.is_tls:
+            given = secret_files(kube.get("Secret", namespace, naming.operator_secret(quorum.name)))
         return _Objects(
             stateful_set,
             _by_ordinal(quorum.name, kube.list("Pod", namespace, selector)),
@@ -131,20 +171,21 @@ class Observer:
             kube.get("ConfigMap", namespace, naming.marker(quorum.name)),
             tuple(self._stale(quorum, stateful_set, authority)),
             authority,
+            given,
         )
 
     def _stale(
         self,
         quorum: QuorumResource,
         stateful_set: Object | None,
-        authority: certificates.Pair | None,
+        authority: Authority | None,
     ) -> Iterable[str]:
         """The objects that are not as they should be, Secrets first: pods mount them."""
         kube, namespace = self._kube, quorum.namespace
-        if quorum.is_tls:
+        if quorum.has_own_authority:
             for name in (naming.node_secret(quorum.name), naming.client_secret(quorum.name)):
                 files = secret_files(kube.get("Secret", namespace, name))
-                if authority is None or certificates.are_due(authority, files):
+                if authority is None or issuer_of(quorum, authority).are_due(files):
                     yield f"Secret/{name}"
         wanted = manifests.objects(quorum)
         for name, manifest in wanted.items():
@@ -196,22 +237,8 @@ def _inherited(quorum: QuorumResource, claims: dict[int, Object]) -> Iterable[in
             yield ordinal
 
 
-def secret_files(found: Object | None) -> dict[str, str]:
-    """The data of a Secret as text; what is not text is left out."""
-    files = {}
-    for name, value in ((found or {}).get("data") or {}).items():
-        try:
-            files[name] = base64.b64decode(value).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            continue
-    return files
-
-
-def authority_of(found: Object | None) -> certificates.Pair | None:
-    files = secret_files(found)
-    if not files.get("tls.crt") or not files.get("tls.key"):
-        return None
-    return certificates.Pair(files["tls.crt"], files["tls.key"])
+def issuer_of(quorum: QuorumResource, authority: Authority) -> Issuer:
+    return Issuer(authority.signer, authority.trusted, quorum.certificate_days)
 
 
 # --- pods -----------------------------------------------------------------------------------------

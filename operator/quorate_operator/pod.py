@@ -1,7 +1,6 @@
 """The first process of a controller's pod: who the pod is follows from its name.
 
     python -m quorate_operator.pod          becomes `quorate controller`
-    python -m quorate_operator.pod ready    exit status 0 if the member is serving (for probes)
 
 Pod NAME-N of a namespace is node N and is reached at NAME-N.NAME-controllers.NAMESPACE.svc. That is
 what others are told, and what its certificate (node-N.crt) names. Everything else comes from the
@@ -18,7 +17,6 @@ from pathlib import Path
 from quorate_operator import naming
 
 POD_PREFIX = "QUORATE_POD_"
-READY_TIMEOUT_S = 3.0
 
 
 class PodError(Exception):
@@ -51,6 +49,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
         ),
         "QUORATE_CONTROLLER_QUORUM_AUTO_JOIN_ENABLE": "false",
         "QUORATE_QUORATE_UNFORMATTED_WAIT": "true",
+        "QUORATE_QUORATE_HTTP_LISTENER": f":{naming.HTTP_PORT}",
         # A directory of its own: the root of a volume may hold lost+found.
         "QUORATE_METADATA_LOG_DIR": f"{naming.DATA_PATH}/metadata",
     }
@@ -77,46 +76,11 @@ def _required(environment: Mapping[str, str], name: str) -> str:
     return value
 
 
-def is_serving(environment: Mapping[str, str]) -> bool:
-    """Ask this pod's controller for its health, with the pod's own certificate. Raises PodError."""
-    import grpc  # noqa: PLC0415 - the controller's first process does not need it
-    from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415
-
-    values = settings(environment)
-    address = f"127.0.0.1:{naming.PORT}"
-    advertised = values["QUORATE_ADVERTISED_LISTENERS"].partition("://")[2]
-    if "QUORATE_SSL_CA_LOCATION" in values:
-        files = [
-            _read(values[f"QUORATE_SSL_{part}_LOCATION"]) for part in ("CA", "KEY", "CERTIFICATE")
-        ]
-        options = [("grpc.ssl_target_name_override", advertised.rpartition(":")[0])]
-        credentials = grpc.ssl_channel_credentials(*files)
-        channel = grpc.secure_channel(address, credentials, options=options)
-    else:
-        channel = grpc.insecure_channel(address)
-    with channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        try:
-            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=READY_TIMEOUT_S)
-        except grpc.RpcError:
-            return False
-    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise PodError(f"{path}: {error.strerror}") from None
-
-
 def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        if given == ["ready"]:
-            return 0 if is_serving(os.environ) else 1
         if given:
-            raise PodError(f"{' '.join(given)}: nothing, or `ready`, is what this takes")
+            raise PodError(f"{' '.join(given)}: this takes no arguments")
         environment = settings(os.environ)
     except PodError as error:
         print(f"quorate: error: {error}", file=sys.stderr)

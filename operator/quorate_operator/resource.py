@@ -53,8 +53,26 @@ class QuorumResource:
         return bool(self.part("tls").get("enabled", True))
 
     @property
+    def has_own_authority(self) -> bool:
+        """Whether the operator issues the certificates; else cert-manager does."""
+        given = self.part("tls").get("certManager") or {}
+        return self.is_tls and not given.get("enabled", False)
+
+    @property
     def certificate_days(self) -> int:
         return int(self.part("tls").get("certificateDays", 90))
+
+    @property
+    def authority_days(self) -> int:
+        return int(self.part("tls").get("authorityDays", 3650))
+
+    @property
+    def authority_revision(self) -> int:
+        return int(self.part("tls").get("authorityRevision", 1))
+
+    @property
+    def rotation_wait_s(self) -> float:
+        return float(self.part("tls").get("rotationWaitSeconds", 300))
 
     @property
     def desired(self) -> Desired:

@@ -68,9 +68,16 @@ def build(quorum: QuorumResource, seen: Snapshot, plan: Plan, failure: str = "")
         "clusterId": record.cluster_id if record else observed.known_cluster_id,
         "selector": naming.selector_text(quorum.name),
         "currentAction": plan.text or (plan.refusals[0].text if plan.refusals else ""),
+        "authority": _authority(seen),
         "members": _members(quorum, seen),
         "conditions": conditions,
     }
+
+
+def _authority(seen: Snapshot) -> Object | None:
+    if seen.authority is None:
+        return None
+    return {"revision": seen.authority.revision, "phase": seen.authority.phase.value}
 
 
 def _condition(name: str, said: Said, earlier: Object | None, generation: int, now: str) -> Object:

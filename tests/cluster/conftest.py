@@ -1,27 +1,55 @@
-"""The cluster that KUBECONFIG names, and a release of the chart in it."""
+"""The cluster that KUBECONFIG names, the images in it, and releases of the chart."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster.lab import Lab, Writer, helm_program, run
+from tests.cluster import figures
+from tests.cluster.lab import ROOT, SHARED, Images, Lab, Writer, helm_program, run
 
+IMAGES_VARIABLE = "QUORATE_TEST_IMAGES"
+RUNS_VARIABLE = "QUORATE_TEST_RUNS"
+LAB = SHARED / "kube"
 HINT = (
-    "build the images (`docker build --target controller -t quorate:dev .`, `docker build --target "
-    "operator -t quorate-operator:dev .`) and set KUBECONFIG to a cluster's that has them (on this "
-    "machine: `kind create cluster`, `kind load docker-image quorate:dev quorate-operator:dev`)"
+    f"set KUBECONFIG to a cluster's (`kind create cluster` makes one"
+    f"{f', and so does {LAB}/up' if (LAB / 'up').exists() else ''}), and {IMAGES_VARIABLE} to the "
+    "two images that it has, as in `quorate:dev,quorate-operator:dev` (`docker build --target "
+    "controller -t quorate:dev .`, `docker build --target operator -t quorate-operator:dev .`, "
+    "`kind load docker-image quorate:dev quorate-operator:dev`)"
 )
 
 
-@pytest.fixture(scope="session", autouse=True)
-def cluster() -> None:
-    """Skip with a hint where there is no cluster."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--runs",
+        type=int,
+        default=int(os.environ.get(RUNS_VARIABLE, "1")),
+        help=f"how often the measured scenario runs ({RUNS_VARIABLE})",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "measured_run" in metafunc.fixturenames:
+        runs = range(1, metafunc.config.getoption("--runs") + 1)
+        metafunc.parametrize("measured_run", runs)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in figures.table():
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def images() -> Images:
+    """Skip with a hint where there is no cluster, or no image for it."""
     if not os.environ.get("KUBECONFIG"):
         pytest.skip(f"no cluster: {HINT}")
     for name, found in (("kubectl", shutil.which("kubectl")), ("helm", helm_program())):
@@ -29,38 +57,70 @@ def cluster() -> None:
             pytest.skip(f"{name} is not installed; {HINT}")
     if subprocess.run(["kubectl", "version"], capture_output=True).returncode != 0:
         pytest.fail(f"the cluster of KUBECONFIG does not answer; {HINT}")
+    given = os.environ.get(IMAGES_VARIABLE)
+    if given:
+        controller, _, operator = given.partition(",")
+        return Images(controller, operator)
+    names = run("kubectl", "get", "nodes", "-o", "name").split()
+    if not (LAB / "load").exists() or names != ["node/lab"]:
+        pytest.skip(f"{IMAGES_VARIABLE} is not set; {HINT}")
+    return build()
 
 
-@pytest.fixture
-def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """An empty namespace for the test, which must satisfy the restricted Pod Security Standard."""
-    namespace = f"quorate-{uuid.uuid4().hex[:6]}"
-    run("kubectl", "create", "namespace", namespace)
-    run(
-        "kubectl",
-        "label",
-        "namespace",
-        namespace,
-        "pod-security.kubernetes.io/enforce=restricted",
-    )
-    lab = Lab(namespace)
+def build() -> Images:
+    """Images of the working tree, in the lab's node."""
+    made = Images("quorate:test", "quorate-operator:test")
+    for image, target in ((made.controller, "controller"), (made.operator, "operator")):
+        began = time.monotonic()
+        command = [str(LAB / "load"), image, "Dockerfile", ".", "--target", target, "--layers"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
+        if done.returncode != 0:
+            pytest.fail(f"{' '.join(command)}: {done.stderr[-2000:]}")
+        print(f"\nbuilt {image} in {time.monotonic() - began:.0f} s")
+    return made
+
+
+@contextmanager
+def namespace(images: Images) -> Iterator[Lab]:
+    """An empty namespace, whose pods must satisfy the restricted Pod Security Standard."""
+    name = f"quorate-{uuid.uuid4().hex[:6]}"
+    run("kubectl", "create", "namespace", name)
+    label = "pod-security.kubernetes.io/enforce=restricted"
+    run("kubectl", "label", "namespace", name, label)
     try:
-        yield lab
+        yield Lab(name, images)
     finally:
         if not os.environ.get("QUORATE_TEST_KEEP"):
-            run("kubectl", "delete", "namespace", namespace, "--wait=false")
+            run("kubectl", "delete", "namespace", name, "--wait=false")
 
 
 @pytest.fixture
-def writer(lab: Lab) -> Callable[[], Writer]:
-    """Starts writers."""
-    count = 0
+def lab(images: Images) -> Iterator[Lab]:
+    """A namespace for one test."""
+    with namespace(images) as made:
+        yield made
 
-    def start() -> Writer:
-        nonlocal count
-        count += 1
-        made = Writer(lab, f"writer-{count}")
-        made.start()
-        return made
 
-    return start
+@pytest.fixture(scope="module")
+def standing(images: Images) -> Iterator[Lab]:
+    """A release of three voters that the tests of a module share; each leaves it that way."""
+    with namespace(images) as made:
+        made.install()
+        made.until_ready(3)
+        yield made
+
+
+@pytest.fixture
+def start_writer() -> Iterator[Callable[[Lab], Writer]]:
+    """Starts writers; those that still write at the end are deleted."""
+    made: list[Writer] = []
+
+    def start(lab: Lab) -> Writer:
+        writer = Writer(lab, f"writer-{uuid.uuid4().hex[:4]}")
+        made.append(writer)
+        writer.start()
+        return writer
+
+    yield start
+    for writer in made:
+        writer.delete()

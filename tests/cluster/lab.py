@@ -6,6 +6,7 @@ all the time (`writer.py`).
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -13,12 +14,18 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from tests.cluster import figures
 
 ROOT = Path(__file__).parents[2]
+SHARED = Path(os.environ.get("QUORATE_SHARED", ROOT.parent / "shared"))
+TOOLS = Path(os.environ.get("KUBE_BIN", Path.home() / ".cache" / "kube-lab" / "bin"))
+DATA = "/var/lib/quorate/metadata"
+"""Where a pod has its replica's files."""
 CHART = ROOT / "charts" / "quorate"
 WAIT_S = 180.0
-POLL_S = 0.5
+POLL_S = 0.3
 Object = dict[str, Any]
 
 
@@ -30,15 +37,33 @@ def run(*command: str, check: bool = True, text: str | None = None) -> str:
 
 
 def helm_program() -> str | None:
-    """helm: the variable HELM, or what the path has."""
-    return os.environ.get("HELM") or shutil.which("helm")
+    """helm: the variable HELM, what the path has, or the lab's."""
+    given = os.environ.get("HELM") or shutil.which("helm")
+    return given or (str(TOOLS / "helm") if (TOOLS / "helm").exists() else None)
+
+
+class Images(NamedTuple):
+    """References of images that the cluster has."""
+
+    controller: str
+    operator: str
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """For helm."""
+        found = []
+        for prefix, image in (("", self.controller), ("operator.", self.operator)):
+            repository, _, tag = image.rpartition(":")
+            found += [f"{prefix}image.repository={repository}", f"{prefix}image.tag={tag}"]
+        return tuple(found)
 
 
 class Lab:
     """One release, one Quorum of the same name, one namespace."""
 
-    def __init__(self, namespace: str, name: str = "meta") -> None:
+    def __init__(self, namespace: str, images: Images, name: str = "meta") -> None:
         self.namespace = namespace
+        self.images = images
         self.name = name
 
     # --- commands ---------------------------------------------------------------------------------
@@ -56,7 +81,7 @@ class Lab:
         return found
 
     def install(self, *values: str) -> None:
-        sets = [f"--set={value}" for value in (*IMAGES, *values)]
+        sets = [f"--set={value}" for value in (*self.images.values, *SMALL, *values)]
         self.helm("upgrade", "--install", self.name, str(CHART), *sets)
 
     def scale(self, replicas: int) -> None:
@@ -93,6 +118,27 @@ class Lab:
     def directories(self) -> dict[int, str]:
         return {m["nodeId"]: m.get("directoryId", "") for m in self.status.get("members") or ()}
 
+    def exists(self, *what: str) -> bool:
+        return bool(self.kubectl("get", *what, "--ignore-not-found", "-o", "name").strip())
+
+    def secret(self, name: str) -> dict[str, str]:
+        """The data of a Secret, as text; nothing if it does not exist."""
+        if not self.exists("secret", name):
+            return {}
+        data = self.get("secret", name).get("data") or {}
+        return {key: base64.b64decode(value).decode() for key, value in data.items()}
+
+    def starts(self) -> dict[str, list[int]]:
+        """How often the containers of each controller's pod were started again."""
+        selector = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component=controller"
+        items = self.get("pods", "-l", selector)["items"]
+        return {
+            f"{i['metadata']['name']} {i['metadata']['uid']}": [
+                c["restartCount"] for c in i["status"].get("containerStatuses", ())
+            ]
+            for i in items
+        }
+
     # --- waiting ----------------------------------------------------------------------------------
 
     def until(self, what: str, condition: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
@@ -124,6 +170,28 @@ class Lab:
         self.until(f"{voters} voters, ready", is_ready, timeout_s)
         return time.monotonic() - began
 
+    def lead_from(self, ordinal: int) -> None:
+        """Let a node lead, asked from inside the cluster."""
+        if self.leader == ordinal:
+            return
+        directory = self.directories()[ordinal]
+        code = (
+            "import asyncio\n"
+            "from pathlib import Path\n"
+            "from quorate.raft.types import ReplicaKey\n"
+            "from quorate.rpc.client import QuorumClient\n"
+            "from quorate.rpc.tls import TlsConfig\n"
+            "async def main():\n"
+            "    root = Path('/etc/quorate/tls')\n"
+            "    tls = TlsConfig(root / 'node-0.crt', root / 'node-0.key', root / 'ca.crt')\n"
+            f"    server = '{self.name}-0.{self.name}-controllers.{self.namespace}.svc:9093'\n"
+            "    async with QuorumClient([server], tls=tls) as client:\n"
+            f"        await client.transfer_leadership(ReplicaKey({ordinal}, '{directory}'))\n"
+            "asyncio.run(main())\n"
+        )
+        self.kubectl("exec", f"{self.name}-0", "--", "python", "-c", code)
+        self.until(f"node {ordinal} leads", lambda: self.leader == ordinal)
+
     # --- faults -----------------------------------------------------------------------------------
 
     def lose_disk(self, ordinal: int) -> None:
@@ -131,16 +199,20 @@ class Lab:
         self.kubectl("delete", "pvc", f"data-{self.name}-{ordinal}", "--wait=false")
         self.kubectl("delete", "pod", f"{self.name}-{ordinal}", "--force", "--grace-period=0")
 
+    def refresh_files(self) -> None:
+        """Have the kubelet bring changed Secrets to the pods now, instead of within a minute: it
+        looks when a pod changes.
+        """
+        selector = f"app.kubernetes.io/instance={self.name}"
+        now = f"quorate.dev/looked-at={time.time()}"
+        self.kubectl("annotate", "pods", "-l", selector, "--overwrite", now)
+
     def kill_operator(self) -> None:
         selector = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component=operator"
         self.kubectl("delete", "pod", "-l", selector, "--force", "--grace-period=0", "--wait=false")
 
 
-IMAGES = (
-    f"image.repository={os.environ.get('QUORATE_TEST_IMAGE', 'quorate')}",
-    f"image.tag={os.environ.get('QUORATE_TEST_TAG', 'dev')}",
-    f"operator.image.repository={os.environ.get('QUORATE_TEST_OPERATOR', 'quorate-operator')}",
-    f"operator.image.tag={os.environ.get('QUORATE_TEST_TAG', 'dev')}",
+SMALL = (
     "quorum.storage.size=128Mi",
     "quorum.podTemplate.resources.requests.cpu=20m",
     "quorum.podTemplate.resources.requests.memory=96Mi",
@@ -217,6 +289,10 @@ class Writer:
         time.sleep(0.6)
         return int(self._lines()[-1]["gap_ms"])
 
+    def refused(self) -> int:
+        """Appends that were refused, so far."""
+        return int(self._lines()[-1]["refused"])
+
     def is_writing(self) -> bool:
         before = self._acknowledged()
         time.sleep(2.5)
@@ -231,5 +307,17 @@ class Writer:
             return lines[-1] if lines and "violations" in lines[-1] else None
 
         found: Object = self._lab.until("the writer's check", last)
-        self._lab.kubectl("delete", "pod", self._name, "--force", "--grace-period=0")
+        figures.verified(found["acknowledged"], len(found["violations"] or ()))
+        self.delete()
         return found
+
+    def finish(self) -> Object:
+        """Stop writing: nothing that was acknowledged is missing, nothing is there twice."""
+        said = self.stop()
+        assert said["violations"] == [], said
+        print(f"lost 0 of {said['acknowledged']} acknowledged ({said['unknown']} unknown)")
+        return said
+
+    def delete(self) -> None:
+        how = ("--force", "--grace-period=0", "--ignore-not-found", "--wait=false")
+        self._lab.kubectl("delete", "pod", self._name, *how, check=False)

@@ -19,11 +19,16 @@ from typing import Any
 
 from quorate.cli.workload import Workload
 from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.limits import ChannelLimits
 from quorate.rpc.tls import TlsConfig
 
 TLS = Path("/tls")
 IS_TLS = TLS.exists()
 VERIFY_ATTEMPTS = 20
+LIMITS = ChannelLimits(connect_timeout_ms=500, keepalive_ms=1_500, keepalive_timeout_ms=400)
+"""A pod that vanishes closes no connection: what was sent and is not acknowledged by its machine in
+keepalive_timeout_ms is given up.
+"""
 
 
 def tell(**line: Any) -> None:
@@ -33,10 +38,9 @@ def tell(**line: Any) -> None:
 async def main() -> None:
     servers = os.environ["BOOTSTRAP"].split(",")
     load = Workload(servers, callers=4, pause_s=0.01, name=os.environ.get("HOSTNAME", "w"))
-    if IS_TLS:
-        tls = TlsConfig(TLS / "tls.crt", TLS / "tls.key", TLS / "ca.crt")
-        await load.client.close()
-        load.client = QuorumClient(servers, tls=tls)
+    tls = TlsConfig(TLS / "tls.crt", TLS / "tls.key", TLS / "ca.crt") if IS_TLS else None
+    await load.client.close()
+    load.client = QuorumClient(servers, tls=tls, limits=LIMITS)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

@@ -13,11 +13,12 @@ import pytest
 from quorate_operator import manifests, naming
 from quorate_operator import plan as p
 from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
+from quorate_operator.authority import secret_files
 from quorate_operator.certificates import Pair, is_due
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.lease import Lease, LeaseTimes
 from quorate_operator.loop import Operator
-from quorate_operator.observe import Observer, secret_files
+from quorate_operator.observe import Observer
 from quorate_operator.resource import QuorumResource
 
 from tests.unit.operator.fake_api import Object, Store, api_server

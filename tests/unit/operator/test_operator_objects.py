@@ -33,9 +33,13 @@ def pod_spec(quorum: QuorumResource) -> dict[str, Any]:
 # --- certificates ---------------------------------------------------------------------------------
 
 
+def issuer(signer: c.Pair, trusted: str = "") -> c.Issuer:
+    return c.Issuer(signer, trusted or signer.certificate, 90)
+
+
 def test_a_node_is_called_by_its_names() -> None:
     authority = c.new_authority("q authority")
-    files = c.node_files(authority, "q", "lab", 90)
+    files = issuer(authority).node_files("q", "lab")
     assert set(files) == {"ca.crt"} | {
         f"node-{n}.{kind}" for n in range(naming.NODES_MAX) for kind in ("crt", "key")
     }
@@ -46,8 +50,8 @@ def test_a_node_is_called_by_its_names() -> None:
         "q-2.q-controllers.lab.svc",
         "q-controllers.lab.svc",
     }
-    assert not c.are_due(authority, files)
-    assert not c.are_due(authority, c.client_files(authority, 90))
+    assert not issuer(authority).are_due(files)
+    assert not issuer(authority).are_due(issuer(authority).client_files())
 
 
 def test_renewal_is_due_after_two_thirds() -> None:
@@ -58,7 +62,24 @@ def test_renewal_is_due_after_two_thirds() -> None:
     assert c.is_due(authority, pair.certificate, now=now + dt.timedelta(days=61))
     assert c.is_due(c.new_authority("a"), pair.certificate)
     assert c.is_due(authority, "nonsense")
-    assert c.are_due(authority, {})
+    assert issuer(authority).are_due({})
+    assert not c.is_old(authority.certificate, now=now + dt.timedelta(days=2000))
+    assert c.is_old(authority.certificate, now=now + dt.timedelta(days=2500))
+
+
+def test_certificates_that_are_not_due_stay() -> None:
+    authority, other = c.new_authority("a"), c.new_authority("a")
+    files = issuer(authority).node_files("q", "lab")
+    bundle = authority.certificate + other.certificate
+    more = issuer(authority, bundle).node_files("q", "lab", files)
+    assert issuer(authority, bundle).are_due(files)
+    assert more["ca.crt"] == bundle
+    assert {n: t for n, t in more.items() if n != "ca.crt"} == {
+        n: t for n, t in files.items() if n != "ca.crt"
+    }
+    anew = issuer(other, bundle).node_files("q", "lab", more)
+    assert anew["node-0.crt"] != more["node-0.crt"]
+    assert not issuer(other, bundle).are_due(anew)
 
 
 def test_an_authority_that_is_not_one_is_named() -> None:
@@ -93,13 +114,54 @@ def test_pods_are_restricted() -> None:
     assert inside["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_the_kubelet_probes_without_tls_only() -> None:
-    probes = [
-        pod_spec(resource(tls={"enabled": is_tls}))["containers"][0]["readinessProbe"]
-        for is_tls in (False, True)
-    ]
-    assert "grpc" in probes[0]
-    assert probes[1]["exec"]["command"][-1] == "ready"
+def test_probes_need_no_process_of_their_own() -> None:
+    for is_tls in (False, True):
+        container = pod_spec(resource(tls={"enabled": is_tls}))["containers"][0]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports["http"] == naming.HTTP_PORT
+        pages = {
+            name: container[f"{name}Probe"]["httpGet"]["path"]
+            for name in ("startup", "liveness", "readiness")
+        }
+        assert pages == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+        assert {container[f"{name}Probe"]["httpGet"]["port"] for name in pages} == {"http"}
+
+
+def policy(**spec: Any) -> list[dict[str, Any]]:
+    made = manifests.objects(resource(networkPolicy=spec))["NetworkPolicy/q"]["spec"]["ingress"]
+    assert isinstance(made, list)
+    return made
+
+
+def test_metrics_are_read_by_any_pod_or_by_those_that_are_named() -> None:
+    assert policy()[1]["from"] == [{"namespaceSelector": {}}]
+    assert policy()[1]["ports"] == [{"port": naming.HTTP_PORT, "protocol": "TCP"}]
+    named = [{"namespaceSelector": {"matchLabels": {"x": "monitoring"}}}]
+    assert policy(metricsFrom=named)[1]["from"] == named
+    nobody = policy(metricsFrom=[])
+    assert [rule["ports"][0]["port"] for rule in nobody] == [naming.PORT]
+
+
+def test_certificates_from_elsewhere_are_mounted_under_the_same_names() -> None:
+    quorum = resource(tls={"enabled": True, "certManager": {"enabled": True}})
+    assert quorum.is_tls
+    assert not quorum.has_own_authority
+    volume = next(v for v in pod_spec(quorum)["volumes"] if v["name"] == "tls")
+    sources = volume["projected"]["sources"]
+    paths = {item["path"]: s["secret"]["name"] for s in sources for item in s["secret"]["items"]}
+    assert paths["ca.crt"] == "q-client-tls"
+    assert paths["node-8.key"] == "q-node-8-tls"
+    assert len(paths) == 1 + 2 * naming.NODES_MAX
+
+
+def test_what_the_spec_sets_overrides_the_timeouts() -> None:
+    name = "controller.quorum.fetch.timeout.ms"
+    by_default = {e["name"]: e.get("value") for e in manifests.environment(resource())}
+    chosen = {
+        e["name"]: e.get("value") for e in manifests.environment(resource(config={name: "5000"}))
+    }
+    assert by_default[manifests.variable(name)] == manifests.TIMEOUTS[name]
+    assert chosen[manifests.variable(name)] == "5000"
 
 
 def test_a_digest_follows_the_content() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from quorate.controller.config import load_config
 from quorate_operator import crd, manifests, naming, pod
-from quorate_operator.certificates import new_authority, node_files
+from quorate_operator.certificates import Issuer, new_authority
 from quorate_operator.resource import QuorumResource
 
 ENVIRONMENT = {
@@ -30,6 +30,8 @@ def test_the_controller_accepts_it() -> None:
     assert not config.listeners[0].tls
     assert config.segment_bytes_max == 16777216
     assert config.unformatted_wait
+    assert config.http_listener is not None
+    assert config.http_listener.port == naming.HTTP_PORT
     assert not config.auto_join
     assert config.metadata_log_dir == Path("/var/lib/quorate/metadata")
     assert not config.warnings, config.warnings
@@ -44,7 +46,9 @@ def test_the_controller_accepts_the_certificates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(naming, "TLS_PATH", str(tmp_path))
-    for name, text in node_files(new_authority("x"), "my-meta", "lab", 90).items():
+    authority = new_authority("x")
+    issuer = Issuer(authority, authority.certificate, 90)
+    for name, text in issuer.node_files("my-meta", "lab").items():
         (tmp_path / name).write_text(text)
     config = load_config(None, pod.settings({**ENVIRONMENT, "QUORATE_POD_TLS": "true"}))
     assert config.tls is not None

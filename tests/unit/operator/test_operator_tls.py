@@ -1,8 +1,9 @@
-"""The operator's certificates in use: a node that serves with them, its probe, and its clients."""
+"""The operator's certificates in use: a node that serves with them, its clients, an authority that
+is replaced.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from quorate.rpc.server import RpcServer, start_server
 from quorate.rpc.tls import TlsConfig
 from quorate_operator import certificates as c
 from quorate_operator import naming, pod
-from quorate_operator.loop import Identity
+from quorate_operator.authority import Authority
+from quorate_operator.identity import GivenIdentity, Identity
 
 from tests.unit.operator.fake_pods import free_port
 
@@ -29,13 +31,17 @@ def write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
+def node_files(authority: Authority, known: dict[str, str] | None = None) -> dict[str, str]:
+    return c.Issuer(authority.signer, authority.trusted, 90).node_files("q", "lab", known)
+
+
 @pytest.fixture
-def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> c.Pair:
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
     """The files of all nodes where a pod has them, and a port that is free."""
     monkeypatch.setattr(naming, "TLS_PATH", str(tmp_path))
     monkeypatch.setattr(naming, "PORT", free_port())
-    made = c.new_authority("q authority")
-    write(tmp_path, c.node_files(made, "q", "lab", 90))
+    made = Authority(c.new_authority("q authority"))
+    write(tmp_path, node_files(made))
     return made
 
 
@@ -46,42 +52,75 @@ async def serve() -> RpcServer:
     return await start_server([f"localhost:{naming.PORT}"], UnformattedNode(config), tls)
 
 
-async def test_the_probe_tells_whether_the_member_serves(authority: c.Pair) -> None:
-    assert not await asyncio.to_thread(pod.is_serving, ENVIRONMENT)
+async def is_let_in(identity: Identity | GivenIdentity, *, as_probe: bool = False) -> bool:
+    tls = identity.probe if as_probe else identity.tls
+    assert tls is not None
+    address = f"localhost:{naming.PORT}"
+    async with QuorumClient([address], tls=tls) as client:
+        try:
+            return (await client.node_status(address)).node_id == 1
+        except UnreachableError:
+            return False
+
+
+async def test_the_operator_is_let_in_and_strangers_are_not(authority: Authority) -> None:
     server = await serve()
     try:
-        assert not await asyncio.to_thread(pod.is_serving, ENVIRONMENT)
-        await server.set_serving(True)
-        assert await asyncio.to_thread(pod.is_serving, ENVIRONMENT)
+        assert await is_let_in(Identity(authority))
+        assert not await is_let_in(Identity(Authority(c.new_authority("q authority"))))
     finally:
         await server.stop()
 
 
-async def test_the_operator_is_let_in_and_strangers_are_not(authority: c.Pair) -> None:
+async def test_a_certificate_from_elsewhere_does_as_well(authority: Authority) -> None:
     server = await serve()
-    address = f"localhost:{naming.PORT}"
+    files = c.Issuer(authority.signer, authority.trusted, 90).client_files()
     try:
-        operator = Identity(authority)
-        async with QuorumClient([address], tls=operator.tls) as client:
-            assert (await client.node_status(address)).node_id == 1
-        stranger = Identity(c.new_authority("q authority"))
-        async with QuorumClient([address], tls=stranger.tls) as client:
-            with pytest.raises(UnreachableError):
-                await client.node_status(address)
+        assert await is_let_in(GivenIdentity(files))
     finally:
         await server.stop()
 
 
-async def test_renewed_files_are_used_without_a_restart(authority: c.Pair, tmp_path: Path) -> None:
+async def test_renewed_files_are_used_without_a_restart(
+    authority: Authority, tmp_path: Path
+) -> None:
     server = await serve()
-    address = f"localhost:{naming.PORT}"
     identity = Identity(authority)
     try:
-        async with QuorumClient([address], tls=identity.tls) as client:
-            assert (await client.node_status(address)).node_id == 1
-        write(tmp_path, c.node_files(authority, "q", "lab", 30))
-        async with QuorumClient([address], tls=identity.tls) as client:
-            assert (await client.node_status(address)).node_id == 1
+        assert await is_let_in(identity)
+        write(tmp_path, node_files(authority))
+        assert await is_let_in(identity)
         assert not identity.is_due
+    finally:
+        await server.stop()
+
+
+async def test_the_probe_tells_when_a_node_has_taken_the_next_step(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """Each phase's probe fails before the node has the phase's files, and passes then; the
+    operator is let in all the time.
+    """
+    server = await serve()
+    successor = c.new_authority("q authority")
+    files = node_files(authority)
+    phases = [
+        Authority(authority.signer, successor),
+        Authority(successor, predecessor=authority.signer.certificate),
+    ]
+    try:
+        assert Identity(authority).probe is None
+        for phase in phases:
+            identity = Identity(phase)
+            assert await is_let_in(identity)
+            assert not await is_let_in(identity, as_probe=True)
+            files = node_files(phase, files)
+            write(tmp_path, files)
+            assert await is_let_in(identity, as_probe=True)
+            assert await is_let_in(identity)
+        stable = Authority(successor)
+        write(tmp_path, node_files(stable, files))
+        assert await is_let_in(Identity(stable))
+        assert not await is_let_in(Identity(authority))
     finally:
         await server.stop()

@@ -1,0 +1,174 @@
+"""A Quorum's certificate authority, and how it is replaced without a refused connection.
+
+The Secret NAME-ca holds the authority that signs (tls.crt, tls.key) and, while it is replaced, its
+successor (next.crt, next.key) or its predecessor (previous.crt). Nodes and clients trust all that
+are there: that is the `ca.crt` of their Secrets.
+
+Steps, each one change of that Secret; the other Secrets follow before the next one:
+
+1. Due, because two thirds of its time are over or because `spec.tls.authorityRevision` is another
+   than the Secret's: a successor is made, and everybody is told to trust both. (PREPARING)
+2. Every node lets a client of the successor in, and the wait is over: the successor signs, and
+   every certificate is issued anew. (SWITCHING)
+3. Every node shows a certificate of the new authority, and the wait is over: the predecessor is
+   forgotten. (STABLE)
+
+Rules:
+1. A pod that does not answer holds steps 2 and 3 up: nobody knows what it trusts and shows.
+2. The wait (`spec.tls.rotationWaitSeconds`) is for clients, which read their files when they like.
+3. The state is in the Secret alone, and a step names the version that it rests on: an operator that
+   is killed goes on where it was, and of two only one takes a step.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from quorate_operator import certificates
+from quorate_operator.certificates import Pair
+from quorate_operator.naming import GROUP
+
+Object = dict[str, Any]
+
+REVISION_ANNOTATION = f"{GROUP}/authority-revision"
+SINCE_ANNOTATION = f"{GROUP}/authority-since"
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class Phase(StrEnum):
+    """What the authority is doing; see the steps above."""
+
+    STABLE = "Stable"
+    PREPARING = "Preparing"
+    SWITCHING = "Switching"
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """What the Secret says. since: when the last step was taken. version: the Secret's."""
+
+    signer: Pair
+    successor: Pair | None = None
+    predecessor: str = ""
+    revision: int = 1
+    since: dt.datetime | None = None
+    version: str = ""
+
+    @property
+    def phase(self) -> Phase:
+        if self.successor is not None:
+            return Phase.PREPARING
+        return Phase.SWITCHING if self.predecessor else Phase.STABLE
+
+    @property
+    def trusted(self) -> str:
+        """All certificates that nodes and clients are to trust, the signer's first."""
+        found = [self.signer.certificate]
+        if self.successor is not None:
+            found.append(self.successor.certificate)
+        if self.predecessor:
+            found.append(self.predecessor)
+        return "".join(text if text.endswith("\n") else f"{text}\n" for text in found)
+
+    @property
+    def material(self) -> tuple[Pair, Pair | None, str]:
+        """What certificates depend on."""
+        return self.signer, self.successor, self.predecessor
+
+
+def secret_files(found: Object | None) -> dict[str, str]:
+    """The data of a Secret as text; what is not text is left out."""
+    files = {}
+    for name, value in ((found or {}).get("data") or {}).items():
+        try:
+            files[name] = base64.b64decode(value).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            continue
+    return files
+
+
+def authority_of(found: Object | None) -> Authority | None:
+    """The authority in a Secret; None if there is none."""
+    files = secret_files(found)
+    if found is None or not files.get("tls.crt") or not files.get("tls.key"):
+        return None
+    successor = None
+    if files.get("next.crt") and files.get("next.key"):
+        successor = Pair(files["next.crt"], files["next.key"])
+    annotations = found["metadata"].get("annotations") or {}
+    revision = str(annotations.get(REVISION_ANNOTATION, "1"))
+    return Authority(
+        Pair(files["tls.crt"], files["tls.key"]),
+        successor,
+        files.get("previous.crt", ""),
+        int(revision) if revision.isdecimal() else 1,
+        _parse_time(annotations.get(SINCE_ANNOTATION)),
+        found["metadata"].get("resourceVersion", ""),
+    )
+
+
+def _parse_time(text: Any) -> dt.datetime | None:
+    try:
+        return dt.datetime.strptime(str(text), TIME_FORMAT).replace(tzinfo=dt.UTC)
+    except ValueError:
+        return None
+
+
+def is_step_due(
+    authority: Authority,
+    revision: int,
+    wait_s: float,
+    pods: Collection[int],
+    confirmed: Collection[int],
+    *,
+    now: dt.datetime | None = None,
+) -> bool:
+    """Whether the next step is to be taken.
+
+    pods: ordinals that exist. confirmed: those that did what the phase waits for. The Secrets of
+    nodes and clients are as they should be already.
+    """
+    now = now or dt.datetime.now(dt.UTC)
+    if authority.phase is Phase.STABLE:
+        asked = authority.revision != revision
+        return asked or certificates.is_old(authority.signer.certificate, now=now)
+    if set(pods) - set(confirmed):
+        return False
+    return authority.since is None or (now - authority.since).total_seconds() >= wait_s
+
+
+def next_step(
+    authority: Authority, name: str, revision: int, days: int, *, now: dt.datetime | None = None
+) -> Object:
+    """The change of the Secret that the next step is, as a merge patch."""
+    now = now or dt.datetime.now(dt.UTC)
+    annotations = {SINCE_ANNOTATION: now.strftime(TIME_FORMAT)}
+    data: dict[str, str | None]
+    match authority.phase:
+        case Phase.STABLE:
+            made = certificates.new_authority(name, days=days, now=now)
+            data = {"next.crt": made.certificate, "next.key": made.key}
+            annotations[REVISION_ANNOTATION] = str(revision)
+        case Phase.PREPARING:
+            assert authority.successor is not None, "that is what preparing means"
+            data = {
+                "tls.crt": authority.successor.certificate,
+                "tls.key": authority.successor.key,
+                "previous.crt": authority.signer.certificate,
+                "next.crt": None,
+                "next.key": None,
+            }
+        case Phase.SWITCHING:
+            data = {"previous.crt": None}
+    encoded = {
+        key: None if text is None else base64.b64encode(text.encode()).decode()
+        for key, text in data.items()
+    }
+    metadata = {"resourceVersion": authority.version, "annotations": annotations}
+    return {"metadata": metadata, "data": encoded}

@@ -1,0 +1,65 @@
+"""The operator's own certificates for one Quorum, as files that live as long as the object."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from quorate.rpc.tls import TlsConfig
+
+from quorate_operator import certificates
+from quorate_operator.authority import Authority, Phase
+from quorate_operator.certificates import Pair
+
+OPERATOR_DAYS = 1
+
+
+class Identity:
+    """`tls`: with which nodes are dialled. `probe`: with it only a node gets along that has done
+    what the authority's phase waits for; None while it waits for nothing.
+    """
+
+    def __init__(self, authority: Authority) -> None:
+        self.authority = authority
+        self._folder = tempfile.TemporaryDirectory(prefix="quorate-operator-")
+        self._pair = certificates.issue(authority.signer, "operator", (), OPERATOR_DAYS)
+        self.tls = write_tls(Path(self._folder.name), "tls", self._pair, authority.trusted)
+        self.probe = self._probe()
+
+    def _probe(self) -> TlsConfig | None:
+        authority, root = self.authority, Path(self._folder.name)
+        match authority.phase:
+            case Phase.PREPARING:
+                assert authority.successor is not None, "that is what preparing means"
+                stranger = certificates.issue(authority.successor, "operator", (), OPERATOR_DAYS)
+                return write_tls(root, "probe", stranger, authority.trusted)
+            case Phase.SWITCHING:
+                return write_tls(root, "probe", self._pair, authority.signer.certificate)
+            case _:
+                return None
+
+    @property
+    def is_due(self) -> bool:
+        return certificates.is_due(self.authority.signer, self._pair.certificate)
+
+
+class GivenIdentity:
+    """A certificate that somebody else issues, cert-manager for one: the files of its Secret."""
+
+    probe = None
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self.files = dict(files)
+        self._folder = tempfile.TemporaryDirectory(prefix="quorate-operator-")
+        pair = Pair(files["tls.crt"], files["tls.key"])
+        self.tls = write_tls(Path(self._folder.name), "tls", pair, files[certificates.CA_FILE])
+
+
+def write_tls(root: Path, name: str, pair: Pair, trusted: str) -> TlsConfig:
+    """A certificate, its key and whom it trusts, as files in a folder."""
+    certificate, key, ca = root / f"{name}.crt", root / f"{name}.key", root / f"{name}-ca.crt"
+    certificate.write_text(pair.certificate)
+    key.write_text(pair.key)
+    ca.write_text(trusted)
+    return TlsConfig(certificate, key, ca)

@@ -97,7 +97,11 @@ class Network:
             self.cluster.dropped(output.request)
             return
         args = (target, source, source.life, output)
-        self.scheduler.after(self._delay(), self._arrive, *args)
+        if self.stragglers:
+            delay = self._delay()
+        else:
+            delay = self.delay_min_us + int(self.random() * self.delay_spread_us)
+        self.scheduler.after(delay, self._arrive, *args)
         if self.duplicates and isinstance(output, Send) and self.random() < self.duplicates:
             self.duplicated += 1
             self.scheduler.after(self._delay(), self._arrive, *args)
@@ -120,7 +124,11 @@ class Network:
         """Carry an answer from `source` to the incarnation of `target` that asked."""
         if source.cut >> target.index & 1 or (self.loss and self._is_lost()):
             return
-        self.scheduler.after(self._delay(), target.receive_response, life, request_id, response)
+        if self.stragglers:
+            delay = self._delay()
+        else:
+            delay = self.delay_min_us + int(self.random() * self.delay_spread_us)
+        self.scheduler.after(delay, target.receive_response, life, request_id, response)
 
     # --- connections ------------------------------------------------------------------------------
 

@@ -250,6 +250,8 @@ class RaftNode:
         match response:
             case FetchResponse() if request_id == core.fetch_id:
                 follower.handle_fetch_response(core, sent, response)
+                if isinstance(core.role, Follower):
+                    return  # it has asked for more already, if it may
             case FetchSnapshotResponse() if request_id == core.fetch_id:
                 follower.handle_snapshot_response(core, sent, response)
             case VoteResponse() if isinstance(sent.request, VoteRequest):

@@ -1,0 +1,91 @@
+"""A broker's settings: what is taken, what is refused, and in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from quorate.broker.formatting import format_broker
+from quorate.cli.broker_settings import load_broker
+from quorate.cli.output import UsageError
+from quorate.controller.config import ConfigError
+from quorate.log.errors import MetaPropertiesError
+from quorate.raft.types import Endpoint
+
+BASE = {
+    "process.roles": "broker",
+    "node.id": "101",
+    "listeners": "PLAINTEXT://127.0.0.1:19092",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.bootstrap.servers": "localhost:9093,localhost:9094",
+    "log.dirs": "/data/1,/data/2",
+}
+
+
+def write(folder: Path, **changed: str | None) -> Path:
+    settings = BASE | {name.replace("_", "."): value for name, value in changed.items()}
+    path = folder / "broker.properties"
+    path.write_text("".join(f"{k}={v}\n" for k, v in settings.items() if v is not None))
+    return path
+
+
+def test_kafkas_defaults_hold_for_what_is_not_set(tmp_path: Path) -> None:
+    config = load_broker(write(tmp_path), {})
+    assert (config.node_id, config.controller_listener) == (101, "CONTROLLER")
+    assert config.bootstrap_servers == (("localhost", 9093), ("localhost", 9094))
+    assert config.log_dirs == (Path("/data/1"), Path("/data/2"))
+    assert config.metadata_log_dir == Path("/data/1")
+    assert (config.heartbeat_interval_ms, config.session_timeout_ms) == (2_000, 9_000)
+    assert (config.lag_time_max_ms, config.min_insync_replicas) == (30_000, 1)
+    assert (config.flush_interval_messages, config.flush_before_ack) == (None, False)
+    assert config.endpoints == (Endpoint("PLAINTEXT", "127.0.0.1", 19092),)
+    assert config.warnings == ()
+
+
+def test_the_environment_overrides_the_file_and_foreign_settings_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path, num_network_threads="3", log_flush_interval_messages="1")
+    config = load_broker(path, {"QUORATE_NODE_ID": "7", "QUORATE_BROKER_RACK": "r1"})
+    assert (config.node_id, config.rack, config.flush_before_ack) == (7, "r1", True)
+    (warning,) = config.warnings
+    assert "num.network.threads" in warning
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"process.roles": "controller"}, "process.roles=controller: it is not a broker's"),
+        ({"node.id": None}, "node.id is not set"),
+        ({"listeners": "CONTROLLER://:9093"}, "CONTROLLER is the controllers'"),
+        ({"controller.quorum.bootstrap.servers": None}, "bootstrap.servers is not set"),
+        ({"log.dirs": None}, "log.dirs is not set"),
+        ({"broker.session.timeout.ms": "2000"}, "longer than the heartbeats' interval"),
+        ({"replica.lag.time.max.ms": "soon"}, "not an integer"),
+        ({"brokr.rack": "r"}, "did you mean broker.rack?"),
+        ({"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"}, "ssl."),
+        ({"ssl.key.password": "x"}, "not supported"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    tmp_path: Path, changed: dict[str, str | None], said: str
+) -> None:
+    settings = {**BASE, **changed}
+    path = tmp_path / "broker.properties"
+    path.write_text("".join(f"{k}={v}\n" for k, v in settings.items() if v is not None))
+    with pytest.raises(ConfigError) as error:
+        load_broker(path, {})
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_neither_file_nor_environment_is_a_usage_error() -> None:
+    with pytest.raises(UsageError):
+        load_broker(None, {})
+
+
+def test_formatting_keeps_what_is_there_and_refuses_what_is_anothers(tmp_path: Path) -> None:
+    directories = (tmp_path / "a", tmp_path / "b")
+    made = format_broker(5, "yFPgY5iXQYqr5sMxfdxu0Q", directories[0], directories)
+    assert len({meta.directory_id for meta in made}) == 2
+    assert format_broker(5, "yFPgY5iXQYqr5sMxfdxu0Q", directories[0], directories) == made
+    with pytest.raises(MetaPropertiesError, match="belongs to node 5"):
+        format_broker(6, "yFPgY5iXQYqr5sMxfdxu0Q", directories[0], directories)

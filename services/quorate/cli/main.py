@@ -73,6 +73,7 @@ COMMANDS: dict[str, Lazy] = {
     "bench": Lazy(
         "quorate.cli.bench.command", "bench", "Measure commits, failover, catching up, memory."
     ),
+    "console": Lazy("quorate.cli.console", "console", "Serve the web console of a quorum."),
     "config-docs": Lazy("quorate.cli.config_docs", "config_docs", "List a controller's settings."),
 }
 

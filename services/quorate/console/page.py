@@ -1,0 +1,284 @@
+"""The page: one for everybody, redrawn after each look (nicegui; all its files are served locally).
+
+With `read_only` there is nothing to press. Everything else asks before it does something, and says
+afterwards what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import re
+from collections.abc import Awaitable, Callable
+
+from nicegui import app, ui
+
+from quorate import __version__
+from quorate.console import charts
+from quorate.console.state import Health, Replica
+from quorate.console.watch import Watch
+from quorate.raft.errors import MisuseError
+from quorate.raft.types import ReplicaKey
+from quorate.rpc.errors import ClientError
+
+HEALTH_COLOURS = {
+    Health.HEALTHY: "positive",
+    Health.DEGRADED: "warning",
+    Health.AT_RISK: "negative",
+    Health.NO_LEADER: "negative",
+    Health.UNREACHABLE: "negative",
+}
+COLUMNS = [
+    {"name": name, "label": label, "field": name, "align": align}
+    for name, label, align in (
+        ("id", "Id", "left"),
+        ("role", "Role", "left"),
+        ("directory", "Directory id", "left"),
+        ("endpoint", "Endpoint", "left"),
+        ("end", "Log end offset", "right"),
+        ("lag", "Lag", "right"),
+        ("fetched", "Last fetch", "right"),
+        ("caught", "Caught up", "right"),
+    )
+]
+_DIRECTORY_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+EVENTS_SHOWN = 100
+FIGURES = ("Leader", "Epoch", "High watermark", "Voters", "kraft.version")
+
+
+def _clock(at_ms: int) -> str:
+    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _ago(value: int | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value} ms ago" if value < 10_000 else f"{value // 1000} s ago"
+
+
+def _number(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _row(replica: Replica) -> dict[str, object]:
+    return {
+        "key": f"{replica.key.id}/{replica.key.directory_id}",
+        "id": replica.key.id,
+        "role": replica.role,
+        "directory": replica.key.directory_id or "unknown",
+        "endpoint": replica.endpoint,
+        "end": _number(replica.end_offset),
+        "lag": _number(replica.lag),
+        "fetched": _ago(replica.fetched_ago_ms),
+        "caught": _ago(replica.late_ms),
+        "healthy": replica.is_healthy,
+    }
+
+
+class Page:
+    """One browser's view."""
+
+    def __init__(self, watch: Watch, *, read_only: bool) -> None:
+        self._watch = watch
+        self._read_only = read_only
+        self._build()
+        self._draw()
+
+    def _build(self) -> None:
+        ui.colors(primary=charts.COLOURS[0])
+        with ui.header().classes("items-center justify-between"):
+            ui.label("Quorate").classes("text-h6")
+            self._cluster = ui.label().classes("text-caption")
+        with ui.row().classes("items-center w-full no-wrap"):
+            self._badge = ui.badge().classes("text-body1 q-pa-sm").props('data-testid="health"')
+            self._verdict = ui.label().classes("text-body1").props('data-testid="verdict"')
+        with ui.row().classes("w-full"):
+            self._figures = {name: self._figure(name) for name in FIGURES}
+        self._table = ui.table(columns=COLUMNS, rows=[], row_key="key").classes("w-full")
+        self._table.props('dense flat bordered data-testid="replicas" hide-pagination')
+        self._table.add_slot(
+            "body-cell-role",
+            "<q-td :props=\"props\"><q-badge :color=\"props.row.role === 'leader' ? 'primary' : "
+            "props.row.healthy ? 'positive' : 'negative'\" :label=\"props.row.role\" /></q-td>",
+        )
+        if not self._read_only:
+            self._add_actions()
+        with ui.grid(columns=2).classes("w-full"):
+            with ui.card().classes("w-full"):
+                ui.label("Who leads").classes("text-subtitle1")
+                self._tenures = ui.echart(charts.tenures(self._watch.state)).classes("h-56")
+            with ui.card().classes("w-full"):
+                ui.label("Time until a majority confirms the leader").classes("text-subtitle1")
+                self._latency = ui.echart(charts.latency(self._watch.state)).classes("h-56")
+            with ui.card().classes("w-full"):
+                ui.label("Lag behind the leader").classes("text-subtitle1")
+                self._lag = ui.echart(charts.lag(self._watch.state)).classes("h-56")
+            with ui.card().classes("w-full"):
+                ui.label("What happened (UTC)").classes("text-subtitle1")
+                self._log = ui.column().classes("gap-0 h-56 overflow-auto w-full")
+                self._log.props('data-testid="events"')
+        self._drawn_events = -1
+
+    @staticmethod
+    def _figure(name: str) -> ui.label:
+        with ui.card().classes("q-pa-sm"):
+            ui.label(name).classes("text-caption")
+            return (
+                ui.label("–")
+                .classes("text-h6")
+                .props(f'data-testid="{name.lower().replace(" ", "-")}"')
+            )
+
+    def _add_actions(self) -> None:
+        columns = [*COLUMNS, {"name": "actions", "label": "", "field": "key", "align": "right"}]
+        self._table.columns = columns
+        self._table.add_slot(
+            "body-cell-actions",
+            '<q-td :props="props">'
+            "<q-btn v-if=\"props.row.role === 'voter'\" flat dense size=sm label='Lead' "
+            "@click=\"() => $parent.$emit('lead', props.row)\" />"
+            "<q-btn v-if=\"props.row.role !== 'observer'\" flat dense size=sm color=negative "
+            "label='Remove' @click=\"() => $parent.$emit('remove', props.row)\" />"
+            "<q-btn v-if=\"props.row.role === 'observer'\" flat dense size=sm color=positive "
+            "label='Add' @click=\"() => $parent.$emit('add', props.row)\" /></q-td>",
+        )
+        self._table.on("lead", lambda event: self._lead(self._replica(event.args)))
+        self._table.on("remove", lambda event: self._remove(self._replica(event.args)))
+        self._table.on("add", lambda event: self._add(self._replica(event.args)))
+        ui.button("Add a controller …", on_click=lambda: self._add(None)).props("outline")
+
+    def _replica(self, row: dict[str, object]) -> Replica:
+        return next(r for r in self._watch.state.replicas if _row(r)["key"] == row["key"])
+
+    # --- what there is to see ---------------------------------------------------------------------
+
+    def draw(self) -> None:
+        """Show the state after a look."""
+        self._draw()
+        for chart, options in (
+            (self._tenures, charts.tenures),
+            (self._latency, charts.latency),
+            (self._lag, charts.lag),
+        ):
+            chart.options.clear()
+            chart.options.update(options(self._watch.state))
+            chart.update()
+
+    def _draw(self) -> None:
+        state = self._watch.state
+        self._cluster.set_text(f"cluster {self._watch.cluster_id or 'unknown'} · {__version__}")
+        self._badge.set_text(str(state.health))
+        self._badge.props(f"color={HEALTH_COLOURS[state.health]}")
+        self._verdict.set_text(state.verdict)
+        pending = " (a change is under way)" if state.is_change_pending else ""
+        figures = {
+            "Leader": "none" if state.leader is None else str(state.leader),
+            "Epoch": _number(state.epoch if state.epoch >= 0 else None),
+            "High watermark": _number(state.high_watermark),
+            "Voters": f"{len(state.voters)}{pending}",
+            "kraft.version": _number(state.kraft_version),
+        }
+        for name, text in figures.items():
+            self._figures[name].set_text(text)
+        self._table.update_rows([_row(replica) for replica in state.replicas])
+        count = len(state.events)
+        if count != self._drawn_events:
+            self._drawn_events = count
+            self._log.clear()
+            with self._log:
+                for event in list(state.events)[: -EVENTS_SHOWN - 1 : -1]:
+                    ui.label(f"{_clock(event.at_ms)}  {event.text}").classes("text-caption")
+
+    # --- what there is to do ----------------------------------------------------------------------
+
+    def _lead(self, replica: Replica) -> None:
+        self._confirm(
+            f"Let controller {replica.key.id} lead?",
+            "Commits pause for a moment while leadership moves.",
+            lambda: self._watch.transfer(replica.key),
+        )
+
+    def _remove(self, replica: Replica) -> None:
+        self._confirm(
+            f"Remove controller {replica.key.id} from the voters?",
+            f"Directory {replica.key.directory_id}. Its process goes on as an observer.",
+            lambda: self._watch.remove(replica.key),
+        )
+
+    def _add(self, replica: Replica | None) -> None:
+        """Ask for id, directory id and address; filled in for a replica that fetches already."""
+        known = replica.key if replica is not None else None
+        with ui.dialog() as dialog, ui.card():
+            ui.label("Add a controller to the voters").classes("text-h6")
+            node = ui.input("Id", value="" if known is None else str(known.id))
+            directory_id = (known and known.directory_id) or ""
+            directory = ui.input("Directory id (22 characters)", value=directory_id)
+            directory.classes("w-80")
+            place = ui.input("Host:port", value=replica.endpoint if replica else "")
+            problem = ui.label().classes("text-negative")
+
+            async def submit() -> None:
+                host, _, port = place.value.rpartition(":")
+                if not node.value.isdigit():
+                    problem.set_text("Id: a number of 0 or more")
+                elif not _DIRECTORY_ID.fullmatch(directory.value):
+                    problem.set_text("Directory id: as `quorate storage info` prints it")
+                elif not host or not port.isdigit() or not 0 < int(port) < 65536:
+                    problem.set_text("Host:port: such as controller-4:9093")
+                else:
+                    dialog.close()
+                    key = ReplicaKey(int(node.value), directory.value)
+                    await self._carry_out(lambda: self._watch.add(key, host, int(port)))
+
+            with ui.row():
+                ui.button("Add", on_click=submit)
+                ui.button("Cancel", on_click=dialog.close).props("flat")
+        dialog.open()
+
+    def _confirm(self, question: str, detail: str, action: Callable[[], Awaitable[str]]) -> None:
+        with ui.dialog() as dialog, ui.card():
+            ui.label(question).classes("text-h6")
+            ui.label(detail)
+
+            async def submit() -> None:
+                dialog.close()
+                await self._carry_out(action)
+
+            with ui.row():
+                ui.button("Do it", on_click=submit).props('data-testid="confirm"')
+                ui.button("Cancel", on_click=dialog.close).props("flat")
+        dialog.open()
+
+    @staticmethod
+    async def _carry_out(action: Callable[[], Awaitable[str]]) -> None:
+        waiting = ui.notification("under way …", spinner=True, timeout=None)
+        try:
+            done = await action()
+        except (ClientError, MisuseError) as error:
+            ui.notify(str(error), type="negative", timeout=8_000, close_button=True)
+        else:
+            ui.notify(done, type="positive", timeout=8_000, close_button=True)
+        finally:
+            waiting.dismiss()
+
+
+def serve(watch: Watch, host: str, port: int, *, read_only: bool) -> None:
+    """Serve until SIGINT or SIGTERM."""
+
+    @ui.page("/", title="Quorate")
+    def index() -> None:
+        page = Page(watch, read_only=read_only)
+        stop = watch.listen(page.draw)
+        ui.context.client.on_disconnect(stop)
+
+    async def start() -> None:
+        app.state.watching = asyncio.create_task(watch.run(), name="watch")
+
+    async def end() -> None:
+        app.state.watching.cancel()
+        await watch.close()
+
+    app.on_startup(start)
+    app.on_shutdown(end)
+    ui.run(host=host, port=port, show=False, reload=False, title="Quorate", favicon="🗳",
+           show_welcome_message=False, uvicorn_logging_level="warning")  # fmt: skip

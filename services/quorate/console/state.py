@@ -1,0 +1,231 @@
+"""What the console shows, derived from successive looks at the quorum. No I/O, no clock.
+
+Times are milliseconds since 1970, offsets count records. What is remembered is bounded: see
+`EVENTS_MAX`, `POINTS_MAX`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from quorate.raft.messages import DescribeQuorumResponse, ReplicaStatus
+from quorate.raft.types import ReplicaKey, Voter, VoterSet
+from quorate.rpc.values import NodeStatus
+
+EVENTS_MAX = 500
+POINTS_MAX = 1_200
+LATE_AFTER_MS = 5_000
+"""A voter that has not caught up for longer than this is behind (Kafka: replica.lag.time.max.ms is
+larger; a metadata quorum has no reason to be that patient)."""
+
+
+class Health(StrEnum):
+    """How the quorum is, worst last."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    AT_RISK = "at risk"
+    NO_LEADER = "no leader"
+    UNREACHABLE = "unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen at one moment.
+
+    view: the leader's answer, or that of a node that knows no leader (is_leaders_view False), or
+    None if nobody answered. nodes: what each controller that answered says of itself, by address.
+    silent: why the others did not, by address. confirm_ms: how long a linearizable read took.
+    """
+
+    at_ms: int
+    view: DescribeQuorumResponse | None
+    is_leaders_view: bool = False
+    nodes: Mapping[str, NodeStatus] = field(default_factory=dict)
+    silent: Mapping[str, str] = field(default_factory=dict)
+    confirm_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One row of the table. lag in records and late_ms are None where they are not known."""
+
+    key: ReplicaKey
+    role: str
+    endpoint: str
+    end_offset: int | None
+    lag: int | None
+    late_ms: int | None
+    fetched_ago_ms: int | None
+    is_healthy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that changed."""
+
+    at_ms: int
+    kind: str
+    text: str
+
+
+@dataclass(slots=True)
+class Tenure:
+    """One leader's time, or a time without one (leader None); to_ms None: it goes on."""
+
+    leader: int | None
+    epoch: int
+    from_ms: int
+    to_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One moment of the plots. lags: of each replica by id, records."""
+
+    at_ms: int
+    confirm_ms: float | None
+    high_watermark: int | None
+    lags: Mapping[int, int]
+
+
+class QuorumState:
+    """Everything there is to see. Feed it with `look`."""
+
+    def __init__(self) -> None:
+        self.health = Health.UNREACHABLE
+        self.verdict = "not asked yet"
+        self.at_ms = 0
+        self.leader: int | None = None
+        self.epoch = -1
+        self.high_watermark: int | None = None
+        self.kraft_version: int | None = None
+        self.voters = VoterSet()
+        self.replicas: list[Replica] = []
+        self.is_change_pending = False
+        self.tenures: deque[Tenure] = deque(maxlen=EVENTS_MAX)
+        self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self.points: deque[Point] = deque(maxlen=POINTS_MAX)
+        self._seen = False
+
+    def look(self, look: Look) -> None:
+        """Take in one look; events are what differs from the one before."""
+        self.at_ms = look.at_ms
+        view = look.view
+        if view is not None and len(view.voter_set):
+            self._note_voters(look.at_ms, view.voter_set)
+        self._note_leader(look)
+        if view is None:
+            self.replicas = [_unknown(voter) for voter in self.voters]
+        else:
+            self.kraft_version = view.kraft_version
+            self.is_change_pending = view.voter_set != view.committed_voters
+            self.high_watermark = view.high_watermark if view.high_watermark >= 0 else None
+            self.replicas = _rows(look, view)
+        before = self.health
+        self.health, self.verdict = _judge(look, self.replicas, self.voters)
+        if self._seen and before is not self.health:
+            self.events.append(Event(look.at_ms, "health", f"{self.health}: {self.verdict}"))
+        lags = {row.key.id: row.lag for row in self.replicas if row.lag is not None}
+        self.points.append(Point(look.at_ms, look.confirm_ms, self.high_watermark, lags))
+        self._seen = True
+
+    def _note_leader(self, look: Look) -> None:
+        leader = look.view.leader.id if look.view is not None and look.is_leaders_view else None
+        epoch = look.view.leader.epoch if look.view is not None else self.epoch
+        last = self.tenures[-1] if self.tenures else None
+        if last is not None and (last.leader, last.epoch) == (leader, epoch):
+            return
+        if last is not None and leader is None and last.leader is None:
+            return
+        if last is not None:
+            last.to_ms = look.at_ms
+        self.tenures.append(Tenure(leader, epoch, look.at_ms))
+        if self._seen:
+            text = f"{leader} leads epoch {epoch}" if leader is not None else "nobody leads"
+            self.events.append(Event(look.at_ms, "election", text))
+        self.leader, self.epoch = leader, max(epoch, self.epoch)
+
+    def _note_voters(self, at_ms: int, voters: VoterSet) -> None:
+        before, after = {v.key: v for v in self.voters}, {v.key: v for v in voters}
+        if self._seen and len(self.voters):
+            for key in before.keys() - after.keys():
+                self.events.append(Event(at_ms, "voters", f"{key} is no voter any more"))
+            for key in after.keys() - before.keys():
+                self.events.append(Event(at_ms, "voters", f"{key} is a voter now"))
+            for key in before.keys() & after.keys():
+                if before[key].endpoints != after[key].endpoints:
+                    self.events.append(Event(at_ms, "voters", f"{key} listens elsewhere now"))
+        self.voters = voters
+
+
+def _rows(look: Look, view: DescribeQuorumResponse) -> list[Replica]:
+    ends = {status.replica: status.log_end_offset for status in view.voters}
+    leader_end = max(ends.values(), default=-1)
+    for status in view.voters:
+        if status.replica.id == view.leader.id:
+            leader_end = status.log_end_offset
+    rows = [_row(look, view, status, leader_end, is_voter=True) for status in view.voters]
+    rows += [_row(look, view, status, leader_end, is_voter=False) for status in view.observers]
+    return rows
+
+
+def _row(
+    look: Look,
+    view: DescribeQuorumResponse,
+    status: ReplicaStatus,
+    leader_end: int,
+    *,
+    is_voter: bool,
+) -> Replica:
+    known = look.is_leaders_view and status.log_end_offset >= 0
+    role = "voter" if is_voter else "observer"
+    if look.is_leaders_view and status.replica.id == view.leader.id:
+        role = "leader"
+    late_ms = _ago(look.at_ms, status.last_caught_up_ms) if known else None
+    endpoint = f"{status.endpoints[0].host}:{status.endpoints[0].port}" if status.endpoints else ""
+    answers = any(node.node_id == status.replica.id for node in look.nodes.values())
+    return Replica(
+        status.replica,
+        role,
+        endpoint,
+        status.log_end_offset if known else None,
+        max(0, leader_end - status.log_end_offset) if known else None,
+        late_ms,
+        _ago(look.at_ms, status.last_fetch_ms) if known else None,
+        (late_ms is not None and late_ms < LATE_AFTER_MS) if look.is_leaders_view else answers,
+    )
+
+
+def _ago(now_ms: int, then_ms: int) -> int | None:
+    return max(0, now_ms - then_ms) if then_ms >= 0 else None
+
+
+def _unknown(voter: Voter) -> Replica:
+    """A voter of whom nothing is known now."""
+    endpoint = f"{voter.endpoints[0].host}:{voter.endpoints[0].port}" if voter.endpoints else ""
+    return Replica(voter.key, "voter", endpoint, None, None, None, None, False)
+
+
+def _judge(look: Look, rows: Sequence[Replica], voters: VoterSet) -> tuple[Health, str]:
+    """How it is, and why, in one sentence for a person."""
+    if look.view is None:
+        reasons = "; ".join(f"{place}: {why}" for place, why in sorted(look.silent.items()))
+        return Health.UNREACHABLE, f"no controller answers ({reasons})"
+    if not look.is_leaders_view:
+        silent = ", ".join(sorted(look.silent)) or "none"
+        said = look.view.message or f"electing one takes {voters.majority} of {voters}"
+        return Health.NO_LEADER, f"{said}; controllers that do not answer: {silent}"
+    votes = [row for row in rows if row.role in ("leader", "voter")]
+    bad = [row for row in votes if not row.is_healthy]
+    alive, needed = len(votes) - len(bad), voters.majority
+    if not bad:
+        return Health.HEALTHY, f"all {len(votes)} voters have caught up"
+    names = ", ".join(str(row.key.id) for row in bad)
+    text = f"{alive} of {len(votes)} voters have caught up, not {names}"
+    if alive <= needed:
+        return Health.AT_RISK, f"{text}: one more that fails stops all commits"
+    return Health.DEGRADED, text

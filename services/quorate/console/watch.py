@@ -1,0 +1,118 @@
+"""Looks at the quorum once a second and keeps the state; carries out what a person confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+
+from quorate.console.state import Look, QuorumState
+from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.rpc.client import ClientError, QuorumClient, UnreachableError
+from quorate.rpc.limits import format_address
+from quorate.rpc.tls import TlsConfig
+from quorate.rpc.values import NodeStatus
+
+PERIOD_S = 1.0
+ANSWER_WITHIN_S = 1.5
+"""Who answers later than this counts as silent in this look."""
+
+
+class Watch:
+    """One quorum under observation. `state` changes only between awaits of `run`."""
+
+    def __init__(self, bootstrap: Sequence[str], tls: TlsConfig | None) -> None:
+        self.state = QuorumState()
+        self.cluster_id = ""
+        self._bootstrap = tuple(bootstrap)
+        self._looks = QuorumClient(bootstrap, tls=tls, request_timeout_ms=2_000)
+        self._changes = QuorumClient(bootstrap, tls=tls, request_timeout_ms=30_000)
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` after each look; call what is returned to end that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            started = time.monotonic()
+            self.state.look(await self._look())
+            for listener in list(self._listeners):
+                listener()
+            await asyncio.sleep(max(0.1, PERIOD_S - (time.monotonic() - started)))
+
+    async def close(self) -> None:
+        await self._looks.close()
+        await self._changes.close()
+
+    async def _look(self) -> Look:
+        view, is_leaders = None, False
+        try:
+            description = await self._looks.describe_quorum()
+            self.cluster_id = description.cluster_id
+            view, is_leaders = description.response, description.is_leaders_view
+        except ClientError:
+            pass
+        nodes, silent = await self._statuses()
+        confirm_ms = await self._confirm() if is_leaders else None
+        now_ms = time.time_ns() // 1_000_000
+        return Look(now_ms, view, is_leaders, nodes, silent, confirm_ms)
+
+    async def _statuses(self) -> tuple[dict[str, NodeStatus], dict[str, str]]:
+        """What each known controller says of itself, and why the others say nothing."""
+        places = set(self._bootstrap)
+        for voter in self.state.voters:
+            if voter.endpoints:
+                places.add(format_address(voter.endpoints[0].host, voter.endpoints[0].port))
+        nodes: dict[str, NodeStatus] = {}
+        silent: dict[str, str] = {}
+
+        async def ask(place: str) -> None:
+            try:
+                async with asyncio.timeout(ANSWER_WITHIN_S):
+                    nodes[place] = await self._looks.node_status(place)
+            except TimeoutError:
+                silent[place] = "no answer"
+            except UnreachableError as error:
+                silent[place] = error.attempts.get(place, str(error))
+            except ClientError as error:
+                silent[place] = str(error)
+
+        await asyncio.gather(*(ask(place) for place in places))
+        return nodes, silent
+
+    async def _confirm(self) -> float | None:
+        """How long a linearizable read takes, milliseconds: a majority confirms the leader."""
+        end = self.state.high_watermark
+        if end is None:
+            return None
+        started = time.perf_counter()
+        try:
+            async for _ in self._looks.read(end, linearizable=True, max_records=1):
+                break
+        except ClientError:
+            return None
+        return (time.perf_counter() - started) * 1000
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    async def add(self, key: ReplicaKey, host: str, port: int) -> str:
+        """Make a replica a voter; returns what to tell the person."""
+        return await self._do(
+            self._changes.add_voter(key, [Endpoint("CONTROLLER", host, port)]),
+            f"{key} is a voter now",
+        )
+
+    async def remove(self, key: ReplicaKey) -> str:
+        return await self._do(self._changes.remove_voter(key), f"{key} is no voter any more")
+
+    async def transfer(self, key: ReplicaKey) -> str:
+        return await self._do(self._changes.transfer_leadership(key), f"{key.id} leads now")
+
+    @staticmethod
+    async def _do(change: Coroutine[None, None, None], done: str) -> str:
+        """The sentence for success; ClientError is the caller's to show."""
+        await change
+        return done

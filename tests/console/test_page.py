@@ -1,0 +1,160 @@
+"""The console in a real Chromium, over a real quorum: healthy, one voter lost, nobody leading.
+
+Screenshots go to QUORATE_SCREENSHOTS (default: the test's own folder).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from quorate.cli.local_cluster import LocalCluster
+
+pytest.importorskip("selenium", reason="needs the extra `console-test`")
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+WAIT_S = 45.0
+
+
+@pytest.fixture
+def browser() -> Iterator[webdriver.Chrome]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("chromium and chromedriver are not installed (apt-get install chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,1300"):
+        options.add_argument(argument)
+    chrome = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    try:
+        yield chrome
+    finally:
+        chrome.quit()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    found = LocalCluster(tmp_path / "quorum")
+    found.create([1, 2, 3])
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+@pytest.fixture
+def url(cluster: LocalCluster, tmp_path: Path) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "quorate.cli.main", "console", "--port", str(port)]
+    command += ["--bootstrap-controller", ",".join(cluster.addresses)]
+    with (tmp_path / "console.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        try:
+            if condition():
+                return
+        except Exception:  # the page is being drawn
+            pass
+        time.sleep(0.2)
+    pytest.fail(f"{what}: not within {WAIT_S:.0f} s")
+
+
+def text(browser: webdriver.Chrome, name: str) -> str:
+    return str(browser.find_element(By.CSS_SELECTOR, f'[data-testid="{name}"]').text).lower()
+
+
+def picture(browser: webdriver.Chrome, name: str, folder: Path) -> None:
+    target = Path(os.environ.get("QUORATE_SCREENSHOTS", folder))
+    target.mkdir(parents=True, exist_ok=True)
+    browser.save_screenshot(str(target / f"console-{name}.png"))
+
+
+def open_page(browser: webdriver.Chrome, url: str) -> None:
+    def answers() -> bool:
+        browser.get(url)
+        return bool(browser.find_elements(By.CSS_SELECTOR, '[data-testid="health"]'))
+
+    until(answers, "the page")
+
+
+def buttons(browser: webdriver.Chrome) -> list[WebElement]:
+    return browser.find_elements(By.TAG_NAME, "button")
+
+
+def press(browser: webdriver.Chrome, label: str) -> None:
+    """The first button with that label."""
+    next(button for button in buttons(browser) if button.text.lower() == label).click()
+
+
+def test_the_page_tells_the_quorums_story(
+    browser: webdriver.Chrome, cluster: LocalCluster, url: str, tmp_path: Path
+) -> None:
+    open_page(browser, url)
+    until(lambda: text(browser, "health") == "healthy" and text(browser, "voters") == "3", "health")
+    time.sleep(5)  # some points for the plots
+    picture(browser, "healthy", tmp_path)
+
+    # Leadership moves when a person says so, and only after a confirmation.
+    before = text(browser, "leader")
+    press(browser, "lead")
+    until(lambda: bool(browser.find_elements(By.CSS_SELECTOR, '[data-testid="confirm"]')), "asking")
+    time.sleep(1)
+    assert text(browser, "leader") == before
+    browser.find_element(By.CSS_SELECTOR, '[data-testid="confirm"]').click()
+    until(lambda: text(browser, "leader") not in (before, "none"), "another leader")
+    until(lambda: "leads epoch" in text(browser, "events"), "the event")
+
+    # One voter is lost: commits go on, and the page says that no other may fail.
+    leader = int(text(browser, "leader"))
+    lost, other = (node_id for node_id in (1, 2, 3) if node_id != leader)
+    cluster.kill(lost)
+    until(lambda: text(browser, "health") == "at risk", "the loss")
+    assert f"not {lost}" in text(browser, "verdict")
+    picture(browser, "one-lost", tmp_path)
+
+    # Nobody can lead: the page says why.
+    cluster.kill(other)
+    until(lambda: text(browser, "health") == "no leader", "no leader")
+    assert "2 of" in text(browser, "verdict")
+    time.sleep(2)
+    picture(browser, "no-leader", tmp_path)
+
+    # It recovers by itself.
+    cluster.start([lost, other])
+    until(lambda: text(browser, "health") == "healthy", "health again")
+    until(lambda: "nobody leads" in text(browser, "events"), "the history")
+
+
+def test_a_wrong_address_is_refused_in_the_dialog(
+    browser: webdriver.Chrome, cluster: LocalCluster, url: str
+) -> None:
+    assert len(cluster.running) == 3
+    open_page(browser, url)
+    until(lambda: text(browser, "health") == "healthy", "health")
+    press(browser, "add a controller …")
+    until(lambda: "add" in [b.text.lower() for b in buttons(browser)], "the dialog")
+    time.sleep(0.5)
+    press(browser, "add")
+    until(lambda: "a number of 0 or more" in browser.page_source, "the reason")

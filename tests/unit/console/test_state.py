@@ -1,0 +1,143 @@
+"""What the console makes of successive looks at a quorum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quorate.console import charts
+from quorate.console.state import EVENTS_MAX, POINTS_MAX, Health, Look, QuorumState
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
+from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.rpc.values import NodeStatus
+
+NOW = 1_800_000_000_000
+
+
+def key(node_id: int, disk: str = "A") -> ReplicaKey:
+    return ReplicaKey(node_id, (disk * 22)[:22])
+
+
+def endpoint(node_id: int) -> Endpoint:
+    return Endpoint("CONTROLLER", f"controller-{node_id}", 9093)
+
+
+def voter_set(*keys: ReplicaKey) -> VoterSet:
+    return VoterSet.of(Voter(each, (endpoint(each.id),)) for each in keys)
+
+
+def status(of: ReplicaKey, end: int = 100, late_ms: int = 10, now_ms: int = NOW) -> ReplicaStatus:
+    return ReplicaStatus(of, end, now_ms - 5, now_ms - late_ms, (endpoint(of.id),))
+
+
+def led(
+    by: int = 1,
+    epoch: int = 3,
+    voters: Sequence[ReplicaStatus] = (),
+    observers: Sequence[ReplicaStatus] = (),
+    at_ms: int = NOW,
+) -> Look:
+    """The leader's answer."""
+    voters = voters or [status(key(node_id), now_ms=at_ms) for node_id in (1, 2, 3)]
+    members = voter_set(*(each.replica for each in voters))
+    leader = CurrentLeader(epoch, by, (endpoint(by),))
+    view = DescribeQuorumResponse(
+        ErrorCode.NONE, leader, 100, 1, tuple(voters), tuple(observers), members, members
+    )
+    return Look(at_ms, view, True, confirm_ms=2.5)
+
+
+def leaderless(at_ms: int = NOW, message: str = "") -> Look:
+    """The answer of controller 1, which knows no leader; controller 2 is silent."""
+    members = voter_set(key(1), key(2))
+    voters = tuple(ReplicaStatus(each.key, -1, -1, -1, each.endpoints) for each in members)
+    view = DescribeQuorumResponse(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER, CurrentLeader(4), 100, 1, voters, (), members, members,
+        message,
+    )  # fmt: skip
+    answers = {"controller-1:9093": NodeStatus(1, True)}
+    return Look(at_ms, view, False, answers, {"controller-2:9093": "Connection refused"})
+
+
+def test_three_voters_that_have_caught_up_are_healthy() -> None:
+    state = QuorumState()
+    state.look(led())
+    assert (state.health, state.leader, state.epoch) == (Health.HEALTHY, 1, 3)
+    assert [row.role for row in state.replicas] == ["leader", "voter", "voter"]
+    assert state.verdict == "all 3 voters have caught up"
+    assert list(state.events) == [], "what was so from the beginning is no event"
+
+
+def test_one_late_voter_of_five_leaves_slack_one_of_three_does_not() -> None:
+    late = status(key(3), end=40, late_ms=60_000)
+    three = QuorumState()
+    three.look(led(voters=[status(key(1)), status(key(2)), late]))
+    assert three.health is Health.AT_RISK
+    assert "2 of 3 voters have caught up, not 3" in three.verdict
+    assert three.replicas[2].lag == 60
+    five = QuorumState()
+    five.look(
+        led(voters=[status(key(n)) for n in (1, 2)] + [late] + [status(key(n)) for n in (4, 5)])
+    )
+    assert five.health is Health.DEGRADED
+
+
+def test_an_observer_that_lags_is_no_danger() -> None:
+    state = QuorumState()
+    state.look(led(observers=[status(key(9), end=1, late_ms=99_000)]))
+    assert state.health is Health.HEALTHY
+    assert state.replicas[-1].role == "observer"
+
+
+def test_without_a_leader_it_says_why_and_who_is_silent() -> None:
+    state = QuorumState()
+    state.look(leaderless(message="electing one takes 2 of {1, 2}"))
+    assert state.health is Health.NO_LEADER
+    assert state.leader is None
+    assert "electing one takes 2" in state.verdict
+    assert "controller-2:9093" in state.verdict
+    assert [row.is_healthy for row in state.replicas] == [True, False]
+
+
+def test_nobody_answering_keeps_the_voters_that_were_known() -> None:
+    state = QuorumState()
+    state.look(led())
+    state.look(Look(NOW + 1000, None, silent={"controller-1:9093": "no answer"}))
+    assert state.health is Health.UNREACHABLE
+    assert [row.key for row in state.replicas] == [key(1), key(2), key(3)]
+    assert "controller-1:9093: no answer" in state.verdict
+
+
+def test_elections_and_changes_become_events_and_tenures() -> None:
+    state = QuorumState()
+    state.look(led())
+    state.look(leaderless(NOW + 1_000))
+    state.look(leaderless(NOW + 2_000))
+    new_disk = [status(key(1), now_ms=NOW + 3_000), status(key(2, "B"), now_ms=NOW + 3_000)]
+    state.look(led(2, 5, new_disk, at_ms=NOW + 3_000))
+    texts = [event.text for event in state.events]
+    assert "nobody leads" in texts
+    assert "2 leads epoch 5" in texts
+    assert f"{key(2)} is no voter any more" in texts
+    assert f"{key(2, 'B')} is a voter now" in texts
+    spans = [(t.leader, t.from_ms - NOW, t.to_ms and t.to_ms - NOW) for t in state.tenures]
+    assert spans == [(1, 0, 1_000), (None, 1_000, 3_000), (2, 3_000, None)]
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    state = QuorumState()
+    for number in range(POINTS_MAX + 50):
+        state.look(led(1 + number % 2, number, at_ms=NOW + number))
+    assert len(state.points) == POINTS_MAX
+    assert len(state.events) == len(state.tenures) == EVENTS_MAX
+
+
+def test_the_charts_hold_every_point() -> None:
+    state = QuorumState()
+    for second in range(3):
+        state.look(led(at_ms=NOW + 1_000 * second))
+    assert [value for _, value in charts.latency(state)["series"][0]["data"]] == [2.5] * 3
+    assert [each["name"] for each in charts.lag(state)["series"]] == [
+        "controller 1", "controller 2", "controller 3",
+    ]  # fmt: skip
+    assert charts.tenures(state)["yAxis"]["data"] == ["controller 1"]

@@ -60,8 +60,10 @@ def url(cluster: LocalCluster, tmp_path: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "quorate.cli.main", "console", "--port", str(port)]
     command += ["--bootstrap-controller", ",".join(cluster.addresses)]
+    # nicegui takes a process that inherits pytest's variables for one of its own tests.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     with (tmp_path / "console.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:
             yield f"http://127.0.0.1:{port}"
         finally:

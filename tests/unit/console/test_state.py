@@ -76,9 +76,7 @@ def test_one_late_voter_of_five_leaves_slack_one_of_three_does_not() -> None:
     assert "2 of 3 voters have caught up, not 3" in three.verdict
     assert three.replicas[2].lag == 60
     five = QuorumState()
-    five.look(
-        led(voters=[status(key(n)) for n in (1, 2)] + [late] + [status(key(n)) for n in (4, 5)])
-    )
+    five.look(led(voters=[*(status(key(n)) for n in (1, 2, 4, 5)), late]))
     assert five.health is Health.DEGRADED
 
 

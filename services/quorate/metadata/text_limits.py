@@ -8,6 +8,7 @@ TEXT_BYTES_MAX = 32_767
 """What a string of a metadata record holds, bytes of UTF-8."""
 
 TOPIC_NAME_MAX = 249
+_UUID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]", re.ASCII)
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
@@ -21,6 +22,11 @@ def _fits(text: str) -> bool:
         return len(text.encode()) <= TEXT_BYTES_MAX
     except UnicodeEncodeError:
         return False
+
+
+def is_uuid(text: str) -> bool:
+    """Whether it is a UUID in Kafka's text form."""
+    return _UUID.fullmatch(text) is not None
 
 
 def topic_name_fault(name: str) -> str | None:

@@ -1,0 +1,189 @@
+"""AlterPartition: a leader proposes another ISR.
+
+Steps, in this order; the first that applies is the answer:
+
+1.  the broker's epoch is another                                   STALE_BROKER_EPOCH (all of it)
+2.  no such topic or partition                UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION
+3.  leader or partition epoch ahead of ours                         NOT_CONTROLLER
+4.  leader epoch behind                                             FENCED_LEADER_EPOCH
+5.  the sender does not lead                                        INVALID_REQUEST
+6.  partition epoch behind                                          INVALID_UPDATE_VERSION
+7.  an ISR that is empty, names one twice, or one that is no replica    INVALID_REQUEST
+8.  an ISR without the leader                                       INVALID_REQUEST
+9.  recovering with more than the leader in sync, or recovering where it had recovered
+                                                                    INVALID_REQUEST
+10. a member is unregistered, fenced or shutting down, or another process than the one that
+    fetched (version 3)                       INELIGIBLE_REPLICA, before version 2
+                                              OPERATION_NOT_ATTEMPTED
+11. it is applied; if that completed a reassignment and the sender leads no longer
+                                              NEW_LEADER_ELECTED, before version 2
+                                              FENCED_LEADER_EPOCH
+
+Source: KIP-497, KIP-704 (9), KIP-841 (10, 11), KIP-903 (version 3).
+"""
+
+from __future__ import annotations
+
+from quorate.metadata.partition_change import Change
+from quorate.metadata.partitions import (
+    NO_LEADER_CHANGE,
+    RECOVERED,
+    RECOVERING,
+    Partition,
+    merged,
+)
+from quorate.metadata.requests import (
+    NO_EPOCH,
+    AlteredPartition,
+    AlteredTopic,
+    AlterPartition,
+    AlterPartitionResponse,
+    IsrMember,
+    PartitionProposal,
+    TopicProposals,
+)
+from quorate.metadata.work import RefusedError, Work
+from quorate.raft.errors import ErrorCode
+from quorate.records.metadata import MetadataRecord
+
+LATEST_VERSION = 3
+TOPIC_IDS = 2
+KIP_841 = 2
+BROKER_EPOCHS = 3
+LEADER_RECOVERY = 1
+
+
+def alter_partition(
+    work: Work, request: AlterPartition
+) -> tuple[list[MetadataRecord], AlterPartitionResponse]:
+    """The records of what is accepted, and an answer for each proposal."""
+    if not 0 <= request.version <= LATEST_VERSION:
+        message = f"AlterPartition has versions 0 to {LATEST_VERSION}"
+        return [], AlterPartitionResponse((), ErrorCode.UNSUPPORTED_VERSION, message)
+    try:
+        work.check_broker_epoch(request.broker_id, request.broker_epoch)
+    except RefusedError as refused:
+        return [], AlterPartitionResponse((), refused.error, refused.message)
+    records: list[MetadataRecord] = []
+    seen: set[tuple[str, int]] = set()
+    topics = []
+    for topic in request.topics:
+        topic_id = _topic_id(work, request, topic)
+        answers = []
+        for proposal in topic.partitions:
+            key = (topic_id, proposal.partition)
+            try:
+                if key in seen:
+                    raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
+                answers.append(_altered(work, request, topic_id, proposal, records))
+                seen.add(key)
+            except RefusedError as refused:
+                answers.append(AlteredPartition(proposal.partition, refused.error))
+        topics.append(AlteredTopic(tuple(answers), topic.topic_id, topic.topic_name))
+    return records, AlterPartitionResponse(tuple(topics))
+
+
+def _topic_id(work: Work, request: AlterPartition, topic: TopicProposals) -> str:
+    if request.version >= TOPIC_IDS:
+        return topic.topic_id
+    return work.image.topics.ids.get(topic.topic_name, "")
+
+
+def _altered(
+    work: Work,
+    request: AlterPartition,
+    topic_id: str,
+    proposal: PartitionProposal,
+    records: list[MetadataRecord],
+) -> AlteredPartition:
+    partition = work.image.topics.partition(topic_id, proposal.partition)
+    if partition is None:
+        if topic_id not in work.image.topics.names and request.version >= TOPIC_IDS:
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, "No such topic id.")
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such topic or partition.")
+    isr = _checked(work, request, partition, proposal)
+    change = Change.of(work, partition)
+    change.isr = isr
+    if request.version >= LEADER_RECOVERY:
+        change.recovery = proposal.leader_recovery_state
+    record = change.build()
+    if record is not None:
+        records.append(record)
+        partition = merged(partition, record)
+        if record.leader not in (request.broker_id, NO_LEADER_CHANGE):
+            raise RefusedError(
+                ErrorCode.NEW_LEADER_ELECTED
+                if request.version >= KIP_841
+                else ErrorCode.FENCED_LEADER_EPOCH,
+                "The reassignment is complete, and another broker leads.",
+            )
+    return AlteredPartition(
+        proposal.partition,
+        ErrorCode.NONE,
+        partition.leader,
+        partition.leader_epoch,
+        partition.isr,
+        partition.partition_epoch,
+        partition.leader_recovery_state,
+    )
+
+
+def _checked(
+    work: Work, request: AlterPartition, partition: Partition, proposal: PartitionProposal
+) -> tuple[int, ...]:
+    """Steps 3 to 10: the ISR that may be."""
+    if (
+        proposal.leader_epoch > partition.leader_epoch
+        or proposal.partition_epoch > partition.partition_epoch
+    ):
+        raise RefusedError(ErrorCode.NOT_CONTROLLER, "The sender knows a later epoch.")
+    if proposal.leader_epoch < partition.leader_epoch:
+        raise RefusedError(ErrorCode.FENCED_LEADER_EPOCH, "The leader epoch is behind.")
+    if request.broker_id != partition.leader:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"{partition.leader} leads.")
+    if proposal.partition_epoch < partition.partition_epoch:
+        raise RefusedError(ErrorCode.INVALID_UPDATE_VERSION, "The partition epoch is behind.")
+    isr = tuple(member.id for member in proposal.isr)
+    if not isr or len(set(isr)) < len(isr) or not set(isr) <= set(partition.replicas):
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "The ISR is malformed.")
+    if partition.leader not in isr:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "The leader is not in the ISR.")
+    if request.version >= LEADER_RECOVERY:
+        _check_recovery(partition, proposal, isr)
+    if work.enforce_eligibility:
+        for member in proposal.isr:
+            reason = _ineligible(work, member, request.version)
+            if reason:
+                raise RefusedError(
+                    ErrorCode.INELIGIBLE_REPLICA
+                    if request.version >= KIP_841
+                    else ErrorCode.OPERATION_NOT_ATTEMPTED,
+                    f"{member.id} {reason}",
+                )
+    return isr
+
+
+def _check_recovery(
+    partition: Partition, proposal: PartitionProposal, isr: tuple[int, ...]
+) -> None:
+    state = proposal.leader_recovery_state
+    if state not in (RECOVERED, RECOVERING):
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"No leader recovery state is {state}.")
+    if state == RECOVERING and len(isr) > 1:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "A recovering leader is alone in the ISR.")
+    if state == RECOVERING and partition.leader_recovery_state == RECOVERED:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "The leader has recovered already.")
+
+
+def _ineligible(work: Work, member: IsrMember, version: int) -> str:
+    """Why a broker cannot be in an ISR, empty if it can."""
+    broker = work.image.cluster.brokers.get(member.id)
+    if broker is None:
+        return "is not registered"
+    if broker.in_controlled_shutdown:
+        return "is shutting down"
+    if broker.fenced:
+        return "is fenced"
+    if version >= BROKER_EPOCHS and member.broker_epoch not in (NO_EPOCH, broker.broker_epoch):
+        return f"has epoch {broker.broker_epoch}, not {member.broker_epoch}"
+    return ""

@@ -1,0 +1,343 @@
+"""Brokers: registration, heartbeats, fencing, controlled shutdown, forgetting.
+
+A broker is fenced, unfenced or in controlled shutdown. With each heartbeat it goes to the next
+state, and the first column says what it is in:
+
+    fenced       wants to stop                                   it may stop
+                 wants to run, and has replayed its registration unfenced
+    unfenced     wants to be fenced                              fenced
+                 wants to stop, leads or is in an ISR            controlled shutdown
+                 wants to stop, and holds nothing                fenced, it may stop
+    controlled   leads something still                           -
+    shutdown     every active broker has replayed its shutdown   fenced, it may stop
+
+Entering controlled shutdown and being fenced take the broker out of every ISR and move its
+leaderships (the last member of an ISR stays in, leaderless); unfencing elects for leaderless
+partitions only. Controlled shutdown is left by registering anew with another incarnation.
+
+Source: KIP-631, KIP-841, KIP-858, KIP-966 (unclean restarts); Kafka's BrokerHeartbeatManager and
+ClusterControlManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorate.metadata.cluster import Broker
+from quorate.metadata.leadership import broker_joins, broker_leaves, broker_restarted
+from quorate.metadata.levels import (
+    CORDONED_LOG_DIRS,
+    IN_CONTROLLED_SHUTDOWN,
+    KRAFT_VERSION,
+    REGISTRATION_CHANGES,
+    at_level,
+)
+from quorate.metadata.partition_change import Change
+from quorate.metadata.requests import (
+    BrokerHeartbeat,
+    BrokerHeartbeatResponse,
+    RegisterBroker,
+    RegisterBrokerResponse,
+    UnregisterBroker,
+    UnregisterBrokerResponse,
+)
+from quorate.metadata.text_limits import fits, is_uuid
+from quorate.metadata.work import RESERVED_DIRECTORIES, RefusedError, Work
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import ZERO_UUID, VersionRange
+from quorate.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    RegisterBrokerRecord,
+    RegisteredEndpoint,
+    RegisteredFeature,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from quorate.records.metadata.nodes import FENCE, UNFENCE
+from quorate.records.metadata.nodes import IN_CONTROLLED_SHUTDOWN as ENTERS_SHUTDOWN
+
+PORT_MAX = 65_535
+LEVEL_MAX = 32_767
+NODE_ID_MAX = 2**31 - 1
+
+
+# --- registration ---------------------------------------------------------------------------------
+
+
+def register(
+    work: Work, request: RegisterBroker, cluster_id: str, now_ms: int, offset: int
+) -> tuple[list[MetadataRecord], RegisterBrokerResponse]:
+    """`offset` is that of the first record, and becomes the broker's epoch."""
+    try:
+        _check_registration(work, request, cluster_id, now_ms)
+    except RefusedError as refused:
+        return [], RegisterBrokerResponse(error=refused.error, message=refused.message)
+    existing = work.image.cluster.brokers.get(request.broker_id)
+    is_same = existing is not None and existing.incarnation_id == request.incarnation_id
+    epoch = existing.broker_epoch if existing is not None and is_same else offset
+    record = RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        broker_epoch=epoch,
+        end_points=_endpoints(request),
+        features=tuple(
+            RegisteredFeature(feature.name, feature.supported.min, feature.supported.max)
+            for feature in request.features
+        ),
+        rack=request.rack,
+        fenced=existing.fenced if existing is not None and is_same else True,
+        in_controlled_shutdown=(
+            existing.in_controlled_shutdown if existing is not None and is_same else False
+        ),
+        log_dirs=request.log_dirs,
+        cordoned_log_dirs=() if work.image.level >= CORDONED_LOG_DIRS else None,
+    )
+    records: list[MetadataRecord] = [at_level(record, work.image.level)]
+    if existing is not None and not is_same:
+        was_clean = request.previous_epoch == existing.broker_epoch
+        records += broker_restarted(work, request.broker_id, was_clean=was_clean)
+    return records, RegisterBrokerResponse(epoch)
+
+
+def _endpoints(request: RegisterBroker) -> tuple[RegisteredEndpoint, ...]:
+    protocols = request.security_protocols or (0,) * len(request.endpoints)
+    return tuple(
+        RegisteredEndpoint(endpoint.name, endpoint.host, endpoint.port, protocol)
+        for endpoint, protocol in zip(request.endpoints, protocols, strict=True)
+    )
+
+
+def _check_registration(work: Work, request: RegisterBroker, cluster_id: str, now_ms: int) -> None:
+    if cluster_id and request.cluster_id and request.cluster_id != cluster_id:
+        raise RefusedError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"Expected cluster ID {cluster_id}, but got cluster ID {request.cluster_id}",
+        )
+    fault = _malformed(request)
+    if fault:
+        raise RefusedError(ErrorCode.INVALID_REGISTRATION, fault)
+    existing = work.image.cluster.brokers.get(request.broker_id)
+    if (
+        existing is not None
+        and existing.incarnation_id != request.incarnation_id
+        and not existing.in_controlled_shutdown
+        and work.sessions.is_live(request.broker_id, existing.broker_epoch, now_ms)
+    ):
+        raise RefusedError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            "Another broker is registered with that broker id. If the broker was recently "
+            "restarted this should self-resolve once the heartbeat manager expires the broker's "
+            "session.",
+        )
+    _check_directories(work, request)
+    _check_features(work, request)
+
+
+def _malformed(request: RegisterBroker) -> str:
+    """What is wrong with the request by itself, empty for nothing."""
+    if not 0 <= request.broker_id <= NODE_ID_MAX:
+        return f"Invalid broker id {request.broker_id}"
+    if request.incarnation_id == ZERO_UUID or not is_uuid(request.incarnation_id):
+        return "The incarnation id is not a UUID."
+    if not request.endpoints:
+        return "No endpoints specified in request"
+    names = [endpoint.name for endpoint in request.endpoints]
+    if len(set(names)) < len(names):
+        return "Duplicate listener name in request"
+    if request.security_protocols and len(request.security_protocols) != len(names):
+        return "There are not as many security protocols as endpoints."
+    if not all(0 <= protocol <= 3 for protocol in request.security_protocols):
+        return "Unknown security protocol"
+    for endpoint in request.endpoints:
+        if not 0 < endpoint.port <= PORT_MAX or not endpoint.name:
+            return f"Invalid endpoint {endpoint}"
+        if not fits(endpoint.name, endpoint.host):
+            return "An endpoint is longer than a record can hold."
+    if not fits(request.rack, *(feature.name for feature in request.features)):
+        return "A name is longer than a record can hold."
+    for feature in request.features:
+        if not 0 <= feature.supported.min <= feature.supported.max <= LEVEL_MAX:
+            return f"Invalid versions of feature {feature.name}: {feature.supported}"
+    return ""
+
+
+def _check_directories(work: Work, request: RegisterBroker) -> None:
+    """Different ones, none of them another broker's (KIP-858)."""
+    fault = ""
+    if any(directory in RESERVED_DIRECTORIES for directory in request.log_dirs):
+        fault = "Reserved directory ID in request"
+    elif len(set(request.log_dirs)) < len(request.log_dirs):
+        fault = "Duplicate directory ID in request"
+    elif not all(map(is_uuid, request.log_dirs)):
+        fault = "Malformed directory ID in request"
+    else:
+        named = set(request.log_dirs)
+        for broker in work.image.cluster.brokers.values():
+            if broker.broker_id != request.broker_id and not named.isdisjoint(broker.log_dirs):
+                fault = (
+                    f"Broker {broker.broker_id} is already registered with one of the directories"
+                )
+                break
+    if fault:
+        raise RefusedError(ErrorCode.INVALID_REGISTRATION, fault)
+
+
+def _check_features(work: Work, request: RegisterBroker) -> None:
+    supported = {feature.name: feature.supported for feature in request.features}
+    if len(supported) < len(request.features):
+        raise RefusedError(ErrorCode.INVALID_REGISTRATION, "A feature is named twice.")
+    for name, level in work.image.features.levels.items():
+        if name == KRAFT_VERSION:
+            continue
+        found = supported.get(name, VersionRange(0, 0))
+        if level not in found:
+            raise RefusedError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} "
+                f"of {name}. The broker wants a version between {found.min} and {found.max}, "
+                "inclusive.",
+            )
+
+
+def unregister(
+    work: Work, request: UnregisterBroker
+) -> tuple[list[MetadataRecord], UnregisterBrokerResponse]:
+    broker = work.image.cluster.brokers.get(request.broker_id)
+    if broker is None:
+        return [], UnregisterBrokerResponse(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            f"Broker ID {request.broker_id} is not currently registered",
+        )
+    records = broker_leaves(work, request.broker_id)
+    records.append(UnregisterBrokerRecord(request.broker_id, broker.broker_epoch, version=0))
+    return records, UnregisterBrokerResponse()
+
+
+# --- heartbeats -----------------------------------------------------------------------------------
+
+
+def heartbeat(
+    work: Work, request: BrokerHeartbeat, now_ms: int
+) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
+    """The broker was heard: its next state, and the records that bring it there."""
+    try:
+        work.check_broker_epoch(request.broker_id, request.broker_epoch)
+    except RefusedError as refused:
+        return [], BrokerHeartbeatResponse(error=refused.error, message=refused.message)
+    broker = work.image.cluster.brokers[request.broker_id]
+    work.sessions.touch(broker.broker_id, broker.broker_epoch, request.metadata_offset, now_ms)
+    caught_up = request.metadata_offset >= broker.broker_epoch
+    records: list[MetadataRecord] = []
+    if request.offline_log_dirs:
+        records += _directories_failed(work, broker, request.offline_log_dirs)
+        if records:
+            # One change of a partition at a time: the rest with the next heartbeat.
+            return records, BrokerHeartbeatResponse(
+                caught_up, broker.fenced, broker.in_controlled_shutdown
+            )
+    if broker.fenced:
+        if request.want_shutdown or broker.in_controlled_shutdown:
+            return _let_go(work, broker, caught_up)
+        if request.want_fence or not caught_up:
+            return [], BrokerHeartbeatResponse(caught_up)
+        return unfence(work, broker), BrokerHeartbeatResponse(caught_up, is_fenced=False)
+    if broker.in_controlled_shutdown:
+        if _may_stop(work, broker):
+            return _let_go(work, broker, caught_up)
+        return [], BrokerHeartbeatResponse(caught_up, False, in_controlled_shutdown=True)
+    if request.want_shutdown:
+        holds_some = broker.broker_id in work.index.in_isr or work.index.leads_any(broker.broker_id)
+        if request.want_fence or not holds_some:
+            return _let_go(work, broker, caught_up)
+        return begin_shutdown(work, broker), BrokerHeartbeatResponse(
+            caught_up, False, in_controlled_shutdown=work.image.level >= IN_CONTROLLED_SHUTDOWN
+        )
+    if request.want_fence:
+        return fence(work, broker), BrokerHeartbeatResponse(caught_up)
+    return [], BrokerHeartbeatResponse(caught_up, is_fenced=False)
+
+
+def _let_go(
+    work: Work, broker: Broker, caught_up: bool
+) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
+    """It may stop now. Its session ends, so that its next process need not wait for that."""
+    records = [] if broker.fenced else fence(work, broker)
+    work.sessions.end(broker.broker_id)
+    return records, BrokerHeartbeatResponse(caught_up, is_fenced=True, should_shut_down=True)
+
+
+def _may_stop(work: Work, broker: Broker) -> bool:
+    """It leads nothing, and every active broker has replayed that it shuts down."""
+    if work.index.leads_any(broker.broker_id):
+        return False
+    session = work.sessions.get(broker.broker_id)
+    assert session is not None, "it was heard just now"
+    for other in work.image.cluster.brokers.values():
+        if other.fenced or other.in_controlled_shutdown:
+            continue
+        found = work.sessions.get(other.broker_id)
+        if found is None or found.metadata_offset < session.shutdown_offset:
+            return False
+    return True
+
+
+def fence(work: Work, broker: Broker) -> list[MetadataRecord]:
+    """The broker is out of every ISR, and fenced."""
+    records = broker_leaves(work, broker.broker_id)
+    records.append(_change(work, broker, fenced=FENCE))
+    return records
+
+
+def unfence(work: Work, broker: Broker) -> list[MetadataRecord]:
+    """The broker is active, and leads what nobody led if it may."""
+    return [_change(work, broker, fenced=UNFENCE), *broker_joins(work, broker.broker_id)]
+
+
+def begin_shutdown(work: Work, broker: Broker) -> list[MetadataRecord]:
+    """Controlled shutdown; a metadata.version that cannot say so takes the ISRs only."""
+    records = broker_leaves(work, broker.broker_id)
+    if work.image.level < IN_CONTROLLED_SHUTDOWN:
+        return records
+    change = BrokerRegistrationChangeRecord(
+        broker.broker_id, broker.broker_epoch, in_controlled_shutdown=ENTERS_SHUTDOWN, version=1
+    )
+    return [change, *records]
+
+
+def _change(work: Work, broker: Broker, *, fenced: int) -> MetadataRecord:
+    if work.image.level < REGISTRATION_CHANGES:
+        kind = FenceBrokerRecord if fenced == FENCE else UnfenceBrokerRecord
+        return kind(broker.broker_id, broker.broker_epoch, version=0)
+    return BrokerRegistrationChangeRecord(
+        broker.broker_id, broker.broker_epoch, fenced=fenced, version=0
+    )
+
+
+def _directories_failed(work: Work, broker: Broker, failed: Iterable[str]) -> list[MetadataRecord]:
+    """Its replicas there are in no ISR and lead nothing any more (KIP-858)."""
+    gone = set(failed) & set(broker.log_dirs)
+    left = tuple(directory for directory in broker.log_dirs if directory not in gone)
+    if not gone or not left:
+        # Without any directory the broker stops by itself, and is fenced.
+        return []
+    records: list[MetadataRecord] = [
+        BrokerRegistrationChangeRecord(
+            broker.broker_id, broker.broker_epoch, log_dirs=left, version=2
+        )
+    ]
+    is_active = work.image.cluster.is_active
+    for key in list(work.index.in_isr.get(broker.broker_id, ())):
+        partition = work.partition(key)
+        where = dict(zip(partition.replicas, partition.directories, strict=False))
+        if where.get(broker.broker_id) not in gone:
+            continue
+        change = Change.of(
+            work, partition, lambda other: other != broker.broker_id and is_active(other)
+        )
+        change.isr = tuple(other for other in partition.isr if other != broker.broker_id)
+        record = change.build()
+        if record is not None:
+            records.append(record)
+    return records

@@ -1,0 +1,280 @@
+"""Changing configurations, and what is wrong with one.
+
+Topics take only configs that are known, with values of their types. Brokers take what can be
+changed while they run, and names that are nobody's (plugins'); what is of one broker cannot be the
+default of all. A change of min.insync.replicas clears the topic's eligible leader replicas.
+
+Source: KIP-339, KIP-226, KIP-714, KIP-966; Kafka's ConfigurationControlManager and LogConfig.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from quorate.metadata import config_defs
+from quorate.metadata.config_kinds import VALUE_BYTES_MAX, ConfigDef, split_list
+from quorate.metadata.configs import ResourceType
+from quorate.metadata.levels import ELR
+from quorate.metadata.requests import (
+    AlterConfigsResponse,
+    ConfigChange,
+    ConfigOp,
+    ConfigOutcome,
+    ConfigResource,
+    IncrementalAlterConfigs,
+)
+from quorate.metadata.text_limits import fits, topic_name_fault
+from quorate.metadata.work import RefusedError, Work
+from quorate.raft.errors import ErrorCode
+from quorate.records.metadata import ClearElrRecord, ConfigRecord, MetadataRecord
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+MIN_ISR = "min.insync.replicas"
+CONFIGS_PER_REQUEST_MAX = 10_000
+
+_LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)??(?=ssl|sasl|principal|max)")
+_DEFINITIONS: Final[Mapping[int, Mapping[str, ConfigDef]]] = {
+    ResourceType.TOPIC: config_defs.TOPIC,
+    ResourceType.BROKER: config_defs.BROKER,
+    ResourceType.CLIENT_METRICS: config_defs.CLIENT_METRICS,
+    ResourceType.GROUP: config_defs.GROUP,
+}
+
+
+def alter_configs(
+    work: Work, request: IncrementalAlterConfigs
+) -> tuple[list[MetadataRecord], AlterConfigsResponse]:
+    """One resource after the other, each whole or not at all."""
+    times = Counter(change.resource for change in request.changes)
+    records: list[MetadataRecord] = []
+    outcomes = []
+    for change in request.changes:
+        try:
+            if times[change.resource] > 1:
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+                )
+            made = _altered(work, change)
+            if len(records) + len(made) > CONFIGS_PER_REQUEST_MAX:
+                raise RefusedError(
+                    ErrorCode.POLICY_VIOLATION,
+                    "Unable to perform excessively large batch operation.",
+                )
+            records += made
+            outcomes.append(ConfigOutcome(change.resource))
+        except RefusedError as refused:
+            outcomes.append(ConfigOutcome(change.resource, refused.error, refused.message))
+    return [] if request.validate_only else records, AlterConfigsResponse(tuple(outcomes))
+
+
+def _altered(work: Work, change: ConfigChange) -> list[MetadataRecord]:
+    resource = change.resource
+    _check_resource(work, resource)
+    names = [op.name for op in change.ops]
+    if len(set(names)) < len(names):
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    before = work.image.configs.of(resource.type, resource.name)
+    after = dict(before)
+    for op in change.ops:
+        value = _value(resource, op, before.get(op.name))
+        if value is None:
+            after.pop(op.name, None)
+        else:
+            after[op.name] = value
+    changed = [op.name for op in change.ops if before.get(op.name) != after.get(op.name)]
+    check_configs(resource, after, changed)
+    if work.elr_enabled and MIN_ISR in names and resource.type == ResourceType.BROKER:
+        _check_min_isr(resource, after)
+    return _records(work, resource, {name: after.get(name) for name in changed})
+
+
+def _records(
+    work: Work, resource: ConfigResource, values: Mapping[str, str | None]
+) -> list[MetadataRecord]:
+    records: list[MetadataRecord] = [
+        ConfigRecord(resource.type, resource.name, name, value, version=0)
+        for name, value in values.items()
+    ]
+    if MIN_ISR in values and work.image.level >= ELR and work.elr_enabled:
+        # Eligible leader replicas were counted against the old value.
+        topic = resource.name if resource.type == ResourceType.TOPIC else ""
+        records.append(ClearElrRecord(topic, version=0))
+    return records
+
+
+def topic_config_records(
+    work: Work, topic: str, configs: Iterable[tuple[str, str | None]]
+) -> list[MetadataRecord]:
+    """The configuration of a topic that is created."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    values: dict[str, str] = {}
+    for name, value in configs:
+        if value is None:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs : {name}"
+            )
+        if name in values:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        values[name] = value
+    check_configs(resource, values, list(values))
+    return _records(work, resource, values)
+
+
+def _check_resource(work: Work, resource: ConfigResource) -> None:
+    match resource.type:
+        case ResourceType.TOPIC:
+            fault = topic_name_fault(resource.name)
+            if fault is not None:
+                raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name: {fault}")
+            if resource.name not in work.image.topics.ids:
+                raise RefusedError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"The topic '{resource.name}' does not exist.",
+                )
+        case ResourceType.BROKER:
+            if resource.name and not re.fullmatch(r"[0-9]{1,10}", resource.name, re.ASCII):
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST, f"Invalid broker name: {resource.name}"
+                )
+            cluster = work.image.cluster
+            if resource.name and (
+                int(resource.name) not in cluster.brokers
+                and int(resource.name) not in cluster.controllers
+            ):
+                raise RefusedError(
+                    ErrorCode.BROKER_ID_NOT_REGISTERED,
+                    f"No broker with id {resource.name} found.",
+                )
+        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+            if not resource.name or not fits(resource.name):
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST, "Default resources are not allowed here."
+                )
+        case _:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
+
+
+def _value(resource: ConfigResource, op: ConfigOp, old: str | None) -> str | None:
+    if not op.name or not fits(op.name):
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "Invalid config name.")
+    if op.operation not in (SET, DELETE, APPEND, SUBTRACT):
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"Unsupported operation type {op.operation}")
+    if op.operation == DELETE:
+        return None
+    if op.value is None:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {op.name}")
+    if op.operation == SET:
+        return op.value
+    definition = _DEFINITIONS[resource.type].get(op.name)
+    if definition is None or not definition.is_list:
+        verb = "APPEND" if op.operation == APPEND else "SUBTRACT"
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {verb} to key {op.name} because its type is not LIST.",
+        )
+    items = split_list(definition.default or "" if old is None else old)
+    named = split_list(op.value)
+    if op.operation == APPEND:
+        items += [item for item in dict.fromkeys(named) if item not in items]
+    else:
+        items = [item for item in items if item not in named]
+    return ",".join(items)
+
+
+# --- what a configuration may be ------------------------------------------------------------------
+
+
+def check_configs(
+    resource: ConfigResource, configs: Mapping[str, str], changed: Iterable[str]
+) -> None:
+    """INVALID_CONFIG where what changed, or the whole, cannot be."""
+    for name in changed:
+        value = configs.get(name)
+        _check_name(resource, name)
+        if value is None:
+            continue
+        if not fits(value):
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                "The configuration value cannot be added because it exceeds the maximum value size "
+                f"of {VALUE_BYTES_MAX} bytes.",
+            )
+        definition = _definition(resource, name)
+        fault = None if definition is None else definition.fault(value)
+        if fault is not None:
+            raise RefusedError(ErrorCode.INVALID_CONFIG, fault)
+    if resource.type == ResourceType.TOPIC:
+        _check_topic(configs)
+    if resource.type == ResourceType.CLIENT_METRICS:
+        _check_client_metrics(configs)
+
+
+def _definition(resource: ConfigResource, name: str) -> ConfigDef | None:
+    if resource.type == ResourceType.BROKER:
+        name = _LISTENER_PREFIX.sub("", name)
+    return _DEFINITIONS[resource.type].get(name)
+
+
+def _check_name(resource: ConfigResource, name: str) -> None:
+    if resource.type != ResourceType.BROKER:
+        if name not in _DEFINITIONS[resource.type]:
+            kind = ResourceType(resource.type).name.lower().replace("_", " ")
+            raise RefusedError(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
+        return
+    if name in config_defs.STATIC_BROKER:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: {name}"
+        )
+    is_of_one = name in config_defs.PER_BROKER or name.startswith("listener.name.")
+    if is_of_one and not resource.name:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Cannot update per-broker configs at default cluster level: {name}",
+        )
+
+
+def _check_topic(configs: Mapping[str, str]) -> None:
+    """What holds between values."""
+
+    def number(name: str) -> int:
+        return int(configs.get(name, config_defs.TOPIC[name].default or "0"))
+
+    if number("min.compaction.lag.ms") > number("max.compaction.lag.ms"):
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            "conflict topic config setting min.compaction.lag.ms "
+            f"({number('min.compaction.lag.ms')}) > max.compaction.lag.ms "
+            f"({number('max.compaction.lag.ms')})",
+        )
+    if configs.get("remote.storage.enable", "false").strip().lower() == "true":
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured "
+            "with remote log storage.",
+        )
+
+
+def _check_client_metrics(configs: Mapping[str, str]) -> None:
+    for pattern in split_list(configs.get("match", "")):
+        key, _, expression = pattern.partition("=")
+        if key.strip() not in config_defs.CLIENT_MATCH_KEYS or not expression:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {pattern}"
+            )
+
+
+def _check_min_isr(resource: ConfigResource, after: Mapping[str, str]) -> None:
+    """With eligible leader replicas every controller must know the same value (KIP-966)."""
+    if resource.name:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.",
+        )
+    if MIN_ISR not in after:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.",
+        )

@@ -1,0 +1,382 @@
+"""The active controller as a pure state machine: requests and a time in, records and answers out.
+
+Owns the working image, which is the committed one and what was written since. Rules:
+
+1. `activate` begins with a copy of the committed image and a whole session for every broker that is
+   not fenced. A transaction that the last controller left open is aborted.
+2. `handle` and `tick` return records that become one atomic batch at `next_offset`, and have been
+   applied to the working image when they return: the caller appends them or deactivates.
+3. A response is released when its records are committed, or, without any, when all that was written
+   before is: it may rest on that.
+4. Nothing is written to a log without metadata until the first request that writes something: then
+   its batch begins with the finalized features, metadata.version first.
+5. `next_deadline_ms` says when to tick: sessions that end, idle time (a no-op record keeps the lag
+   of observers measurable, KIP-835), preferred leaders, unclean elections. One broker a tick.
+6. In a metadata transaction (KIP-868) the working image is ahead of the committed one, which holds
+   the transaction back; an abort takes it back to where the transaction began.
+
+Source: KIP-631, KIP-841, KIP-868; Kafka's QuorumController.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from quorate.metadata import (
+    alter_partition,
+    broker_manager,
+    config_manager,
+    feature_manager,
+    leadership,
+    principal_manager,
+    reassignments,
+    topic_manager,
+)
+from quorate.metadata import requests as r
+from quorate.metadata.changes import Changes
+from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
+from quorate.metadata.levels import NO_OP
+from quorate.metadata.partitions import PartitionIndex
+from quorate.metadata.producer_ids import BLOCK_SIZE
+from quorate.metadata.sessions import BrokerSessions
+from quorate.metadata.text_limits import collision_key
+from quorate.metadata.work import ControllerSettings, RefusedError, Work
+from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.records.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    MetadataRecord,
+    NoOpRecord,
+    ProducerIdsRecord,
+)
+
+__all__ = ["ControllerSettings", "MetadataController", "Result"]
+
+PRODUCER_ID_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Records for one atomic batch, each at the version it names, and what to answer, if anyone."""
+
+    records: tuple[AnyRecord, ...]
+    response: Any = None
+
+
+@dataclass(slots=True)
+class _Office:
+    """What an active controller has. before_transaction: where an abort goes back to."""
+
+    work: Work
+    epoch: int
+    written_ms: int
+    rebalanced_ms: int
+    unclean_ms: int
+    before_transaction: MetadataImage | None = field(default=None)
+
+
+class MetadataController:
+    """random_uuid: sixteen random bytes a call. cluster_id: brokers of another are refused; empty
+    for any. bootstrap_levels: see rule 4. enforce_eligibility: False turns KIP-841's checks of a
+    proposed ISR off, which only tests may do.
+    """
+
+    def __init__(
+        self,
+        random_uuid: Callable[[], bytes],
+        settings: ControllerSettings | None = None,
+        *,
+        cluster_id: str = "",
+        bootstrap_levels: Mapping[str, int] = feature_manager.BOOTSTRAP_LEVELS,
+        enforce_eligibility: bool = True,
+    ) -> None:
+        self.settings = settings or ControllerSettings()
+        self._random_uuid = random_uuid
+        self._cluster_id = cluster_id
+        self._bootstrap_levels = dict(bootstrap_levels)
+        self._enforce_eligibility = enforce_eligibility
+        self._office: _Office | None = None
+
+    # --- office -----------------------------------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        return self._office is not None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The working image; to read, and not to keep. MisuseError unless active."""
+        return self._active.work.image
+
+    @property
+    def epoch(self) -> int:
+        return self._active.epoch
+
+    @property
+    def _active(self) -> _Office:
+        if self._office is None:
+            raise MisuseError("the metadata controller is not active")
+        return self._office
+
+    def activate(
+        self, committed_image: MetadataImage, epoch: int, now_ms: int, next_offset: int
+    ) -> Result:
+        """Rule 1. The committed image stays the caller's."""
+        image = committed_image.copy()
+        index = PartitionIndex(image.topics.all_partitions())
+        image.topics.index = index
+        sessions = BrokerSessions(self.settings.session_timeout_ms)
+        for broker in image.cluster.brokers.values():
+            if not broker.fenced:
+                sessions.begin(broker.broker_id, broker.broker_epoch, now_ms)
+                if broker.in_controlled_shutdown:
+                    # When it began was the last controller's to know: at the latest here.
+                    _session(sessions, broker.broker_id).shutdown_offset = next_offset - 1
+        work = Work(
+            image, index, sessions, self.settings, self._random_uuid, self._enforce_eligibility
+        )
+        work.colliding = {collision_key(name): name for name in image.topics.ids}
+        work.cursor = image.topics.partition_count
+        self._office = _Office(work, epoch, now_ms, now_ms, now_ms)
+        if not image.in_transaction:
+            return Result(())
+        record = AbortTransactionRecord("the active controller changed", version=0)
+        image.apply_batch((record,), next_offset, epoch, now_ms)
+        return Result((record,))
+
+    def deactivate(self) -> None:
+        """Forget the working image; what it had written may be committed all the same."""
+        self._office = None
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def handle(self, request: r.Request, now_ms: int, next_offset: int) -> Result:
+        """Rules 2 to 4."""
+        office = self._active
+        bootstrap = self._bootstrap(office.work)
+        records, response = self._dispatch(request, now_ms, next_offset + len(bootstrap))
+        if not records:
+            return Result((), response)
+        records = [*bootstrap, *records]
+        self._write(records, now_ms, next_offset)
+        if isinstance(response, r.RegisterBrokerResponse):
+            assert isinstance(request, r.RegisterBroker), "nobody else gets that response"
+            office.work.sessions.begin(request.broker_id, response.broker_epoch, now_ms)
+        if isinstance(request, r.BrokerHeartbeat) and request.want_shutdown:
+            self._note_shutdown(request.broker_id, next_offset + len(records) - 1)
+        return Result(tuple(records), response)
+
+    def _bootstrap(self, work: Work) -> list[MetadataRecord]:
+        if work.image.features.metadata_version:
+            return []
+        return feature_manager.bootstrap_records(self._bootstrap_levels)
+
+    def _dispatch(
+        self, request: r.Request, now_ms: int, offset: int
+    ) -> tuple[list[MetadataRecord], r.Response]:
+        work = self._active.work
+        match request:
+            case r.BrokerHeartbeat():
+                return broker_manager.heartbeat(work, request, now_ms)
+            case r.RegisterBroker():
+                return broker_manager.register(work, request, self._cluster_id, now_ms, offset)
+            case r.AllocateProducerIds():
+                return _allocate_producer_ids(work, request)
+        return _HANDLERS[type(request)](work, request)
+
+    def _note_shutdown(self, broker_id: int, last_offset: int) -> None:
+        """Until which offset the others must have replayed before the broker may stop."""
+        broker = self.image.cluster.brokers.get(broker_id)
+        session = self._active.work.sessions.get(broker_id)
+        if broker is not None and session is not None and broker.in_controlled_shutdown:
+            session.shutdown_offset = last_offset
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def replay(self, records: Sequence[AnyRecord], now_ms: int, next_offset: int) -> str | None:
+        """Take records that somebody else made as the next batch. Why not, if they cannot be
+        replayed: then nothing has changed.
+        """
+        office = self._active
+        trial = office.work.image.copy()
+        is_open = office.before_transaction is not None
+        try:
+            for offset, record in enumerate(records, next_offset):
+                kind = type(record)
+                if kind in _TRANSACTION_KINDS:
+                    if (kind is BeginTransactionRecord) is is_open:
+                        return f"offset {offset}: a transaction is {'' if is_open else 'not '}open"
+                    is_open = not is_open
+                    if kind is AbortTransactionRecord:
+                        before = office.before_transaction
+                        trial = trial if before is None else before.copy()
+                    continue
+                trial.apply_batch((record,), offset, office.epoch, now_ms)
+        except ReplayError as error:
+            return str(error)
+        self._write(records, now_ms, next_offset)
+        return None
+
+    def _write(self, records: Sequence[AnyRecord], now_ms: int, next_offset: int) -> None:
+        """Apply what is about to be appended."""
+        office = self._active
+        kinds = set(map(type, records))
+        if kinds.isdisjoint(_TRANSACTION_KINDS):
+            self._apply(records, now_ms, next_offset)
+        else:
+            for offset, record in enumerate(records, next_offset):
+                if type(record) in _TRANSACTION_KINDS:
+                    self._transaction(record)
+                else:
+                    self._apply((record,), now_ms, offset)
+        office.written_ms = now_ms
+
+    def _apply(self, records: Sequence[AnyRecord], now_ms: int, offset: int) -> None:
+        office = self._active
+        changes = office.work.image.apply_batch(records, offset, office.epoch, now_ms)
+        self._follow(changes, now_ms)
+
+    def _transaction(self, record: AnyRecord) -> None:
+        """Rule 6: the working image itself never holds anything back."""
+        office = self._active
+        work = office.work
+        match record:
+            case BeginTransactionRecord():
+                office.before_transaction = work.image.copy()
+            case EndTransactionRecord():
+                office.before_transaction = None
+            case AbortTransactionRecord():
+                before = office.before_transaction
+                assert before is not None, "replay() checked that a transaction is open"
+                office.before_transaction = None
+                work.image = before
+                work.index = PartitionIndex(before.topics.all_partitions())
+                before.topics.index = work.index
+                work.colliding = {collision_key(name): name for name in before.topics.ids}
+
+    def _follow(self, changes: Changes, now_ms: int) -> None:
+        """Keep what lies beside the image in step with it."""
+        work = self._active.work
+        for broker_id in changes.brokers:
+            broker = work.image.cluster.brokers.get(broker_id)
+            session = work.sessions.get(broker_id)
+            if broker is None or (broker.fenced and broker.in_controlled_shutdown):
+                work.sessions.end(broker_id)
+            elif not broker.fenced and session is None:
+                work.sessions.begin(broker_id, broker.broker_epoch, now_ms)
+        for topic_id, name in changes.topics_deleted.items():
+            if topic_id not in work.image.topics.names:
+                work.colliding.pop(collision_key(name), None)
+        for topic_id in changes.topics_created:
+            name = work.image.topics.names[topic_id]
+            work.colliding[collision_key(name)] = name
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def next_deadline_ms(self) -> int | None:
+        """When to call `tick`; None for never, as long as nothing happens."""
+        if self._office is None:
+            return None
+        return min(self._deadlines(self._office), default=None)
+
+    def _deadlines(self, office: _Office) -> list[int]:
+        work, settings = office.work, self.settings
+        found = []
+        expiry = work.sessions.next_expiry_ms()
+        if expiry is not None:
+            found.append(expiry)
+        if not work.image.features.metadata_version:
+            return found
+        if settings.idle_interval_ms and work.image.level >= NO_OP:
+            found.append(office.written_ms + settings.idle_interval_ms)
+        if settings.leader_imbalance_check_interval_ms and work.index.off_preferred:
+            found.append(office.rebalanced_ms + settings.leader_imbalance_check_interval_ms)
+        if settings.unclean_election_interval_ms and any(work.index.leaderless()):
+            found.append(office.unclean_ms + settings.unclean_election_interval_ms)
+        return found
+
+    def tick(self, now_ms: int, next_offset: int) -> Result | None:
+        """Do what is due, one thing at a time; None if nothing is."""
+        office = self._active
+        records = self._due(office, now_ms)
+        if not records:
+            return None
+        self._write(records, now_ms, next_offset)
+        return Result(tuple(records))
+
+    def _due(self, office: _Office, now_ms: int) -> list[MetadataRecord]:
+        work, settings = office.work, self.settings
+        while (expired := work.sessions.expired(now_ms)) is not None:
+            broker = work.image.cluster.brokers.get(expired)
+            work.sessions.end(expired)
+            if broker is not None and not broker.fenced:
+                return broker_manager.fence(work, broker)
+        interval = settings.unclean_election_interval_ms
+        if interval and now_ms - office.unclean_ms >= interval:
+            office.unclean_ms = now_ms
+            records = leadership.elect_unclean(work)
+            if records:
+                return records
+        interval = settings.leader_imbalance_check_interval_ms
+        if interval and now_ms - office.rebalanced_ms >= interval:
+            office.rebalanced_ms = now_ms
+            records = leadership.rebalance(work)
+            if records:
+                return records
+        interval = settings.idle_interval_ms
+        is_in_use = work.image.features.metadata_version >= NO_OP
+        if interval and is_in_use and now_ms - office.written_ms >= interval:
+            return [NoOpRecord(version=0)]
+        return []
+
+
+def _session(sessions: BrokerSessions, broker_id: int) -> Any:
+    found = sessions.get(broker_id)
+    assert found is not None, f"broker {broker_id} has a session"
+    return found
+
+
+def _allocate_producer_ids(
+    work: Work, request: r.AllocateProducerIds
+) -> tuple[list[MetadataRecord], r.AllocateProducerIdsResponse]:
+    """Blocks follow each other, so no id is given away twice (KIP-730)."""
+    try:
+        work.check_broker_epoch(request.broker_id, request.broker_epoch)
+    except RefusedError as refused:
+        return [], r.AllocateProducerIdsResponse(error=refused.error, message=refused.message)
+    start = work.image.producer_ids.next_producer_id
+    if start > PRODUCER_ID_MAX - BLOCK_SIZE:
+        message = "All producer ids have been given away."
+        return [], r.AllocateProducerIdsResponse(
+            error=ErrorCode.UNKNOWN_SERVER_ERROR, message=message
+        )
+    record = ProducerIdsRecord(
+        request.broker_id, request.broker_epoch, start + BLOCK_SIZE, version=0
+    )
+    return [record], r.AllocateProducerIdsResponse(start, BLOCK_SIZE)
+
+
+_Handler = Callable[[Work, Any], tuple[list[MetadataRecord], r.Response]]
+
+_HANDLERS: Final[dict[type[Any], _Handler]] = {
+    r.CreateTopics: topic_manager.create_topics,
+    r.DeleteTopics: topic_manager.delete_topics,
+    r.CreatePartitions: topic_manager.create_partitions,
+    r.IncrementalAlterConfigs: config_manager.alter_configs,
+    r.AlterClientQuotas: principal_manager.alter_quotas,
+    r.AlterUserScramCredentials: principal_manager.alter_scram,
+    r.CreateAcls: principal_manager.create_acls,
+    r.DeleteAcls: principal_manager.delete_acls,
+    r.ElectLeaders: leadership.elect_leaders,
+    r.AlterPartitionReassignments: reassignments.alter_reassignments,
+    r.UpdateFeatures: feature_manager.update_features,
+    r.UnregisterBroker: broker_manager.unregister,
+    r.AlterPartition: alter_partition.alter_partition,
+}
+
+_TRANSACTION_KINDS: Final = frozenset(
+    {BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord}
+)

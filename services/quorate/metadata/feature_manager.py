@@ -1,0 +1,170 @@
+"""Feature levels: what may be finalized, and the levels that metadata begins with.
+
+A level must be supported by this release and by every registered node; metadata.version goes down
+only where nothing can be lost, and never by force. Enabling eligible leader replicas fixes
+min.insync.replicas for the whole cluster, disabling it forgets them (KIP-966).
+
+Source: KIP-584, KIP-778, KIP-966, KIP-1022 (dependencies); Kafka's FeatureControlManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from quorate.metadata.config_manager import MIN_ISR
+from quorate.metadata.configs import ResourceType
+from quorate.metadata.levels import (
+    ELR,
+    ELR_VERSION,
+    KRAFT_VERSION,
+    LATEST_LEVEL,
+    METADATA_VERSION,
+    SUPPORTED,
+    loses_metadata,
+    release_of,
+)
+from quorate.metadata.requests import FeatureUpdate, UpdateFeatures, UpdateFeaturesResponse
+from quorate.metadata.work import RefusedError, Work
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import VersionRange
+from quorate.records.metadata import (
+    ClearElrRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+)
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {METADATA_VERSION: LATEST_LEVEL}
+"""What a quorum's metadata begins with unless its owner says otherwise."""
+
+DEPENDENCIES: Final[Mapping[tuple[str, int], tuple[str, int]]] = {
+    (ELR_VERSION, 1): (METADATA_VERSION, ELR),
+}
+"""A level of a feature, and what another feature must have at least."""
+
+
+def bootstrap_records(levels: Mapping[str, int]) -> list[MetadataRecord]:
+    """metadata.version first, which readers need for what follows."""
+    assert levels.get(METADATA_VERSION, 0) > 0, "metadata begins with a metadata.version"
+    names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
+    return [FeatureLevelRecord(name, levels[name], version=0) for name in names if levels[name]]
+
+
+def update_features(
+    work: Work, request: UpdateFeatures
+) -> tuple[list[MetadataRecord], UpdateFeaturesResponse]:
+    """All of them or none."""
+    times = Counter(update.name for update in request.updates)
+    levels = dict(work.image.features.levels)
+    records: list[MetadataRecord] = []
+    try:
+        for update in request.updates:
+            if times[update.name] > 1:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, f"{update.name} is named twice.")
+            _check(work, update)
+            if levels.get(update.name, 0) != update.level:
+                records.append(FeatureLevelRecord(update.name, update.level, version=0))
+                levels[update.name] = update.level
+        _check_dependencies(levels)
+    except RefusedError as refused:
+        return [], UpdateFeaturesResponse(refused.error, refused.message)
+    # metadata.version first when it rises: the other records may need it.
+    records.sort(key=lambda r: isinstance(r, FeatureLevelRecord) and r.name != METADATA_VERSION)
+    records += _elr_records(work, levels)
+    return [] if request.validate_only else records, UpdateFeaturesResponse()
+
+
+def _refuse(update: FeatureUpdate, reason: str) -> RefusedError:
+    return RefusedError(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"Invalid update version {update.level} for feature {update.name}. {reason}",
+    )
+
+
+def _check(work: Work, update: FeatureUpdate) -> None:
+    if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "Invalid upgrade type")
+    if update.name == KRAFT_VERSION:
+        raise _refuse(update, "It is the quorum's own, and changed by its own request.")
+    supported = SUPPORTED.get(update.name)
+    if supported is None:
+        raise _refuse(update, "Local controller does not support this feature.")
+    if update.level not in supported:
+        raise _refuse(update, f"Local controller only supports versions {supported}")
+    current = work.image.features.levels.get(update.name, 0)
+    if update.level == current:
+        return
+    for who, found in _supported_by_nodes(work, update.name):
+        if update.level != 0 and found is None:
+            raise _refuse(update, f"{who} does not support this feature.")
+        if found is not None and update.level not in found:
+            raise _refuse(update, f"{who} only supports versions {found}")
+    if update.level > current and update.upgrade_type != UPGRADE:
+        raise _refuse(update, "It is an upgrade, not a downgrade.")
+    if update.level < current:
+        _check_downgrade(update, current)
+
+
+def _check_downgrade(update: FeatureUpdate, current: int) -> None:
+    if update.upgrade_type == UPGRADE:
+        raise _refuse(
+            update,
+            "Can't downgrade the version of this feature without setting the upgrade type to "
+            "either safe or unsafe downgrade.",
+        )
+    if update.name == METADATA_VERSION and loses_metadata(current, update.level):
+        reason = (
+            "Refusing to perform the requested downgrade because it might delete metadata "
+            "information."
+            if update.upgrade_type == SAFE_DOWNGRADE
+            else "Unsafe metadata downgrade is not supported in this version."
+        )
+        raise _refuse(update, f"{reason} ({release_of(current)} to {release_of(update.level)})")
+
+
+def _supported_by_nodes(work: Work, name: str) -> Iterator[tuple[str, VersionRange | None]]:
+    for broker_id, broker in sorted(work.image.cluster.brokers.items()):
+        yield f"Broker {broker_id}", _range(broker, name)
+    for controller_id, controller in sorted(work.image.cluster.controllers.items()):
+        yield f"Controller {controller_id}", _range(controller, name)
+
+
+def _range(node: RegisterBrokerRecord | RegisterControllerRecord, name: str) -> VersionRange | None:
+    for feature in node.features:
+        if feature.name == name:
+            return VersionRange(feature.min_supported_version, feature.max_supported_version)
+    return None
+
+
+def _check_dependencies(levels: Mapping[str, int]) -> None:
+    for (name, level), (needed, least) in DEPENDENCIES.items():
+        if levels.get(name, 0) >= level and levels.get(needed, 0) < least:
+            raise RefusedError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"{name} could not be set to {levels[name]} because it depends on {needed} level "
+                f"{least}",
+            )
+
+
+def _elr_records(work: Work, levels: Mapping[str, int]) -> list[MetadataRecord]:
+    is_on = levels.get(ELR_VERSION, 0) > 0
+    if is_on == work.elr_enabled:
+        return []
+    if not is_on:
+        return [ClearElrRecord(version=0)]
+    broker = int(ResourceType.BROKER)
+    records: list[MetadataRecord] = []
+    if MIN_ISR not in work.image.configs.of(broker, ""):
+        records.append(ConfigRecord(broker, "", MIN_ISR, "1", version=0))
+    records += [
+        ConfigRecord(broker, name, MIN_ISR, None, version=0)
+        for (kind, name), configs in work.image.configs.resources.items()
+        if kind == broker and name and MIN_ISR in configs
+    ]
+    return records

@@ -1,0 +1,220 @@
+"""One change of a partition: the target ISR, replicas and leader, and the record that says so.
+
+Steps of `Change.build`, as Kafka's PartitionChangeBuilder has them:
+
+1. A reassignment that the target ISR completes is completed: replicas and ISR lose what leaves.
+2. With eligible leader replicas (KIP-966), what leaves an ISR below min.insync.replicas becomes
+   one, and the last leader of an empty ISR is remembered.
+3. A leader is chosen: the present one if it can stay, else the first replica that is in sync (or
+   eligible) and acceptable; the preferred one first in a preferred election; one that is not in
+   sync only in an unclean election. An unclean leader is the whole ISR, and is recovering.
+4. The leader epoch grows when the leader changes, when a replica leaves the assignment, and below
+   metadata.version 3.6-IV0 when the ISR shrinks.
+5. An empty target ISR changes nothing without eligible leader replicas: the last member stays in,
+   and its partition is leaderless (KIP-841).
+
+Source: KIP-841, KIP-455, KIP-704 (leader recovery), KIP-858, KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from quorate.metadata.levels import (
+    DIRECTORIES,
+    LEADER_RECOVERY,
+    NO_EPOCH_BUMP_ON_SHRINK,
+    partition_version,
+)
+from quorate.metadata.partitions import (
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    NO_RECOVERY_CHANGE,
+    RECOVERING,
+    Partition,
+)
+from quorate.metadata.work import Work
+from quorate.records.metadata import PartitionChangeRecord
+
+Brokers = tuple[int, ...]
+
+
+class Election(Enum):
+    """How a leader is chosen."""
+
+    ONLINE = "online"
+    """The present leader stays if it can."""
+    PREFERRED = "preferred"
+    """The first replica if it can, and another only if the present one cannot stay."""
+    UNCLEAN = "unclean"
+    """As ONLINE, but a replica that is not in sync rather than none."""
+
+
+@dataclass(slots=True)
+class Change:
+    """What a partition is to become; fields left out stay as they are.
+
+    is_acceptable: whether a broker may lead. unclean_shutdown: brokers that may have lost records:
+    no eligible leaders any more.
+    """
+
+    work: Work
+    partition: Partition
+    is_acceptable: Callable[[int], bool]
+    election: Election = Election.ONLINE
+    isr: Brokers = ()
+    replicas: Brokers = ()
+    removing: Brokers = ()
+    adding: Brokers = ()
+    elr: Brokers = ()
+    last_known_elr: Brokers = ()
+    recovery: int | None = None
+    unclean_shutdown: Collection[int] = ()
+
+    @classmethod
+    def of(
+        cls,
+        work: Work,
+        partition: Partition,
+        is_acceptable: Callable[[int], bool] | None = None,
+        election: Election = Election.ONLINE,
+    ) -> Change:
+        return cls(
+            work,
+            partition,
+            is_acceptable or work.image.cluster.is_active,
+            election,
+            partition.isr,
+            partition.replicas,
+            partition.removing_replicas,
+            partition.adding_replicas,
+            partition.eligible_leader_replicas or (),
+            partition.last_known_elr or (),
+        )
+
+    def build(self) -> PartitionChangeRecord | None:
+        """The record, None if nothing changes."""
+        old = self.partition
+        self._complete_reassignment()
+        self._keep_eligible()
+        leader, isr = self._elect()
+        level = self.work.image.level
+        names_leader = (
+            leader != old.leader
+            or not set(old.replicas) <= set(self.replicas)
+            or (level < NO_EPOCH_BUMP_ON_SHRINK and not set(old.isr) <= set(isr or old.isr))
+        )
+        if isr == () and not self.work.elr_enabled:
+            isr = old.isr
+        recovery = NO_RECOVERY_CHANGE
+        if self.recovery is not None and self.recovery != old.leader_recovery_state:
+            recovery = self.recovery
+        record = PartitionChangeRecord(
+            old.partition_id,
+            old.topic_id,
+            _if_changed(isr, old.isr),
+            leader if names_leader else NO_LEADER_CHANGE,
+            _if_changed(self.replicas, old.replicas),
+            _if_changed(self.removing, old.removing_replicas),
+            _if_changed(self.adding, old.adding_replicas),
+            recovery,
+            self._directories() if level >= DIRECTORIES else None,
+            _if_changed(self.elr, old.eligible_leader_replicas or ()),
+            _if_changed(self.last_known_elr, old.last_known_elr or ()),
+            version=partition_version(level),
+        )
+        nothing = PartitionChangeRecord(old.partition_id, old.topic_id)
+        return None if record == nothing else record
+
+    def _complete_reassignment(self) -> None:
+        """Step 1. Every replica that is being added must be in sync, and one that stays."""
+        if not self.adding and not self.removing:
+            return
+        isr = tuple(replica for replica in self.isr if replica not in self.removing)
+        replicas = tuple(replica for replica in self.replicas if replica not in self.removing)
+        if not isr or not replicas or not set(self.adding) <= set(isr):
+            return
+        self.isr, self.replicas, self.removing, self.adding = isr, replicas, (), ()
+
+    def _keep_eligible(self) -> None:
+        """Step 2."""
+        if not self.work.elr_enabled:
+            return
+        min_isr = self.work.min_insync_replicas(self.partition.topic_id)
+        if len(self.isr) >= min(min_isr, len(self.replicas)):
+            self.elr = self.last_known_elr = ()
+            return
+        candidates = dict.fromkeys((*self.elr, *self.partition.isr))
+        self.elr = tuple(
+            broker
+            for broker in candidates
+            if broker not in self.isr
+            and broker not in self.unclean_shutdown
+            and broker in self.replicas
+        )
+
+    # --- step 3 -----------------------------------------------------------------------------------
+
+    def _elect(self) -> tuple[int, Brokers]:
+        """The leader (-1 for none) and the ISR that goes with it."""
+        leader, is_unclean = self._chosen()
+        if leader == NO_LEADER:
+            if self.work.elr_enabled and not self.isr and self.partition.leader != NO_LEADER:
+                # Should all eligible replicas be lost, the last leader is the best guess.
+                self.last_known_elr = (self.partition.leader,)
+            return NO_LEADER, self.isr
+        self.last_known_elr = ()
+        if is_unclean:
+            if self.work.image.level >= LEADER_RECOVERY:
+                self.recovery = RECOVERING
+            self.elr = ()
+            return leader, (leader,)
+        if leader not in self.isr:
+            # From the eligible ones: it has everything that was committed.
+            self.elr = tuple(broker for broker in self.elr if broker != leader)
+            return leader, (leader,)
+        return leader, self.isr
+
+    def _chosen(self) -> tuple[int, bool]:
+        """(leader, whether it is unclean)."""
+        present = self.partition.leader
+        order: Sequence[int] = (present, *self.replicas)
+        if self.election is Election.PREFERRED:
+            order = (self.replicas[0], present, *self.replicas[1:])
+        for broker in order:
+            if broker != NO_LEADER and self._can_lead(broker):
+                return broker, False
+        if (
+            self.work.elr_enabled
+            and not self.isr
+            and not self.elr
+            and len(self.last_known_elr) == 1
+            and self.last_known_elr[0] in self.replicas
+            and self.is_acceptable(self.last_known_elr[0])
+        ):
+            return self.last_known_elr[0], True
+        if self.election is Election.UNCLEAN:
+            for broker in self.replicas:
+                if self.is_acceptable(broker):
+                    return broker, True
+        return NO_LEADER, False
+
+    def _can_lead(self, broker: int) -> bool:
+        is_eligible = self.work.elr_enabled and not self.isr and broker in self.elr
+        return (broker in self.isr or is_eligible) and self.is_acceptable(broker)
+
+    def _directories(self) -> tuple[str, ...] | None:
+        """Runs parallel to the replicas; None while those do not change."""
+        old = self.partition
+        if self.replicas == old.replicas:
+            return None
+        known = dict(zip(old.replicas, old.directories, strict=False))
+        return tuple(
+            known.get(broker) or self.work.directory_of(broker) for broker in self.replicas
+        )
+
+
+def _if_changed(new: Brokers, old: Brokers) -> Brokers | None:
+    return None if new == old else new

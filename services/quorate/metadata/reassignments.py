@@ -1,0 +1,104 @@
+"""Moving partitions: reassignments, and taking one back.
+
+A reassignment sets the target replicas in front and keeps those that leave behind them, until all
+that are added are in sync; `Change` completes it then. Asked again with another target, the new
+target counts, and what the old one was adding leaves unless the new one wants it too.
+
+Source: KIP-455, KIP-860 (factor), KIP-841.
+"""
+
+from __future__ import annotations
+
+from quorate.metadata.partition_change import Change, Election
+from quorate.metadata.partitions import Partition, is_reassigning
+from quorate.metadata.requests import (
+    AlterPartitionReassignments,
+    AlterPartitionReassignmentsResponse,
+    PartitionOutcome,
+    Reassignment,
+)
+from quorate.metadata.topic_manager import check_replicas
+from quorate.metadata.work import RefusedError, Work
+from quorate.raft.errors import ErrorCode
+from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
+
+
+def alter_reassignments(
+    work: Work, request: AlterPartitionReassignments
+) -> tuple[list[MetadataRecord], AlterPartitionReassignmentsResponse]:
+    records: list[MetadataRecord] = []
+    seen: set[tuple[str, int]] = set()
+    outcomes = []
+    for wanted in request.reassignments:
+        key = (wanted.topic, wanted.partition)
+        try:
+            if key in seen:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
+            seen.add(key)
+            partition = work.find(*key)
+            if wanted.replicas is None:
+                record = _cancelled(work, partition)
+            else:
+                allow_change = request.allow_replication_factor_change
+                record = _reassigned(work, partition, wanted, allow_change=allow_change)
+            if record is not None:
+                records.append(record)
+            outcomes.append(PartitionOutcome(*key))
+        except RefusedError as refused:
+            outcomes.append(PartitionOutcome(*key, refused.error, refused.message))
+    return records, AlterPartitionReassignmentsResponse(tuple(outcomes))
+
+
+def _election(work: Work, partition: Partition) -> Election:
+    return Election.UNCLEAN if work.allows_unclean(partition.topic_id) else Election.ONLINE
+
+
+def _cancelled(work: Work, partition: Partition) -> PartitionChangeRecord | None:
+    if not is_reassigning(partition):
+        raise RefusedError(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
+        )
+    replicas = tuple(b for b in partition.replicas if b not in partition.adding_replicas)
+    isr = tuple(b for b in partition.isr if b not in partition.adding_replicas)
+    if not replicas:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Invalid replica assignment: addingReplicas contains all replicas.",
+        )
+    if not isr:
+        # Whoever has the records is on its way out: going back may lose some.
+        if _election(work, partition) is not Election.UNCLEAN:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "Unable to revert partition assignment because it would require an unclean leader "
+                "election.",
+            )
+        if not any(map(work.image.cluster.is_active, replicas)):
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "Unable to revert partition assignment because no remaining replica is active.",
+            )
+    change = Change.of(work, partition, election=_election(work, partition))
+    change.isr, change.replicas, change.adding, change.removing = isr, replicas, (), ()
+    return change.build()
+
+
+def _reassigned(
+    work: Work, partition: Partition, wanted: Reassignment, *, allow_change: bool
+) -> PartitionChangeRecord | None:
+    target = wanted.replicas
+    assert target is not None, "a cancellation is another case"
+    before = tuple(b for b in partition.replicas if b not in partition.adding_replicas)
+    check_replicas(work, target, None)
+    if not allow_change:
+        kept = [b for b in partition.replicas if b not in partition.removing_replicas]
+        if len(target) != len(kept):
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"The replication factor is changed from {len(kept)} to {len(target)}",
+            )
+    change = Change.of(work, partition, election=_election(work, partition))
+    change.removing = tuple(b for b in partition.replicas if b not in target)
+    change.adding = tuple(b for b in target if b not in before)
+    change.replicas = (*target, *change.removing)
+    return change.build()

@@ -1,0 +1,76 @@
+"""The sessions of brokers: who was heard when, and how far each has replayed the metadata log.
+
+Soft state of the active controller: a new one gives every unfenced broker a whole session. Kept in
+the order of the last contact, so the next expiry is the first entry's.
+
+Source: KIP-631 "Broker heartbeats"; Kafka's BrokerHeartbeatManager.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NO_OFFSET = -1
+
+
+@dataclass(slots=True)
+class Session:
+    """metadata_offset: the last one the broker has replayed. shutdown_offset: the log's last offset
+    when its controlled shutdown was written, -1 while it is in none.
+    """
+
+    broker_epoch: int
+    contact_ms: int
+    metadata_offset: int = NO_OFFSET
+    shutdown_offset: int = NO_OFFSET
+
+
+class BrokerSessions:
+    """By broker id. Times never go back."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        self._sessions: dict[int, Session] = {}
+
+    def begin(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+        """A new session, whatever was before."""
+        self._sessions.pop(broker_id, None)
+        self._sessions[broker_id] = Session(broker_epoch, now_ms)
+
+    def end(self, broker_id: int) -> None:
+        self._sessions.pop(broker_id, None)
+
+    def get(self, broker_id: int) -> Session | None:
+        return self._sessions.get(broker_id)
+
+    def touch(
+        self, broker_id: int, broker_epoch: int, metadata_offset: int, now_ms: int
+    ) -> Session:
+        """The broker was heard."""
+        session = self._sessions.pop(broker_id, None)
+        if session is None or session.broker_epoch != broker_epoch:
+            session = Session(broker_epoch, now_ms)
+        session.contact_ms = now_ms
+        session.metadata_offset = metadata_offset
+        self._sessions[broker_id] = session
+        return session
+
+    def is_live(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
+        """Whether that very process was heard within the timeout."""
+        session = self._sessions.get(broker_id)
+        return (
+            session is not None
+            and session.broker_epoch == broker_epoch
+            and now_ms - session.contact_ms < self.timeout_ms
+        )
+
+    def expired(self, now_ms: int) -> int | None:
+        """The broker whose session ended first, None if none did."""
+        for broker_id, session in self._sessions.items():
+            return broker_id if now_ms - session.contact_ms >= self.timeout_ms else None
+        return None
+
+    def next_expiry_ms(self) -> int | None:
+        for session in self._sessions.values():
+            return session.contact_ms + self.timeout_ms
+        return None

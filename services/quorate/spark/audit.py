@@ -1,0 +1,334 @@
+"""The safety audit: what all replicas' directories say together, and whether it can be true.
+
+1. Every byte of every file is looked at (`inspecting`), a file a task.
+2. Spark compares: batches with their neighbours in a log, and with the same offsets elsewhere.
+   What differs is little, even in a large log.
+3. The rules below decide about what differs, about control records, checkpoints and small files.
+
+What is committed for certain: the end of every checkpoint, what the caller knows (a high
+watermark), and what a majority of the voters holds in the last epoch. Beyond it replicas may
+differ: an old leader's tail. Below it they may not.
+
+A row of the result names the rule, the offset, the replica and the other one, the bytes of both
+sides, and where they lie. A healthy cluster, running or stopped, has none. A replica that was cut
+off at its end looks like one that lags: it is found by what else its disk tells of the lost end.
+
+Source: Raft's safety properties (Ongaro, figure 3.2), KIP-595, KIP-630, KIP-853.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from quorate.spark.auditrules import (
+    Batch,
+    Facts,
+    Finding,
+    Rule,
+    committed_offset,
+    control_findings,
+    file_findings,
+    tail_findings,
+)
+from quorate.spark.errors import OptionError
+from quorate.spark.files import Replica
+from quorate.spark.inspecting import FILES_SCHEMA, INSPECTED_SCHEMA, inspect_files, sample
+from quorate.spark.snapshotaudit import snapshot_findings
+
+SAMPLE_BYTES = 256
+"""Of each side's bytes in a violation."""
+FINDINGS_MAX = 10_000
+"""A rule that is broken more often than this is told so many times."""
+
+VIOLATIONS_SCHEMA = pa.schema(
+    [
+        ("rule", pa.string()),
+        ("offset", pa.int64()),
+        ("replica", pa.string()),
+        ("other", pa.string()),
+        ("text", pa.string()),
+        ("bytes", pa.binary()),
+        ("other_bytes", pa.binary()),
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("other_file", pa.string()),
+        ("other_position", pa.int64()),
+    ]
+)
+
+_PLACE = ("replica", "segment", "file", "position", "size", "base_offset", "last_offset", "epoch")
+
+
+@dataclass(slots=True)
+class _Audit:
+    replicas: list[Replica]
+    known_committed: int | None
+    findings: list[Finding] = field(default_factory=list)
+
+
+def inspect(spark: SparkSession, replicas: Sequence[Replica]) -> DataFrame:
+    """Every batch and every fault of all files: INSPECTED_SCHEMA."""
+    rows: list[tuple[str, str, int, int | None]] = []
+    for replica in replicas:
+        rows += [(replica.name, str(s.path), s.base_offset, None) for s in replica.segments]
+        rows += [(replica.name, str(s.path), 0, s.id.offset) for s in replica.snapshots]
+    files = spark.createDataFrame(rows, from_arrow_schema(FILES_SCHEMA))
+    spread = files.repartition(max(1, min(len(rows), 2 * spark.sparkContext.defaultParallelism)))
+    return spread.mapInArrow(inspect_files, from_arrow_schema(INSPECTED_SCHEMA))
+
+
+def audit(
+    spark: SparkSession, replicas: Sequence[Replica], *, high_watermark: int | None = None
+) -> DataFrame:
+    """All violations: VIOLATIONS_SCHEMA. high_watermark: what is known to be committed."""
+    if not replicas:
+        raise OptionError("there is nothing to audit")
+    names = [replica.name for replica in replicas]
+    twice = {name for name in names if names.count(name) > 1}
+    work = _Audit(list(replicas), high_watermark)
+    if twice:
+        work.findings.append(
+            Finding(Rule.IDENTITY, 0, min(twice), text="two directories have this id and directory id")
+        )
+        work.replicas = [_renamed(r) if r.name in twice else r for r in replicas]
+    found = inspect(spark, work.replicas).persist()
+    try:
+        _check(work, found)
+    finally:
+        found.unpersist()
+    return _result(spark, work.findings)
+
+
+def _renamed(replica: Replica) -> Replica:
+    return Replica(
+        f"{replica.name} in {replica.directory}",
+        replica.directory,
+        replica.partition,
+        replica.properties,
+        replica.segments,
+        replica.snapshots,
+    )
+
+
+def _check(work: _Audit, found: DataFrame) -> None:
+    log = found.where(F.col("snapshot").isNull())
+    sound = log.where(F.col("fault").isNull())
+    work.findings += _faults(found)
+    facts = _facts(work, sound)
+    work.findings += _sequence(sound)
+    controls = [
+        Batch.of(row)
+        for row in found.where(F.col("controls").isNotNull()).select(*_PLACE, "snapshot", "controls").collect()
+    ]
+    work.findings += control_findings(controls, facts)
+    committed = committed_offset(controls, facts, work.known_committed)
+    work.findings += _differences(sound, facts, committed)
+    work.findings += file_findings(facts)
+    work.findings += tail_findings(controls, facts, committed)
+    damaged = {finding.file for finding in work.findings if finding.file}
+    work.findings += snapshot_findings(work.replicas, damaged)
+
+
+def _faults(found: DataFrame) -> list[Finding]:
+    """Bytes that are no batch, wrong checksums, records that cannot be read."""
+    wrong = found.where(F.col("fault").isNotNull() | ~F.coalesce("crc_valid", F.lit(True)))
+    last = found.where(F.col("snapshot").isNull()).groupBy("replica").agg(F.max("segment").alias("m"))
+    newest = {row.replica: row.m for row in last.collect()}
+    findings: list[Finding] = []
+    for row in wrong.select(*_PLACE, "snapshot", "fault", "crc_valid").limit(FINDINGS_MAX).collect():
+        torn = row.fault is not None and row.fault.startswith("incomplete")
+        if torn and row.snapshot is None and row.segment == newest[row.replica]:
+            continue  # a write that was under way when the process ended: recovery cuts it off
+        if row.crc_valid is False:
+            rule, text = Rule.CHECKSUM, "the checksum is wrong"
+        else:
+            rule, text = Rule.BYTES, row.fault
+        findings.append(
+            Finding(
+                rule, row.base_offset, row.replica, text=text,
+                file=row.file, position=row.position, size=row.size,
+            )
+        )
+    return findings
+
+
+def _facts(work: _Audit, sound: DataFrame) -> dict[str, Facts]:
+    """Where each log begins and ends, where its epochs begin, and what its small files say."""
+    extents = {
+        row.replica: row
+        for row in sound.groupBy("replica")
+        .agg(
+            F.min("base_offset").alias("start"),
+            (F.max("last_offset") + 1).alias("end"),
+            F.max_by("epoch", "last_offset").alias("epoch"),
+        )
+        .collect()
+    }
+    epochs: dict[str, dict[int, int]] = {}
+    for row in sound.groupBy("replica", "epoch").agg(F.min("base_offset").alias("start")).collect():
+        epochs.setdefault(row.replica, {})[row.epoch] = row.start
+    facts: dict[str, Facts] = {}
+    for replica in work.replicas:
+        extent = extents.get(replica.name)
+        ends = [snapshot.id.offset for snapshot in replica.snapshots]
+        facts[replica.name] = Facts(
+            replica,
+            replica.start_offset if extent is None else extent.start,
+            max(ends, default=0) if extent is None else extent.end,
+            -1 if extent is None else extent.epoch,
+            epochs.get(replica.name, {}),
+        )
+    return facts
+
+
+def _sequence(sound: DataFrame) -> list[Finding]:
+    """Each batch follows the one before it, in offset and epoch; an epoch begins with its leader."""
+    order = Window.partitionBy("replica").orderBy("segment", "position")
+    follows = sound.select(
+        *_PLACE,
+        "is_control",
+        "controls",
+        *(F.lag(name).over(order).alias(f"_{name}") for name in _PLACE if name != "replica"),
+    )
+    expected = F.col("_last_offset") + 1
+    odd = follows.where(
+        (F.col("base_offset") != expected)
+        | (F.col("epoch") != F.col("_epoch"))
+        | ((F.col("segment") != F.col("_segment")) & (F.col("base_offset") != F.col("segment")))
+        | (F.col("_epoch").isNull() & (F.col("base_offset") != F.col("segment")))
+    )
+    findings: list[Finding] = []
+    for row in odd.limit(FINDINGS_MAX).collect():
+        findings += _odd(row)
+    return findings
+
+
+def _odd(row: Any) -> list[Finding]:
+    """What is wrong with a batch that does not simply follow the one before it."""
+    place = {"file": row.file, "position": row.position, "size": row.size}
+    before = {
+        "other_file": row._file or "",
+        "other_position": row._position or 0,
+        "other_size": row._size or 0,
+    }
+    offset, replica = row.base_offset, row.replica
+    findings: list[Finding] = []
+    if row._last_offset is None:
+        text = f"the segment named {row.segment} begins with offset {offset}"
+        return [Finding(Rule.ORDER, offset, replica, text=text, **place)]
+    expected = row._last_offset + 1
+    if offset > expected:
+        missing = f"offsets {expected} to {offset - 1} are missing"
+        findings.append(Finding(Rule.GAP, expected, replica, text=missing, **place, **before))
+    elif offset < expected:
+        text = f"offset {offset} stands after {expected - 1}"
+        rule = Rule.DUPLICATE if offset >= row._base_offset else Rule.ORDER
+        findings.append(Finding(rule, offset, replica, text=text, **place, **before))
+    if row.epoch < row._epoch:
+        text = f"epoch {row.epoch} stands after epoch {row._epoch}"
+        findings.append(Finding(Rule.EPOCH, offset, replica, text=text, **place, **before))
+    elif row.epoch > row._epoch:
+        first = row.controls[0]["type"] if row.controls else None
+        if first != "LEADER_CHANGE":
+            text = f"epoch {row.epoch} begins without its leader's LeaderChange"
+            findings.append(Finding(Rule.EPOCH, offset, replica, text=text, **place, **before))
+    return findings
+
+
+def _differences(
+    sound: DataFrame, facts: dict[str, Facts], committed: int
+) -> list[Finding]:
+    """Offsets at which replicas hold different batches (log matching), or a batch is missing."""
+    extents = [(name, one.start, one.end) for name, one in facts.items() if one.end > one.start]
+    if len(extents) < 2:
+        return []
+    sides = sound.groupBy("base_offset").agg(
+        F.collect_list(F.struct(*_PLACE, "crc")).alias("sides"),
+        F.countDistinct("epoch", "crc", "size").alias("versions"),
+        F.countDistinct("replica").alias("holders"),
+    )
+    expected = None
+    for _, start, end in extents:
+        here = ((F.col("base_offset") >= start) & (F.col("base_offset") < end)).cast("int")
+        expected = here if expected is None else expected + here
+    assert expected is not None
+    differing = sides.where((F.col("versions") > 1) | (F.col("holders") < expected))
+    findings: list[Finding] = []
+    for row in differing.orderBy("base_offset").limit(FINDINGS_MAX).collect():
+        findings += _difference(row, facts, committed)
+    return findings
+
+
+def _difference(row: Any, facts: dict[str, Facts], committed: int) -> list[Finding]:
+    offset = row.base_offset
+    versions: dict[tuple[int, int, int], list[Any]] = {}
+    for side in row.sides:
+        versions.setdefault((side.epoch, side.crc, side.size), []).append(side)
+    ranked = sorted(versions.values(), key=lambda sides: (-len(sides), sides[0].replica))
+    right = ranked[0][0]
+    place = {
+        "other_file": right.file,
+        "other_position": right.position,
+        "other_size": right.size,
+    }
+    findings: list[Finding] = []
+    for sides in ranked[1:]:
+        for side in sides:
+            same_epoch = side.epoch == right.epoch
+            if not same_epoch and offset >= committed:
+                continue  # the tail of an old leader
+            rule = Rule.LOG_MATCHING if same_epoch else Rule.DIVERGENCE
+            text = (
+                f"another batch than on {right.replica} at the same offset"
+                + (f" and epoch {side.epoch}" if same_epoch else
+                   f", in epoch {side.epoch} instead of {right.epoch}, below {committed}, which is "
+                   "committed")
+            )
+            findings.append(
+                Finding(
+                    rule, offset, side.replica, right.replica, text,
+                    side.file, side.position, side.size, **place,
+                )
+            )
+    holders = {side.replica for side in row.sides}
+    for name, one in facts.items():
+        if name not in holders and one.start <= offset < one.end and offset < committed:
+            text = f"no batch begins at this offset, but one does on {right.replica}"
+            findings.append(Finding(Rule.DIVERGENCE, offset, name, right.replica, text, **place))
+    return findings
+
+
+def _result(spark: SparkSession, findings: Sequence[Finding]) -> DataFrame:
+    unique = {
+        (f.rule, f.offset, f.replica, f.other, f.text): f
+        for f in findings
+    }
+    rows = [
+        (
+            f.rule.value,
+            f.offset,
+            f.replica,
+            f.other or None,
+            f.text,
+            sample(f.file, f.position, min(f.size, SAMPLE_BYTES)) or None,
+            sample(f.other_file, f.other_position, min(f.other_size, SAMPLE_BYTES)) or None,
+            f.file or None,
+            f.position if f.file else None,
+            f.other_file or None,
+            f.other_position if f.other_file else None,
+        )
+        for f in sorted(unique.values(), key=lambda f: (f.offset, f.rule.value, f.replica))
+    ]
+    return spark.createDataFrame(rows, from_arrow_schema(VIOLATIONS_SCHEMA))
+
+
+def paths_of(replicas: Sequence[Replica]) -> list[Path]:
+    return [replica.directory for replica in replicas]

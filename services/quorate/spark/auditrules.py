@@ -1,0 +1,413 @@
+"""The rules of the audit that look at little data: control records, small files, where logs end.
+
+Plain Python on what Spark has gathered. See `audit` for how it comes together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from quorate.log.errors import LogError
+from quorate.log.offset_files import read_epochs
+from quorate.log.quorum_state import QuorumStateFile
+from quorate.raft.types import ElectionState
+from quorate.spark.files import Replica
+
+PRODUCER_SNAPSHOT = ".snapshot"
+
+
+class Rule(StrEnum):
+    """What can be broken."""
+
+    CHECKSUM = "checksum"
+    BYTES = "bytes that are no batch"
+    GAP = "missing offsets"
+    DUPLICATE = "an offset twice"
+    ORDER = "offsets out of order"
+    EPOCH = "epochs out of order"
+    LOG_MATCHING = "log matching"
+    DIVERGENCE = "divergence below the high watermark"
+    ONE_LEADER = "one leader an epoch"
+    VOTERS = "voter sets differ by at most one"
+    CONTROL = "a control record out of place"
+    LOST_TAIL = "a lost tail"
+    SNAPSHOT = "a snapshot that disagrees"
+    CLUSTER = "one cluster"
+    IDENTITY = "one directory a replica"
+    STATE = "quorum-state"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One violation. size, other_size: of the bytes that matter, at `position` of `file`."""
+
+    rule: Rule
+    offset: int
+    replica: str
+    other: str = ""
+    text: str = ""
+    file: str = ""
+    position: int = 0
+    size: int = 0
+    other_file: str = ""
+    other_position: int = 0
+    other_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A control batch of a log (snapshot None) or of a checkpoint."""
+
+    replica: str
+    file: str
+    position: int
+    size: int
+    base_offset: int
+    epoch: int
+    snapshot: int | None
+    controls: tuple[tuple[str, dict[str, Any]], ...]
+
+    @classmethod
+    def of(cls, row: Any) -> Batch:
+        controls = tuple((one["type"], json.loads(one["data"])) for one in row.controls)
+        return cls(
+            row.replica,
+            row.file,
+            row.position,
+            row.size,
+            row.base_offset,
+            row.epoch,
+            row.snapshot,
+            controls,
+        )
+
+    def finding(self, rule: Rule, text: str, other: Batch | None = None, at: int = 0) -> Finding:
+        return Finding(
+            rule,
+            self.base_offset + at,
+            self.replica,
+            "" if other is None else other.replica,
+            text,
+            self.file,
+            self.position,
+            self.size,
+            "" if other is None else other.file,
+            0 if other is None else other.position,
+            0 if other is None else other.size,
+        )
+
+
+@dataclass(slots=True)
+class Facts:
+    """A replica's log: [start, end), its last epoch, and where each epoch begins in it."""
+
+    replica: Replica
+    start: int
+    end: int
+    epoch: int
+    epochs: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.replica.name
+
+    @property
+    def node_id(self) -> int | None:
+        properties = self.replica.properties
+        return None if properties is None else properties.node_id
+
+    @property
+    def key(self) -> str | None:
+        """As voters are named: id and directory id."""
+        properties = self.replica.properties
+        return None if properties is None else f"{properties.node_id}-{properties.directory_id}"
+
+
+# --- control records ------------------------------------------------------------------------------
+
+
+def control_findings(batches: Sequence[Batch], facts: dict[str, Facts]) -> list[Finding]:
+    """Leaders, voter sets, and which control records may stand where."""
+    log = sorted((b for b in batches if b.snapshot is None), key=lambda b: (b.replica, b.base_offset))
+    findings = _placed(log, facts)
+    findings += _one_leader(log)
+    for name in facts:
+        findings += _voter_sets([b for b in log if b.replica == name])
+    return findings + _checkpoints([b for b in batches if b.snapshot is not None])
+
+
+def _placed(log: Sequence[Batch], facts: dict[str, Facts]) -> list[Finding]:
+    """LeaderChange stands first in its epoch and only there; snapshots' records not in a log."""
+    findings: list[Finding] = []
+    led: dict[tuple[str, int], Batch] = {}
+    for batch in log:
+        for index, (kind, _) in enumerate(batch.controls):
+            if kind in ("SNAPSHOT_HEADER", "SNAPSHOT_FOOTER"):
+                text = f"{kind} stands in the log"
+                findings.append(batch.finding(Rule.CONTROL, text, at=index))
+            elif kind == "LEADER_CHANGE":
+                first = led.setdefault((batch.replica, batch.epoch), batch)
+                begins = facts[batch.replica].epochs.get(batch.epoch, batch.base_offset)
+                if index or first is not batch:
+                    text = f"a second LeaderChange in epoch {batch.epoch}"
+                    findings.append(batch.finding(Rule.CONTROL, text, first, at=index))
+                elif begins < batch.base_offset and begins > facts[batch.replica].start:
+                    text = f"LeaderChange stands within epoch {batch.epoch}, which began at {begins}"
+                    findings.append(batch.finding(Rule.CONTROL, text))
+            elif kind.startswith(("UNKNOWN", "ABORT", "COMMIT")):
+                text = f"{kind} is no control record of a metadata log"
+                findings.append(batch.finding(Rule.CONTROL, text, at=index))
+    return findings
+
+
+def _one_leader(log: Sequence[Batch]) -> list[Finding]:
+    findings: list[Finding] = []
+    leaders: dict[int, tuple[int, Batch]] = {}
+    for batch in log:
+        for kind, data in batch.controls:
+            if kind != "LEADER_CHANGE":
+                continue
+            leader = data["leaderId"]
+            known, by = leaders.setdefault(batch.epoch, (leader, batch))
+            if known != leader:
+                text = f"epoch {batch.epoch} is led by {leader} here and by {known} on {by.replica}"
+                findings.append(batch.finding(Rule.ONE_LEADER, text, by))
+            voters = {one["voterId"] for one in data["voters"]}
+            granting = {one["voterId"] for one in data["grantingVoters"]}
+            if voters and 2 * len(granting & voters) <= len(voters):
+                text = (
+                    f"{leader} was elected in epoch {batch.epoch} by {sorted(granting)}, no majority "
+                    f"of {sorted(voters)}"
+                )
+                findings.append(batch.finding(Rule.ONE_LEADER, text))
+    return findings
+
+
+def voter_keys(data: dict[str, Any]) -> frozenset[str]:
+    return frozenset(f"{v['voterId']}-{v['voterDirectoryId']}" for v in data["voters"])
+
+
+def _voter_sets(log: Sequence[Batch]) -> list[Finding]:
+    """Neighbours differ by at most one voter (KIP-853)."""
+    findings: list[Finding] = []
+    before: tuple[frozenset[str], Batch] | None = None
+    for batch in log:
+        for index, (kind, data) in enumerate(batch.controls):
+            if kind != "KRAFT_VOTERS":
+                continue
+            keys = voter_keys(data)
+            if before is not None and len(keys ^ before[0]) > 1:
+                text = f"the voters change from {_shown(before[0])} to {_shown(keys)} at once"
+                findings.append(batch.finding(Rule.VOTERS, text, before[1], at=index))
+            before = (keys, batch)
+    return findings
+
+
+def _shown(keys: Iterable[str]) -> str:
+    return "{" + ", ".join(sorted(keys)) + "}"
+
+
+def _checkpoints(batches: Sequence[Batch]) -> list[Finding]:
+    """A header first and a footer last; the epoch of the name."""
+    findings: list[Finding] = []
+    by_file: dict[str, list[Batch]] = {}
+    for batch in batches:
+        by_file.setdefault(batch.file, []).append(batch)
+    for found in by_file.values():
+        found.sort(key=lambda b: b.position)
+        first, last = found[0], found[-1]
+        assert first.snapshot is not None
+        if first.position != 0 or first.controls[:1] == () or first.controls[0][0] != "SNAPSHOT_HEADER":
+            findings.append(first.finding(Rule.SNAPSHOT, "it does not begin with SnapshotHeader"))
+        if last.controls[-1:] == () or last.controls[-1][0] != "SNAPSHOT_FOOTER":
+            findings.append(last.finding(Rule.SNAPSHOT, "it does not end with SnapshotFooter"))
+        for batch in found:
+            if any(kind == "LEADER_CHANGE" for kind, _ in batch.controls):
+                text = "LeaderChange stands in a checkpoint"
+                findings.append(batch.finding(Rule.CONTROL, text))
+    return findings
+
+
+# --- what is committed ----------------------------------------------------------------------------
+
+
+def last_voters(batches: Sequence[Batch], replica: str) -> frozenset[str] | None:
+    """The voter set in force at the end of a replica's log; from its checkpoint if not in the log."""
+    mine = [b for b in batches if b.replica == replica]
+    in_log = sorted((b for b in mine if b.snapshot is None), key=lambda b: b.base_offset)
+    stored = sorted((b for b in mine if b.snapshot is not None), key=lambda b: b.snapshot or 0)
+    for batch in [*reversed(in_log), *reversed(stored)]:
+        for kind, data in reversed(batch.controls):
+            if kind == "KRAFT_VOTERS":
+                return voter_keys(data)
+    return None
+
+
+def _ahead(facts: dict[str, Facts]) -> Facts:
+    return max(facts.values(), key=lambda one: (one.epoch, one.end))
+
+
+def committed_offset(
+    batches: Sequence[Batch], facts: dict[str, Facts], known: int | None
+) -> int:
+    """An offset before which everything is committed for certain.
+
+    In the last epoch of all, what a majority of the voters holds is committed (Raft, 3.6.2): only
+    voters whose directories are here can be counted.
+    """
+    sure = [snapshot.id.offset for one in facts.values() for snapshot in one.replica.snapshots]
+    if known is not None:
+        sure.append(known)
+    ahead = _ahead(facts)
+    voters = last_voters(batches, ahead.name)
+    if voters:
+        ends = sorted(
+            (one.end for one in facts.values() if one.key in voters and one.epoch == ahead.epoch),
+            reverse=True,
+        )
+        majority = len(voters) // 2 + 1
+        if len(ends) >= majority:
+            sure.append(ends[majority - 1])
+    return max(sure, default=0)
+
+
+def tail_findings(
+    batches: Sequence[Batch], facts: dict[str, Facts], committed: int
+) -> list[Finding]:
+    """Logs that end before what their own disk, or the quorum, says they held."""
+    findings: list[Finding] = []
+    for one in facts.values():
+        for reason, offset in _evidence(one.replica):
+            if offset > one.end:
+                text = f"the log ends at {one.end}, but {reason} tells of offset {offset}"
+                file = str(one.replica.segments[-1].path) if one.replica.segments else ""
+                size = one.replica.segments[-1].path.stat().st_size if file else 0
+                begin = max(0, size - 256)
+                findings.append(
+                    Finding(
+                        Rule.LOST_TAIL, one.end, one.name, "", text, file, begin, size - begin
+                    )
+                )
+                break
+    voters = last_voters(batches, _ahead(facts).name)
+    present = {one.key: one for one in facts.values() if one.key is not None}
+    if voters and voters <= set(present):
+        holding = sorted(key for key in voters if present[key].end >= committed)
+        if 2 * len(holding) <= len(voters):
+            for key in sorted(voters - set(holding)):
+                text = (
+                    f"the log ends at {present[key].end}; offset {committed} is committed, but only "
+                    f"{_shown(holding)} of {_shown(voters)} hold it"
+                )
+                findings.append(Finding(Rule.LOST_TAIL, present[key].end, present[key].name, text=text))
+    return findings
+
+
+def _evidence(replica: Replica) -> Iterable[tuple[str, int]]:
+    """What else on the disk tells how far the log reached."""
+    for path in sorted(replica.partition.glob(f"*{PRODUCER_SNAPSHOT}")):
+        if path.stem.isdecimal():
+            yield path.name, int(path.stem)
+    for snapshot in replica.snapshots:
+        yield snapshot.path.name, snapshot.id.offset
+    try:
+        for entry in read_epochs(replica.partition):
+            yield "leader-epoch-checkpoint", entry.offset
+    except (LogError, ValueError, OSError):
+        return
+
+
+# --- small files ----------------------------------------------------------------------------------
+
+
+def file_findings(facts: dict[str, Facts]) -> list[Finding]:
+    """meta.properties, quorum-state and leader-epoch-checkpoint against each other and the logs."""
+    findings = _clusters(facts)
+    leaders: dict[int, tuple[int, str]] = {}
+    for one in facts.values():
+        partition = one.replica.partition
+        state = _state(one, findings)
+        if state is not None:
+            if state.epoch < one.epoch:
+                text = f"quorum-state knows epoch {state.epoch}, the log holds epoch {one.epoch}"
+                findings.append(
+                    Finding(Rule.STATE, one.end, one.name, text=text, file=str(partition / "quorum-state"),
+                            size=256)
+                )
+            if state.leader_id is not None and state.leader_id >= 0:
+                known, by = leaders.setdefault(state.epoch, (state.leader_id, one.name))
+                if known != state.leader_id:
+                    text = (
+                        f"quorum-state names {state.leader_id} as leader of epoch {state.epoch}, "
+                        f"and {known} on {by}"
+                    )
+                    findings.append(
+                        Finding(Rule.ONE_LEADER, one.end, one.name, by, text,
+                                str(partition / "quorum-state"), 0, 256)
+                    )
+        findings += _epoch_file(one)
+        findings += _beginning(one)
+    return findings
+
+
+def _state(one: Facts, findings: list[Finding]) -> ElectionState | None:
+    try:
+        return QuorumStateFile(one.replica.partition).read()
+    except LogError as error:
+        findings.append(Finding(Rule.STATE, one.end, one.name, text=str(error)))
+        return None
+
+
+def _clusters(facts: dict[str, Facts]) -> list[Finding]:
+    by_cluster: dict[str, list[Facts]] = {}
+    for one in facts.values():
+        if one.replica.properties is not None:
+            by_cluster.setdefault(one.replica.properties.cluster_id, []).append(one)
+    if len(by_cluster) < 2:
+        return []
+    ranked = sorted(by_cluster.items(), key=lambda item: (-len(item[1]), item[0]))
+    right, among = ranked[0]
+    file = "meta.properties"
+    return [
+        Finding(
+            Rule.CLUSTER, one.start, one.name, among[0].name,
+            f"it belongs to cluster {cluster}, {among[0].name} to {right}",
+            str(one.replica.directory / file), 0, 256,
+            str(among[0].replica.directory / file), 0, 256,
+        )
+        for cluster, wrong in ranked[1:]
+        for one in wrong
+    ]
+
+
+def _epoch_file(one: Facts) -> list[Finding]:
+    """leader-epoch-checkpoint says where epochs begin; it may lack the newest and the oldest."""
+    path = one.replica.partition / "leader-epoch-checkpoint"
+    try:
+        entries = read_epochs(one.replica.partition)
+    except (LogError, ValueError, OSError) as error:
+        return [Finding(Rule.STATE, one.start, one.name, text=f"{path.name}: {error}", file=str(path))]
+    findings = []
+    for entry in entries:
+        begins = one.epochs.get(entry.epoch)
+        if begins is None or begins <= one.start or entry.offset == begins:
+            continue
+        text = f"{path.name} says that epoch {entry.epoch} begins at {entry.offset}; it does at {begins}"
+        findings.append(Finding(Rule.EPOCH, begins, one.name, text=text, file=str(path), size=256))
+    return findings
+
+
+def _beginning(one: Facts) -> list[Finding]:
+    """What comes before the log must be in a checkpoint."""
+    if one.start == 0 or not one.replica.segments:
+        return []
+    ends = [snapshot.id.offset for snapshot in one.replica.snapshots]
+    if any(one.start <= end for end in ends):
+        return []
+    text = f"the log begins at {one.start} and no checkpoint holds what came before"
+    return [Finding(Rule.GAP, max(ends, default=0), one.name, text=text,
+                    file=str(one.replica.segments[0].path), size=61)]

@@ -1,0 +1,179 @@
+"""What happened, as intervals: leader tenures, voter sets, ISRs, brokers' standing.
+
+Every change of one thing (the quorum's leader, its voter set, a partition's ISR, a broker) begins an
+interval that ends where the next one begins; the last ones have no end. Where the log begins after
+a snapshot, what the snapshot says begins the first intervals, at its end offset.
+
+`history` is a function from a ledger of one replica to rows of kind, subject, value, previous,
+change, start_offset, end_offset, epoch, started, ended.
+
+Source: LeaderChange (KIP-595), KRaftVoters (KIP-853), partitions and registrations (KIP-631, 841).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from quorate.spark.errors import OptionError
+
+LEADER, VOTERS, ISR, BROKER = "leader", "voters", "isr", "broker"
+QUORUM = "quorum"
+CREATED = "created"
+ELECTED = "elected"
+_VOTERS_JSON = "struct<voters:array<struct<voterId:int,voterDirectoryId:string>>>"
+_ISR_JSON = "struct<topicId:string,partitionId:int,isr:array<int>>"
+_BROKER_JSON = "struct<brokerId:int,id:int,fenced:string,inControlledShutdown:string>"
+_SEPARATOR = ", "
+
+
+def history(ledger: DataFrame) -> DataFrame:
+    """All intervals, by the offset at which they begin. OptionError for several replicas."""
+    found = ledger.groupBy("replica", "snapshot").agg(F.min("offset").alias("start")).collect()
+    if len({row.replica for row in found}) > 1:
+        raise OptionError("the ledger holds several replicas: name one")
+    start = min((row.start for row in found if row.snapshot is None), default=None)
+    seeds = [row.snapshot for row in found if row.snapshot is not None]
+    base = max((end for end in seeds if start is None or end <= start), default=None)
+    rows = ledger.where(F.col("snapshot").isNull())
+    if base is not None:
+        seed = ledger.where(F.col("snapshot") == base)
+        rows = rows.unionByName(seed.withColumn("offset", F.lit(base - 1).cast("long")))
+    rows = rows.where(F.col("data").isNotNull())
+    events = _leaders(rows).unionByName(_voter_sets(rows))
+    events = events.unionByName(_isrs(rows)).unionByName(_brokers(rows))
+    return _intervals(events).orderBy("start_offset", "kind", "subject")
+
+
+def _events(rows: DataFrame, kind: str, subject: Column, value: Column, items: Column) -> DataFrame:
+    """items: the value as a list of texts, by which a change is told; [] where it has no members."""
+    return rows.select(
+        F.lit(kind).alias("kind"),
+        subject.alias("subject"),
+        value.alias("value"),
+        items.alias("items"),
+        "offset",
+        "epoch",
+        "timestamp",
+    )
+
+
+def _leaders(rows: DataFrame) -> DataFrame:
+    mine = rows.where((F.col("type") == "LEADER_CHANGE") & F.col("snapshot").isNull())
+    leader = F.get_json_object("data", "$.leaderId")
+    # A new epoch is an election even where the same replica wins it.
+    text = F.concat(leader, F.lit(" in epoch "), F.col("epoch").cast("string"))
+    return _events(mine, LEADER, F.lit(QUORUM), text, F.array().cast("array<string>"))
+
+
+def _voter_sets(rows: DataFrame) -> DataFrame:
+    mine = rows.where(F.col("type") == "KRAFT_VOTERS")
+    parsed = F.from_json("data", _VOTERS_JSON).getField("voters")
+    keys = F.transform(
+        parsed,
+        lambda v: F.concat_ws("-", v.getField("voterId").cast("string"), v.getField("voterDirectoryId")),
+    )
+    return _events(mine, VOTERS, F.lit(QUORUM), _joined(keys), F.array_sort(keys))
+
+
+def _joined(items: Column) -> Column:
+    return F.array_join(F.array_sort(items), _SEPARATOR)
+
+
+def _isrs(rows: DataFrame) -> DataFrame:
+    mine = rows.where(F.col("type").isin("PARTITION_RECORD", "PARTITION_CHANGE_RECORD"))
+    parsed = mine.withColumn("p", F.from_json("data", _ISR_JSON)).where("p.isr is not null")
+    named = rows.where(F.col("type") == "TOPIC_RECORD").select(
+        F.get_json_object("data", "$.topicId").alias("_id"),
+        F.get_json_object("data", "$.name").alias("_topic"),
+    )
+    # A snapshot and the log may both name a topic.
+    joined = parsed.join(named.distinct(), parsed["p.topicId"] == named["_id"], "left")
+    topic = F.coalesce("_topic", "p.topicId")
+    subject = F.concat_ws("-", topic, F.col("p.partitionId").cast("string"))
+    items = F.transform("p.isr", lambda broker: broker.cast("string"))
+    return _events(joined, ISR, subject, _joined(items), F.array_sort(items))
+
+
+def _brokers(rows: DataFrame) -> DataFrame:
+    types = {
+        "REGISTER_BROKER_RECORD": None,
+        "BROKER_REGISTRATION_CHANGE_RECORD": None,
+        "FENCE_BROKER_RECORD": "fenced",
+        "UNFENCE_BROKER_RECORD": "active",
+        "UNREGISTER_BROKER_RECORD": "unregistered",
+    }
+    mine = rows.where(F.col("type").isin(*types)).withColumn("b", F.from_json("data", _BROKER_JSON))
+    standing = (
+        F.when(F.col("type") == "FENCE_BROKER_RECORD", "fenced")
+        .when(F.col("type") == "UNFENCE_BROKER_RECORD", "active")
+        .when(F.col("type") == "UNREGISTER_BROKER_RECORD", "unregistered")
+        .when(F.col("b.inControlledShutdown").isin("1", "true"), "shutting down")
+        .when(F.col("b.fenced").isin("1", "true"), "fenced")
+        .when(F.col("b.fenced").isin("-1", "false"), "active")
+    )
+    broker = F.coalesce("b.brokerId", "b.id").cast("string")
+    return _events(
+        mine.withColumn("_standing", standing).where("_standing is not null"),
+        BROKER,
+        broker,
+        F.col("_standing"),
+        F.array().cast("array<string>"),
+    )
+
+
+def _intervals(events: DataFrame) -> DataFrame:
+    """Changes of value only, each until the next."""
+    order = Window.partitionBy("kind", "subject").orderBy("offset")
+    changed = events.withColumn("previous", F.lag("value").over(order))
+    changed = changed.withColumn("before", F.lag("items").over(order)).where(
+        F.col("previous").isNull() | (F.col("previous") != F.col("value"))
+    )
+    earlier = Window.partitionBy("kind", "subject").orderBy("offset").rowsBetween(
+        Window.unboundedPreceding, -1
+    )
+    # Only voter sets look back further than one: an id that comes back with another disk.
+    everyone = F.when(F.col("kind") == VOTERS, F.flatten(F.collect_list("items").over(earlier)))
+    told = changed.withColumn("ever", everyone).withColumn("change", _change())
+    return told.select(
+        "kind",
+        "subject",
+        "value",
+        "previous",
+        "change",
+        F.col("offset").alias("start_offset"),
+        F.lead("offset").over(order).alias("end_offset"),
+        "epoch",
+        F.col("timestamp").alias("started"),
+        F.lead("timestamp").over(order).alias("ended"),
+    )
+
+
+def _change() -> Column:
+    added = F.array_except("items", "before")
+    removed = F.array_except("before", "items")
+
+    def id_of(key: Column) -> Column:
+        return F.substring_index(key, "-", 1)
+
+    known = F.transform(F.coalesce("ever", F.array().cast("array<string>")), id_of)
+    replaced = F.exists(added, lambda key: F.array_contains(known, id_of(key))) & ~F.forall(
+        added, lambda key: F.array_contains(F.coalesce("ever", F.array().cast("array<string>")), key)
+    )
+    voters = (
+        F.when(replaced, F.concat(F.lit("replaced disk: added "), F.array_join(added, _SEPARATOR)))
+        .when(F.size(added) > 0, F.concat(F.lit("added "), F.array_join(added, _SEPARATOR)))
+        .otherwise(F.concat(F.lit("removed "), F.array_join(removed, _SEPARATOR)))
+    )
+    isr = (
+        F.when((F.size(added) > 0) & (F.size(removed) > 0), "replaced")
+        .when(F.size(added) > 0, "expanded")
+        .otherwise("shrunk")
+    )
+    return (
+        F.when(F.col("kind") == LEADER, ELECTED)
+        .when(F.col("previous").isNull(), CREATED)
+        .when(F.col("kind") == VOTERS, voters)
+        .when(F.col("kind") == ISR, isr)
+        .otherwise(F.col("value"))
+    )

@@ -1,0 +1,146 @@
+"""Looking at every byte of a replica without trusting any: the input of the audit.
+
+Where the source stops at the first fault, this goes on: it says what is wrong with which bytes,
+looks for the next whole batch, and continues there. Control records come along as JSON. Runs in
+Spark's workers, a file a task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from quorate.log.scan import find_batch, read_range
+from quorate.records.batch import BatchHeader, iter_records, read_header
+from quorate.records.control import TYPE_NAMES, control_json, control_type, decode_control
+from quorate.records.errors import RecordsError
+from quorate.spark import framing
+from quorate.spark.columns import BATCHES_SCHEMA, Origin, batch_rows
+from quorate.spark.envelope import read_records
+from quorate.spark.errors import DamagedError
+from quorate.spark.files import opened
+from quorate.spark.framing import Chunk
+
+CONTROLS = pa.list_(
+    pa.field("element", pa.struct([("type", pa.string()), ("data", pa.string())]))
+)
+INSPECTED_SCHEMA = pa.schema(
+    [*BATCHES_SCHEMA, ("segment", pa.int64()), ("fault", pa.string()), ("controls", CONTROLS)]
+)
+"""segment: the offset in the file's name. fault: what is wrong with the bytes; such a row has the
+offset expected there and no other fields of a batch. controls: of a control batch."""
+
+FILES_SCHEMA = pa.schema(
+    [("replica", pa.string()), ("file", pa.string()), ("segment", pa.int64()), ("snapshot", pa.int64())]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A file to look at; last: whether a torn batch at its end is no fault."""
+
+    origin: Origin
+    segment: int
+    last: bool
+
+
+def inspect_files(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """From rows of FILES_SCHEMA to rows of INSPECTED_SCHEMA."""
+    for batch in found:
+        for row in batch.to_pylist():
+            origin = Origin(row["replica"], row["file"], row["snapshot"])
+            yield from inspect_file(origin, row["segment"])
+
+
+def inspect_file(origin: Origin, segment: int) -> Iterator[pa.RecordBatch]:
+    """Every batch of a file, and every run of bytes that is none."""
+    expected = 0 if origin.snapshot is not None else segment
+    with opened(origin.file) as (descriptor, size):
+        position = 0
+        while position < size:
+            resume = size
+            for chunk in framing.read_chunks(descriptor, position, size):
+                if len(chunk.starts):
+                    yield _rows(chunk, origin, segment)
+                    expected = int(chunk.last_offsets[-1]) + 1
+                if chunk.fault is None:
+                    continue
+                begin = chunk.file_position + chunk.size
+                found = find_batch(descriptor, begin, size, expected)
+                resume = size if found is None else found
+                yield _fault(origin, segment, begin, resume, expected, chunk.fault)
+            position = resume
+
+
+def _rows(chunk: Chunk, origin: Origin, segment: int) -> pa.RecordBatch:
+    plain = batch_rows(chunk, origin)
+    faults: list[str | None] = [None] * len(chunk.starts)
+    controls: list[list[dict[str, str]] | None] = [None] * len(chunk.starts)
+    valid = plain.column("crc_valid").to_pylist()
+    try:
+        read_records(chunk)
+        sound = True
+    except DamagedError:
+        sound = False
+    for at, (start, end) in enumerate(zip(chunk.starts.tolist(), chunk.ends.tolist(), strict=True)):
+        is_control = bool(chunk.is_control[at])
+        if sound and not is_control:
+            continue
+        view = memoryview(chunk.buffer)[start:end]
+        try:
+            header = read_header(view)
+            if is_control:
+                controls[at] = _controls(view, header)
+            else:
+                for _ in iter_records(view, header):
+                    pass
+        except RecordsError as error:
+            if valid[at]:
+                faults[at] = f"its records cannot be read: {error}"
+        finally:
+            view.release()
+    count = len(chunk.starts)
+    more = [
+        pa.repeat(pa.scalar(segment, pa.int64()), count),
+        pa.array(faults, pa.string()),
+        pa.array(controls, CONTROLS),
+    ]
+    return pa.RecordBatch.from_arrays([*plain.columns, *more], schema=INSPECTED_SCHEMA)
+
+
+def _controls(view: memoryview, header: BatchHeader) -> list[dict[str, str]]:
+    found = []
+    for record in iter_records(view, header):
+        kind = control_type(record.key)
+        content = control_json(decode_control(record.key, record.value))
+        name = TYPE_NAMES.get(kind, f"UNKNOWN_CONTROL_{kind}")
+        found.append({"type": name, "data": json.dumps(content, separators=(",", ":"))})
+    return found
+
+
+def _fault(
+    origin: Origin, segment: int, begin: int, end: int, expected: int, reason: str
+) -> pa.RecordBatch:
+    row = {
+        "replica": origin.replica,
+        "snapshot": origin.snapshot,
+        "base_offset": expected,
+        "file": origin.file,
+        "position": begin,
+        "size": min(end - begin, (1 << 31) - 1),
+        "segment": segment,
+        "fault": reason,
+    }
+    return pa.RecordBatch.from_pylist([row], schema=INSPECTED_SCHEMA)
+
+
+def sample(file: str, position: int, size: int) -> bytes:
+    """Some bytes of a file, to be shown."""
+    if not file or not Path(file).is_file():
+        return b""
+    with opened(file) as (descriptor, _):
+        return read_range(descriptor, position, size)

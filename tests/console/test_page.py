@@ -23,7 +23,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-WAIT_S = 45.0
+WAIT_S = 90.0
 
 
 @pytest.fixture

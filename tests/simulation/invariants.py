@@ -11,7 +11,10 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     MonotonicHighWatermark           neither a node's nor the cluster's goes back
     MonotonicEpoch                   nor does a node's epoch; in memory is what is on disk
     OneVotePerEpoch                  what quorum-state says of an epoch is never unsaid
-    DurableBeforePromised            votes given and records acknowledged are on disk
+    DurableBeforePromised            votes given and records acknowledged are on disk, and what a
+                                     node takes for durable
+    FetchOfItsEpoch                  only who believes in the leader's epoch gets its records
+    AppendsOfItsLeader               what a follower appends is in its leader's log
     StateMachineAgreement            every replica applies the same records
     AtMostOneUncommittedVoterSet     in every log
     NeighbouringVoterSetsDifferByOne in every log
@@ -22,7 +25,8 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     SnapshotAtLogStart               a log that was cut at its start has the snapshot for it
     SnapshotHoldsVoters              a snapshot says who the voters were where it ends
     LeaderNeverLoadsSnapshot         only followers do
-    ValidRoles                       only voters elect and lead; roles change as the table allows
+    ValidRoles                       only voters elect and lead, and nobody whose log is about to be
+                                     replaced; roles change as the table allows
     AnsweredOnce                     every request is answered, once
     ChangeIsCommitted                a change that was acknowledged is in a committed voter set
 
@@ -72,6 +76,7 @@ class Oracle:
         self.versions: list[tuple[int, int]] = [(-2, 0)]
         self.changes_committed = 0
         self.leaders: dict[int, ReplicaKey] = {}
+        self._leading: dict[int, SimNode] = {}
         self.lost_disks: dict[ReplicaKey, Disk] = {}
         self._written: dict[int, tuple[Batch, int]] = {}
         self._committed_epochs: set[int] = set()
@@ -94,6 +99,7 @@ class Oracle:
         if other is not None:
             raise InvariantError("ElectionSafety", f"{other} and {node.key} lead epoch {epoch}")
         self.leaders[epoch] = node.key
+        self._leading[epoch] = node
         self._has_votes(node, epoch)
         index = bisect_left(self._commit_epochs, epoch) - 1
         if index < 0:
@@ -150,6 +156,9 @@ class Oracle:
         if role in ELECTING and not (node.can_vote and may):
             text = f"{node.key} is {role}, but {node.voters} are the voters"
             raise InvariantError("ValidRoles", text)
+        if role in ELECTING and node.installing is not None:
+            text = f"{node.key} is {role} while {node.installing} is about to replace its log"
+            raise InvariantError("ValidRoles", text)
 
     @staticmethod
     def _was_voter(node: SimNode) -> bool:
@@ -161,7 +170,9 @@ class Oracle:
         """A node answers a vote request."""
         state = node.disk.election
         granted = response.granted and not request.pre_vote
-        if granted and (state is None or state.voted is None or state.epoch != request.epoch):
+        if granted and (
+            state is None or (state.epoch, state.voted) != (request.epoch, request.candidate)
+        ):
             text = f"{node.key} grants {request}, on disk is {state}"
             raise InvariantError("DurableBeforePromised", text)
 
@@ -169,6 +180,10 @@ class Oracle:
         """A node asks for records beyond what is durable on its disk."""
         text = f"{node.key} has {node.disk.log.durable_end} durable and sends {request}"
         raise InvariantError("DurableBeforePromised", text)
+
+    def answers_another_epoch(self, node: SimNode, request: object, response: object) -> None:
+        """A leader answers a Fetch of another epoch than its own without an error."""
+        raise InvariantError("FetchOfItsEpoch", f"{node.key} answers {request} with {response}")
 
     def asks_for_votes(self, node: SimNode, request: VoteRequest) -> None:
         state = node.disk.election
@@ -197,6 +212,22 @@ class Oracle:
             previous = batch.epoch
             if batch.control:
                 self._appends_control(node, batch)
+        leader = self._leading.get(node.raft.core.epoch) if node.raft is not None else None
+        if leader is not None and leader is not node:
+            self._are_of(leader, node, batches)
+
+    def _are_of(self, leader: SimNode, node: SimNode, batches: tuple[Batch, ...]) -> None:
+        """What a node appends that follows `leader` is in its log, while it leads that epoch."""
+        assert node.raft is not None
+        if not leader.is_leading or leader.raft is None or leader.led_epoch != node.raft.epoch:
+            return
+        last, log = batches[-1], leader.disk.log
+        if last.end_offset <= log.start.offset:
+            return  # it was sent before the leader's log was cleaned
+        mine = log.batch_before(last.end_offset)
+        if mine is not last and mine != last:
+            text = f"{node.key} appends {last}, which its leader {leader.key} does not have: {mine}"
+            raise InvariantError("AppendsOfItsLeader", text)
 
     def _appends_control(self, node: SimNode, batch: Batch) -> None:
         for index, record in enumerate(batch.control):

@@ -323,10 +323,13 @@ class SimNode:
             DO[output.__class__](self, output)
             if self.raft is not raft:
                 return
-        election = self.disk.election
-        if election is None or raft.core.epoch != election.epoch:
-            text = f"{self.key} is in epoch {raft.epoch}, on disk is {election}"
+        core, disk = raft.core, self.disk
+        if disk.election is None or core.epoch != disk.election.epoch:
+            text = f"{self.key} is in epoch {raft.epoch}, on disk is {disk.election}"
             raise InvariantError("MonotonicEpoch", text)
+        if core.log.durable_end > disk.log.durable_end:
+            text = f"{self.key} takes {core.log.durable_end} for durable, on disk is {disk.log}"
+            raise InvariantError("DurableBeforePromised", text)
         if self.voters_moved:
             self.voters_moved = False
             self.oracle.follows_its_log(self, raft.voters)

@@ -99,6 +99,8 @@ def respond(node: SimNode, output: Respond) -> None:
     response = output.response
     kind = type(response)
     if kind is FetchResponse:
+        if response.error is ErrorCode.NONE and request.epoch != response.leader.epoch:  # type: ignore[attr-defined]
+            node.oracle.answers_another_epoch(node, request, response)
         response = with_records(node, response)  # type: ignore[arg-type]
     elif kind is FetchSnapshotResponse:
         response = with_bytes(node, response)  # type: ignore[arg-type]

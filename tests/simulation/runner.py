@@ -15,10 +15,10 @@ from tests.simulation.scheduler import SECOND
 
 
 def run_scenario(scenario: Scenario, trace: Trace | None = None) -> Result:
-    """Run one scenario. A run without a commit counts as a violation."""
+    """Run one scenario. A run that commits nothing has tested nothing: NoCommit."""
     result = Cluster(scenario, trace).run()
     if result.violation is None and result.commits == 0:
-        result.violation = "Committed: the run passed without a commit"
+        result.violation = "NoCommit: the run passed without an acknowledged append"
     return result
 
 

@@ -118,6 +118,9 @@ class SimLog:
         self._bases: list[int] = []
         self._journal: deque[_Change] = deque()
 
+    def __str__(self) -> str:
+        return f"[{self.start}, {self.end}), durable to {self.durable_end}"
+
     @property
     def is_dirty(self) -> bool:
         return bool(self._journal)

@@ -343,9 +343,10 @@ def remove(
     if not patterns:
         raise UsageError("a resource is missing: --topic, --group, --cluster, …")
     entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
+    chosen: Sequence[tuple[str | None, str | None, int, int]] = entries or [ANYBODY]
     filters: list[AclFilter] = [
         AclFilter(p.resource_type, p.name, p.pattern_type, *entry)
-        for p, entry in itertools.product(patterns, entries or [ANYBODY])
+        for p, entry in itertools.product(patterns, chosen)
     ]
     what = ", ".join(pattern.shown() for pattern in patterns)
     if not force and not typer.confirm(f"Remove these ACLs from {what}?", err=True):

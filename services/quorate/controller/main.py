@@ -12,9 +12,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import random
 import signal
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +32,7 @@ from quorate.log.meta_properties import (
 )
 from quorate.log.metadata_log import LogConfig, MetadataLog
 from quorate.log.quorum_state import QuorumStateFile
+from quorate.metadata.controller import ControllerSettings, MetadataController
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft import outputs as out
 from quorate.raft.errors import RaftError
@@ -43,6 +46,7 @@ from quorate.rpc.transport import PeerTransport
 from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
+from quorate.runtime.metadata_service import MetadataService
 from quorate.runtime.outbound import Outbound
 from quorate.runtime.service import NodeService
 from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
@@ -56,6 +60,9 @@ LOGGER = logging.getLogger("quorate.controller")
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 SHUTDOWN_TIMEOUT_S = 3.0
 """How long a leader that stops waits for the voters to hear of it, seconds."""
+
+UNSAFE_ISR_VARIABLE = "QUORATE_TEST_UNSAFE_ISR"
+"""Tests set it to see what KIP-841's checks are good for: without them records are lost."""
 
 REMOVED_MARKER = "removed-voter"
 """A file in `__cluster_metadata-0`: this replica was removed from the voters and does not join
@@ -214,6 +221,9 @@ class Controller:
         node = RaftNode(_raft_config(config, meta), initial, random.Random(), clock.now_ms())  # noqa: S311
         transport = PeerTransport(meta.cluster_id, tls, is_encrypted=config.is_encrypted)
         loader = MetadataLoader(log, on_fatal=self._fail)
+        metadata = MetadataService(
+            loader, _metadata_controller(config, meta), batch_bytes_max=BATCH_BYTES_MAX
+        )
         driver = self._driver = RaftDriver(
             node,
             log,
@@ -225,8 +235,15 @@ class Controller:
             on_role=self._role_changed,
             traces=self._telemetry.traces(),
             on_voters=lambda change: _remember_removal(marker, change),
+            on_leadership=metadata.leadership,
         )
-        service = NodeService(driver, batch_bytes_max=BATCH_BYTES_MAX, is_ready=self._is_ready)
+        metadata.bind(driver)
+        service = NodeService(
+            driver,
+            batch_bytes_max=BATCH_BYTES_MAX,
+            is_ready=self._is_ready,
+            metadata=metadata,
+        )
         await self._listen(service, tls)
         LOGGER.info("directory %s, cluster %s", meta.directory_id, meta.cluster_id)
         policy = SnapshotPolicy(config.snapshot_interval_bytes_max, config.snapshot_interval_ms_max)
@@ -247,6 +264,7 @@ class Controller:
         await driver.hand_over(SHUTDOWN_TIMEOUT_S)
         if self._server is not None:
             await self._server.stop()
+        await metadata.close()
         await loader.stop()
         await driver.close()
 
@@ -335,6 +353,25 @@ def _raft_config(config: ControllerConfig, meta: MetaProperties) -> RaftConfig:
         retry_backoff_ms=config.retry_backoff_ms,
         fetch_bytes_max=config.fetch_bytes_max,
         snapshot_chunk_bytes_max=config.snapshot_chunk_bytes_max,
+    )
+
+
+def _metadata_controller(config: ControllerConfig, meta: MetaProperties) -> MetadataController:
+    settings = ControllerSettings(
+        session_timeout_ms=config.broker_session_timeout_ms,
+        idle_interval_ms=config.idle_interval_ms_max,
+        num_partitions=config.num_partitions,
+        default_replication_factor=config.default_replication_factor,
+        leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_s * 1000,
+    )
+    is_unsafe = bool(os.environ.get(UNSAFE_ISR_VARIABLE))
+    if is_unsafe:
+        LOGGER.warning("%s is set: any replica may enter an ISR", UNSAFE_ISR_VARIABLE)
+    return MetadataController(
+        lambda: uuid.uuid4().bytes,
+        settings,
+        cluster_id=meta.cluster_id,
+        enforce_eligibility=not is_unsafe,
     )
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quorate import __version__
 from quorate.log.errors import LogError
+from quorate.metadata.requests import DescribeCluster, FeatureUpdate, UpdateFeatures
 from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
@@ -36,6 +37,7 @@ from quorate.raft.types import SUPPORTED_KRAFT_VERSION, OffsetAndEpoch
 from quorate.records.batch import build_data_batch, iter_batches
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import peek
+from quorate.rpc.convert_metadata import MetadataAnswer
 from quorate.rpc.values import (
     AppendOutcome,
     DescribeFeaturesResponse,
@@ -51,6 +53,7 @@ from quorate.rpc.values import (
 )
 from quorate.runtime.commits import Outcome
 from quorate.runtime.driver import Bytes, RaftDriver
+from quorate.runtime.metadata_service import MetadataService
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -83,11 +86,13 @@ class NodeService:
         batch_bytes_max: int,
         is_ready: Callable[[], bool],
         pending_bytes_max: int = 256 * 1024 * 1024,
+        metadata: MetadataService | None = None,
     ) -> None:
         self._driver = driver
         self._batch_bytes_max = batch_bytes_max
         self._pending_bytes_max = pending_bytes_max
         self._is_ready = is_ready
+        self._metadata = metadata
 
     # --- the protocol -----------------------------------------------------------------------------
 
@@ -112,6 +117,14 @@ class NodeService:
         assert isinstance(response, FetchSnapshotResponse), type(response)
         return response
 
+    # --- the cluster's metadata -------------------------------------------------------------------
+
+    async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
+        """What the metadata controller answers; NOT_CONTROLLER where it is not active."""
+        if self._metadata is None:
+            return MetadataAnswer(ErrorCode.NOT_CONTROLLER, self._driver.node.current_leader)
+        return await self._metadata.handle(request, timeout_ms)
+
     # --- append -----------------------------------------------------------------------------------
 
     async def append(self, records: Sequence[OpaqueRecord], timeout_ms: int) -> AppendOutcome:
@@ -131,6 +144,13 @@ class NodeService:
         refusal = self._refuse_append(records)
         if refusal is not None:
             return AppendOutcome(refusal[0], leader, message=refusal[1])
+        if records[0][0] is None and self._metadata is not None:
+            values = [value for _, value in records]
+            code, base, text = await self._metadata.append_records(values, timeout_ms)
+            if code is ErrorCode.NOT_CONTROLLER:
+                # With a text it was appended before the office was lost.
+                code = ErrorCode.REQUEST_TIMED_OUT if text else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return AppendOutcome(code, self._driver.node.current_leader, base, text)
         batch = build_data_batch(records, time.time_ns() // 1_000_000)
         ended = await self._driver.append(len(records), batch, timeout_ms, span)
         leader = self._driver.node.current_leader
@@ -153,7 +173,11 @@ class NodeService:
         if self._driver.commits.pending_bytes + size > self._pending_bytes_max:
             text = f"{self._driver.commits.pending_bytes} bytes wait for their commit; slow down"
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED, text
+        is_metadata = records[0][0] is None
         for index, (key, value) in enumerate(records):
+            if (key is None) is not is_metadata:
+                text = f"record {index}: records with and without a key do not go into one batch"
+                return ErrorCode.INVALID_RECORD, text
             if key is None and peek(value) is None:
                 text = (
                     f"record {index} has no key, so it must be a metadata record in Kafka's framing"
@@ -233,16 +257,19 @@ class NodeService:
         """What is finalized is committed (KIP-853, KRaftVersionRecord "Handling")."""
         node = self._driver.node
         level, _ = node.membership_at(node.high_watermark)
-        feature = Feature(KRAFT_VERSION, SUPPORTED_KRAFT_VERSION, level)
+        features = [Feature(KRAFT_VERSION, SUPPORTED_KRAFT_VERSION, level)]
+        if self._metadata is not None:
+            described = self._metadata.describe(DescribeCluster()).features
+            features += [Feature(f.name, f.supported, f.finalized_level) for f in described]
+            features.sort(key=lambda feature: feature.name)
         return DescribeFeaturesResponse(
-            ErrorCode.NONE, node.current_leader, (feature,), node.high_watermark
+            ErrorCode.NONE, node.current_leader, tuple(features), node.high_watermark
         )
 
     async def update_features(self, request: UpdateFeaturesRequest) -> AdminResponse:
         node = self._driver.node
         if request.feature != KRAFT_VERSION:
-            text = f"the feature {request.feature} is not known here, only {KRAFT_VERSION}"
-            return AdminResponse(ErrorCode.INVALID_UPDATE_VERSION, node.current_leader, text)
+            return await self._update_cluster_feature(request)
         is_upgrade = request.upgrade_type is UpgradeType.UPGRADE
         if node.is_leader and not is_upgrade and request.level >= node.kraft_version:
             text = f"{KRAFT_VERSION} is {node.kraft_version}: {request.level} is no downgrade"
@@ -254,6 +281,18 @@ class NodeService:
         )
         assert isinstance(response, AdminResponse), type(response)
         return response
+
+    async def _update_cluster_feature(self, request: UpdateFeaturesRequest) -> AdminResponse:
+        """A feature of the cluster's metadata, such as metadata.version."""
+        update = FeatureUpdate(request.feature, request.level, int(request.upgrade_type))
+        wanted = UpdateFeatures((update,), request.validate_only)
+        answer = await self.metadata(wanted, request.timeout_ms)
+        error, text = answer.error, answer.message
+        if error is ErrorCode.NONE:
+            error, text = answer.response.error, answer.response.message
+        elif error is ErrorCode.NOT_CONTROLLER:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return AdminResponse(error, answer.leader, text)
 
     async def node_status(self) -> NodeStatus:
         node, log = self._driver.node, self._driver.log

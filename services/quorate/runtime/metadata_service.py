@@ -1,0 +1,353 @@
+"""The active controller of a node: it runs where the quorum's leader is, and only while it leads.
+
+Owns a `MetadataController`, the pure state machine that turns requests into records. Steps:
+
+1. This node leads a new epoch: wait until everything before the epoch's first record is committed
+   and in the committed image, then activate the controller on a copy of it. Requests wait for that.
+2. A request: the controller answers with records and a response; the records are one batch,
+   appended in the same step of the loop (`RaftDriver.append_now`), so the order of requests is that
+   of the log. The response is released when the batch is committed and replayed here. A response
+   without records may rest on records that are not committed yet: it waits for those.
+3. The controller's deadlines (sessions, controlled shutdowns, idle time) are ticks alike.
+4. This node leads no longer: whoever waits hears NOT_CONTROLLER, with a text where what was asked
+   may still be committed, and REQUEST_TIMED_OUT where its time ran out first, as Kafka has it.
+5. A controller that fails drops its working state and begins again with 1 in the same epoch, behind
+   what is in the log by then.
+
+Reads are answered from the committed image after a majority confirmed that this node leads.
+
+Source: Kafka's QuorumController; KIP-631, KIP-835 (no-op records).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from quorate.metadata import describe
+from quorate.metadata.controller import MetadataController, Result
+from quorate.metadata.image import AnyRecord, ReplayError
+from quorate.metadata.requests import Read, Request, Response
+from quorate.raft import outputs as out
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import ReadIndexRequest, ReadIndexResponse
+from quorate.rpc.convert_metadata import MetadataAnswer
+from quorate.runtime.commits import Commit, Outcome
+from quorate.runtime.driver import RaftDriver
+from quorate.runtime.metadata_batches import build_metadata_batch, decode_values
+from quorate.runtime.metadata_loader import MetadataLoader
+
+LOGGER = logging.getLogger(__name__)
+
+TICK_TIMEOUT_MS = 60_000
+"""After which a tick's records are no longer waited for; they may be committed all the same."""
+
+REFUSED_PAUSE_MS = 100
+"""Until the next tick where the leader takes no appends for now."""
+
+TOO_MUCH = "{} bytes wait for their commit; slow down"
+UNKNOWN = "the controller lost its office before this was committed; it may still be"
+
+
+class _OfficeLostError(Exception):
+    """The node stopped leading while a commit was waited for."""
+
+
+class MetadataService:
+    """Requests in, answers out. `bind` comes first, since the driver needs `leadership`."""
+
+    def __init__(
+        self,
+        loader: MetadataLoader,
+        controller: MetadataController,
+        *,
+        batch_bytes_max: int,
+        pending_bytes_max: int = 256 * 1024 * 1024,
+    ) -> None:
+        self._loader = loader
+        self._controller = controller
+        self._batch_bytes_max = batch_bytes_max
+        self._pending_bytes_max = pending_bytes_max
+        self._driver: RaftDriver | None = None
+        self._epoch: int | None = None
+        self._active = asyncio.Event()
+        self._lost: asyncio.Future[None] | None = None
+        self._activation: asyncio.Task[None] | None = None
+        self._appended_end = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def bind(self, driver: RaftDriver) -> None:
+        self._driver = driver
+
+    @property
+    def driver(self) -> RaftDriver:
+        assert self._driver is not None, "bind() comes first"
+        return self._driver
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node is the active controller and takes requests."""
+        return self._active.is_set()
+
+    async def close(self) -> None:
+        self._end()
+
+    # --- the office -------------------------------------------------------------------------------
+
+    def leadership(self, office: out.LeadershipAcquired | out.LeadershipLost) -> None:
+        """The driver's `on_leadership`."""
+        self._end()
+        if isinstance(office, out.LeadershipAcquired):
+            self._epoch = office.epoch
+            self._lost = asyncio.get_running_loop().create_future()
+            self._begin(office.epoch, office.start_offset + 1)
+
+    def _begin(self, epoch: int, end_offset: int) -> None:
+        self._activation = asyncio.create_task(
+            self._activate(epoch, end_offset), name="metadata-activation"
+        )
+
+    async def _activate(self, epoch: int, end_offset: int) -> None:
+        """Step 1; end_offset: everything before it must be in the image."""
+        await self._loader.reached(end_offset)
+        started = time.monotonic()
+
+        def build(next_offset: int) -> tuple[int, bytearray] | None:
+            now_ms = self.driver.now_ms()
+            return self._batch(
+                self._controller.activate(self._loader.image, epoch, now_ms, next_offset),
+                next_offset,
+            )
+
+        self._appended_end = end_offset
+        try:
+            future = self.driver.append_now(build, TICK_TIMEOUT_MS)
+        except Exception:
+            LOGGER.exception("the metadata controller cannot begin in epoch %d", epoch)
+            self.driver.resign("the metadata controller cannot begin")
+            return
+        if future is not None and future.done():
+            return  # this node hands over already
+        self._active.set()
+        LOGGER.info("active controller in epoch %d after %.3f s", epoch, time.monotonic() - started)
+        self._arm()
+
+    def _end(self) -> None:
+        self._epoch = None
+        self._active.clear()
+        if self._activation is not None:
+            self._activation.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
+        self._controller.deactivate()
+
+    def _restart(self, reason: str) -> None:
+        """Step 5."""
+        if self._epoch is None:
+            return
+        LOGGER.error("the metadata controller begins again: %s", reason)
+        self._active.clear()
+        self._controller.deactivate()
+        self._begin(self._epoch, self.driver.node.core.log.end_offset)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    async def handle(self, request: Request | Read, timeout_ms: int) -> MetadataAnswer:
+        """Do what is asked, and answer once it is committed."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                if isinstance(request, Read):
+                    return await self._read(request, timeout_ms)
+                return await self._change(request, timeout_ms)
+        except TimeoutError:
+            return self._answer(ErrorCode.REQUEST_TIMED_OUT, f"no answer within {timeout_ms} ms")
+
+    async def _change(self, request: Request, timeout_ms: int) -> MetadataAnswer:
+        result: Result | None = None
+
+        def build(next_offset: int) -> tuple[int, bytearray] | None:
+            nonlocal result
+            result = self._controller.handle(request, self.driver.now_ms(), next_offset)
+            return self._batch(result, next_offset)
+
+        refusal = await self._append(build, timeout_ms, type(request).__name__)
+        if refusal is not None:
+            return refusal
+        assert result is not None, "what was appended was made"
+        return self._answer(ErrorCode.NONE, response=result.response)
+
+    async def append_records(
+        self, values: Sequence[bytes], timeout_ms: int
+    ) -> tuple[ErrorCode, int, str]:
+        """Append metadata records as they are, one batch: (error, base offset, message).
+
+        They are replayed on the controller's image first: what no node could replay is refused with
+        INVALID_RECORD, and nothing is appended.
+        """
+        base = -1
+        refused: str | None = None
+        try:
+            records = decode_values(enumerate(values))
+        except ReplayError as error:
+            return ErrorCode.INVALID_RECORD, -1, str(error)
+
+        def build(next_offset: int) -> tuple[int, bytearray] | None:
+            nonlocal base, refused
+            base = next_offset
+            refused = self._controller.replay(tuple(records), self.driver.now_ms(), next_offset)
+            if refused is not None:
+                return None
+            return self._batch(Result(tuple(records), None), next_offset)
+
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                refusal = await self._append(build, timeout_ms, "records")
+        except TimeoutError:
+            return ErrorCode.REQUEST_TIMED_OUT, base, f"no answer within {timeout_ms} ms"
+        if refused is not None:
+            return ErrorCode.INVALID_RECORD, -1, refused
+        if refusal is not None:
+            return refusal.error, base, refusal.message
+        return ErrorCode.NONE, base, ""
+
+    async def _append(self, build: Any, timeout_ms: int, what: str) -> MetadataAnswer | None:
+        """Append what `build` makes and wait for it; the answer where that fails."""
+        refusal = await self._until_active()
+        if refusal is not None:
+            return refusal
+        pending = self.driver.commits.pending_bytes
+        if pending > self._pending_bytes_max:
+            return self._answer(ErrorCode.THROTTLING_QUOTA_EXCEEDED, TOO_MUCH.format(pending))
+        try:
+            future = self.driver.append_now(build, timeout_ms)
+        except Exception as error:
+            LOGGER.exception("%s failed", what)
+            self._restart(f"{what} failed: {error}")
+            text = f"internal error: {type(error).__name__}: {error}"
+            return self._answer(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+        self._arm()
+        try:
+            return await self._released(future)
+        except _OfficeLostError:
+            return self._answer(ErrorCode.NOT_CONTROLLER, UNKNOWN)
+
+    async def _until_active(self) -> MetadataAnswer | None:
+        """Wait until requests are taken; NOT_CONTROLLER where this node does not lead."""
+        if self._active.is_set():
+            return None
+        if self._lost is None or self._lost.done():
+            return self._answer(ErrorCode.NOT_CONTROLLER)
+        waiting = asyncio.create_task(self._active.wait())
+        try:
+            await asyncio.wait((waiting, self._lost), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        return None if self._active.is_set() else self._answer(ErrorCode.NOT_CONTROLLER)
+
+    async def _released(
+        self, future: asyncio.Future[Commit | ErrorCode] | None
+    ) -> MetadataAnswer | None:
+        """Step 2: wait for the commit, or for all that was appended before; None when it is."""
+        if future is None:
+            await self._committed(self._appended_end)
+            return None
+        end_offset = self._appended_end
+        ended = await future
+        if isinstance(ended, ErrorCode):
+            return self._answer(ErrorCode.NOT_CONTROLLER)
+        _, outcome = ended
+        if outcome is Outcome.TIMED_OUT:
+            return self._answer(ErrorCode.REQUEST_TIMED_OUT, outcome.value)
+        if outcome is Outcome.LEADERSHIP_LOST:
+            return self._answer(ErrorCode.NOT_CONTROLLER, UNKNOWN)
+        await self._loader.reached(end_offset)
+        return None
+
+    async def _committed(self, end_offset: int) -> None:
+        """Until everything before `end_offset` is committed and replayed, or _OfficeLostError."""
+        if self._loader.offset >= end_offset:
+            return
+        lost = self._lost
+        if lost is None or lost.done():
+            raise _OfficeLostError
+        reached = asyncio.create_task(self._loader.reached(end_offset))
+        try:
+            await asyncio.wait((reached, lost), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not reached.done():
+                reached.cancel()
+        if self._loader.offset < end_offset:
+            raise _OfficeLostError
+
+    def describe(self, request: Read) -> Any:
+        """The answer from this node's own committed image, as far as it has come."""
+        return describe.answer(self._loader.image, request)
+
+    async def _read(self, request: Read, timeout_ms: int) -> MetadataAnswer:
+        """From the committed image, linearizable (ReadIndex)."""
+        index, _ = await self.driver.ask(ReadIndexRequest("", timeout_ms))
+        assert isinstance(index, ReadIndexResponse), type(index)
+        if index.error is not ErrorCode.NONE:
+            error = index.error
+            if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                error = ErrorCode.NOT_CONTROLLER
+            return self._answer(error, index.message)
+        await self._loader.reached(index.offset)
+        response: Response = describe.answer(self._loader.image, request)
+        return self._answer(ErrorCode.NONE, response=response)
+
+    def _answer(self, error: ErrorCode, message: str = "", response: Any = None) -> MetadataAnswer:
+        return MetadataAnswer(error, self.driver.node.current_leader, response, message)
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def _batch(self, result: Result, next_offset: int) -> tuple[int, bytearray] | None:
+        """The batch of a result's records, None if there are none."""
+        records: tuple[AnyRecord, ...] = result.records
+        if not records:
+            return None
+        batch = build_metadata_batch(records, time.time_ns() // 1_000_000)
+        if len(batch) > self._batch_bytes_max:
+            raise ValueError(
+                f"{len(records)} records take {len(batch)} bytes; one batch holds at most "
+                f"{self._batch_bytes_max}"
+            )
+        self._appended_end = next_offset + len(records)
+        return len(records), batch
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _arm(self, delay_min_ms: int = 1) -> None:
+        """Keep one timer at the controller's next deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_ms = self._controller.next_deadline_ms() if self._active.is_set() else None
+        if deadline_ms is not None:
+            delay_s = min(max(delay_min_ms, deadline_ms - self.driver.now_ms()) / 1000, 3600.0)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self._active.is_set():
+            return
+
+        def build(next_offset: int) -> tuple[int, bytearray] | None:
+            result = self._controller.tick(self.driver.now_ms(), next_offset)
+            return None if result is None else self._batch(result, next_offset)
+
+        try:
+            future = self.driver.append_now(build, TICK_TIMEOUT_MS)
+        except Exception as error:
+            LOGGER.exception("a tick of the metadata controller failed")
+            self._restart(f"a tick failed: {error}")
+            return
+        # A leader that hands over ticks no more, but may go on leading if that fails.
+        refused = future is not None and future.done()
+        self._arm(REFUSED_PAUSE_MS if refused else 1)

@@ -240,7 +240,7 @@ def heartbeat(
     if broker.fenced:
         if request.want_shutdown or broker.in_controlled_shutdown:
             return _let_go(work, broker, caught_up)
-        if request.want_fence or not caught_up:
+        if request.want_fence or not caught_up or work.is_busy_with(broker.broker_id):
             return [], BrokerHeartbeatResponse(caught_up)
         return unfence(work, broker), BrokerHeartbeatResponse(caught_up, is_fenced=False)
     if broker.in_controlled_shutdown:
@@ -285,9 +285,7 @@ def _may_stop(work: Work, broker: Broker) -> bool:
 
 def fence(work: Work, broker: Broker) -> list[MetadataRecord]:
     """The broker is out of every ISR, and fenced."""
-    records = broker_leaves(work, broker.broker_id)
-    records.append(_change(work, broker, fenced=FENCE))
-    return records
+    return [_change(work, broker, fenced=FENCE), *broker_leaves(work, broker.broker_id)]
 
 
 def unfence(work: Work, broker: Broker) -> list[MetadataRecord]:

@@ -140,6 +140,7 @@ class MetadataController:
         )
         work.colliding = {collision_key(name): name for name in image.topics.ids}
         work.cursor = image.topics.partition_count
+        leadership.clean_up(work)
         self._office = _Office(work, epoch, now_ms, now_ms, now_ms)
         if not image.in_transaction:
             return Result(())
@@ -285,6 +286,8 @@ class MetadataController:
     def _deadlines(self, office: _Office) -> list[int]:
         work, settings = office.work, self.settings
         found = []
+        if work.jobs:
+            found.append(office.written_ms)
         expiry = work.sessions.next_expiry_ms()
         if expiry is not None:
             found.append(expiry)
@@ -301,10 +304,13 @@ class MetadataController:
     def tick(self, now_ms: int, next_offset: int) -> Result | None:
         """Do what is due, one thing at a time; None if nothing is."""
         office = self._active
-        records = self._due(office, now_ms)
+        records, broker_id = leadership.proceed(office.work)
+        if not records:
+            records = self._due(office, now_ms)
         if not records:
             return None
         self._write(records, now_ms, next_offset)
+        self._note_shutdown(broker_id, next_offset + len(records) - 1)
         return Result(tuple(records))
 
     def _due(self, office: _Office, now_ms: int) -> list[MetadataRecord]:

@@ -1,8 +1,8 @@
 """What becomes of a broker's partitions, and elections.
 
-Steps of `broker_changed`: of each partition given, take the broker that leaves out of the ISR, and
-let whoever is active (or just becomes it) lead. Costs what that broker has, not what the cluster
-has.
+A broker that leaves is taken out of the ISR of each partition that it is in, and whoever is active
+(or just becomes it) leads. That costs what the broker has, not what the cluster has; what does not
+fit a batch is done in further ones (`Job`), the broker's own registration in the first.
 
 Source: KIP-841, KIP-460 (ElectLeaders), KIP-704; Kafka's ReplicationControlManager.
 """
@@ -10,6 +10,7 @@ Source: KIP-841, KIP-460 (ElectLeaders), KIP-704; Kafka's ReplicationControlMana
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from quorate.metadata.partition_change import Change, Election
 from quorate.metadata.partitions import NO_LEADER, Partition, PartitionKey
@@ -22,43 +23,82 @@ PREFERRED, UNCLEAN = 0, 1
 NOBODY = -1
 
 
-def broker_changed(
-    work: Work,
-    keys: Iterable[PartitionKey],
-    *,
-    removed: int = NOBODY,
-    added: int = NOBODY,
-    unclean: int = NOBODY,
-) -> list[MetadataRecord]:
-    """Partition changes as `removed` leaves (or `unclean` comes back without its last records), or
-    `added` becomes active.
+@dataclass(slots=True)
+class Job:
+    """What becomes of a broker's partitions, done in slices that fit a batch.
+
+    removed: it leaves; added: it became active; unclean: it may have lost records. One of them is
+    the broker.
     """
-    is_active = work.image.cluster.is_active
 
-    def is_acceptable(broker: int) -> bool:
-        return broker not in (removed, unclean) and (broker == added or is_active(broker))
+    broker_id: int
+    keys: list[PartitionKey]
+    removed: int = NOBODY
+    added: int = NOBODY
+    unclean: int = NOBODY
+    position: int = 0
 
-    records: list[MetadataRecord] = []
-    for key in keys:
-        partition = work.partition(key)
-        election = Election.UNCLEAN if work.allows_unclean(key[0]) else Election.ONLINE
-        change = Change.of(work, partition, is_acceptable, election)
-        change.isr = tuple(b for b in partition.isr if b not in (removed, unclean))
-        change.unclean_shutdown = () if unclean == NOBODY else (unclean,)
-        record = change.build()
-        if record is not None:
-            records.append(record)
+    def is_moot(self, work: Work) -> bool:
+        """Whether the broker's state has changed again meanwhile."""
+        is_active = work.image.cluster.is_active(self.broker_id)
+        return is_active if self.removed != NOBODY else self.added != NOBODY and not is_active
+
+    def slice(self, work: Work) -> list[MetadataRecord]:
+        """The next partition changes, a batch of them at most."""
+        is_active = work.image.cluster.is_active
+        removed, added, unclean = self.removed, self.added, self.unclean
+
+        def is_acceptable(broker: int) -> bool:
+            return broker not in (removed, unclean) and (broker == added or is_active(broker))
+
+        records: list[MetadataRecord] = []
+        while self.position < len(self.keys):
+            if len(records) >= work.settings.records_per_batch_max:
+                break
+            key = self.keys[self.position]
+            self.position += 1
+            partition = work.image.topics.partition(*key)
+            if partition is None:
+                continue  # its topic was deleted between two slices
+            election = Election.UNCLEAN if work.allows_unclean(key[0]) else Election.ONLINE
+            change = Change.of(work, partition, is_acceptable, election)
+            change.isr = tuple(b for b in partition.isr if b not in (removed, unclean))
+            change.unclean_shutdown = () if unclean == NOBODY else (unclean,)
+            record = change.build()
+            if record is not None:
+                records.append(record)
+        return records
+
+
+def _begun(work: Work, job: Job) -> list[MetadataRecord]:
+    """The first slice; the rest is done as the controller ticks."""
+    records = job.slice(work)
+    if job.position < len(job.keys):
+        work.jobs.append(job)
     return records
+
+
+def proceed(work: Work) -> tuple[list[MetadataRecord], int]:
+    """The next slice of what was begun, and whose it is."""
+    while work.jobs:
+        job = work.jobs[0]
+        records = [] if job.is_moot(work) else job.slice(work)
+        if not records or job.position >= len(job.keys):
+            work.jobs.popleft()
+        if records:
+            return records, job.broker_id
+    return [], NOBODY
 
 
 def broker_leaves(work: Work, broker_id: int) -> list[MetadataRecord]:
     """It is fenced, shuts down, or is forgotten."""
-    return broker_changed(work, list(work.index.in_isr.get(broker_id, ())), removed=broker_id)
+    keys = list(work.index.in_isr.get(broker_id, ()))
+    return _begun(work, Job(broker_id, keys, removed=broker_id))
 
 
 def broker_joins(work: Work, broker_id: int) -> list[MetadataRecord]:
     """It is unfenced: only partitions without a leader are elected for."""
-    return broker_changed(work, list(work.index.leaderless()), added=broker_id)
+    return _begun(work, Job(broker_id, list(work.index.leaderless()), added=broker_id))
 
 
 def broker_restarted(work: Work, broker_id: int, *, was_clean: bool) -> list[MetadataRecord]:
@@ -67,9 +107,23 @@ def broker_restarted(work: Work, broker_id: int, *, was_clean: bool) -> list[Met
     """
     keys = dict.fromkeys(work.index.in_isr.get(broker_id, ()))
     if was_clean or not work.elr_enabled:
-        return broker_changed(work, keys, removed=broker_id)
+        return _begun(work, Job(broker_id, list(keys), removed=broker_id))
     keys |= dict.fromkeys(work.index.in_elr.get(broker_id, ()))
-    return broker_changed(work, keys, unclean=broker_id)
+    return _begun(work, Job(broker_id, list(keys), unclean=broker_id))
+
+
+def clean_up(work: Work) -> None:
+    """Have done what the last active controller had begun: brokers that are not active leave."""
+    for broker_id, keys in work.index.in_isr.items():
+        if not work.image.cluster.is_active(broker_id) and _leads_or_is_joined(work, broker_id):
+            work.jobs.append(Job(broker_id, list(keys), removed=broker_id))
+
+
+def _leads_or_is_joined(work: Work, broker_id: int) -> bool:
+    """Whether there is something to do: being alone in an ISR, leaderless, is as it should be."""
+    return work.index.leads_any(broker_id) or any(
+        len(work.partition(key).isr) > 1 for key in work.index.in_isr.get(broker_id, ())
+    )
 
 
 # --- elections that somebody asks for -------------------------------------------------------------

@@ -6,8 +6,10 @@ yet. Managers read it and return records; only the controller applies them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from quorate.metadata import config_defs
 from quorate.metadata.configs import ResourceType
@@ -17,6 +19,9 @@ from quorate.metadata.partitions import Partition, PartitionIndex, PartitionKey
 from quorate.metadata.sessions import BrokerSessions
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import DirectoryId
+
+if TYPE_CHECKING:
+    from quorate.metadata.leadership import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,12 @@ class Work:
     """Where the placement of the next partition begins; moves on so that load spreads."""
     colliding: dict[str, str] = field(default_factory=dict)
     """The topics by `collision_key`."""
+    jobs: deque[Job] = field(default_factory=deque)
+    """What is still to be done of what became of brokers."""
+
+    def is_busy_with(self, broker_id: int) -> bool:
+        """Whether it is still being taken out of ISRs: it cannot become active before."""
+        return any(job.broker_id == broker_id and job.added != broker_id for job in self.jobs)
 
     @property
     def elr_enabled(self) -> bool:

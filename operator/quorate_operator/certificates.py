@@ -168,7 +168,9 @@ def _is_used_up(found: x509.Certificate, now: dt.datetime) -> bool:
 def node_hosts(quorum: str, namespace: str, ordinal: int) -> Sequence[str]:
     """What a node is called by those who dial it."""
     host = naming.host(quorum, namespace, ordinal)
-    return (host, f"{host}.cluster.local", f"{naming.service(quorum)}.{namespace}.svc", "localhost")
+    service = f"{naming.service(quorum)}.{namespace}.svc"
+    names = (host, service, f"{naming.pod(quorum, ordinal)}.{service}")
+    return (*names, *(f"{name}.cluster.local" for name in names), "localhost")
 
 
 @dataclass(frozen=True, slots=True)

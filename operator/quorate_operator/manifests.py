@@ -47,6 +47,7 @@ CLIENT_LABEL = f"{naming.GROUP}/client"
 def objects(quorum: QuorumResource) -> dict[str, Object]:
     """All objects but the StatefulSet's size, Secrets and records; by "Kind/name"."""
     made = [_service(quorum), _stateful_set(quorum)]
+    made += [_node_service(quorum, ordinal) for ordinal in range(naming.NODES_MAX)]
     if quorum.replicas > 1:
         made.append(_disruption_budget(quorum))
     if quorum.part("networkPolicy").get("enabled", True):
@@ -137,6 +138,24 @@ def _service(quorum: QuorumResource) -> Object:
             "ports": [
                 {"name": "controller", "port": PORT, "targetPort": PORT, "protocol": "TCP"},
                 {"name": "http", "port": HTTP_PORT, "targetPort": HTTP_PORT, "protocol": "TCP"},
+            ],
+        },
+    )
+
+
+def _node_service(quorum: QuorumResource, ordinal: int) -> Object:
+    """One for each ordinal that may be, since objects do not depend on how many nodes there are."""
+    return _object(
+        quorum,
+        "v1",
+        "Service",
+        naming.node_service(quorum.name, ordinal),
+        spec={
+            "publishNotReadyAddresses": True,
+            "selector": naming.selector(quorum.name)
+            | {naming.POD_LABEL: naming.pod(quorum.name, ordinal)},
+            "ports": [
+                {"name": "controller", "port": PORT, "targetPort": PORT, "protocol": "TCP"},
             ],
         },
     )

@@ -29,6 +29,7 @@ NODES_MAX = 9
 NAME_LABEL = "app.kubernetes.io/name"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
+POD_LABEL = "statefulset.kubernetes.io/pod-name"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 HASH_ANNOTATION = f"{GROUP}/hash"
 
@@ -50,8 +51,15 @@ def selector_text(quorum: str) -> str:
 
 
 def service(quorum: str) -> str:
-    """The headless Service, which is also the domain of the pods."""
+    """The headless Service of all nodes, for clients that look for any of them."""
     return f"{quorum}-controllers"
+
+
+def node_service(quorum: str, ordinal: int) -> str:
+    """The Service of one node. Its address outlives pods, so that nobody who kept a pod's address
+    waits for an answer from where nobody is.
+    """
+    return pod(quorum, ordinal)
 
 
 def record(quorum: str) -> str:
@@ -103,7 +111,7 @@ def ordinal_of(name: str) -> int | None:
 
 def host(quorum: str, namespace: str, ordinal: int) -> str:
     """Where the node of an ordinal is reached, from any pod of the cluster."""
-    return f"{pod(quorum, ordinal)}.{service(quorum)}.{namespace}.svc"
+    return f"{node_service(quorum, ordinal)}.{namespace}.svc"
 
 
 def place(quorum: str, namespace: str, ordinal: int) -> tuple[str, int]:

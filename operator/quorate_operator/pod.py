@@ -2,8 +2,8 @@
 
     python -m quorate_operator.pod          becomes `quorate controller`
 
-Pod NAME-N of a namespace is node N and is reached at NAME-N.NAME-controllers.NAMESPACE.svc. That is
-what others are told, and what its certificate (node-N.crt) names. Everything else comes from the
+Pod NAME-N of a namespace is node N and is reached at NAME-N.NAMESPACE.svc. That is what others are
+told, and what its certificate (node-N.crt) names. Everything else comes from the
 environment of the template. This needs neither Kubernetes' client nor its API.
 """
 

@@ -184,7 +184,7 @@ class Lab:
             "async def main():\n"
             "    root = Path('/etc/quorate/tls')\n"
             "    tls = TlsConfig(root / 'node-0.crt', root / 'node-0.key', root / 'ca.crt')\n"
-            f"    server = '{self.name}-0.{self.name}-controllers.{self.namespace}.svc:9093'\n"
+            f"    server = '{self.name}-0.{self.namespace}.svc:9093'\n"
             "    async with QuorumClient([server], tls=tls) as client:\n"
             f"        await client.transfer_leadership(ReplicaKey({ordinal}, '{directory}'))\n"
             "asyncio.run(main())\n"
@@ -229,9 +229,7 @@ class Writer:
     def start(self) -> None:
         lab = self._lab
         spec = lab.quorum["spec"]
-        hosts = [
-            f"{lab.name}-{n}.{lab.name}-controllers.{lab.namespace}.svc:9093" for n in range(3)
-        ]
+        hosts = [f"{lab.name}-{n}.{lab.namespace}.svc:9093" for n in range(3)]
         code = Path(__file__).with_name("writer.py").read_text()
         volumes: list[Object] = []
         mounts: list[Object] = []

@@ -128,7 +128,7 @@ def test_the_authority_is_replaced_under_load(standing: Lab, load: Writer) -> No
 
 def served_certificate(lab: Lab, ordinal: int) -> str:
     """What a node shows to node 0 in a handshake."""
-    host = f"{lab.name}-{ordinal}.{lab.name}-controllers.{lab.namespace}.svc"
+    host = f"{lab.name}-{ordinal}.{lab.namespace}.svc"
     code = (
         "import socket, ssl, hashlib\n"
         "root = '/etc/quorate/tls/'\n"

@@ -188,6 +188,7 @@ async def test_the_objects_come_first_and_each_once(api: tuple[Store, Kube]) -> 
         "Secret/q-node-tls",
         "Secret/q-client-tls",
         "Service/q-controllers",
+        *(f"Service/q-{ordinal}" for ordinal in range(naming.NODES_MAX)),
         "PodDisruptionBudget/q",
         "NetworkPolicy/q",
     }

@@ -47,6 +47,7 @@ def test_a_node_is_called_by_its_names() -> None:
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert set(names.get_values_for_type(x509.DNSName)) >= {
         "node-2",
+        "q-2.lab.svc",
         "q-2.q-controllers.lab.svc",
         "q-controllers.lab.svc",
     }
@@ -96,6 +97,16 @@ def test_scaling_changes_no_pod() -> None:
     three, five = (manifests.objects(resource(replicas=n))["StatefulSet/q"]["spec"] for n in (3, 5))
     assert three == five
     assert "replicas" not in three
+
+
+def test_each_node_has_an_address_that_outlives_its_pods() -> None:
+    made = manifests.objects(resource())
+    for ordinal in range(naming.NODES_MAX):
+        spec = made[f"Service/q-{ordinal}"]["spec"]
+        assert spec["selector"][naming.POD_LABEL] == f"q-{ordinal}"
+        assert spec["publishNotReadyAddresses"] is True
+        assert "clusterIP" not in spec  # the API server gives it one
+    assert naming.place("q", "lab", 3) == ("q-3.lab.svc", naming.PORT)
 
 
 def test_one_replica_has_no_disruption_budget() -> None:

@@ -25,7 +25,7 @@ def test_the_controller_accepts_it() -> None:
     settings = pod.settings(ENVIRONMENT)
     config = load_config(None, settings)
     assert config.node_id == 7
-    assert str(config.endpoints[0]) == "CONTROLLER://my-meta-7.my-meta-controllers.lab.svc:9093"
+    assert str(config.endpoints[0]) == "CONTROLLER://my-meta-7.lab.svc:9093"
     assert config.listeners[0].host == ""
     assert not config.listeners[0].tls
     assert config.segment_bytes_max == 16777216

@@ -1,0 +1,168 @@
+"""The chart, as helm renders it: lint, what its switches make, what its schema refuses.
+
+helm is looked for in HELM, the path and the lab's tools; without it these are left out, but not in
+CI on a machine that has the lab.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import yaml
+from quorate_operator import certificates, crd, naming
+
+from tests.cluster.lab import CHART, SHARED, helm_program
+
+Object = dict[str, Any]
+KUBE = ("--kube-version", "1.34.0")  # without a cluster helm assumes an old one
+ISSUER = ("quorum.tls.certManager.enabled=true", "quorum.tls.certManager.issuerRef.name=ours")
+
+
+@pytest.fixture(scope="module")
+def helm() -> str:
+    found = helm_program()
+    if found is None:
+        text = "helm is in none of HELM, the path and the lab's tools (shared/kube/build makes it)"
+        if os.environ.get("CI") and (SHARED / "kube" / "build").exists():
+            pytest.fail(text)
+        pytest.skip(text)
+    return found
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def sets(values: Iterable[str]) -> list[str]:
+    return [f"--set-json={v}" if "=[" in v or "={" in v else f"--set={v}" for v in values]
+
+
+def rendered(helm: str, *values: str) -> dict[str, Object]:
+    """The objects of a release "x" in the namespace "lab", by Kind/name."""
+    done = run(helm, "template", "x", str(CHART), "--namespace", "lab", *KUBE, *sets(values))
+    assert done.returncode == 0, done.stderr
+    made = [each for each in yaml.safe_load_all(done.stdout) if each]
+    names = [f"{each['kind']}/{each['metadata']['name']}" for each in made]
+    assert len(set(names)) == len(names), names
+    return dict(zip(names, made, strict=True))
+
+
+def test_lint_finds_nothing(helm: str) -> None:
+    done = run(helm, "lint", "--strict", str(CHART), *sets(ISSUER))
+    assert done.returncode == 0, done.stdout
+
+
+def test_one_release_has_operator_and_quorum(helm: str) -> None:
+    made = rendered(helm)
+    assert {"Deployment/x-operator", "Quorum/x", "ServiceAccount/x-operator"} <= set(made)
+    spec = made["Quorum/x"]["spec"]
+    assert spec["replicas"] == 3
+    assert spec["tls"]["enabled"] is True
+    assert spec["tls"]["certManager"] == {"enabled": False}
+    assert not any(each.startswith("Certificate/") for each in made)
+
+
+def test_the_quorum_satisfies_its_own_schema(helm: str) -> None:
+    """What the chart writes is known to the CRD, field by field."""
+    values = ('quorum.networkPolicy.metricsFrom=[{"podSelector":{}}]', "quorum.config.x=1")
+    spec = rendered(helm, *values, *ISSUER)["Quorum/x"]["spec"]
+    version = crd.definition()["spec"]["versions"][0]
+    schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    _check(spec, schema, "spec")
+
+
+def _check(value: Any, schema: Object, where: str) -> None:
+    if "enum" in schema:
+        assert value in schema["enum"], where
+    if not isinstance(value, dict) or "properties" not in schema:
+        return
+    for name, inner in value.items():
+        assert name in schema["properties"], f"{where}.{name}"
+        _check(inner, schema["properties"][name], f"{where}.{name}")
+
+
+def test_the_operator_alone(helm: str) -> None:
+    made = rendered(helm, "quorum.enabled=false")
+    assert "Quorum/x" not in made
+    assert "Deployment/x-operator" in made
+
+
+def rules(made: dict[str, Object]) -> Iterable[tuple[str, Object]]:
+    for name, each in made.items():
+        if each["kind"] in ("Role", "ClusterRole"):
+            for rule in each["rules"]:
+                yield name, rule
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_rights_name_what_they_are_for(helm: str, is_wide: bool) -> None:
+    """No wildcards, and no Secrets of the whole cluster."""
+    made = rendered(helm, f"operator.clusterWide={str(is_wide).lower()}")
+    for name, rule in rules(made):
+        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], name
+        if "secrets" in rule["resources"]:
+            assert name.startswith("Role/"), name
+    kinds = {each["kind"] for each in made.values() if each["metadata"]["name"] == "lab-x-operator"}
+    assert kinds == ({"ClusterRole", "ClusterRoleBinding"} if is_wide else {"Role", "RoleBinding"})
+
+
+def test_the_operators_pod_is_restricted(helm: str) -> None:
+    spec = rendered(helm)["Deployment/x-operator"]["spec"]["template"]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    inside = spec["containers"][0]["securityContext"]
+    assert inside["readOnlyRootFilesystem"] is True
+    assert inside["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_cert_manager_issues_what_the_operator_would(helm: str) -> None:
+    """The same names in Secrets that the pods' template mounts."""
+    made = rendered(helm, *ISSUER, "quorum.tls.certificateDays=30")
+    assert made["Quorum/x"]["spec"]["tls"]["certManager"] == {"enabled": True}
+    found = {
+        each["spec"]["secretName"]: each["spec"]
+        for each in made.values()
+        if each["kind"] == "Certificate"
+    }
+    nodes = [naming.given_node_secret("x", ordinal) for ordinal in range(naming.NODES_MAX)]
+    assert set(found) == {*nodes, naming.client_secret("x"), naming.operator_secret("x")}
+    for ordinal, name in enumerate(nodes):
+        hosts = {f"node-{ordinal}", *certificates.node_hosts("x", "lab", ordinal)}
+        assert set(found[name]["dnsNames"]) == hosts
+    for spec in found.values():
+        assert spec["issuerRef"] == {
+            "name": "ours",
+            "kind": "Issuer",
+            "group": "cert-manager.io",
+        }
+        assert {"server auth", "client auth"} <= set(spec["usages"])
+        assert (spec["duration"], spec["renewBefore"]) == ("720h", "240h")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["quorum.replicas=0"], "minimum"),
+        (["quorum.replicas=10"], "maximum"),
+        (["quorum.replicas=three"], "want integer"),
+        (["quorum.replica=3"], "'replica' not allowed"),
+        (["quorum.name=Meta"], "does not match pattern"),
+        (["quorum.storage.size=lots"], "does not match pattern"),
+        (["quorum.storage.retention.whenDeleted=Keep"], "'Retain', 'Delete'"),
+        (["quorum.diskReplacement=Never"], "'Automatic', 'Manual'"),
+        (["quorum.tls.certificateDays=0"], "minimum"),
+        (["quorum.tls.certManager.enabled=true"], "/quorum/tls/certManager/issuerRef/name"),
+        (["operator.clusterWide=yes-please"], "want boolean"),
+        (["image.repository="], "minLength"),
+        (["operators.enabled=true"], "'operators' not allowed"),
+    ],
+)
+def test_nonsense_is_refused_with_its_place(helm: str, values: list[str], said: str) -> None:
+    done = run(helm, "template", "x", str(CHART), *KUBE, *sets(values))
+    assert done.returncode != 0, done.stdout[:500]
+    assert said in done.stderr, done.stderr
+    place = values[0].partition("=")[0].replace(".", "/").rpartition("/")[0]
+    assert f"/{place}" in done.stderr or "not allowed" in done.stderr

@@ -1,6 +1,7 @@
 """`quorate features`: Kafka's `kafka-features`: describe, upgrade, downgrade.
 
-Source: KIP-584, KIP-853 "kafka-features". The quorum's own feature is kraft.version.
+Source: KIP-584, KIP-853 "kafka-features". The quorum's own feature is kraft.version; the others are
+those of the cluster's metadata, and stay out of it until something is written there.
 """
 
 from __future__ import annotations
@@ -24,12 +25,21 @@ from quorate.cli.output import AsJson, CommandError, UsageError, one_line, print
 
 if TYPE_CHECKING:
     from quorate.rpc.client import QuorumClient
-    from quorate.rpc.values import DescribeFeaturesResponse, UpgradeType
+    from quorate.rpc.values import DescribeFeaturesResponse, Feature, UpgradeType
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 KRAFT_VERSION_1_SINCE = (3, 9)
 """The release of Kafka that brought kraft.version 1."""
+
+FEATURE_SINCE = {
+    "group.version": 22,
+    "transaction.version": 24,
+    "eligible.leader.replicas.version": 26,
+    "share.version": 28,
+    "streams.version": 28,
+}
+"""The level of metadata.version with which Kafka finalizes a feature by default."""
 
 FeatureLevels = Annotated[
     list[str] | None,
@@ -46,7 +56,8 @@ ReleaseVersion = Annotated[
         "--release-version",
         "-r",
         metavar="VERSION",
-        help="The levels that belong to this release of Kafka: kraft.version is 1 from 3.9 on.",
+        help="The levels that belong to this release of Kafka, such as 4.3-IV0: of kraft.version, "
+        "and of the metadata's features once there is metadata.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")]
@@ -99,12 +110,19 @@ def describe(
         print(
             feature_line(
                 feature.name,
-                str(feature.supported.min),
-                str(feature.supported.max),
-                str(feature.finalized_level or 0),
+                _level_text(feature.name, feature.supported.min),
+                _level_text(feature.name, feature.supported.max),
+                _level_text(feature.name, feature.finalized_level or 0),
                 "-" if answer.epoch < 0 else str(answer.epoch),
             )
         )
+
+
+def _level_text(feature: str, level: int) -> str:
+    """A level of metadata.version has the name of a release, others are numbers."""
+    from quorate.metadata.levels import METADATA_VERSION, release_of
+
+    return release_of(level) if feature == METADATA_VERSION and level else str(level)
 
 
 def feature_line(name: str, lowest: str, highest: str, level: str, epoch: str) -> str:
@@ -136,7 +154,7 @@ def upgrade(
     from quorate.rpc.values import UpgradeType
 
     remember(context, bootstrap_controller, bootstrap_server, command_config)
-    levels = _levels(feature, release_version) or _highest(context, timeout)
+    levels = _levels(context, timeout, feature, release_version) or _highest(context, timeout)
     _update(
         context,
         "upgrade",
@@ -168,31 +186,73 @@ def downgrade(
     from quorate.rpc.values import UpgradeType
 
     remember(context, bootstrap_controller, bootstrap_server, command_config)
-    levels = _levels(feature, release_version)
+    levels = _levels(context, timeout, feature, release_version)
     if not levels:
         raise UsageError("You must specify at least one feature to downgrade")
     kind = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
     _update(context, "downgrade", levels, kind, dry_run=dry_run, timeout=timeout, as_json=as_json)
 
 
-def _levels(feature: list[str] | None, release_version: str | None) -> dict[str, int]:
+def _levels(
+    context: typer.Context,
+    timeout: float | None,
+    feature: list[str] | None,
+    release_version: str | None,
+) -> dict[str, int]:
     if feature and release_version is not None:
         raise UsageError("--feature and --release-version exclude each other")
     if release_version is None:
-        return parse_features(feature or [])
+        return parse_features([_numbered(text) for text in feature or []])
     release = parse_release(release_version)
     if release is None:
         raise UsageError(f"--release-version {release_version} is not a version like 4.3-IV0")
-    return {"kraft.version": int(release >= KRAFT_VERSION_1_SINCE)}
+    levels = {"kraft.version": int(release >= KRAFT_VERSION_1_SINCE)}
+    known = _described(context, timeout)
+    if _has_metadata(known):
+        levels |= _of_release(release_version)
+    return levels
 
 
-def _highest(context: typer.Context, timeout: float | None) -> dict[str, int]:
+def _numbered(text: str) -> str:
+    """metadata.version=4.3-IV0 with the level's number."""
+    from quorate.metadata.levels import METADATA_VERSION, level_of_release
+
+    name, _, level = (part.strip() for part in text.partition("="))
+    found = level_of_release(level) if name == METADATA_VERSION else None
+    return text if found is None else f"{name}={found}"
+
+
+def _of_release(release: str) -> dict[str, int]:
+    """The levels of the metadata's features in a release. UsageError for one that is unknown."""
+    from quorate.metadata.levels import METADATA_VERSION, SUPPORTED, level_of_release
+
+    level = level_of_release(".".join(release.split("-", maxsplit=1)[0].split(".")[:2]))
+    if "-" in release:
+        level = level_of_release(release)
+    if level is None:
+        raise UsageError(f"--release-version {release}: its metadata.version is not known here")
+    return {METADATA_VERSION: level} | {
+        name: SUPPORTED[name].max if level >= since else 0 for name, since in FEATURE_SINCE.items()
+    }
+
+
+def _has_metadata(features: tuple[Feature, ...]) -> bool:
+    return any(f.name == "metadata.version" and f.finalized_level for f in features)
+
+
+def _described(context: typer.Context, timeout: float | None) -> tuple[Feature, ...]:
     async def ask(client: QuorumClient) -> DescribeFeaturesResponse:
         return await client.describe_features()
 
+    return run(context, ask, timeout, READ_TIMEOUT_S).features
+
+
+def _highest(context: typer.Context, timeout: float | None) -> dict[str, int]:
+    known = _described(context, timeout)
     return {
         feature.name: feature.supported.max
-        for feature in run(context, ask, timeout, READ_TIMEOUT_S).features
+        for feature in known
+        if feature.name == "kraft.version" or _has_metadata(known)
     }
 
 

@@ -164,7 +164,10 @@ class Rolling:
         self._watcher = asyncio.create_task(self._watch())
 
     async def restart(self, broker: int, way: str) -> None:
-        """Restart one broker and wait until it is back in every ISR."""
+        """Restart one broker and wait until its new process is back in every ISR."""
+        located = await self.locate()
+        assert located is not None
+        before = epochs(located)
         if way == "controlled":
             await asyncio.to_thread(self.cluster.stop, [broker])
         else:
@@ -172,7 +175,11 @@ class Rolling:
             if way == "wiped":
                 self.figures.wiped_records += wipe_unflushed(self.cluster.brokers[broker].data)
         self.cluster.start([broker])
-        await self.until(f"broker {broker} back in the ISRs", self._is_whole)
+
+        def is_back(located: Located) -> bool:
+            return epochs(located)[broker] > before[broker] and self._is_whole(located)
+
+        await self.until(f"broker {broker} back in the ISRs", is_back)
 
     async def round(self, way: str) -> None:
         """Restart each broker in its turn."""
@@ -260,6 +267,11 @@ class Rolling:
             and bool(partitions)
             and all(set(p.isr) == set(BROKERS) and p.leader_id != NO_NODE for p in partitions)
         )
+
+
+def epochs(located: Located) -> dict[int, int]:
+    """The epoch of each broker's registration."""
+    return {broker.id: broker.epoch for broker in located.brokers}
 
 
 def odd_isrs(located: Located) -> list[str]:

@@ -59,6 +59,7 @@ from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
+from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
 from quorate.telemetry import logs
 
 LOGGER = logging.getLogger("quorate.broker")
@@ -204,8 +205,10 @@ class Broker:
             driver, client, batch_bytes_max=METADATA_BATCH_BYTES_MAX, is_ready=self._is_ready
         )
         server = await self._listen(node, partitions)
+        snapshotter = Snapshotter(driver, SnapshotPolicy(), loader)
         driver.start()
         loader.start()
+        snapshotter.start()
         health = asyncio.create_task(self._report_health(server))
         try:
             if await self._begin(lifecycle, loader, manager, proposals, previous_epoch):
@@ -220,6 +223,7 @@ class Broker:
             await proposals.stop()
             await server.stop()
             await manager.stop()
+            await snapshotter.stop()
             await loader.stop()
             await driver.close()
             await connections.close()

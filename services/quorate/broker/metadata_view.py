@@ -99,6 +99,7 @@ class MetadataView:
                 broker.rack or "",
                 broker.fenced,
                 broker.in_controlled_shutdown,
+                broker.broker_epoch,
             )
             for broker in image.cluster.brokers.values()
         )

@@ -135,6 +135,8 @@ class ProduceStream:
             raise TransportError(TransportKind.BROKEN, self._link.address, "it ended") from None
         finally:
             self._pending.pop(correlation_id, None)
+            if future.done() and not future.cancelled():
+                future.exception()  # where the write failed first, nobody fetches it
 
     async def _read(self) -> None:
         try:

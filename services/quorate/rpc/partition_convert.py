@@ -226,6 +226,7 @@ def encode_located(located: Located) -> pb.LocateResponse:
                 rack=broker.rack,
                 fenced=broker.fenced,
                 in_controlled_shutdown=broker.in_controlled_shutdown,
+                epoch=broker.epoch,
             )
             for broker in located.brokers
         ],
@@ -260,6 +261,7 @@ def decode_located(message: pb.LocateResponse) -> Located:
             broker.rack,
             broker.fenced,
             broker.in_controlled_shutdown,
+            broker.epoch,
         )
         for broker in message.brokers
     )

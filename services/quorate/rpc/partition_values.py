@@ -113,13 +113,14 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class LocatedBroker:
-    """Where a broker listens."""
+    """Where a broker listens. epoch: of its registration, which another process has not."""
 
     id: int
     endpoints: tuple[Endpoint, ...]
     rack: str = ""
     fenced: bool = False
     in_controlled_shutdown: bool = False
+    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,18 +138,20 @@ class LocateRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LocatedBroker(_message.Message):
-    __slots__ = ("id", "endpoints", "rack", "fenced", "in_controlled_shutdown")
+    __slots__ = ("id", "endpoints", "rack", "fenced", "in_controlled_shutdown", "epoch")
     ID_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     IN_CONTROLLED_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     id: int
     endpoints: _containers.RepeatedCompositeFieldContainer[_common_pb2.Endpoint]
     rack: str
     fenced: bool
     in_controlled_shutdown: bool
-    def __init__(self, id: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., in_controlled_shutdown: _Optional[bool] = ...) -> None: ...
+    epoch: int
+    def __init__(self, id: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., in_controlled_shutdown: _Optional[bool] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class LocatedPartition(_message.Message):
     __slots__ = ("index", "leader_id", "leader_epoch", "replicas", "isr")

@@ -8,8 +8,13 @@ What must hold after every step (`check`), and what must be there when everythin
 1. who leads in the controller's eyes, and has learnt of it, has every acknowledged record;
 2. the committed ISR holds no fenced, stopping or unregistered broker unless it is its last member.
 
-A tail is only lost while another member of the committed ISR keeps its own: that is what KIP-841
-promises. Where every replica flushes before it acknowledges, any tail may be lost at any time.
+Which tails may be lost, in order of what is promised:
+
+    Promise.FENCING   one broker of the ISR at a time loses its tail, and until the controller has
+                      taken it out no other member fails (KIP-841)
+    Promise.ELIGIBLE  of the brokers that are in sync or eligible to lead, one does not stop
+                      uncleanly, though it may be fenced or stop (eligible leader replicas, KIP-966)
+    Promise.FLUSHED   any, at any time: nobody acknowledges what it has not flushed
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from quorate.broker.metadata_view import MetadataView
 from quorate.broker.partition import PartitionConfig, PartitionReplica
@@ -26,9 +32,10 @@ from quorate.broker.values import (
     ProposeIsr,
     ReplicaPosition,
 )
-from quorate.metadata.controller import MetadataController
+from quorate.metadata.controller import ControllerSettings, MetadataController
+from quorate.metadata.feature_manager import BOOTSTRAP_LEVELS
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.levels import SUPPORTED
+from quorate.metadata.levels import ELR_VERSION, SUPPORTED
 from quorate.metadata.requests import (
     AlterPartition,
     BrokerFeature,
@@ -48,8 +55,17 @@ from quorate.rpc.partition_values import PartitionKey
 
 BROKERS = (1, 2, 3)
 TOPIC = "t"
-SESSION_MS = 9_000
-LAG_MS = 3_000
+SESSION_MS = 1_500
+LAG_MS = 1_000
+RETRY_MS = 200
+
+
+class Promise(Enum):
+    """See above."""
+
+    FENCING = "fencing"
+    ELIGIBLE = "eligible leader replicas"
+    FLUSHED = "flush before ack"
 
 
 @dataclass(slots=True)
@@ -82,6 +98,7 @@ class Process:
     replica: PartitionReplica | None = None
     stopping: bool = False
     asked: list[ProposeIsr] = field(default_factory=list)
+    asked_again_ms: int = 0
 
 
 class LossError(AssertionError):
@@ -91,12 +108,13 @@ class LossError(AssertionError):
 class World:
     """See above. safe: whether KIP-841's checks are on."""
 
-    def __init__(self, seed: int, *, safe: bool = True, flush_before_ack: bool = False) -> None:
+    def __init__(self, seed: int, promise: Promise = Promise.FENCING, *, safe: bool = True) -> None:
+        self.promise = promise
         self.random = random.Random(seed)
         self.config = PartitionConfig(
             min_insync_replicas=2,
             lag_time_max_ms=LAG_MS,
-            flush_before_ack=flush_before_ack,
+            flush_before_ack=promise is Promise.FLUSHED,
             check_eligibility=safe,
         )
         self.now_ms = 0
@@ -104,7 +122,11 @@ class World:
         self.batches: list[tuple[int, tuple[object, ...]]] = []
         self.image = MetadataImage()
         self.controller = MetadataController(
-            random_uuid=lambda: self.random.randbytes(16), enforce_eligibility=safe
+            lambda: self.random.randbytes(16),
+            ControllerSettings(session_timeout_ms=SESSION_MS),
+            bootstrap_levels=dict(BOOTSTRAP_LEVELS)
+            | ({ELR_VERSION: 1} if promise is Promise.ELIGIBLE else {}),
+            enforce_eligibility=safe,
         )
         self.disks = {broker: Disk() for broker in BROKERS}
         self.processes: dict[int, Process] = {}
@@ -124,7 +146,7 @@ class World:
         for broker in BROKERS:
             self.start(broker)
         self._settle(lambda: all(self._is_active(broker) for broker in BROKERS))
-        topic = NewTopic(TOPIC, assignments=(BROKERS,))
+        topic = NewTopic(TOPIC, assignments=(BROKERS,), configs=(("min.insync.replicas", "2"),))
         self._ask(CreateTopics((topic,)))
         self.key = PartitionKey(self.image.topics.ids[TOPIC], 0)
         self._settle(lambda: self.leader() is not None)
@@ -186,7 +208,7 @@ class World:
                 process.epoch,
                 last[0] + len(last[1]) - 1,
                 want_fence=process.replica is None,
-                want_shutdown=process.stopping,
+                want_shutdown=process.stopping and self.may_end(broker),
             )
         )
         if answer.should_shut_down:  # type: ignore[attr-defined]
@@ -222,12 +244,32 @@ class World:
         elif lose_tail:
             del disk.entries[disk.flushed :]
             self.lost_tails += 1
+        if lose_tail or (self.promise is Promise.ELIGIBLE and not clean):
             self.unsound.add(broker)
 
+    def in_sync(self) -> set[int]:
+        """Who could lead without a loss, if it has kept its tail."""
+        found = self.image.topics.partition(*self._where)
+        return set() if found is None else {*found.isr, *(found.eligible_leader_replicas or ())}
+
     def may_lose_tail(self, broker: int) -> bool:
-        if self.config.flush_before_ack:
-            return True
-        return bool(set(self.isr()) - self.unsound - {broker})
+        left = self.in_sync() - self.unsound - {broker}
+        match self.promise:
+            case Promise.FLUSHED:
+                return True
+            case Promise.ELIGIBLE:
+                return bool(left)
+            case Promise.FENCING:
+                # An ISR without the others may be on its way to the controller.
+                is_asking = bool(self.processes[broker].asked)
+                others_live = bool(left) and left <= self.processes.keys()
+                return others_live and not self.unsound and not is_asking
+
+    def may_end(self, broker: int) -> bool:
+        """Whether this failure may come now."""
+        if self.promise is Promise.ELIGIBLE:
+            return self.may_lose_tail(broker)
+        return self.promise is Promise.FLUSHED or not self.unsound or broker not in self.isr()
 
     # --- replicas ---------------------------------------------------------------------------------
 
@@ -244,9 +286,17 @@ class World:
                         entries.pop()
                     disk = self.disks[broker]
                     disk.flushed = min(disk.flushed, len(entries))
+                case "RoleChanged":
+                    # Its producers are told that it no longer leads, or not in that epoch.
+                    self.pending = {
+                        record: (epoch, end)
+                        for record, (epoch, end) in self.pending.items()
+                        if epoch != process.epoch
+                    }
                 case "ProposeIsr":
                     assert isinstance(output, ProposeIsr)
                     process.asked.append(output)
+                    process.asked_again_ms = 0
                 case "HighWatermarkAdvanced":
                     self._acknowledge(broker, output.offset)  # type: ignore[union-attr]
 
@@ -315,13 +365,13 @@ class World:
             self._execute(follower)
 
     def propose(self, broker: int) -> None:
-        """A proposal sets out."""
+        """A proposal sets out, again when no answer came for a while."""
         process = self.processes[broker]
-        if not process.asked:
-            return
-        proposal = process.asked.pop(0)
         assert process.replica is not None
-        if process.replica.is_asked(proposal):
+        process.asked = [each for each in process.asked if process.replica.is_asked(each)]
+        if process.asked and self.now_ms >= process.asked_again_ms:
+            process.asked_again_ms = self.now_ms + RETRY_MS
+            proposal = process.asked[-1]
             self.messages.append(lambda: self._alter(broker, process, proposal))
 
     def _alter(self, broker: int, process: Process, proposal: ProposeIsr) -> None:
@@ -355,8 +405,7 @@ class World:
         self, broker: int, process: Process, proposal: ProposeIsr, answer: ProposalAnswer
     ) -> None:
         if self.processes.get(broker) is process and process.replica is not None:
-            if process.replica.isr_answered(proposal, answer, self.now_ms):
-                process.asked.append(proposal)
+            process.replica.isr_answered(proposal, answer, self.now_ms)
             self._execute(broker)
 
     # --- the world --------------------------------------------------------------------------------
@@ -379,7 +428,7 @@ class World:
             message = self.messages.pop(self.random.randrange(len(self.messages)))
             if self.random.random() < 0.93:
                 message()
-        elif kind < 0.97:
+        elif kind < 0.995:
             self._ordinary(alive)
         elif self.processes:
             self._disaster()
@@ -402,7 +451,7 @@ class World:
                 if self.config.flush_before_ack or self.random.random() < 0.1:
                     actions += [self.flush]
             self.random.choice(actions)(broker)
-        self._pass(self.random.choice((0, 1, 10, 100, 400)))
+        self._pass(self.random.choice((0, 0, 1, 5, 20, 50)))
 
     def _tick(self, broker: int) -> None:
         process = self.processes[broker]
@@ -412,12 +461,19 @@ class World:
 
     def _pass(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
+        if self.promise is Promise.FENCING and self.unsound:
+            # The end of a session is a failure too.
+            for broker in set(self.isr()) & self.processes.keys():
+                if self.processes[broker].epoch >= 0:
+                    self.heartbeat(broker)
         self._commit(self.controller.tick(self.now_ms, self.offset))
 
     def _disaster(self) -> None:
         broker = self.random.choice(tuple(self.processes))
         process = self.processes[broker]
         kind = self.random.random()
+        if not self.may_end(broker):
+            return
         if kind < 0.3 and process.epoch >= 0:
             process.stopping = True
         elif kind < 0.7 and self.may_lose_tail(broker):
@@ -428,11 +484,8 @@ class World:
     def check(self) -> None:
         """What must hold all the time."""
         isr = self.isr()
-        self.unsound -= {
-            broker
-            for broker in self.unsound
-            if broker not in isr  # it must catch up before it is back
-        }
+        # Who is out must catch up before it is back.
+        self.unsound &= self.in_sync()
         if len(isr) > 1:
             odd = [broker for broker in isr if not self._is_active(broker)]
             if odd:
@@ -457,7 +510,6 @@ class World:
                 if broker not in self.processes:
                     self.start(broker)
                 process = self.processes[broker]
-                process.stopping = process.stopping and process.epoch >= 0
                 if process.epoch < 0:
                     self.register(broker)
                     continue
@@ -476,9 +528,18 @@ class World:
             self.check()
         raise LossError("the cluster does not come back")
 
+    def _is_whole(self) -> bool:
+        """Three processes, as they are registered, in the ISR, and a leader."""
+        registered = {broker: self.image.cluster.brokers[broker].broker_epoch for broker in BROKERS}
+        alive = {b: p.epoch for b, p in self.processes.items() if p.replica is not None}
+        return alive == registered and set(self.isr()) == set(BROKERS) and self.leader() is not None
+
     def heal(self) -> None:
         """Everybody comes back and catches up: all that was acknowledged must be everywhere."""
-        self._settle(lambda: set(self.isr()) == set(BROKERS) and self.leader() is not None)
+        for broker, process in tuple(self.processes.items()):
+            if process.stopping:
+                self.end(broker, clean=True)
+        self._settle(self._is_whole)
         leader = self.leader()
         assert leader is not None
         for _ in range(20):

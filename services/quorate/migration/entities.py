@@ -21,6 +21,15 @@ RESOURCE_TYPES = {
     "DelegationToken": 6,
     "User": 7,
 }
+JAVA_RESOURCES = {
+    "Topic": "TOPIC",
+    "Group": "GROUP",
+    "Cluster": "CLUSTER",
+    "TransactionalId": "TRANSACTIONAL_ID",
+    "DelegationToken": "DELEGATION_TOKEN",
+    "User": "USER",
+}
+"""As notifications spell them."""
 PATTERN_TYPES = {"literal": 3, "prefixed": 4}
 LITERAL = PATTERN_TYPES["literal"]
 OPERATIONS = {
@@ -50,6 +59,16 @@ SCRAM_NAMES = {code: name for name, code in SCRAM_MECHANISMS.items()}
 QUOTA_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
 """The folder below /config, and the entity type of a ClientQuotaRecord."""
 QUOTA_FOLDERS = {kind: folder for folder, kind in QUOTA_TYPES.items()}
+NUMBERS = frozenset(
+    {
+        "consumer_byte_rate",
+        "producer_byte_rate",
+        "request_percentage",
+        "controller_mutation_rate",
+        "connection_creation_rate",
+    }
+)
+"""Quotas: configurations that are numbers."""
 _PLAIN = frozenset({"ips"})
 """Whose names are not encoded."""
 

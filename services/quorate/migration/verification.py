@@ -52,6 +52,8 @@ _ONLY_IN_THE_LOG: dict[type[MetadataRecord], frozenset[str]] = {
     ProducerIdsRecord: frozenset({"broker_epoch"}),
     ClientQuotaRecord: frozenset({"remove"}),
 }
+_NEVER = frozenset({"version", "unknown_tags"})
+"""How a record is written, not what it says."""
 _SECRET = frozenset({"salt", "stored_key", "server_key"})
 """Compared, never shown."""
 
@@ -77,7 +79,7 @@ def facts(records: Iterable[MetadataRecord]) -> Facts:
         names = _IDENTITY.get(kind)
         if names is None:
             continue
-        left_out = _ONLY_IN_THE_LOG.get(kind, frozenset()) | set(names)
+        left_out = _ONLY_IN_THE_LOG.get(kind, frozenset()) | _NEVER | set(names)
         identity = (kind.__name__.removesuffix("Record"), *(_plain(record, n) for n in names))
         found[identity] = {
             each.name: getattr(record, each.name)

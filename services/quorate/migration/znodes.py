@@ -37,6 +37,13 @@ METADATA_ROOTS = (
     "/delegation_token",
 )
 """Below these lies what is migrated, besides the single znodes above."""
+NOTICES = (
+    CONFIG_CHANGES,
+    "/kafka-acl-changes",
+    "/kafka-acl-extended-changes",
+    "/delegation_token/token_changes",
+)
+"""Folders that brokers watch."""
 METADATA_NODES = (CONTROLLER, CONTROLLER_EPOCH, MIGRATION, PRODUCER_IDS)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,42 +31,19 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE
 
 from quorate.migration import znodes
 from quorate.migration.errors import FencedError, ZNodeError, ZooKeeperError
+from quorate.migration.operations import Create, CreateSequential, Delete, Operation, SetData
 from quorate.migration.znodes import Tree, ZNode
 
 READS_IN_FLIGHT = 256
 """How many reads are under way at once."""
 CONNECT_TIMEOUT_S = 15.0
+COMMIT_TIMEOUT_S = 30.0
+"""How long a write is waited for, seconds; whether it was done is unknown then."""
 WRITE_OPERATIONS_MAX = 100
 """How many operations one transaction carries: its request stays below ZooKeeper's megabyte."""
 
 Progress = Callable[[int, int], None]
 """Hears how many znodes were read, and how many are known so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    """A new persistent znode."""
-
-    path: str
-    data: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class SetData:
-    """New data of a znode, whatever its version."""
-
-    path: str
-    data: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """A znode goes; it must have no children."""
-
-    path: str
-
-
-Operation = Create | SetData | Delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +94,7 @@ class Lease:
 class ZooKeeper:
     """A connection. connect: as in `zookeeper.connect`, `host:port,…/chroot`.
 
-    acl: of the znodes that are made; the world's by default, as Kafka without zookeeper.set.acl.
+    Znodes are made open to the world, as Kafka does without zookeeper.set.acl.
     """
 
     def __init__(
@@ -174,47 +152,57 @@ class ZooKeeper:
 
     def read_tree(self, on_progress: Progress = lambda _read, _known: None) -> Tree:
         """Everything that is migrated, read in parallel; znodes that go meanwhile are left out."""
-        found: list[ZNode] = []
-        for path in (*znodes.METADATA_NODES, "/brokers", "/admin"):
-            node = self.read(path)
-            if node is not None:
-                found.append(node)
-        waiting = [root for root in znodes.METADATA_ROOTS if root]
+        single = (*znodes.METADATA_NODES, "/brokers", "/admin", *znodes.NOTICES)
+        return self.read_some(single, znodes.METADATA_ROOTS, on_progress)
+
+    def read_some(
+        self,
+        nodes: Iterable[str],
+        trees: Iterable[str],
+        on_progress: Progress = lambda _read, _known: None,
+    ) -> Tree:
+        """Single znodes and whole subtrees, as far as they are there. ZooKeeperError."""
+        get, list_children = self._client.get_async, self._client.get_children_async
+        found: dict[str, ZNode] = {}
+        waiting = deque((root, True) for root in trees)
+        roots = {root for root, _ in waiting}
+        waiting.extend((path, False) for path in nodes if path not in roots)
         known = len(waiting)
         while waiting:
-            batch, waiting = waiting[:READS_IN_FLIGHT], waiting[READS_IN_FLIGHT:]
-            reads = [
-                (path, self._client.get_async(path), self._client.get_children_async(path))
-                for path in batch
-            ]
+            batch = [waiting.popleft() for _ in range(min(READS_IN_FLIGHT, len(waiting)))]
+            reads = [(path, get(path), below and list_children(path)) for path, below in batch]
             for path, data, names in reads:
                 try:
                     content, stat = data.get(timeout=CONNECT_TIMEOUT_S)
-                    below = names.get(timeout=CONNECT_TIMEOUT_S)
+                    children = names.get(timeout=CONNECT_TIMEOUT_S) if names else ()
                 except NoNodeError:
+                    known -= 1
                     continue
                 except (KazooException, KazooTimeoutError) as error:
                     raise self._failed(f"reading {path}", error) from None
-                found.append(ZNode(path, content, stat.version, stat.ephemeralOwner))
-                waiting += [f"{path}/{name}" for name in below]
-                known += len(below)
+                found[path] = ZNode(path, content, stat.version, stat.ephemeralOwner)
+                waiting.extend((f"{path}/{name}", True) for name in children)
+                known += len(children)
             on_progress(len(found), known)
-        return Tree(found)
+        return Tree(found.values())
 
     # --- the claim --------------------------------------------------------------------------------
 
     def claim(self, controller_id: int, epoch: int) -> Lease:
         """Become ZooKeeper's controller, for the quorum's leader of `epoch`.
 
-        Advances /controller_epoch, which makes every write of the former controller fail, and puts
-        a persistent /controller in place of its ephemeral one. FencedError if a leader of our epoch
-        or a later one holds it. ZooKeeperError.
+        1. Advance /controller_epoch and put a persistent /controller in place of the ephemeral one,
+           in one transaction: every write of the former controller fails from now on.
+        2. Say in /migration whose it is; what it says of the log's offset stays.
+
+        FencedError if a leader of our epoch or a later one holds it. ZooKeeperError, also where
+        somebody else changed it at the same time: then it may be tried again.
         """
         current = self.read(znodes.CONTROLLER_EPOCH)
         holder = self.read(znodes.CONTROLLER)
         if holder is not None:
-            other = int(holder.object().get("kraftControllerEpoch", -1))
-            other_id = int(holder.object().get("brokerid", -1))
+            fields = holder.object()
+            other_id, other = int(fields["brokerid"]), int(fields.get("kraftControllerEpoch", -1))
             if other > epoch or (other == epoch and other_id != controller_id):
                 raise FencedError(
                     f"controller {other_id} holds ZooKeeper since epoch {other}, ours is {epoch}"
@@ -231,13 +219,16 @@ class ZooKeeper:
         if holder is not None:
             transaction.delete(znodes.CONTROLLER, holder.version)
         transaction.create(znodes.CONTROLLER, _controller(controller_id, epoch), self._acl)
-        self._commit(transaction, "claiming ZooKeeper")
-        position = Position(controller_id, epoch, -1, -1)
+        try:
+            self._commit(transaction, "claiming ZooKeeper")
+        except FencedError:
+            raise ZooKeeperError("claiming ZooKeeper: another controller did meanwhile") from None
+        version = 0 if current is None else current.version + 1
         node = self.read(znodes.MIGRATION)
+        position = Position(controller_id, epoch, -1, -1)
         if node is not None:
             before = Position.decode(node)
-            position = Position(controller_id, epoch, before.offset, before.epoch)
-        version = 0 if current is None else current.version + 1
+            position = replace(before, controller_id=controller_id, controller_epoch=epoch)
         lease = Lease(controller_id, epoch, zk_epoch, version, -1, position)
         return self._write_position(lease, position, None if node is None else node.version)
 
@@ -251,6 +242,17 @@ class ZooKeeper:
         self._commit(transaction, f"writing {znodes.MIGRATION}")
         after = 0 if version is None else version + 1
         return replace(lease, migration_version=after, position=position)
+
+    def refresh(self, lease: Lease) -> Lease:
+        """The claim as it is now, after a write of which it is not known whether it was done.
+
+        FencedError if somebody else has claimed ZooKeeper since.
+        """
+        current = self.read(znodes.CONTROLLER_EPOCH)
+        node = self.read(znodes.MIGRATION)
+        if current is None or node is None or current.version != lease.epoch_version:
+            raise FencedError("another controller has claimed ZooKeeper since")
+        return replace(lease, migration_version=node.version, position=Position.decode(node))
 
     def release(self) -> None:
         """Give ZooKeeper back to its brokers: /controller and /migration go (KIP-866 "Rollback").
@@ -291,6 +293,8 @@ class ZooKeeper:
             )
         for operation in operations:
             match operation:
+                case CreateSequential(prefix, data):
+                    transaction.create(prefix, data, self._acl, sequence=True)
                 case Create(path, data):
                     transaction.create(path, data or b"", self._acl)
                 case SetData(path, data):
@@ -304,7 +308,7 @@ class ZooKeeper:
 
     def _commit(self, transaction: Any, what: str, operations: Sequence[Operation] = ()) -> None:
         try:
-            results = transaction.commit()
+            results = transaction.commit_async().get(timeout=COMMIT_TIMEOUT_S)
         except (KazooException, KazooTimeoutError) as error:
             raise self._failed(what, error) from None
         for index, result in enumerate(results):

@@ -1,0 +1,234 @@
+"""The adapter against a real ZooKeeper: reading, claiming, writing under the claim, fencing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from quorate.migration import znodes as z
+from quorate.migration.errors import FencedError, ZooKeeperError
+from quorate.migration.operations import Create, Delete, SetData
+from quorate.migration.znodes import Tree
+from quorate.migration.zookeeper import WRITE_OPERATIONS_MAX, Position, ZooKeeper
+
+from tests.migration.conftest import ROOT, Server
+
+
+def is_migrated(path: str) -> bool:
+    return path in z.METADATA_NODES or any(
+        path == root or path.startswith(root + "/") for root in z.METADATA_ROOTS
+    )
+
+
+def test_the_tree_is_read_as_it_is(server: Server, znodes: Tree) -> None:
+    client = server.client()
+    seen: list[tuple[int, int]] = []
+    found = client.read_tree(lambda read, known: seen.append((read, known)))
+    client.close()
+    lasting = {
+        path: (node.data or b"", node.version)
+        for path, node in znodes.items()
+        if is_migrated(path) and not node.owner
+    }
+    read = {
+        path: (node.data or b"", node.version)
+        for path, node in found.items()
+        if is_migrated(path) and not node.owner
+    }
+    assert read == lasting
+    assert len(lasting) > 300
+    assert seen[-1][0] >= len(lasting)
+    assert all(read <= known for read, known in seen)
+
+
+def test_a_claim_takes_the_place_of_the_ephemeral_controller(server: Server) -> None:
+    client = server.client()
+    lease = client.claim(3000, 5)
+    controller = client.read(z.CONTROLLER)
+    assert controller is not None
+    fields = controller.object()
+    assert (fields["version"], fields["brokerid"], fields["kraftControllerEpoch"]) == (2, 3000, 5)
+    assert controller.owner == 0, "it must outlive this session"
+    epoch = client.read(z.CONTROLLER_EPOCH)
+    assert epoch is not None
+    assert (epoch.text(), lease.zk_epoch, lease.epoch_version) == ("2", 2, epoch.version)
+    migration = client.read(z.MIGRATION)
+    assert migration is not None
+    assert migration.object() == {
+        "version": 0, "kraft_controller_id": 3000, "kraft_controller_epoch": 5,
+        "kraft_metadata_offset": -1, "kraft_metadata_epoch": -1,
+    }  # fmt: skip
+    client.close()
+
+
+def test_writes_and_the_position_are_one_transaction(server: Server) -> None:
+    client = server.client()
+    lease = client.claim(3000, 5)
+    position = Position(3000, 5, 77, 5)
+    lease = client.write(
+        lease,
+        [
+            Create("/config/topics/made", b"{}"),
+            SetData("/config/topics/made", b'{"version":1,"config":{}}'),
+            Delete("/config/topics/topic-16"),
+        ],
+        position,
+    )
+    made = client.read("/config/topics/made")
+    assert made is not None
+    assert made.object() == {"version": 1, "config": {}}
+    assert client.read("/config/topics/topic-16") is None
+    migration = client.read(z.MIGRATION)
+    assert migration is not None
+    assert Position.decode(migration) == position == lease.position
+    # One operation that cannot be done leaves all of its transaction undone.
+    with pytest.raises(ZooKeeperError, match="/nowhere/x"):
+        client.write(
+            lease,
+            [Create("/config/topics/other", b""), Create("/nowhere/x", b"")],
+            replace(position, offset=78),
+        )
+    assert client.read("/config/topics/other") is None
+    migration = client.read(z.MIGRATION)
+    assert migration is not None
+    assert Position.decode(migration).offset == 77
+    client.close()
+
+
+def test_many_operations_are_several_transactions_and_the_last_says_so(empty: Server) -> None:
+    client = empty.client()
+    lease = client.claim(3000, 5)
+    count = 3 * WRITE_OPERATIONS_MAX + 7
+    operations = [Create(f"/n{number}", b"x") for number in range(count)]
+    lease = client.write(lease, operations, Position(3000, 5, 9, 5))
+    assert len([name for name in client.children("/") if name.startswith("n")]) == count
+    assert lease.position.offset == 9
+    client.close()
+
+
+def test_of_two_that_both_believe_they_lead_only_the_later_writes(server: Server) -> None:
+    first, second = server.client(), server.client()
+    old = first.claim(3000, 5)
+    old = first.write(old, [Create("/config/topics/a", b"1")], Position(3000, 5, 1, 5))
+    new = second.claim(3001, 6)
+    for operations in (
+        [Create("/config/topics/b", b"")],
+        [SetData("/config/topics/a", b"2")],
+        [Delete("/config/topics/a")],
+        [],
+    ):
+        with pytest.raises(FencedError):
+            first.write(old, operations, Position(3000, 5, 2, 5))
+    with pytest.raises(FencedError):
+        first.claim(3000, 5)
+    node = second.read("/config/topics/a")
+    assert node is not None
+    assert (node.data, node.version) == (b"1", 0)
+    new = second.write(new, [SetData("/config/topics/a", b"3")], Position(3001, 6, 3, 6))
+    with pytest.raises(FencedError):
+        first.refresh(old)
+    assert second.refresh(new) == new
+    assert new.position.offset == 3
+    first.close()
+    second.close()
+
+
+def test_the_same_leader_may_claim_again(server: Server) -> None:
+    client = server.client()
+    old = client.claim(3000, 5)
+    old = client.write(old, [], Position(3000, 5, 12, 5))
+    new = client.claim(3000, 5)
+    assert new.zk_epoch == old.zk_epoch + 1
+    assert new.position == Position(3000, 5, 12, 5), "what ZooKeeper shows is not forgotten"
+    with pytest.raises(FencedError):
+        client.write(old, [], Position(3000, 5, 13, 5))
+    client.close()
+
+
+def test_a_lost_answer_is_no_fencing(server: Server) -> None:
+    """ZooKeeper did what it was asked, and the answer was lost: the claim is still ours."""
+    client = server.client()
+    lease = client.claim(3000, 5)
+    client.write(lease, [], Position(3000, 5, 1, 5))  # as if its answer had not come
+    lease = client.refresh(lease)
+    assert lease.position == Position(3000, 5, 1, 5)
+    assert client.write(lease, [], Position(3000, 5, 2, 5)).position.offset == 2
+    client.close()
+
+
+def test_released_it_belongs_to_nobody(server: Server) -> None:
+    client = server.client()
+    lease = client.claim(3000, 5)
+    client.release()
+    assert client.read(z.CONTROLLER) is None
+    assert client.read(z.MIGRATION) is None
+    with pytest.raises(FencedError):
+        client.write(lease, [Create("/config/topics/a", b"")], Position(3000, 5, 1, 5))
+    client.release()
+    client.close()
+
+
+def test_a_paused_controller_cannot_write_when_it_wakes_up(server: Server) -> None:
+    rival = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("rival.py")), server.connect, "3000", "5"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "services")},
+    )
+    assert rival.stdout is not None
+    try:
+        assert rival.stdout.readline() == "claimed\n"
+        assert rival.stdout.readline() == "wrote 1\n"
+        rival.send_signal(signal.SIGSTOP)
+        client = server.client()
+        lease = client.claim(3001, 6)
+        before = client.read("/brokers/seqid")
+        assert before is not None
+        lease = client.write(
+            lease, [SetData("/brokers/seqid", b"of 3001")], Position(3001, 6, 500, 6)
+        )
+        rival.send_signal(signal.SIGCONT)
+        said = rival.stdout.read().splitlines()
+        assert rival.wait(20) == 0
+        assert said[-1] == "fenced"
+        node = client.read("/brokers/seqid")
+        assert node is not None
+        assert (node.data, node.version) == (b"of 3001", before.version + 1)
+        migration = client.read(z.MIGRATION)
+        assert migration is not None
+        assert Position.decode(migration) == Position(3001, 6, 500, 6)
+        client.close()
+    finally:
+        rival.kill()
+        rival.wait()
+
+
+def test_who_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate.migration.zookeeper.CONNECT_TIMEOUT_S", 1.0)
+    client = ZooKeeper("127.0.0.1:1")
+    with pytest.raises(
+        ZooKeeperError, match=r"zookeeper\.connect=127\.0\.0\.1:1: no session"
+    ) as said:
+        client.start()
+    assert "\n" not in str(said.value)
+
+
+def test_what_zookeeper_holds_survives_a_restart(server: Server) -> None:
+    client = server.client()
+    lease = client.claim(3000, 5)
+    server.kill()
+    with pytest.raises(ZooKeeperError):
+        client.write(lease, [Create("/config/topics/a", b"")], Position(3000, 5, 1, 5))
+    server.start()
+    lease = client.refresh(lease)
+    lease = client.write(lease, [Create("/config/topics/b", b"")], Position(3000, 5, 2, 5))
+    controller = client.read(z.CONTROLLER)
+    assert controller is not None
+    assert json.loads(controller.text())["brokerid"] == 3000
+    client.close()

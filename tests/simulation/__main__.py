@@ -48,6 +48,9 @@ def run(
             summary.add(result)
             bad = len(summary.failed)
             progress.update(task, advance=1, events=summary.events_per_second, bad=bad)
+            if result.violation is not None:
+                text = f"seed {result.seed}: {result.violation}"
+                progress.console.print(text, style="red", markup=False)
             if stop and bad:
                 break
     _print(summary)

@@ -130,7 +130,7 @@ def draw(seed: int) -> Scenario:
     random = Random(f"plan {seed}")
     if random.random() < 0.06:
         return _draw_calm(seed, random)
-    nodes = random.choice((1, 2, 3, 3, 4, 4, 5, 5, 6, 7))
+    nodes = random.choices(range(1, 8), (1, 2, 6, 5, 5, 3, 3))[0]
     level = 0 if random.random() < 0.12 else 1
     voters = random.choice((1, min(3, nodes), min(3, nodes), (nodes + 1) // 2, nodes))
     duration = random.randint(8, 30) * SECOND
@@ -162,9 +162,9 @@ def draw(seed: int) -> Scenario:
     per_second = random.choice((0.3, 0.8, 1.6, 3.0))
     count = max(1, int(duration / SECOND * per_second))
     kinds = random.choices(list(FAULTS), weights, k=count)
-    if random.random() < 0.6:
+    if random.random() < 0.9:
         # Membership changes inside the fault mix are the point: most seeds have some.
-        kinds += random.choices(("add", "remove", "remove_leader", "two_callers"), k=3)
+        kinds += random.choices(("add", "remove", "remove_leader", "two_callers"), k=4)
         random.shuffle(kinds)
         count = len(kinds)
     times = sorted(random.randint(1 * SECOND, duration) for _ in range(count))

@@ -88,5 +88,6 @@ def test_mutants_of_the_protocol_are_killed() -> None:
             compile(source, mutant.name, "exec")
     names = ["fetch_before_durable", "divergence_ignored", "commit_by_counting_old_epochs"]
     command = [sys.executable, "-m", "tests.simulation.mutants", "run", *names, "--seeds", "20"]
+    command += ["--fresh", "--no-keep"]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

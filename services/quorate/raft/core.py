@@ -428,9 +428,7 @@ class Core:
             self.removed = True
         if before != self.voters:
             self.emit(
-                VotersChanged(
-                    self.voters, self.history.voters_offset, self.is_voter, self.removed
-                )
+                VotersChanged(self.voters, self.history.voters_offset, self.is_voter, self.removed)
             )
         if isinstance(self.role, Leader):
             # The majority to hear from is another one now: give it the whole timeout.

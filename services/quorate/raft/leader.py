@@ -16,7 +16,7 @@ from quorate.raft import membership, reads, replication
 from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Voters
 from quorate.raft.core import Core
 from quorate.raft.errors import ErrorCode
-from quorate.raft.logstate import VALID, BehindSnapshot, Diverging
+from quorate.raft.logstate import BehindSnapshot, Diverging, Valid
 from quorate.raft.messages import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -97,7 +97,7 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
     leader = core.role_as(Leader)
     progress = replication.note_fetch(core, leader, request.replica, request)
     position = core.log.validate(request.offset, request.last_epoch)
-    if position is not VALID:
+    if not isinstance(position, Valid):
         _note_alive(core, progress)
         diverging = position.end if isinstance(position, Diverging) else None
         snapshot = position.snapshot if isinstance(position, BehindSnapshot) else None

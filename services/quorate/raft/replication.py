@@ -115,9 +115,7 @@ def counted(core: Core, leader: Leader) -> list[ReplicaProgress]:
 # --- answers --------------------------------------------------------------------------------------
 
 
-def answer_fetch(
-    core: Core, leader: Leader, request_id: int, offset: int, max_bytes: int
-) -> None:
+def answer_fetch(core: Core, leader: Leader, request_id: int, offset: int, max_bytes: int) -> None:
     """Answer with what there is from `offset` on, if only the high watermark."""
     response = FetchResponse(
         ErrorCode.NONE,

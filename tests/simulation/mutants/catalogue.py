@@ -4,6 +4,42 @@ from __future__ import annotations
 
 from tests.simulation.mutants.elections import ELECTIONS
 from tests.simulation.mutants.membership import MEMBERSHIP, SNAPSHOTS
+from tests.simulation.mutants.mutant import Redundant
 from tests.simulation.mutants.replication import READS, REPLICATION
+
+REDUNDANT = (
+    Redundant(
+        "a vote is for a replica, not for its id",
+        "two directories of an id are no candidates of one epoch: a change of the voters, and so a "
+        "commit in a later epoch than the first one's, lies between",
+        "vote_twice",
+    ),
+    Redundant(
+        "a grant counts in the epoch it was asked in",
+        "a change of the epoch forgets what was asked in the old one",
+        "answers_outlive_their_epoch",
+    ),
+    Redundant(
+        "a change of the voters looks for another that is not committed",
+        "the queue keeps a change at its head until it is committed",
+        "two_uncommitted_changes",
+    ),
+    Redundant(
+        "the last voter cannot be removed",
+        "a removal whose rest could not commit is refused",
+        "last_voter_can_go",
+    ),
+    Redundant(
+        "an answer to a Fetch is of the epoch in which it was asked for",
+        "a change of the epoch forgets the Fetch under way, and its answer is nobody's",
+        "answers_of_older_epochs_are_taken",
+    ),
+    Redundant(
+        "no snapshot that ends before the high watermark is loaded",
+        "a leader offers a snapshot only to who is behind its log's start",
+        "snapshot_with_an_old_end_is_loaded",
+    ),
+)
+"""Guards without a row of their own: one alone changes nothing that anybody could see."""
 
 MUTANTS = ELECTIONS + REPLICATION + READS + MEMBERSHIP + SNAPSHOTS

@@ -3,7 +3,7 @@
 # ruff: noqa: E501 - the changes quote lines of the protocol with their indentation
 from __future__ import annotations
 
-from tests.simulation.mutants.mutant import mutant
+from tests.simulation.mutants.mutant import FORGETTING, mutant
 
 _UP_TO_DATE = """    up_to_date = (request.last_epoch, request.last_offset) >= (
         core.log.last_epoch,
@@ -58,16 +58,6 @@ ELECTIONS = (
         "",
     ),
     mutant(
-        "vote_for_any_directory",
-        "the vote is for a replica, not for an id",
-        "election",
-        """        return same_replica(role.voted, request.candidate)
-""",
-        """        return role.voted.id == request.candidate.id
-""",
-        second_line="two directories of an id are no candidates of one epoch: a change lies between",
-    ),
-    mutant(
         "vote_by_candidates",
         "a candidate has voted for itself",
         "election",
@@ -95,17 +85,6 @@ ELECTIONS = (
         return ErrorCode.FENCED_LEADER_EPOCH
     if not sound or request""",
         """    if not sound or request""",
-        second_line="the answer names the higher epoch, and the candidate adopts that first",
-    ),
-    mutant(
-        "votes_of_an_older_election_count",
-        "a grant counts in the epoch it was asked in",
-        "election",
-        """    if not isinstance(role, Prospective | Candidate) or request.epoch != role.epoch:
-""",
-        """    if not isinstance(role, Prospective | Candidate):
-""",
-        second_line="a change of the epoch forgets what was asked in the old one",
     ),
     mutant(
         "answers_outlive_their_epoch",
@@ -115,13 +94,7 @@ ELECTIONS = (
 """,
         """    if not isinstance(role, Prospective | Candidate):
 """,
-        also=(
-            (
-                "core",
-                "{k: v for k, v in self.inflight.items() if v.epoch == role.epoch}",
-                "dict(self.inflight)",
-            ),
-        ),
+        also=(FORGETTING,),
     ),
     mutant(
         "elected_one_short_of_a_majority",
@@ -134,8 +107,8 @@ ELECTIONS = (
         "half_is_a_majority",
         "a majority is more than half",
         "types",
-        "        return len(self.voters) // 2 + 1\n",
-        "        return max(1, (len(self.voters) + 1) // 2)\n",
+        '"majority", len(ordered) // 2 + 1)',
+        '"majority", max(1, (len(ordered) + 1) // 2))',
     ),
     mutant(
         "candidate_counts_itself_always",

@@ -14,14 +14,6 @@ MEMBERSHIP = (
         "    return core.history.last_change_offset < core.high_watermark\n",
     ),
     mutant(
-        "change_does_not_look_for_another",
-        "one uncommitted change at a time",
-        "membership",
-        "    return epoch_committed and core.history.last_change_offset < core.high_watermark\n",
-        "    return epoch_committed\n",
-        second_line="the queue keeps a change at its head until it is committed",
-    ),
-    mutant(
         "two_uncommitted_changes",
         "one uncommitted change at a time, by the queue as well",
         "membership",
@@ -36,14 +28,11 @@ MEMBERSHIP = (
         "voters_in_force_on_commit",
         "a voter set is in force when it is appended",
         "core",
-        """        return self.history.voters
-
-    @property
-    def is_voter(""",
-        """        return self.history.voters_at(self.high_watermark)
-
-    @property
-    def is_voter(""",
+        "        self.voters = self.history.voters\n",
+        """        self.voters = self.history.voters_at(getattr(self, "high_watermark", 0))
+""",
+        "        self.high_watermark = offset\n        self.emit",
+        "        self.high_watermark = offset\n        self._know_voters()\n        self.emit",
     ),
     mutant(
         "truncated_voters_stay",
@@ -55,15 +44,15 @@ MEMBERSHIP = (
     mutant(
         "snapshot_brings_no_voters",
         "an installed snapshot brings the voter set",
-        "follower",
-        "    core.history.reset(voters, kraft_versions)\n",
-        "    core.history.reset((), ())\n",
+        "core",
+        "        self.history.reset(voters, kraft_versions)\n",
+        "        self.history.reset((), ())\n",
     ),
     mutant(
         "snapshot_keeps_the_old_voters",
         "an installed snapshot replaces the voter set history",
-        "follower",
-        "    core.history.reset(voters, kraft_versions)\n",
+        "core",
+        "        self.history.reset(voters, kraft_versions)\n",
         "",
     ),
     mutant(
@@ -102,11 +91,19 @@ MEMBERSHIP = (
     ),
     mutant(
         "last_voter_can_go",
-        "the last voter cannot be removed",
+        "the last voter cannot be removed, nor one without whom nothing could commit",
         "membership",
         "    if len(core.voters) == 1:\n",
         "    if False:\n",
-        second_line="a removal whose rest could not commit is refused as well",
+        "    if len(remaining) - len(silent) < remaining.majority:\n",
+        "    if False:\n",
+    ),
+    mutant(
+        "removal_that_cannot_commit",
+        "a removal after which the voters that fetch are no majority is refused",
+        "membership",
+        "    if len(remaining) - len(silent) < remaining.majority:\n",
+        "    if False:\n",
     ),
     mutant(
         "removal_of_any_directory",
@@ -153,16 +150,45 @@ MEMBERSHIP = (
         "        needed = entry != mine\n",
         "        needed = False\n",
     ),
+    mutant(
+        "leader_keeps_its_old_endpoints",
+        "a leader writes its own new endpoints (KIP-853 UpdateVoter)",
+        "membership",
+        "    if not mine.endpoints or core.voters.get(core.local.id) == mine:\n",
+        "    if True:\n",
+    ),
+    mutant(
+        "leader_updates_itself_once",
+        "a leader whose update timed out behind another change asks again",
+        "leader",
+        "        membership.leader_updates_itself(core, leader)\n    membership.tick(core)\n",
+        "    membership.tick(core)\n",
+    ),
+    mutant(
+        "voters_in_force_are_not_looked_up",
+        "a record of the voters is in force for everything that asks who votes",
+        "core",
+        "        was_voter, before = self.is_voter, self.voters\n        self._know_voters()\n",
+        "        was_voter, before = self.is_voter, self.voters\n",
+    ),
 )
 
 SNAPSHOTS = (
     mutant(
         "snapshot_with_an_old_end_is_loaded",
-        "no snapshot that ends before the high watermark is loaded",
+        "no snapshot that ends before the high watermark is loaded, nor offered to who diverges",
         "follower",
         "    if snapshot.offset < core.high_watermark or snapshot.epoch > core.epoch:\n",
         "    if False:\n",
-        second_line="a leader offers a snapshot only to who is behind its log's start",
+        also=(
+            (
+                "logstate",
+                "            return Diverging(end)\n",
+                """            is_there = self.snapshot is not None and self.snapshot != BOOTSTRAP_SNAPSHOT
+            return BehindSnapshot(self.snapshot) if is_there else Diverging(end)
+""",
+            ),
+        ),
     ),
     mutant(
         "fetching_while_installing",
@@ -177,14 +203,13 @@ SNAPSHOTS = (
         "core",
         "self.is_electable and not self.shutting_down and self.installing is None\n",
         "self.is_electable and not self.shutting_down\n",
-        second_line="who is so far behind wins no election",
     ),
     mutant(
         "behind_the_log_start_is_not_noticed",
         "who is behind the log's start gets the snapshot",
         "logstate",
         "                return BehindSnapshot(self.snapshot)\n",
-        "                return Valid()\n",
+        "                return VALID\n",
     ),
     mutant(
         "log_start_without_its_epoch",

@@ -10,14 +10,30 @@ Change = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """rule: the guard that is gone. second_line: why no run can tell, if another guard stands
-    behind this one; None for those that must be killed.
-    """
+    """rule: the guard that is gone, or the guards, where one stands behind the other."""
 
     name: str
     rule: str
     changes: tuple[Change, ...]
-    second_line: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Redundant:
+    """A guard that no run can miss, because another stands behind it; `both` is the mutant that
+    lacks the two.
+    """
+
+    guard: str
+    behind: str
+    both: str
+
+
+FORGETTING: Change = (
+    "core",
+    "{k: v for k, v in self.inflight.items() if v.epoch == role.epoch}",
+    "dict(self.inflight)",
+)
+"""A change of the epoch forgets what was asked in the old one."""
 
 
 def mutant(
@@ -26,8 +42,7 @@ def mutant(
     module: str,
     *changes: str,
     also: tuple[Change, ...] = (),
-    second_line: str | None = None,
 ) -> Mutant:
     """changes: old and new text in turn, in `module`; also: changes of other modules."""
     pairs = zip(changes[::2], changes[1::2], strict=True)
-    return Mutant(name, rule, (*((module, old, new) for old, new in pairs), *also), second_line)
+    return Mutant(name, rule, (*((module, old, new) for old, new in pairs), *also))

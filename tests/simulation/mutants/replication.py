@@ -1,9 +1,8 @@
 """Mutants of replication, commit and reads."""
 
-# ruff: noqa: E501 - the changes quote lines of the protocol with their indentation
 from __future__ import annotations
 
-from tests.simulation.mutants.mutant import mutant
+from tests.simulation.mutants.mutant import FORGETTING, mutant
 
 REPLICATION = (
     mutant(
@@ -17,24 +16,24 @@ REPLICATION = (
         "commit_one_short_of_a_majority",
         "a majority of the voters commits",
         "replication",
-        "    offset = held[core.voters.majority - 1]\n",
-        "    offset = held[max(0, core.voters.majority - 2)]\n",
+        "    missing = len(values) - core.voters.majority\n",
+        "    missing = len(values) - max(1, core.voters.majority - 1)\n",
     ),
     mutant(
         "leader_counts_its_unsynced_tail",
         "the leader counts itself up to its durable end",
         "replication",
-        "        return core.log.durable_end if core.local in core.voters else -1\n",
-        "        return core.log.end_offset if core.local in core.voters else -1\n",
+        "        held.append(core.log.durable_end)\n",
+        "        held.append(core.log.end_offset)\n",
     ),
     mutant(
         "removed_leader_counts_itself",
         "a leader that is no voter does not count itself",
         "replication",
-        """    held = sorted((acknowledged(core, leader, voter) for voter in core.voters), reverse=True)
+        """    if core.is_voter:
+        held.append(core.log.durable_end)
 """,
-        """    others = [v for v in core.voters if v.id != core.local.id]
-    held = sorted([acknowledged(core, leader, v) for v in others] + [core.log.durable_end])[::-1]
+        """    held.append(core.log.durable_end)
 """,
     ),
     mutant(
@@ -45,15 +44,26 @@ REPLICATION = (
         return leader.replicas.get(voter.key)
     same_id""",
         """    same_id""",
+        "    if leader.counted_set is core.voters:\n",
+        "    if False:\n",
+    ),
+    mutant(
+        "voters_counted_once_and_for_all",
+        "whose acknowledgements count is looked up anew for another voter set",
+        "replication",
+        "    if leader.counted_set is core.voters:\n",
+        "    if leader.counted_set is not None:\n",
+        "        leader.counted_set = None\n",
+        """        if not leader.counted:
+            leader.counted_set = None
+""",
     ),
     mutant(
         "fetch_before_durable",
         "a follower syncs before its next Fetch acknowledges",
         "follower",
-        """    if not core.log.is_durable:
-        return
-""",
-        "",
+        "        elif core.log.is_durable:\n",
+        "        else:\n",
     ),
     mutant(
         "any_ticket_makes_all_durable",
@@ -78,7 +88,6 @@ REPLICATION = (
         return self._new_ticket()
 
     def reset_to""",
-        second_line="only followers truncate, and they wait for the truncation's own ticket",
     ),
     mutant(
         "truncation_keeps_the_epochs",
@@ -123,15 +132,21 @@ REPLICATION = (
         return ErrorCode.FENCED_LEADER_EPOCH
 """,
         "",
-        second_line="no replica holds records of an epoch that it has not adopted",
     ),
     mutant(
         "answers_of_older_epochs_are_taken",
-        "an answer is of the epoch in which it was asked for",
+        "an answer is of the epoch in which it was asked for, and of the fetch under way",
         "follower",
         "role.epoch == request.epoch == leader.epoch:\n",
         "True:\n",
-        second_line="a change of the epoch forgets the fetch under way",
+        also=(
+            FORGETTING,
+            (
+                "node",
+                "            case FetchResponse() if request_id == core.fetch_id:\n",
+                "            case FetchResponse():\n",
+            ),
+        ),
     ),
     mutant(
         "follower_commits_its_whole_log",
@@ -170,7 +185,7 @@ READS = (
         "read_without_a_majority",
         "a leader confirms itself before it answers a read",
         "reads",
-        "    return rounds[core.voters.majority - 1]\n",
+        "    return replication.reached_by_majority(core, rounds)\n",
         "    return leader.read_round\n",
     ),
     mutant(

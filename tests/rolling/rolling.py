@@ -177,7 +177,7 @@ class Rolling:
         self.cluster.start([broker])
 
         def is_back(located: Located) -> bool:
-            return epochs(located)[broker] > before[broker] and self._is_whole(located)
+            return epochs(located).get(broker, -1) > before[broker] and self._is_whole(located)
 
         await self.until(f"broker {broker} back in the ISRs", is_back)
 

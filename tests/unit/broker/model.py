@@ -12,8 +12,8 @@ Which tails may be lost, in order of what is promised:
 
     Promise.FENCING   one broker of the ISR at a time loses its tail, and until the controller has
                       taken it out no other member fails (KIP-841)
-    Promise.ELIGIBLE  of the brokers that are in sync or eligible to lead, one does not stop
-                      uncleanly, though it may be fenced or stop (eligible leader replicas, KIP-966)
+    Promise.ELIGIBLE  one broker at a time stops uncleanly, whatever else becomes of the others:
+                      they may be fenced or stop (eligible leader replicas, KIP-966)
     Promise.FLUSHED   any, at any time: nobody acknowledges what it has not flushed
 """
 
@@ -137,7 +137,7 @@ class World:
         self.acknowledged: dict[int, str] = {}
         self.lost_tails = 0
         self.unsound: set[int] = set()
-        """Brokers whose tail was lost since they were last seen to enter the ISR."""
+        """Brokers that failed and that the controller may still take for what they were."""
         self.key = PartitionKey("", 0)
         self._commit(self.controller.activate(self.image, 1, self.now_ms, self.offset))
         self._begin()
@@ -252,17 +252,24 @@ class World:
         found = self.image.topics.partition(*self._where)
         return set() if found is None else {*found.isr, *(found.eligible_leader_replicas or ())}
 
+    def _registered(self) -> set[int]:
+        """Brokers whose process is the one that the controller knows."""
+        known = self.image.cluster.brokers
+        return {
+            b for b, p in self.processes.items() if b in known and p.epoch == known[b].broker_epoch
+        }
+
     def may_lose_tail(self, broker: int) -> bool:
         left = self.in_sync() - self.unsound - {broker}
         match self.promise:
             case Promise.FLUSHED:
                 return True
             case Promise.ELIGIBLE:
-                return bool(left)
+                return not self.unsound and bool(left)
             case Promise.FENCING:
                 # An ISR without the others may be on its way to the controller.
                 is_asking = bool(self.processes[broker].asked)
-                others_live = bool(left) and left <= self.processes.keys()
+                others_live = bool(left) and left <= self._registered()
                 return others_live and not self.unsound and not is_asking
 
     def may_end(self, broker: int) -> bool:
@@ -484,8 +491,8 @@ class World:
     def check(self) -> None:
         """What must hold all the time."""
         isr = self.isr()
-        # Who is out must catch up before it is back.
-        self.unsound &= self.in_sync()
+        # Who is out, and known to be another process, must catch up before it is back.
+        self.unsound -= self._registered() - self.in_sync()
         if len(isr) > 1:
             odd = [broker for broker in isr if not self._is_active(broker)]
             if odd:

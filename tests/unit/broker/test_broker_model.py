@@ -1,4 +1,7 @@
-"""KIP-841's promise over random interleavings: no acknowledged record is lost."""
+"""KIP-841's promise over random interleavings: no acknowledged record is lost.
+
+QUORATE_MODEL_SEEDS says how many worlds of each kind are tried.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,20 @@ import os
 
 import pytest
 
-from tests.unit.broker.model import LossError, World
+from tests.unit.broker.model import LossError, Promise, World
 
-SEEDS = int(os.environ.get("QUORATE_MODEL_SEEDS", "40"))
+SEEDS = int(os.environ.get("QUORATE_MODEL_SEEDS", "48"))
 STEPS = 1_500
-GROUPS = 8
+GROUPS = 4
+UNSAFE_SEEDS = 50
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
-@pytest.mark.parametrize("flush_before_ack", [False, True], ids=["as Kafka", "flush before ack"])
-def test_no_acknowledged_record_is_lost(group: int, flush_before_ack: bool) -> None:
+@pytest.mark.parametrize("promise", Promise, ids=lambda promise: promise.value)
+def test_no_acknowledged_record_is_lost(group: int, promise: Promise) -> None:
     acknowledged = lost_tails = 0
     for seed in range(group, SEEDS, GROUPS):
-        world = World(seed, flush_before_ack=flush_before_ack)
+        world = World(seed, promise)
         try:
             for _ in range(STEPS):
                 world.step()
@@ -31,13 +35,23 @@ def test_no_acknowledged_record_is_lost(group: int, flush_before_ack: bool) -> N
     assert lost_tails > 0
 
 
-def test_without_kip_841_the_same_world_endangers_records() -> None:
+def test_without_kip_841_the_same_worlds_endanger_records() -> None:
     """The checks are what the promise rests on, and this model can tell."""
-    for seed in range(200):
+    endangered = 0
+    for seed in range(UNSAFE_SEEDS):
         world = World(seed, safe=False)
         try:
             for _ in range(STEPS):
                 world.step()
         except LossError:
-            return
-    raise AssertionError("200 worlds without KIP-841's checks, and nothing was lost or endangered")
+            endangered += 1
+    assert endangered >= UNSAFE_SEEDS // 5
+
+
+def test_the_same_seed_is_the_same_world() -> None:
+    first, second = World(7), World(7)
+    for _ in range(STEPS):
+        first.step()
+        second.step()
+    assert first.acknowledged == second.acknowledged
+    assert first.image == second.image

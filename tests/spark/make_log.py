@@ -98,9 +98,7 @@ def _new_topic(rng: random.Random, number: int) -> tuple[list[MetadataRecord], t
     return batch, (topic_id, count)
 
 
-def _isr_changes(
-    rng: random.Random, topics: list[tuple[str, int]]
-) -> list[MetadataRecord]:
+def _isr_changes(rng: random.Random, topics: list[tuple[str, int]]) -> list[MetadataRecord]:
     """What a broker that leaves or comes back does to some partitions."""
     gone = rng.choice(BROKERS)
     batch: list[MetadataRecord] = []

@@ -96,7 +96,9 @@ def audit(
     work = _Audit(list(replicas), high_watermark)
     if twice:
         work.findings.append(
-            Finding(Rule.IDENTITY, 0, min(twice), text="two directories have this id and directory id")
+            Finding(
+                Rule.IDENTITY, 0, min(twice), text="two directories have this id and directory id"
+            )
         )
         work.replicas = [_renamed(r) if r.name in twice else r for r in replicas]
     found = inspect(spark, work.replicas).persist()
@@ -126,7 +128,9 @@ def _check(work: _Audit, found: DataFrame) -> None:
     work.findings += _sequence(sound)
     controls = [
         Batch.of(row)
-        for row in found.where(F.col("controls").isNotNull()).select(*_PLACE, "snapshot", "controls").collect()
+        for row in found.where(F.col("controls").isNotNull())
+        .select(*_PLACE, "snapshot", "controls")
+        .collect()
     ]
     work.findings += control_findings(controls, facts)
     committed = committed_offset(controls, facts, work.known_committed)
@@ -140,10 +144,14 @@ def _check(work: _Audit, found: DataFrame) -> None:
 def _faults(found: DataFrame) -> list[Finding]:
     """Bytes that are no batch, wrong checksums, records that cannot be read."""
     wrong = found.where(F.col("fault").isNotNull() | ~F.coalesce("crc_valid", F.lit(True)))
-    last = found.where(F.col("snapshot").isNull()).groupBy("replica").agg(F.max("segment").alias("m"))
+    last = (
+        found.where(F.col("snapshot").isNull()).groupBy("replica").agg(F.max("segment").alias("m"))
+    )
     newest = {row.replica: row.m for row in last.collect()}
     findings: list[Finding] = []
-    for row in wrong.select(*_PLACE, "snapshot", "fault", "crc_valid").limit(FINDINGS_MAX).collect():
+    for row in (
+        wrong.select(*_PLACE, "snapshot", "fault", "crc_valid").limit(FINDINGS_MAX).collect()
+    ):
         torn = row.fault is not None and row.fault.startswith("incomplete")
         if torn and row.snapshot is None and row.segment == newest[row.replica]:
             continue  # a write that was under way when the process ended: recovery cuts it off
@@ -153,8 +161,13 @@ def _faults(found: DataFrame) -> list[Finding]:
             rule, text = Rule.BYTES, row.fault
         findings.append(
             Finding(
-                rule, row.base_offset, row.replica, text=text,
-                file=row.file, position=row.position, size=row.size,
+                rule,
+                row.base_offset,
+                row.replica,
+                text=text,
+                file=row.file,
+                position=row.position,
+                size=row.size,
             )
         )
     return findings
@@ -190,7 +203,7 @@ def _facts(work: _Audit, sound: DataFrame) -> dict[str, Facts]:
 
 
 def _sequence(sound: DataFrame) -> list[Finding]:
-    """Each batch follows the one before it, in offset and epoch; an epoch begins with its leader."""
+    """Each batch follows the one before it, in offset and epoch; a leader begins each epoch."""
     order = Window.partitionBy("replica").orderBy("segment", "position")
     follows = sound.select(
         *_PLACE,
@@ -213,8 +226,8 @@ def _sequence(sound: DataFrame) -> list[Finding]:
 
 def _odd(row: Any) -> list[Finding]:
     """What is wrong with a batch that does not simply follow the one before it."""
-    place = {"file": row.file, "position": row.position, "size": row.size}
-    before = {
+    place: dict[str, Any] = {"file": row.file, "position": row.position, "size": row.size}
+    before: dict[str, Any] = {
         "other_file": row._file or "",
         "other_position": row._position or 0,
         "other_size": row._size or 0,
@@ -243,9 +256,7 @@ def _odd(row: Any) -> list[Finding]:
     return findings
 
 
-def _differences(
-    sound: DataFrame, facts: dict[str, Facts], committed: int
-) -> list[Finding]:
+def _differences(sound: DataFrame, facts: dict[str, Facts], committed: int) -> list[Finding]:
     """Offsets at which replicas hold different batches (log matching), or a batch is missing."""
     extents = [(name, one.start, one.end) for name, one in facts.items() if one.end > one.start]
     if len(extents) < 2:
@@ -286,16 +297,23 @@ def _difference(row: Any, facts: dict[str, Facts], committed: int) -> list[Findi
             if not same_epoch and offset >= committed:
                 continue  # the tail of an old leader
             rule = Rule.LOG_MATCHING if same_epoch else Rule.DIVERGENCE
-            text = (
-                f"another batch than on {right.replica} at the same offset"
-                + (f" and epoch {side.epoch}" if same_epoch else
-                   f", in epoch {side.epoch} instead of {right.epoch}, below {committed}, which is "
-                   "committed")
+            text = f"another batch than on {right.replica} at the same offset" + (
+                f" and epoch {side.epoch}"
+                if same_epoch
+                else f", in epoch {side.epoch} instead of {right.epoch}, below {committed}, which "
+                "is committed"
             )
             findings.append(
                 Finding(
-                    rule, offset, side.replica, right.replica, text,
-                    side.file, side.position, side.size, **place,
+                    rule,
+                    offset,
+                    side.replica,
+                    right.replica,
+                    text,
+                    side.file,
+                    side.position,
+                    side.size,
+                    **place,
                 )
             )
     holders = {side.replica for side in row.sides}
@@ -307,10 +325,7 @@ def _difference(row: Any, facts: dict[str, Facts], committed: int) -> list[Findi
 
 
 def _result(spark: SparkSession, findings: Sequence[Finding]) -> DataFrame:
-    unique = {
-        (f.rule, f.offset, f.replica, f.other, f.text): f
-        for f in findings
-    }
+    unique = {(f.rule, f.offset, f.replica, f.other, f.text): f for f in findings}
     rows = [
         (
             f.rule.value,

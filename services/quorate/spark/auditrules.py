@@ -132,7 +132,9 @@ class Facts:
 
 def control_findings(batches: Sequence[Batch], facts: dict[str, Facts]) -> list[Finding]:
     """Leaders, voter sets, and which control records may stand where."""
-    log = sorted((b for b in batches if b.snapshot is None), key=lambda b: (b.replica, b.base_offset))
+    log = sorted(
+        (b for b in batches if b.snapshot is None), key=lambda b: (b.replica, b.base_offset)
+    )
     findings = _placed(log, facts)
     findings += _one_leader(log)
     for name in facts:
@@ -156,7 +158,9 @@ def _placed(log: Sequence[Batch], facts: dict[str, Facts]) -> list[Finding]:
                     text = f"a second LeaderChange in epoch {batch.epoch}"
                     findings.append(batch.finding(Rule.CONTROL, text, first, at=index))
                 elif begins < batch.base_offset and begins > facts[batch.replica].start:
-                    text = f"LeaderChange stands within epoch {batch.epoch}, which began at {begins}"
+                    text = (
+                        f"LeaderChange stands within epoch {batch.epoch}, which began at {begins}"
+                    )
                     findings.append(batch.finding(Rule.CONTROL, text))
             elif kind.startswith(("UNKNOWN", "ABORT", "COMMIT")):
                 text = f"{kind} is no control record of a metadata log"
@@ -180,8 +184,8 @@ def _one_leader(log: Sequence[Batch]) -> list[Finding]:
             granting = {one["voterId"] for one in data["grantingVoters"]}
             if voters and 2 * len(granting & voters) <= len(voters):
                 text = (
-                    f"{leader} was elected in epoch {batch.epoch} by {sorted(granting)}, no majority "
-                    f"of {sorted(voters)}"
+                    f"{leader} was elected in epoch {batch.epoch} by {sorted(granting)}, no "
+                    f"majority of {sorted(voters)}"
                 )
                 findings.append(batch.finding(Rule.ONE_LEADER, text))
     return findings
@@ -221,7 +225,11 @@ def _checkpoints(batches: Sequence[Batch]) -> list[Finding]:
         found.sort(key=lambda b: b.position)
         first, last = found[0], found[-1]
         assert first.snapshot is not None
-        if first.position != 0 or first.controls[:1] == () or first.controls[0][0] != "SNAPSHOT_HEADER":
+        if (
+            first.position != 0
+            or first.controls[:1] == ()
+            or first.controls[0][0] != "SNAPSHOT_HEADER"
+        ):
             findings.append(first.finding(Rule.SNAPSHOT, "it does not begin with SnapshotHeader"))
         if last.controls[-1:] == () or last.controls[-1][0] != "SNAPSHOT_FOOTER":
             findings.append(last.finding(Rule.SNAPSHOT, "it does not end with SnapshotFooter"))
@@ -236,7 +244,7 @@ def _checkpoints(batches: Sequence[Batch]) -> list[Finding]:
 
 
 def last_voters(batches: Sequence[Batch], replica: str) -> frozenset[str] | None:
-    """The voter set in force at the end of a replica's log; from its checkpoint if not in the log."""
+    """The voter set in force at the end of a replica's log, from its checkpoint if need be."""
     mine = [b for b in batches if b.replica == replica]
     in_log = sorted((b for b in mine if b.snapshot is None), key=lambda b: b.base_offset)
     stored = sorted((b for b in mine if b.snapshot is not None), key=lambda b: b.snapshot or 0)
@@ -251,9 +259,7 @@ def _ahead(facts: dict[str, Facts]) -> Facts:
     return max(facts.values(), key=lambda one: (one.epoch, one.end))
 
 
-def committed_offset(
-    batches: Sequence[Batch], facts: dict[str, Facts], known: int | None
-) -> int:
+def committed_offset(batches: Sequence[Batch], facts: dict[str, Facts], known: int | None) -> int:
     """An offset before which everything is committed for certain.
 
     In the last epoch of all, what a majority of the voters holds is committed (Raft, 3.6.2): only
@@ -288,9 +294,7 @@ def tail_findings(
                 size = one.replica.segments[-1].path.stat().st_size if file else 0
                 begin = max(0, size - 256)
                 findings.append(
-                    Finding(
-                        Rule.LOST_TAIL, one.end, one.name, "", text, file, begin, size - begin
-                    )
+                    Finding(Rule.LOST_TAIL, one.end, one.name, "", text, file, begin, size - begin)
                 )
                 break
     voters = last_voters(batches, _ahead(facts).name)
@@ -300,10 +304,12 @@ def tail_findings(
         if 2 * len(holding) <= len(voters):
             for key in sorted(voters - set(holding)):
                 text = (
-                    f"the log ends at {present[key].end}; offset {committed} is committed, but only "
-                    f"{_shown(holding)} of {_shown(voters)} hold it"
+                    f"the log ends at {present[key].end}; offset {committed} is committed, but "
+                    f"only {_shown(holding)} of {_shown(voters)} hold it"
                 )
-                findings.append(Finding(Rule.LOST_TAIL, present[key].end, present[key].name, text=text))
+                findings.append(
+                    Finding(Rule.LOST_TAIL, present[key].end, present[key].name, text=text)
+                )
     return findings
 
 
@@ -335,8 +341,14 @@ def file_findings(facts: dict[str, Facts]) -> list[Finding]:
             if state.epoch < one.epoch:
                 text = f"quorum-state knows epoch {state.epoch}, the log holds epoch {one.epoch}"
                 findings.append(
-                    Finding(Rule.STATE, one.end, one.name, text=text, file=str(partition / "quorum-state"),
-                            size=256)
+                    Finding(
+                        Rule.STATE,
+                        one.end,
+                        one.name,
+                        text=text,
+                        file=str(partition / "quorum-state"),
+                        size=256,
+                    )
                 )
             if state.leader_id is not None and state.leader_id >= 0:
                 known, by = leaders.setdefault(state.epoch, (state.leader_id, one.name))
@@ -346,8 +358,16 @@ def file_findings(facts: dict[str, Facts]) -> list[Finding]:
                         f"and {known} on {by}"
                     )
                     findings.append(
-                        Finding(Rule.ONE_LEADER, one.end, one.name, by, text,
-                                str(partition / "quorum-state"), 0, 256)
+                        Finding(
+                            Rule.ONE_LEADER,
+                            one.end,
+                            one.name,
+                            by,
+                            text,
+                            str(partition / "quorum-state"),
+                            0,
+                            256,
+                        )
                     )
         findings += _epoch_file(one)
         findings += _beginning(one)
@@ -374,10 +394,17 @@ def _clusters(facts: dict[str, Facts]) -> list[Finding]:
     file = "meta.properties"
     return [
         Finding(
-            Rule.CLUSTER, one.start, one.name, among[0].name,
+            Rule.CLUSTER,
+            one.start,
+            one.name,
+            among[0].name,
             f"it belongs to cluster {cluster}, {among[0].name} to {right}",
-            str(one.replica.directory / file), 0, 256,
-            str(among[0].replica.directory / file), 0, 256,
+            str(one.replica.directory / file),
+            0,
+            256,
+            str(among[0].replica.directory / file),
+            0,
+            256,
         )
         for cluster, wrong in ranked[1:]
         for one in wrong
@@ -390,13 +417,15 @@ def _epoch_file(one: Facts) -> list[Finding]:
     try:
         entries = read_epochs(one.replica.partition)
     except (LogError, ValueError, OSError) as error:
-        return [Finding(Rule.STATE, one.start, one.name, text=f"{path.name}: {error}", file=str(path))]
+        return [
+            Finding(Rule.STATE, one.start, one.name, text=f"{path.name}: {error}", file=str(path))
+        ]
     findings = []
     for entry in entries:
         begins = one.epochs.get(entry.epoch)
         if begins is None or begins <= one.start or entry.offset == begins:
             continue
-        text = f"{path.name} says that epoch {entry.epoch} begins at {entry.offset}; it does at {begins}"
+        text = f"{path.name}: epoch {entry.epoch} begins at {entry.offset}; it does at {begins}"
         findings.append(Finding(Rule.EPOCH, begins, one.name, text=text, file=str(path), size=256))
     return findings
 
@@ -409,5 +438,13 @@ def _beginning(one: Facts) -> list[Finding]:
     if any(one.start <= end for end in ends):
         return []
     text = f"the log begins at {one.start} and no checkpoint holds what came before"
-    return [Finding(Rule.GAP, max(ends, default=0), one.name, text=text,
-                    file=str(one.replica.segments[0].path), size=61)]
+    return [
+        Finding(
+            Rule.GAP,
+            max(ends, default=0),
+            one.name,
+            text=text,
+            file=str(one.replica.segments[0].path),
+            size=61,
+        )
+    ]

@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorate.records.control import control_json, control_type, decode_control
 from quorate.records.control import TYPE_NAMES as CONTROL_NAMES
+from quorate.records.control import control_json, control_type, decode_control
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import (
     API_KEYS,
@@ -41,7 +41,7 @@ from quorate.records.metadata.registry import API_KEY_MAX, FRAME_VERSION
 from quorate.records.metadata.schema import FieldSpec, Kind, Structure
 from quorate.spark.envelope import Records, read_records, varints
 from quorate.spark.errors import DamagedError
-from quorate.spark.fields import arrow_type, decode_group, is_flat
+from quorate.spark.fields import arrow_type, decode_group, is_flat, slices
 from quorate.spark.framing import Chunk, Ints, Mask
 from quorate.spark.text import group_json
 
@@ -130,7 +130,9 @@ class Origin:
     snapshot: int | None = None
 
 
-def rows(layer: str, chunk: Chunk, origin: Origin, start: int, end: int, verify: bool) -> pa.Array:
+def rows(
+    layer: str, chunk: Chunk, origin: Origin, start: int, end: int, *, verify: bool = True
+) -> pa.RecordBatch:
     """A chunk's rows with offsets in [start, end), as one RecordBatch."""
     if layer == BATCHES:
         return batch_rows(_overlapping(chunk, start, end), origin)
@@ -336,8 +338,6 @@ def _some(records: Records, shown: Mask, get: Any) -> pa.Array:
         if get == records.key
         else (records.value_at, records.value_size)
     )
-    from quorate.spark.fields import slices
-
     values = slices(records.data, at, np.maximum(size, 0))
     if shown.all():
         return values

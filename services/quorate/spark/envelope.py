@@ -97,8 +97,8 @@ def read_records(chunk: Chunk) -> Records:
     """All records of a chunk in the order of their offsets. DamagedError."""
     headers = chunk.headers
     if chunk.is_compressed.any():
-        at = int(np.argmax(chunk.is_compressed))
-        raise _damaged(chunk, at, "its records are compressed, which a metadata log's never are")
+        first = int(np.argmax(chunk.is_compressed))
+        raise _damaged(chunk, first, "its records are compressed, which a metadata log's never are")
     counts = headers["count"].astype(np.int64)
     batch = np.repeat(np.arange(len(counts)), counts)
     data = chunk.data
@@ -127,8 +127,11 @@ def read_records(chunk: Chunk) -> Records:
     )
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise _damaged(chunk, int(batch[row]), f"record {row - int(np.argmax(batch == batch[row]))}"
-                       " contradicts itself")
+        raise _damaged(
+            chunk,
+            int(batch[row]),
+            f"record {row - int(np.argmax(batch == batch[row]))} contradicts itself",
+        )
     times = headers["base_timestamp"].astype(np.int64)[batch] + unzigzag(timestamp)
     appended = (headers["attributes"] & LOG_APPEND_TIME) != 0
     if appended.any():

@@ -68,7 +68,9 @@ def arrow_type(spec: FieldSpec) -> pa.DataType:
     if isinstance(spec.kind, Kind):
         one = _ARROW[spec.kind]
     else:
-        one = pa.struct([pa.field(inner.json_name, arrow_type(inner)) for inner in spec.kind.FIELDS])
+        one = pa.struct(
+            [pa.field(inner.json_name, arrow_type(inner)) for inner in spec.kind.FIELDS]
+        )
     return pa.list_(pa.field("element", one)) if spec.is_array else one
 
 
@@ -91,8 +93,8 @@ class Texts:
 
 
 def _fixed_strings(characters: npt.NDArray[np.uint8]) -> pa.Array:
-    count, width = characters.shape
-    offsets = np.arange(0, (count + 1) * width, max(width, 1), np.int32)[: count + 1]
+    count, width = int(characters.shape[0]), int(characters.shape[1])
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(characters))
 
 
@@ -227,7 +229,9 @@ def _flat_positions(at: Ints, sizes: Ints, width: int) -> Ints:
     return found
 
 
-def decode_group(cls: type[MetadataRecord], version: int, data: Bytes, at: Ints, ends: Ints) -> Group:
+def decode_group(
+    cls: type[MetadataRecord], version: int, data: Bytes, at: Ints, ends: Ints
+) -> Group:
     """The fields of the records between `at` (after the frame) and `ends`."""
     cursor = _Cursor(data, at, ends)
     columns: dict[str, Column] = {}
@@ -306,7 +310,11 @@ def _read(spec: FieldSpec, cursor: _Cursor) -> Column:
             cursor.bad |= nulls
         sizes = np.maximum(sizes, 0)
         return Column(
-            spec, _values(kind, cursor.data, _flat_positions(begin, sizes, width)), sizes, None, nulls
+            spec,
+            _values(kind, cursor.data, _flat_positions(begin, sizes, width)),
+            sizes,
+            None,
+            nulls,
         )
     if spec.is_array:
         # No declared record has many of these: the records decode them one by one.

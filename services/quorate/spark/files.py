@@ -95,7 +95,9 @@ def find_replica(path: Path) -> Replica:
     )
 
 
-def _named(path: Path, directory: Path, partition: Path) -> tuple[str, Path, Path, MetaProperties | None]:
+def _named(
+    path: Path, directory: Path, partition: Path
+) -> tuple[str, Path, Path, MetaProperties | None]:
     properties: MetaProperties | None = None
     if (directory / META_PROPERTIES_FILE).exists() and partition.name == PARTITION:
         try:

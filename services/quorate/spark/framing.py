@@ -35,9 +35,12 @@ CHUNK_BYTES = 4 << 20
 """What is read at once; a larger batch makes a larger chunk."""
 PAD = 64
 
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[Any]
+"""Of int64."""
+Bytes = npt.NDArray[Any]
+"""Of uint8."""
+Mask = npt.NDArray[Any]
+"""Of bool."""
 
 HEADER = np.dtype(
     [
@@ -84,20 +87,24 @@ class Chunk:
 
     @property
     def ends(self) -> Ints:
-        return self.starts + self.headers["length"].astype(np.int64) + PREFIX_SIZE
+        found: Ints = self.starts + self.headers["length"].astype(np.int64) + PREFIX_SIZE
+        return found
 
     @property
     def is_control(self) -> Mask:
-        return (self.headers["attributes"] & CONTROL) != 0
+        found: Mask = (self.headers["attributes"] & CONTROL) != 0
+        return found
 
     @property
     def is_compressed(self) -> Mask:
-        return (self.headers["attributes"] & COMPRESSION_MASK) != 0
+        found: Mask = (self.headers["attributes"] & COMPRESSION_MASK) != 0
+        return found
 
     @property
     def last_offsets(self) -> Ints:
         found: Ints = self.headers["base_offset"].astype(np.int64)
-        return found + self.headers["last_offset_delta"]
+        found += self.headers["last_offset_delta"]
+        return found
 
     def crc_valid(self) -> Mask:
         """Whether each batch's checksum is right."""
@@ -106,7 +113,8 @@ class Chunk:
         sums = [
             crc32c(view[begin:end]) for begin, end in zip(begins, self.ends.tolist(), strict=True)
         ]
-        return np.array(sums, np.uint32) == self.headers["crc"]
+        found: Mask = np.array(sums, np.uint32) == self.headers["crc"]
+        return found
 
     def select(self, keep: Mask) -> Chunk:
         """The same bytes with some of the batches."""

@@ -1,8 +1,8 @@
 """What happened, as intervals: leader tenures, voter sets, ISRs, brokers' standing.
 
-Every change of one thing (the quorum's leader, its voter set, a partition's ISR, a broker) begins an
-interval that ends where the next one begins; the last ones have no end. Where the log begins after
-a snapshot, what the snapshot says begins the first intervals, at its end offset.
+Every change of one thing (the quorum's leader, its voter set, a partition's ISR, a broker) begins
+an interval that ends where the next one begins; the last ones have no end. Where the log begins
+after a snapshot, what the snapshot says begins the first intervals, at its end offset.
 
 `history` is a function from a ledger of one replica to rows of kind, subject, value, previous,
 change, start_offset, end_offset, epoch, started, ended.
@@ -46,7 +46,7 @@ def history(ledger: DataFrame) -> DataFrame:
 
 
 def _events(rows: DataFrame, kind: str, subject: Column, value: Column, items: Column) -> DataFrame:
-    """items: the value as a list of texts, by which a change is told; [] where it has no members."""
+    """items: the value as a list of texts, by which a change is told; [] if it has none."""
     return rows.select(
         F.lit(kind).alias("kind"),
         subject.alias("subject"),
@@ -71,7 +71,9 @@ def _voter_sets(rows: DataFrame) -> DataFrame:
     parsed = F.from_json("data", _VOTERS_JSON).getField("voters")
     keys = F.transform(
         parsed,
-        lambda v: F.concat_ws("-", v.getField("voterId").cast("string"), v.getField("voterDirectoryId")),
+        lambda v: F.concat_ws(
+            "-", v.getField("voterId").cast("string"), v.getField("voterDirectoryId")
+        ),
     )
     return _events(mine, VOTERS, F.lit(QUORUM), _joined(keys), F.array_sort(keys))
 
@@ -129,8 +131,10 @@ def _intervals(events: DataFrame) -> DataFrame:
     changed = changed.withColumn("before", F.lag("items").over(order)).where(
         F.col("previous").isNull() | (F.col("previous") != F.col("value"))
     )
-    earlier = Window.partitionBy("kind", "subject").orderBy("offset").rowsBetween(
-        Window.unboundedPreceding, -1
+    earlier = (
+        Window.partitionBy("kind", "subject")
+        .orderBy("offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
     )
     # Only voter sets look back further than one: an id that comes back with another disk.
     everyone = F.when(F.col("kind") == VOTERS, F.flatten(F.collect_list("items").over(earlier)))
@@ -158,7 +162,8 @@ def _change() -> Column:
 
     known = F.transform(F.coalesce("ever", F.array().cast("array<string>")), id_of)
     replaced = F.exists(added, lambda key: F.array_contains(known, id_of(key))) & ~F.forall(
-        added, lambda key: F.array_contains(F.coalesce("ever", F.array().cast("array<string>")), key)
+        added,
+        lambda key: F.array_contains(F.coalesce("ever", F.array().cast("array<string>")), key),
     )
     voters = (
         F.when(replaced, F.concat(F.lit("replaced disk: added "), F.array_join(added, _SEPARATOR)))

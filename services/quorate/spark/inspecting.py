@@ -25,9 +25,7 @@ from quorate.spark.errors import DamagedError
 from quorate.spark.files import opened
 from quorate.spark.framing import Chunk
 
-CONTROLS = pa.list_(
-    pa.field("element", pa.struct([("type", pa.string()), ("data", pa.string())]))
-)
+CONTROLS = pa.list_(pa.field("element", pa.struct([("type", pa.string()), ("data", pa.string())])))
 INSPECTED_SCHEMA = pa.schema(
     [*BATCHES_SCHEMA, ("segment", pa.int64()), ("fault", pa.string()), ("controls", CONTROLS)]
 )
@@ -35,7 +33,12 @@ INSPECTED_SCHEMA = pa.schema(
 offset expected there and no other fields of a batch. controls: of a control batch."""
 
 FILES_SCHEMA = pa.schema(
-    [("replica", pa.string()), ("file", pa.string()), ("segment", pa.int64()), ("snapshot", pa.int64())]
+    [
+        ("replica", pa.string()),
+        ("file", pa.string()),
+        ("segment", pa.int64()),
+        ("snapshot", pa.int64()),
+    ]
 )
 
 
@@ -72,7 +75,7 @@ def inspect_file(origin: Origin, segment: int) -> Iterator[pa.RecordBatch]:
                 begin = chunk.file_position + chunk.size
                 found = find_batch(descriptor, begin, size, expected)
                 resume = size if found is None else found
-                yield _fault(origin, segment, begin, resume, expected, chunk.fault)
+                yield _fault(origin, segment, (begin, resume), expected, chunk.fault)
             position = resume
 
 
@@ -123,8 +126,9 @@ def _controls(view: memoryview, header: BatchHeader) -> list[dict[str, str]]:
 
 
 def _fault(
-    origin: Origin, segment: int, begin: int, end: int, expected: int, reason: str
+    origin: Origin, segment: int, span: tuple[int, int], expected: int, reason: str
 ) -> pa.RecordBatch:
+    begin, end = span
     row = {
         "replica": origin.replica,
         "snapshot": origin.snapshot,

@@ -21,8 +21,8 @@ from quorate.records.metadata import API_KEYS, RECORD_TYPES
 from quorate.records.metadata.schema import FieldSpec, MetadataRecord
 from quorate.spark import framing
 from quorate.spark.columns import BATCHES, LEDGER, Origin, column_name, layer_schema, rows
-from quorate.spark.fields import arrow_type
 from quorate.spark.errors import OptionError
+from quorate.spark.fields import arrow_type
 from quorate.spark.options import OFFSET_MAX
 
 HEAD = ("replica", "snapshot", "offset", "epoch", "timestamp", "version")
@@ -47,7 +47,7 @@ def _decoded(raw: DataFrame, layer: str) -> DataFrame:
             ):
                 chunk = framing.whole(data)
                 chunk.file_position = position
-                yield rows(layer, chunk, Origin(replica, file, snapshot), 0, OFFSET_MAX, True)
+                yield rows(layer, chunk, Origin(replica, file, snapshot), 0, OFFSET_MAX)
 
     return raw.mapInArrow(decode, from_arrow_schema(layer_schema(layer)))
 
@@ -86,4 +86,6 @@ def _with_default(cls: type[MetadataRecord], spec: FieldSpec) -> Column:
 def with_order(found: DataFrame) -> DataFrame:
     """A column `seq` by which a snapshot's rows come before the log's."""
     before = F.col("offset") - F.lit(_SNAPSHOT_SHIFT)
-    return found.withColumn("seq", F.when(F.col("snapshot").isNotNull(), before).otherwise(F.col("offset")))
+    return found.withColumn(
+        "seq", F.when(F.col("snapshot").isNotNull(), before).otherwise(F.col("offset"))
+    )

@@ -67,7 +67,11 @@ class Quorum:
         ca, certificate, key = (options.get(n) for n in ("tlsCa", "tlsCertificate", "tlsKey"))
         tls = None
         if ca or certificate:
-            tls = TlsConfig(*(None if p is None else Path(p) for p in (certificate, key, ca)))
+            tls = TlsConfig(
+                None if certificate is None else Path(certificate),
+                None if key is None else Path(key),
+                None if ca is None else Path(ca),
+            )
         return cls(addresses, tls, timeout_s)
 
 
@@ -167,7 +171,9 @@ class LiveReader:
                         return
                     self._failures[address] = f"{first.error.name} {first.message}".rstrip()
                     if first.error not in _RETRIED:
-                        raise PipelineError(f"{address} refuses the read: {self._failures[address]}")
+                        raise PipelineError(
+                            f"{address} refuses the read: {self._failures[address]}"
+                        )
             if time.monotonic() >= deadline:
                 raise UnreachableError(self._why())
             time.sleep(PAUSE_S)
@@ -190,7 +196,7 @@ class LiveReader:
         self, address: str, request: ReadRequest
     ) -> Iterator[tuple[ReadChunk | None, Iterator[quorum_pb2.ReadResponse]]]:
         """The first chunk of a read at one node, None if it does not answer; and the others."""
-        stub = quorum_pb2_grpc.QuorumStub(self._channel(address))
+        stub = quorum_pb2_grpc.QuorumStub(self._channel(address))  # type: ignore[no-untyped-call]
         call = stub.Read(encode_read_request(request), timeout=self._quorum.timeout_s)
         first: ReadChunk | None = None
         try:

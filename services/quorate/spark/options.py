@@ -1,7 +1,8 @@
 """The options of the data source, read once and checked.
 
     path, paths         directories of nodes (or of several), partition directories, files; or
-    bootstrap           host:port,… of a running quorum (tlsCa, tlsCertificate, tlsKey; timeoutSeconds)
+    bootstrap           host:port,… of a running quorum
+    tlsCa, tlsCertificate, tlsKey, timeoutSeconds   how it is reached
     layer               ledger (default), batches, raw, or a record type such as PARTITION_RECORD
     startOffset         "earliest" (default), for streams also "latest", or an offset
     endOffset           "latest" (default) or an offset, exclusive
@@ -153,5 +154,4 @@ class _AnyCase(dict[str, str]):
     """Looked up by names in any case."""
 
     def get(self, key: str, default: str | None = None) -> str:  # type: ignore[override]
-        found = super().get(key.lower(), default)
-        return found  # type: ignore[return-value]
+        return super().get(key.lower(), default)  # type: ignore[return-value]

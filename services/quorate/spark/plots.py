@@ -46,7 +46,12 @@ def draw(intervals: Sequence[Interval], title: str, directory: Path) -> tuple[Pa
     directory.mkdir(parents=True, exist_ok=True)
     bands = (_leaders, _voters, _brokers, _isrs)
     figure, axes = plt.subplots(
-        len(bands), 1, sharex=True, figsize=(14, 11), height_ratios=(2, 3, 3, 2), layout="constrained"
+        len(bands),
+        1,
+        sharex=True,
+        figsize=(14, 11),
+        height_ratios=(2, 3, 3, 2),
+        layout="constrained",
     )
     for band, axis in zip(bands, axes, strict=True):
         band(axis, intervals, end)
@@ -103,7 +108,9 @@ def _brokers(axis: Any, intervals: Sequence[Interval], end: datetime) -> None:
         lanes.setdefault(f"broker {one['subject']}", []).append(
             (one["started"], one["ended"] or end, colour)
         )
-    _bars(axis, dict(sorted(lanes.items())), "brokers: green active, red fenced, yellow shutting down")
+    _bars(
+        axis, dict(sorted(lanes.items())), "brokers: green active, red fenced, yellow shutting down"
+    )
 
 
 def _isrs(axis: Any, intervals: Sequence[Interval], end: datetime) -> None:
@@ -136,7 +143,9 @@ def _page(title: str, drawing: str, intervals: Sequence[Interval]) -> str:
     columns = ("kind", "subject", "change", "value", "start_offset", "epoch", "started", "ended")
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
     body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(_shown(one[name]))}</td>" for name in columns) + "</tr>\n"
+        "<tr>"
+        + "".join(f"<td>{html.escape(_shown(one[name]))}</td>" for name in columns)
+        + "</tr>\n"
         for one in intervals[:ROWS_MAX]
     )
     more = len(intervals) - ROWS_MAX

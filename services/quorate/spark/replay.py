@@ -247,8 +247,8 @@ class Replay:
             self._set(FEATURES, name, {"name": name, "level": level}, offset, seq)
 
     def _voters(self, _: str, data: Data, offset: int, seq: int) -> None:
-        for key in [key for key in self._things if key[0] == VOTERS]:
-            del self._things[key]
+        for thing in [thing for thing in self._things if thing[0] == VOTERS]:
+            del self._things[thing]
         for voter in data["voters"]:
             fields = {
                 "voterId": voter["voterId"],

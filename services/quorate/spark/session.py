@@ -37,7 +37,11 @@ def java_version(command: str) -> int | None:
     """The major version that a `java` reports, None if it cannot be started or understood."""
     try:
         told = subprocess.run(
-            [command, "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT_S, check=True
+            [command, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=JAVA_TIMEOUT_S,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -39,7 +39,7 @@ def _records(path: Path, start: int, end: int, is_snapshot: bool) -> Iterator[_R
     """The decoded records of a file with offsets in [start, end)."""
     with opened(path) as (descriptor, size):
         for chunk in framing.read_chunks(descriptor, 0, size):
-            batch = rows(LEDGER, chunk, Origin("", str(path)), start, end, True)
+            batch = rows(LEDGER, chunk, Origin("", str(path)), start, end)
             names = ("type", "data", "offset")
             for kind, data, offset in zip(*(batch[n].to_pylist() for n in names), strict=True):
                 if data is not None:
@@ -94,14 +94,14 @@ def snapshot_findings(replicas: Sequence[Replica], damaged: set[str]) -> list[Fi
                 continue
             other = seen.setdefault(end, (replica, snapshot, stored))
             if other[0] is not replica:
-                source = f"the checkpoint of {other[0].name}"
-                findings += _compare(replica, snapshot, stored, other[2], source, other[0].name)
+                source = ("checkpoint", other[0].name)
+                findings += _compare(replica, snapshot, stored, other[2], source)
             for by in [replica, *(r for r in replicas if r is not replica)]:
                 parts = _way(by, end, damaged)
                 expected = None if parts is None else _load(parts)
                 if expected is not None:
-                    source = f"the log of {by.name}"
-                    findings += _compare(replica, snapshot, stored, expected, source, by.name)
+                    source = ("log", by.name)
+                    findings += _compare(replica, snapshot, stored, expected, source)
                     break
     return findings
 
@@ -118,7 +118,9 @@ def _way(replica: Replica, end: int, damaged: set[str]) -> list[tuple[Path, int,
     if not replica.segments:
         return None
     start = replica.segments[0].base_offset
-    bases = [s for s in replica.snapshots if start <= s.id.offset < end and str(s.path) not in damaged]
+    bases = [
+        s for s in replica.snapshots if start <= s.id.offset < end and str(s.path) not in damaged
+    ]
     begin = 0
     parts: list[tuple[Path, int, int, bool]] = []
     if start > 0:
@@ -152,9 +154,9 @@ def _compare(
     snapshot: SnapshotFile,
     stored: Things,
     expected: Things,
-    source: str,
-    by: str,
+    source: tuple[str, str],
 ) -> list[Finding]:
+    what, by = source
     differing = [
         key
         for key in sorted({*stored, *expected})
@@ -163,11 +165,20 @@ def _compare(
     findings = []
     for kind, key in differing[:DIFFERENCES_MAX]:
         here, there = stored.get((kind, key)), expected.get((kind, key))
-        text = f"{snapshot.path.name}: {kind} {key} is {_shown(here)}; by {source} {_shown(there)}"
+        text = (
+            f"{snapshot.path.name}: {kind} {key} is {_shown(here)}; "
+            f"by the {what} of {by} {_shown(there)}"
+        )
         findings.append(
             Finding(
-                Rule.SNAPSHOT, snapshot.id.offset, replica.name, by if by != replica.name else "",
-                text, str(snapshot.path), 0, snapshot.path.stat().st_size,
+                Rule.SNAPSHOT,
+                snapshot.id.offset,
+                replica.name,
+                by if by != replica.name else "",
+                text,
+                str(snapshot.path),
+                0,
+                snapshot.path.stat().st_size,
             )
         )
     return findings

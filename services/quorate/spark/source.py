@@ -18,7 +18,7 @@ See `options` for the options.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -50,7 +50,7 @@ try:
     HAS_ADMISSION_CONTROL = True
 except ImportError:  # before PySpark 4.2
     HAS_ADMISSION_CONTROL = False
-    ReadLimit = object
+    ReadLimit = Any  # type: ignore[misc,assignment]
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """PySpark before 4.2 has no such thing."""
@@ -88,7 +88,9 @@ class LivePart(InputPartition):
 
 @dataclass
 class LiveSnapshot(InputPartition):
-    """A running quorum's newest snapshot."""
+    """A running quorum's newest snapshot, which ends by then."""
+
+    to_offset: int
 
     def __post_init__(self) -> None:
         super().__init__(None)
@@ -117,7 +119,12 @@ def _read_file(options: Options, part: FilePart) -> Iterator[RecordBatch]:
     with opened(origin.file) as (descriptor, _):
         for chunk in framing.read_chunks(descriptor, part.start, part.end):
             yield rows(
-                options.layer, chunk, origin, part.from_offset, part.to_offset, options.verify
+                options.layer,
+                chunk,
+                origin,
+                part.from_offset,
+                part.to_offset,
+                verify=options.verify,
             )
             if chunk.fault is not None and not (part.last and chunk.fault.startswith(INCOMPLETE)):
                 position = chunk.file_position + chunk.size
@@ -133,7 +140,12 @@ def _read_live(options: Options, part: LivePart) -> Iterator[RecordBatch]:
         ):
             chunk = framing.whole(data)
             yield rows(
-                options.layer, chunk, origin, part.from_offset, part.to_offset, options.verify
+                options.layer,
+                chunk,
+                origin,
+                part.from_offset,
+                part.to_offset,
+                verify=options.verify,
             )
 
 
@@ -143,7 +155,7 @@ def _read_live_snapshot(options: Options) -> Iterator[RecordBatch]:
         offset, pieces = reader.snapshot()
     origin = Origin("leader", ",".join(options.quorum.addresses), offset)
     for data in pieces:
-        yield rows(options.layer, framing.whole(data), origin, 0, OFFSET_MAX, options.verify)
+        yield rows(options.layer, framing.whole(data), origin, 0, OFFSET_MAX, verify=options.verify)
 
 
 def file_parts(options: Options, replica: Replica, start: int, end: int) -> list[FilePart]:
@@ -224,7 +236,7 @@ class QuorateReader(DataSourceReader):
         end = min(extent.end, options.end_or_max)
         found: list[InputPartition] = []
         if options.snapshots == NEWEST:
-            found.append(LiveSnapshot())
+            found.append(LiveSnapshot(end))
         return found + ranges(start, end, options.records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:

@@ -27,7 +27,8 @@ from quorate.records.metadata import API_KEYS, RECORD_TYPES
 from quorate.spark import replay
 from quorate.spark.errors import CompactedError, OptionError
 from quorate.spark.fields import arrow_type
-from quorate.spark.layers import OFFSET_MAX, with_order
+from quorate.spark.layers import with_order
+from quorate.spark.options import OFFSET_MAX
 from quorate.spark.replay import KEY_FIELDS, Context, Replay, fields_text
 
 ROWS_PER_BUCKET = 500_000
@@ -89,9 +90,7 @@ def select(
         )
     in_log = F.col("snapshot").isNull() & (F.col("offset") >= begins) & (F.col("offset") < target)
     chosen = in_log if base is None else in_log | (F.col("snapshot") == base)
-    return Selection(
-        with_order(ledger.where(chosen)), target, sum(row.rows for row in found), base
-    )
+    return Selection(with_order(ledger.where(chosen)), target, sum(row.rows for row in found), base)
 
 
 def _offset_at(ledger: DataFrame, time: datetime) -> int:

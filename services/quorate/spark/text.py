@@ -7,6 +7,7 @@ point, is rare and left to `records.metadata.as_json`.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,10 @@ def _at_default(column: Column, rows: int) -> Mask:
         assert column.nulls is not None
         if default is None:
             return column.nulls
-        return np.asarray((column.sizes == 0) & ~column.nulls) if default == () else (
-            np.zeros(rows, np.bool_)
+        return (
+            np.asarray((column.sizes == 0) & ~column.nulls)
+            if default == ()
+            else (np.zeros(rows, np.bool_))
         )
     if default is None:
         return np.zeros(rows, np.bool_) if column.nulls is None else column.nulls
@@ -132,8 +135,6 @@ def _one(kind: Kind, values: Any) -> pa.Array:
     if kind is Kind.STRING:
         return _escaped(values)
     if kind in (Kind.BYTES, Kind.FLOAT64):
-        from base64 import b64encode
-
         shown = [b64encode(v).decode() if isinstance(v, bytes) else v for v in values.to_pylist()]
         return pa.array([json_text(value) for value in shown], pa.string())
     return values.cast(pa.string())

@@ -1,0 +1,373 @@
+"""`quorate pipeline`: Spark jobs over metadata logs, local by default.
+
+Also by spark-submit: this file is its application, and `--master` is then Spark's business:
+
+    spark-submit --master k8s://… …/quorate/cli/pipeline.py run /data --out s3a://bucket/tables
+
+Rules: tables on stdout, progress on stderr while somebody watches; every error is one line. Java is
+looked for before a JVM is started.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from quorate.cli.output import AsJson, CommandError, UsageError, kafka_table, print_json
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Read metadata logs as tables with Spark: run, state, history, audit.",
+)
+
+Paths = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Directories of nodes (or of several), or files of a log."),
+]
+Bootstrap = Annotated[
+    str, typer.Option("--bootstrap-controller", help="HOST:PORT,… of a running quorum instead.")
+]
+Replica = Annotated[
+    str, typer.Option("--replica", help="Of several logs, this one: node id, or id-directoryId.")
+]
+Master = Annotated[
+    str | None, typer.Option("--master", help="Spark's master (default: all local cores).")
+]
+POLL_S = 0.3
+
+
+@app.command()
+def run(
+    paths: Paths = None,
+    out: Annotated[str, typer.Option("--out", help="Where the tables go.")] = "quorate-tables",
+    bootstrap: Bootstrap = "",
+    sink: Annotated[str, typer.Option("--sink", help="parquet or delta.")] = "parquet",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Keep the ledger up to date until interrupted.")
+    ] = False,
+    available_now: Annotated[
+        bool,
+        typer.Option("--available-now", help="With --follow: end when all there is is written."),
+    ] = False,
+    max_records: Annotated[
+        int | None, typer.Option("--max-records-per-trigger", min=1, help="With --follow.")
+    ] = None,
+    replica: Replica = "",
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write all layers of a log as tables; a batch a row, a record a row, state, history.
+
+    Example: quorate pipeline run /var/lib/quorate --out tables
+    """
+    from quorate.spark import jobs
+    from quorate.spark.sinks import Sink
+
+    if sink not in (each.value for each in Sink):
+        raise UsageError(f"--sink is parquet or delta, not {sink!r}")
+    source = _source(paths, bootstrap, replica)
+    with _spark(master, delta=sink == Sink.DELTA) as (spark, told):
+        if follow or available_now:
+            jobs.follow(
+                spark,
+                source,
+                out,
+                Sink(sink),
+                told,
+                available_now=available_now,
+                records_per_trigger=max_records,
+            )
+            counts = {"ledger": spark.read.format(sink).load(f"{out}/ledger").count()}
+        else:
+            counts = jobs.run(spark, source, out, Sink(sink), told)
+    if as_json:
+        print_json({"out": out, "sink": sink, "rows": counts})
+    else:
+        print(kafka_table(("Table", "Rows"), [(n, str(c)) for n, c in counts.items()]))
+
+
+@app.command()
+def state(
+    paths: Paths = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="topics, partitions, brokers, configs, voters, ….")
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, help="As of before this offset.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", help="As of this time, such as 2026-11-21T03:35:22Z.")
+    ] = None,
+    bootstrap: Bootstrap = "",
+    replica: Replica = "",
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the cluster's state: now, as of an offset, or as of a time.
+
+    Example: quorate pipeline state /var/lib/quorate --kind partitions --offset 1000
+    """
+    from quorate.spark import jobs
+    from quorate.spark.replay import KINDS
+
+    if kind is not None and kind not in KINDS:
+        raise UsageError(f"there is no kind {kind!r}: use {', '.join(KINDS)}")
+    if offset is not None and time is not None:
+        raise UsageError("give --offset or --time, not both")
+    source = _source(paths, bootstrap, replica)
+    with _spark(master) as (spark, told):
+        told("state")
+        found = jobs.state_rows(spark, source, kind=kind, offset=offset, time=_moment(time))
+        rows = [row.asDict(recursive=True) for row in found.collect()]
+    _show(rows, as_json)
+
+
+@app.command()
+def history(
+    paths: Paths = None,
+    plots: Annotated[
+        Path | None, typer.Option("--plots", help="Also draw history.png and history.html there.")
+    ] = None,
+    bootstrap: Bootstrap = "",
+    replica: Replica = "",
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show elections, voter sets, ISRs and brokers' standing as intervals, and draw them.
+
+    Example: quorate pipeline history /var/lib/quorate --plots pictures
+    """
+    from quorate.spark import jobs
+
+    source = _source(paths, bootstrap, replica)
+    title = f"History of {bootstrap or ', '.join(map(str, source.paths))}"
+    with _spark(master) as (spark, told):
+        told("history")
+        rows, drawn = jobs.history_rows(spark, source, plots, title)
+    _show(rows, as_json)
+    for path in drawn or ():
+        print(path, file=sys.stderr)
+
+
+@app.command()
+def audit(
+    paths: Annotated[list[Path], typer.Argument(help="The directories of all replicas.")],
+    high_watermark: Annotated[
+        int | None,
+        typer.Option(
+            "--high-watermark", min=0, help="What is known to be committed (describe --status)."
+        ),
+    ] = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check all replicas' logs against each other; exit status 1 if anything is violated.
+
+    Example: quorate pipeline audit controller-1/data controller-2/data controller-3/data
+    """
+    from quorate.spark import jobs
+
+    source = _source(paths, "", "")
+    with _spark(master) as (spark, told):
+        told("audit")
+        rows, names = jobs.audit_rows(spark, source, high_watermark)
+    if as_json:
+        print_json({"replicas": names, "violations": [_jsonable(row) for row in rows]})
+    elif rows:
+        shown = [
+            (str(r["offset"]), r["rule"], r["replica"], r["other"] or "", r["text"], _hex(r))
+            for r in rows
+        ]
+        print(
+            kafka_table(
+                ("Offset", "Rule", "Replica", "Other", "What", "Bytes | the other's"), shown
+            )
+        )
+    else:
+        print(f"{len(names)} replicas, no violation: {', '.join(names)}")
+    if rows:
+        raise CommandError(f"{len(rows)} violations")
+
+
+def _hex(row: dict[str, Any]) -> str:
+    sides = [bytes(row[name] or b"")[:32].hex() for name in ("bytes", "other_bytes")]
+    return " | ".join(side for side in sides if side)
+
+
+def _source(paths: Sequence[Path] | None, bootstrap: str, replica: str) -> Any:
+    from quorate.spark.session import check_java, check_pyspark
+
+    if bool(paths) == bool(bootstrap):
+        raise UsageError("give directories or --bootstrap-controller")
+    with _explained():
+        check_pyspark()
+        check_java()
+        from quorate.spark.files import find_replicas
+        from quorate.spark.jobs import Source
+        from quorate.spark.live import LiveReader, Quorum
+
+        source = Source(tuple(paths or ()), bootstrap, replica)
+        # Looked at before a JVM is started: a wrong path is told at once.
+        if paths:
+            find_replicas(list(source.paths))
+        else:
+            with LiveReader(Quorum.of(bootstrap, {"timeoutSeconds": "10"})) as reader:
+                reader.extent()
+        return source
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What the pipeline foresees, and what Spark made of it, as one line."""
+    try:
+        yield
+    except (CommandError, UsageError):
+        raise
+    except Exception as error:
+        from quorate.spark.errors import explain
+
+        text = explain(error)
+        if text is None:
+            raise
+        raise CommandError(text) from error
+
+
+@contextmanager
+def _spark(
+    master: str | None, *, delta: bool = False
+) -> Iterator[tuple[Any, Callable[[str], None]]]:
+    """A session, and what tells the person how far its work is."""
+    from quorate.spark.session import build_session
+
+    with _explained(), _Progress() as progress:
+        progress.told("starting Spark")
+        spark = build_session(master, delta=delta)
+        progress.watch(spark)
+        try:
+            yield spark, progress.told
+        finally:
+            progress.watch(None)
+            spark.stop()
+
+
+class _Progress:
+    """A bar on stderr, if somebody watches: what is done, and how many of its tasks."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+        self._spark: Any = None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> _Progress:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+            self._bar = Progress(
+                "{task.description}",
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("", total=None)
+            self._thread = threading.Thread(target=self._poll, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._bar is not None:
+            self._bar.stop()
+
+    def told(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, description=text, completed=0, total=None)
+
+    def watch(self, spark: Any) -> None:
+        self._spark = spark
+
+    def _poll(self) -> None:
+        while not self._over.wait(POLL_S):
+            spark = self._spark
+            if spark is None:
+                continue
+            try:
+                tracker = spark.sparkContext.statusTracker()
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            except Exception:  # noqa: S112 (the session may be ending; this is only a bar)
+                continue
+            found = [stage for stage in stages if stage is not None]
+            if found:
+                self._bar.update(
+                    self._task,
+                    completed=sum(stage.numCompletedTasks for stage in found),
+                    total=sum(stage.numTasks for stage in found),
+                )
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--time {text!r} is no time such as 2026-11-21T03:35:22Z") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _show(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print_json([_jsonable(row) for row in rows])
+    elif rows:
+        header = tuple(rows[0])
+        print(kafka_table(header, [tuple(_text(row[name]) for name in header) for row in rows]))
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _jsonable(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_jsonable(each) for each in value]
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(bytes(value)).decode("ascii")
+    if isinstance(value, datetime):
+        return _utc(value)
+    return value
+
+
+def _utc(value: datetime) -> str:
+    aware = value if value.tzinfo is not None else value.astimezone()
+    return aware.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ",".join(_text(each) for each in value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}={_text(each)}" for name, each in value.items()) + "}"
+    return str(_jsonable(value))
+
+
+if __name__ == "__main__":
+    from quorate.cli.main import main
+
+    sys.exit(main(["pipeline", *sys.argv[1:]]))

@@ -1,0 +1,210 @@
+"""The jobs: from logs to tables, one after the other, telling how far they are.
+
+`run` writes batches, ledger, state and history of one log; `follow` keeps a ledger up to date from
+a stream; `state_rows`, `history_rows` and `audit_rows` give what the commands print.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from quorate.spark import columns
+from quorate.spark.audit import audit
+from quorate.spark.errors import OptionError
+from quorate.spark.files import Replica, end_offset, find_replicas
+from quorate.spark.history import history
+from quorate.spark.plots import draw
+from quorate.spark.sinks import OffsetTable, Sink, save
+from quorate.spark.state import COLUMNS, as_of, table
+
+Told = Callable[[str], None]
+"""Called with what is being done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a log is: directories, or the addresses of a running quorum, with its TLS options."""
+
+    paths: tuple[Path, ...] = ()
+    bootstrap: str = ""
+    replica: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+
+    def log(self) -> Source:
+        """The one log that is meant: the replica named, or the one that reaches furthest."""
+        if self.bootstrap:
+            return self
+        replicas = find_replicas(list(self.paths))
+        if self.replica:
+            chosen = [r for r in replicas if self.replica in (r.name, r.name.split("-", 1)[0])]
+            if len(chosen) != 1:
+                names = ", ".join(r.name for r in replicas)
+                raise OptionError(f"{self.replica!r} names {len(chosen)} of the replicas {names}")
+        else:
+            # Of several that reach as far, the one that reaches back furthest tells most.
+            chosen = [max(replicas, key=lambda r: (end_offset(r), -r.start_offset))]
+        return Source((_place(chosen[0]),), "", "", self.options)
+
+    def read(self, spark: SparkSession, layer: str, **options: Any) -> DataFrame:
+        found: DataFrame = self._with(spark.read, layer, options).load()
+        return found
+
+    def stream(self, spark: SparkSession, layer: str, **options: Any) -> DataFrame:
+        found: DataFrame = self._with(spark.readStream, layer, options).load()
+        return found
+
+    def _with(self, reader: Any, layer: str, options: dict[str, Any]) -> Any:
+        reader = reader.format("quorate").option("layer", layer)
+        if self.bootstrap:
+            reader = reader.option("bootstrap", self.bootstrap)
+        else:
+            reader = reader.option("paths", ",".join(map(str, self.paths)))
+        given = {**self.options, **{k: v for k, v in options.items() if v is not None}}
+        return reader.options(**{name: str(value) for name, value in given.items()})
+
+
+def _place(replica: Replica) -> Path:
+    if replica.properties is not None:
+        return replica.directory
+    paths = [segment.path for segment in replica.segments]
+    paths += [snapshot.path for snapshot in replica.snapshots]
+    return paths[0] if len(paths) == 1 else replica.partition
+
+
+def ledger_of(spark: SparkSession, source: Source, offset: int | None = None) -> DataFrame:
+    """The ledger with the snapshots that a state before `offset` needs."""
+    snapshots = "newest" if source.bootstrap else "all"
+    if source.bootstrap and offset is not None:
+        return source.read(spark, columns.LEDGER, endOffset=offset, snapshots=snapshots)
+    return source.read(spark, columns.LEDGER, snapshots=snapshots)
+
+
+def run(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told) -> dict[str, int]:
+    """Write all layers of one log below `out`; how many rows each table has."""
+    source = source.log()
+    counts: dict[str, int] = {}
+
+    def write(name: str, rows: DataFrame) -> None:
+        told(name)
+        path = f"{out}/{name}"
+        save(rows, path, sink)
+        counts[name] = spark.read.format(sink.value).load(path).count()
+
+    write("batches", source.read(spark, columns.BATCHES))
+    write("ledger", ledger_of(spark, source))
+    stored = spark.read.format(sink.value).load(f"{out}/ledger")
+    now = as_of(stored).persist()
+    try:
+        write("state", now)
+        for kind in COLUMNS:
+            write(f"state_{kind}", table(now, kind))
+    finally:
+        now.unpersist()
+    write("history", history(stored))
+    return counts
+
+
+def follow(
+    spark: SparkSession,
+    source: Source,
+    out: str,
+    sink: Sink,
+    told: Told,
+    *,
+    available_now: bool,
+    records_per_trigger: int | None = None,
+) -> None:
+    """Keep `out`/ledger up to date; until it is interrupted, or all there is now is written."""
+    query = start_ledger(
+        spark,
+        source,
+        f"{out}/ledger",
+        sink,
+        f"{out}/_checkpoints/ledger",
+        told=told,
+        available_now=available_now,
+        records_per_trigger=records_per_trigger,
+    )
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def start_ledger(
+    spark: SparkSession,
+    source: Source,
+    path: str,
+    sink: Sink,
+    checkpoint: str,
+    *,
+    told: Told | None = None,
+    available_now: bool = False,
+    records_per_trigger: int | None = None,
+    interval: str = "1 second",
+) -> Any:
+    """A streaming query that writes the ledger exactly once (see `sinks`)."""
+    rows = source.stream(spark, columns.LEDGER, maxRecordsPerTrigger=records_per_trigger)
+    written = OffsetTable(spark, path, sink)
+
+    def write(batch: DataFrame, _: int) -> None:
+        offsets = written.write(batch)
+        if told is not None and offsets is not None:
+            told(f"offsets {offsets[0]} to {offsets[1] - 1}")
+
+    writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    if available_now:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=interval).start()
+
+
+def state_rows(
+    spark: SparkSession,
+    source: Source,
+    *,
+    kind: str | None,
+    offset: int | None,
+    time: datetime | None,
+) -> DataFrame:
+    """The state, or the things of one kind as a table of its own."""
+    rows = ledger_of(spark, source.log(), offset)
+    # Several looks at the same rows follow; those that decide the state are few.
+    found = as_of(rows, offset=offset, time=time)
+    if kind is None:
+        return found.orderBy("kind", "key")
+    if kind in COLUMNS:
+        chosen = table(found, kind)
+        return chosen.orderBy(*chosen.columns[:1])
+    return found.where(found["kind"] == kind).orderBy("key")
+
+
+def history_rows(
+    spark: SparkSession, source: Source, plots: Path | None, title: str
+) -> tuple[list[dict[str, Any]], tuple[Path, Path] | None]:
+    """The intervals, and where they were drawn."""
+    found = [row.asDict() for row in history(ledger_of(spark, source.log())).collect()]
+    return found, None if plots is None else draw(found, title, plots)
+
+
+def audit_rows(
+    spark: SparkSession, source: Source, high_watermark: int | None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The violations, and which replicas were looked at."""
+    replicas = find_replicas(list(source.paths))
+    found = audit(spark, replicas, high_watermark=high_watermark).collect()
+    return [row.asDict() for row in found], [replica.name for replica in replicas]
+
+
+@contextmanager
+def timed() -> Iterator[Callable[[], float]]:
+    """Seconds since the block began."""
+    began = time.monotonic()
+    yield lambda: time.monotonic() - began

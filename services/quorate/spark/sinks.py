@@ -1,0 +1,176 @@
+"""Where tables go: Parquet by default, Delta with the extra; each offset once, whatever happens.
+
+A micro-batch of a stream is a range of offsets. It is written as a whole, under its range:
+
+- Parquet: a directory `range=FIRST-END` beside the others, written under a hidden name and renamed.
+  Written again, it takes the place of itself; what another range holds already is left out.
+- Delta: one transaction that replaces the range's offsets.
+
+So a query that is killed anywhere and started again from its checkpoint, or from the beginning
+without one, neither loses nor doubles a record. Files go through Hadoop's file systems: a path may
+be local or have a scheme. One writer a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from quorate.spark.errors import PipelineError
+
+_RANGE = re.compile(r"^range=(\d{20})-(\d{20})$", re.ASCII)
+_HIDDEN = "_writing-"
+_REPLACED = "_replaced-"
+
+
+class Sink(StrEnum):
+    """The formats of tables."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+
+
+Range = tuple[int, int]
+
+
+def range_name(offsets: Range) -> str:
+    return f"range={offsets[0]:020d}-{offsets[1]:020d}"
+
+
+class Files:
+    """A directory through Hadoop's file system."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        jvm: Any = spark._jvm
+        java: Any = spark._jsc
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self.root = root
+        self._fs = self._path(root).getFileSystem(java.hadoopConfiguration())
+
+    def _at(self, name: str) -> Any:
+        return self._path(self.root, name)
+
+    def path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def names(self) -> list[str]:
+        root = self._path(self.root)
+        if not self._fs.exists(root):
+            return []
+        return [status.getPath().getName() for status in self._fs.listStatus(root)]
+
+    def exists(self, name: str) -> bool:
+        return bool(self._fs.exists(self._at(name)))
+
+    def delete(self, name: str) -> None:
+        self._fs.delete(self._at(name), True)
+
+    def rename(self, name: str, to: str) -> None:
+        if not self._fs.rename(self._at(name), self._at(to)):
+            raise PipelineError(f"{self.path(name)} cannot be renamed to {to}")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetTable:
+    """A table of rows with `offset`, written range by range."""
+
+    spark: SparkSession
+    path: str
+    sink: Sink = Sink.PARQUET
+
+    def write(self, rows: DataFrame) -> Range | None:
+        """Write the rows of one range of offsets; the range, None if there are no rows."""
+        rows = rows.persist()
+        try:
+            found = rows.agg(F.min("offset"), F.max("offset")).first()
+            if found is None or found[0] is None:
+                return None
+            offsets = (int(found[0]), int(found[1]) + 1)
+            if self.sink is Sink.DELTA:
+                self._write_delta(rows, offsets)
+            else:
+                self._write_parquet(rows, offsets)
+            return offsets
+        finally:
+            rows.unpersist()
+
+    def _write_delta(self, rows: DataFrame, offsets: Range) -> None:
+        inside = f"offset >= {offsets[0]} AND offset < {offsets[1]}"
+        writer = rows.write.format("delta").mode("overwrite")
+        if Files(self.spark, self.path).exists("_delta_log"):
+            writer = writer.option("replaceWhere", inside)
+        writer.save(self.path)
+
+    def _write_parquet(self, rows: DataFrame, offsets: Range) -> None:
+        files = Files(self.spark, self.path)
+        self._repair(files)
+        others = [each for each in self._ranges(files) if each != offsets]
+        rows = without(rows, others, offsets)
+        name = range_name(offsets)
+        rows.write.mode("overwrite").parquet(files.path(_HIDDEN + name))
+        if files.exists(name):
+            files.rename(name, _REPLACED + name)
+        files.rename(_HIDDEN + name, name)
+        files.delete(_REPLACED + name)
+
+    def _repair(self, files: Files) -> None:
+        """Undo what a killed writer left: half-written ranges go, replaced ones come back."""
+        for name in files.names():
+            if name.startswith(_HIDDEN):
+                files.delete(name)
+            elif name.startswith(_REPLACED):
+                whole = name.removeprefix(_REPLACED)
+                if files.exists(whole):
+                    files.delete(name)
+                else:
+                    files.rename(name, whole)
+
+    def _ranges(self, files: Files) -> list[Range]:
+        found = (_RANGE.match(name) for name in files.names())
+        return sorted((int(m[1]), int(m[2])) for m in found if m)
+
+    def ranges(self) -> list[Range]:
+        """What a Parquet table holds."""
+        return self._ranges(Files(self.spark, self.path))
+
+    def read(self) -> DataFrame:
+        """The whole table. PipelineError if there is none."""
+        files = Files(self.spark, self.path)
+        if self.sink is Sink.DELTA:
+            return self.spark.read.format("delta").load(self.path)
+        if not self._ranges(files):
+            raise PipelineError(f"{self.path} holds no table")
+        return self.spark.read.parquet(self.path).drop("range")
+
+
+def without(rows: DataFrame, held: Sequence[Range], offsets: Range) -> DataFrame:
+    """The rows whose offsets no other range holds."""
+    for begin, end in _merged(held):
+        if begin < offsets[1] and end > offsets[0]:
+            rows = rows.where((F.col("offset") < begin) | (F.col("offset") >= end))
+    return rows
+
+
+def _merged(ranges: Sequence[Range]) -> Iterator[Range]:
+    current: Range | None = None
+    for begin, end in sorted(ranges):
+        if current is None:
+            current = (begin, end)
+        elif begin <= current[1]:
+            current = (current[0], max(current[1], end))
+        else:
+            yield current
+            current = (begin, end)
+    if current is not None:
+        yield current
+
+
+def save(rows: DataFrame, path: str, sink: Sink = Sink.PARQUET) -> None:
+    """Write a whole table, in place of what was there."""
+    rows.write.format(sink.value).mode("overwrite").save(path)

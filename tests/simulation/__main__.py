@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Optional
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tests.simulation.determinism import compare, trace_digest
 from tests.simulation.runner import Summary, run_scenario, run_seeds
 from tests.simulation.shrink import Reduced, shrink
 from tests.simulation.transcript import Transcript
@@ -117,6 +119,36 @@ def shrink_command(seed: Seed) -> None:
         console.print(f"  {action.at_us / 1e6:.3f} s {action.kind}")
     console.print(reduced.command(), markup=False, soft_wrap=True)
     raise typer.Exit(1)
+
+
+@app.command()
+def digest(
+    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    seeds: Annotated[int, typer.Option(help="How many seeds.")] = 10,
+    core: Annotated[Optional[int], typer.Option(help="Run on this core.")] = None,  # noqa: UP045
+) -> None:
+    """Print the SHA-256 of the seeds' whole traces."""
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    print(trace_digest(range(first, first + seeds)))
+
+
+@app.command()
+def determinism(
+    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    seeds: Annotated[int, typer.Option(help="How many seeds.")] = 10,
+) -> None:
+    """Compare traces between hash seeds and cores; exit with 1 if one differs."""
+    found = set()
+    for traced in compare(first, seeds):
+        found.add(traced.digest)
+        where = "any core" if traced.core is None else f"core {traced.core}"
+        text = f"PYTHONHASHSEED={traced.hash_seed:<5} {where}: {traced.digest}"
+        console.print(text, soft_wrap=True)
+    same = len(found) == 1
+    text = "the same trace everywhere" if same else f"{len(found)} different traces"
+    console.print(f"seeds {first} to {first + seeds - 1}: {text}")
+    raise typer.Exit(0 if same else 1)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,9 @@ def images() -> Images:
 def build() -> Images:
     """Images of the working tree, in the lab's node."""
     made = Images("quorate:test", "quorate-operator:test")
+    base = subprocess.run([str(LAB / "image"), "python:3.13-slim"], capture_output=True, text=True)
+    if base.returncode != 0:
+        pytest.fail(f"{LAB}/image python:3.13-slim: {base.stderr[-2000:]}")
     for image, target in ((made.controller, "controller"), (made.operator, "operator")):
         began = time.monotonic()
         command = [str(LAB / "load"), image, "Dockerfile", ".", "--target", target, "--layers"]

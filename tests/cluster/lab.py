@@ -203,9 +203,8 @@ class Lab:
         """Have the kubelet bring changed Secrets to the pods now, instead of within a minute: it
         looks when a pod changes.
         """
-        selector = f"app.kubernetes.io/instance={self.name}"
         now = f"quorate.dev/looked-at={time.time()}"
-        self.kubectl("annotate", "pods", "-l", selector, "--overwrite", now)
+        self.kubectl("annotate", "pods", "--all", "--overwrite", now)
 
     def kill_operator(self) -> None:
         selector = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component=operator"
@@ -287,9 +286,10 @@ class Writer:
         time.sleep(0.6)
         return int(self._lines()[-1]["gap_ms"])
 
-    def refused(self) -> int:
-        """Appends that were refused, so far."""
-        return int(self._lines()[-1]["refused"])
+    def failed(self) -> int:
+        """Appends that were refused, or whose outcome is unknown, so far."""
+        last = self._lines()[-1]
+        return int(last["refused"]) + int(last["unknown"])
 
     def is_writing(self) -> bool:
         before = self._acknowledged()

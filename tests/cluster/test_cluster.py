@@ -100,7 +100,8 @@ def test_a_lost_majority_is_refused_and_recovered_by_hand(
     recover = ("exec", pod, "--", "quorate", "recover", "lost-majority", "--log-dir", DATA)
     said = lab.kubectl(*recover, "--at-restart", "--dry-run")
     assert "DRY RUN" in said
-    print(lab.kubectl(*recover, "--at-restart", "--restart", "--i-accept-data-loss"))
+    print(lab.kubectl(*recover, "--at-restart", "--i-accept-data-loss"))
+    lab.kubectl("delete", "pod", pod)
     lab.until(
         "the risk is over",
         lambda: lab.condition("DataLossRisk").get("status") == "False",

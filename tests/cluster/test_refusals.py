@@ -32,7 +32,6 @@ def refusing(images: Images) -> Iterator[Lab]:
         ({"storage": None}, "cannot be"),
         ({"tls": {"enabled": False}}, "enabled cannot be changed"),
         ({"tls": {"certManager": {"enabled": True}}}, "enabled cannot be changed"),
-        ({"tls": {"certManager": None}}, "certManager cannot be removed"),
         ({"config": {"node.id": "7"}}, "the operator decides"),
         ({"config": {"ssl.key.location": "x"}}, "the operator decides"),
     ],

@@ -2,7 +2,8 @@
 
 A line: {"acknowledged", "gap_ms": the longest time without an acknowledgement since SIGUSR1,
 "unknown", "refused"}. At SIGTERM it stops appending, reads the whole log linearizably and checks
-its history against it; the last line says what was lost: {"violations", "acknowledged", …}.
+its history against what is its own there (others may have written before); the last line says what
+was lost: {"violations", "acknowledged", …}.
 
 The file runs as it is, over what the controllers' image contains.
 """
@@ -18,17 +19,33 @@ from pathlib import Path
 from typing import Any
 
 from quorate.cli.workload import Workload
+from quorate.history import Violation
 from quorate.rpc.client import ClientError, QuorumClient
 from quorate.rpc.limits import ChannelLimits
 from quorate.rpc.tls import TlsConfig
 
 TLS = Path("/tls")
 IS_TLS = TLS.exists()
+NAME = os.environ.get("HOSTNAME", "w")
 VERIFY_ATTEMPTS = 20
 LIMITS = ChannelLimits(connect_timeout_ms=500, keepalive_ms=1_500, keepalive_timeout_ms=400)
 """A pod that vanishes closes no connection: what was sent and is not acknowledged by its machine in
 keepalive_timeout_ms is given up.
 """
+
+
+async def verify(load: Workload, client: QuorumClient) -> list[Violation]:
+    token = load.history.begin_read()
+    end_offset, own = 0, []
+    async for record in client.read(0, linearizable=True):
+        end_offset = record.offset + 1
+        if record.key is None or record.value is None:
+            continue
+        value = bytes(record.value).decode()
+        if value.startswith(f"{NAME}-"):
+            own.append((record.offset, value))
+    load.history.read(token, end_offset, own)
+    return load.history.verify(own)
 
 
 def tell(**line: Any) -> None:
@@ -37,7 +54,7 @@ def tell(**line: Any) -> None:
 
 async def main() -> None:
     servers = os.environ["BOOTSTRAP"].split(",")
-    load = Workload(servers, callers=4, pause_s=0.01, name=os.environ.get("HOSTNAME", "w"))
+    load = Workload(servers, callers=4, pause_s=0.01, name=NAME)
     tls = TlsConfig(TLS / "tls.crt", TLS / "tls.key", TLS / "ca.crt") if IS_TLS else None
     await load.client.close()
     load.client = QuorumClient(servers, tls=tls, limits=LIMITS)
@@ -56,9 +73,11 @@ async def main() -> None:
             unknown=load.unknown_count,
             refused=load.refused_count,
         )
+    await load.stop()
+    client = QuorumClient(servers, tls=tls, limits=LIMITS)
     for attempt in range(VERIFY_ATTEMPTS):
         try:
-            violations = await load.verify()
+            violations = await verify(load, client)
             break
         except ClientError as error:
             tell(verifying=str(error), attempt=attempt)

@@ -2,11 +2,12 @@
 
 A `Rolling` is a cluster of three controllers and three brokers, a topic with min.insync.replicas=2
 and an idempotent producer that counts what it was told. A round restarts each broker in one of
-three ways and waits until every ISR is whole again:
+four ways and waits until every ISR is whole again:
 
     controlled   SIGTERM: leaderships move first, logs are flushed
     kill         kill -9: what the process had written stays
     wiped        kill -9, and everything that was not flushed goes, as with the machine
+    paused       SIGSTOP until the controller has fenced it, then it goes on as if nothing had been
 
 After the rounds everything is read back: each acknowledged record must be there, at the offset that
 it was acknowledged with, once.
@@ -15,6 +16,7 @@ it was acknowledged with, once.
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +37,7 @@ from quorate.rpc.partition_values import Located
 
 TOPIC = "rolling"
 BROKERS = (101, 102, 103)
-WAYS = ("controlled", "kill", "wiped")
+WAYS = ("controlled", "kill", "wiped", "paused")
 HEADER_BYTES = 61
 WAIT_S = 60.0
 
@@ -168,6 +170,9 @@ class Rolling:
         located = await self.locate()
         assert located is not None
         before = epochs(located)
+        if way == "paused":
+            await self._pause(broker)
+            return
         if way == "controlled":
             await asyncio.to_thread(self.cluster.stop, [broker])
         else:
@@ -180,6 +185,19 @@ class Rolling:
             return epochs(located).get(broker, -1) > before[broker] and self._is_whole(located)
 
         await self.until(f"broker {broker} back in the ISRs", is_back)
+
+    async def _pause(self, broker: int) -> None:
+        """Let a broker miss its heartbeats; it does not know of it."""
+        process = self.cluster.processes[broker]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            await self.until(
+                f"broker {broker} is fenced",
+                lambda located: any(b.id == broker and b.fenced for b in located.brokers),
+            )
+        finally:
+            process.send_signal(signal.SIGCONT)
+        await self.until(f"broker {broker} back in the ISRs", self._is_whole)
 
     async def round(self, way: str) -> None:
         """Restart each broker in its turn."""

@@ -83,12 +83,17 @@ def comparable(name: str, text: str) -> object:
         return [re.sub(r"\s*Epoch: \S+", "", line) for line in lines]
     if any(line.startswith((" ", "\t")) for line in lines):
         return _groups(lines)
-    return sorted(lines)
+    return sorted(map(_sorted_quotas, lines))
 
 
 def _sorted_configs(line: str) -> str:
     head, found, configs = line.partition("\tConfigs: ")
     return head + found + ",".join(sorted(configs.split(",")))
+
+
+def _sorted_quotas(line: str) -> str:
+    head, found, quotas = line.partition(" are ")
+    return head + found + ", ".join(sorted(quotas.split(", ")))
 
 
 def _groups(lines: list[str]) -> dict[str, list[str]]:

@@ -227,6 +227,8 @@ class RaftDriver:
 
     def _append_all(self) -> None:
         appends, self._appends = self._appends, []
+        if not appends:
+            return  # `append_now` was faster
         base: int | ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not self._failed:
             payloads = [(pending.count, pending.batch) for pending in appends]

@@ -1,0 +1,213 @@
+"""The round trip: Kafka's directories, taken over by Quorate, changed by it, opened by Kafka again.
+
+Quorate's controllers run on copies of the golden `full-history`, register a broker, create topics,
+set configurations, quotas, users and entries, remove a voter, and write snapshots of the image.
+Then Kafka's own controllers run on the same directories, and Kafka's tools list what Quorate's
+commands listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+import pytest
+from quorate.metadata import requests as r
+from quorate.metadata.levels import SUPPORTED
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import Endpoint
+from quorate.rpc.metadata_client import MetadataClient
+
+from tests.wire import make_metadata_oracle as kafka
+from tests.wire.conftest import copy_writable, missing
+from tests.wire.metadata_support import Controllers, run
+from tests.wire.test_metadata_listing import LISTINGS, comparable
+
+LOG = "__cluster_metadata-0"
+BROKER = 7
+INCARNATION = "b9c1L2YyQwqGrBcZ56ewKg"
+DIRECTORY = "wUq0rMvBQ9mD1fHnF0sXpg"
+COMPARED = tuple(name for name in kafka.LISTINGS if name in LISTINGS)
+
+
+@pytest.mark.timeout(500)
+def test_kafka_lists_what_quorate_wrote(
+    golden: Path, kafka_tool: Callable[..., str], tmp_path: Path
+) -> None:
+    controllers = Controllers(golden, "full-history", (1, 2, 3), tmp_path)
+    if taken := controllers.taken_ports():
+        missing(f"the golden endpoints {taken} are in use on this machine")
+    for node_id in controllers.ports:
+        copy_writable(golden / "full-history" / f"controller-{node_id}", controllers.data(node_id))
+    try:
+        controllers.start(
+            **{
+                "metadata.log.max.record.bytes.between.snapshots": 1_000,
+                "broker.session.timeout.ms": 3_000,
+            }
+        )
+        controllers.wait_active()
+        change(controllers)
+        ours = listed(controllers)
+        wait_for_snapshots(controllers)
+        controllers.stop()
+    finally:
+        controllers.kill()
+    kafkas, voters = kafka_lists(controllers, tmp_path / "kafka", kafka_tool)
+    for name in COMPARED:
+        assert comparable(name, kafkas[name]) == comparable(name, ours[name]), name
+    assert comparable("features", kafkas["features"]) == comparable("features", ours["features"])
+    assert voters == {1, 2}
+
+
+def change(controllers: Controllers) -> None:
+    """Something of everything, by the commands; and one voter less."""
+    ask = ("--bootstrap-controller", controllers.addresses)
+    with broker(controllers.addresses.split(",")):
+        replicas = ",".join(["7"] * 5)
+        run("topics", *ask, "create", "--topic", "written", "--replica-assignment", replicas)
+        run("topics", *ask, "create", "--topic", "doomed", "--replica-assignment", "7")
+        run("topics", *ask, "delete", "--topic", "doomed")
+        run("topics", *ask, "alter", "--topic", "written", "--partitions", "8")
+    added = "retention.ms=1,cleanup.policy=[compact,delete]"
+    run("configs", *ask, "alter", "--topic", "written", "--add-config", added)
+    run("configs", *ask, "alter", "--topic", "orders", "--delete-config", "retention.ms")
+    run("configs", *ask, "alter", "--broker-defaults", "--add-config", "background.threads=12")
+    quotas = "producer_byte_rate=1000,request_percentage=12.5"
+    run("configs", *ask, "alter", "--client", "batch-job", "--add-config", quotas)
+    run("configs", *ask, "alter", "--ip-defaults", "--add-config", "connection_creation_rate=5")
+    scram = "SCRAM-SHA-256=[iterations=8192,password=e]"
+    run("configs", *ask, "alter", "--user", "erin", "--add-config", scram)
+    run("configs", *ask, "alter", "--user", "bob", "--delete-config", "SCRAM-SHA-512")
+    run("acls", *ask, "add", "--allow-principal", "User:erin", "--operation", "Write", "--cluster")
+    run("acls", *ask, "remove", "--force", "--topic", "orders")
+    run("metadata-quorum", *ask, "remove-controller", "-i", "3")
+    wait_fenced(ask)
+
+
+async def be_a_broker(addresses: list[str], unfenced: Event, stop: Event) -> None:
+    """A broker that registers and heartbeats until it is told to fall silent."""
+    async with MetadataClient(addresses) as client:
+        registered = await client.ask(
+            r.RegisterBroker(
+                BROKER,
+                INCARNATION,
+                (Endpoint("PLAINTEXT", "127.0.0.1", 9092),),
+                log_dirs=(DIRECTORY,),
+                features=tuple(r.BrokerFeature(name, all_of) for name, all_of in SUPPORTED.items()),
+            )
+        )
+        assert registered.error is ErrorCode.NONE, registered
+        epoch = registered.broker_epoch
+        while not stop.is_set():
+            beat = await client.ask(r.BrokerHeartbeat(BROKER, epoch, epoch))
+            assert beat.error is ErrorCode.NONE, beat
+            if not beat.is_fenced:
+                unfenced.set()
+            await asyncio.sleep(0.3)
+
+
+@contextmanager
+def broker(addresses: list[str]) -> Iterator[None]:
+    unfenced, stop = Event(), Event()
+    with ThreadPoolExecutor(1) as pool:
+        beats = pool.submit(asyncio.run, be_a_broker(addresses, unfenced, stop))
+        try:
+            assert unfenced.wait(60) or beats.result(), "the broker stayed fenced"
+            yield
+        finally:
+            stop.set()
+            beats.result(60)
+
+
+def wait_fenced(ask: tuple[str, ...]) -> None:
+    """Until the silent broker's session is over: its partitions have no leader."""
+    deadline = time.monotonic() + 60
+    while True:
+        (topic,) = json.loads(run("topics", *ask, "describe", "--topic", "written", "--json"))
+        if all(partition["leader"] is None for partition in topic["partitions"]):
+            assert len(topic["partitions"]) == 8
+            return
+        assert time.monotonic() < deadline, topic
+        time.sleep(0.5)
+
+
+def listed(controllers: Controllers) -> dict[str, str]:
+    """What Quorate's commands list."""
+    found = {}
+    for name in (*COMPARED, "features"):
+        command, *arguments = LISTINGS[name]
+        found[name] = run(command, "--bootstrap-controller", controllers.addresses, *arguments)
+    return found
+
+
+def wait_for_snapshots(controllers: Controllers) -> None:
+    """Until both voters have snapshots of all that was listed."""
+    ask = ("--bootstrap-controller", controllers.addresses)
+    status = json.loads(run("metadata-quorum", *ask, "describe", "--status", "--json"))
+    end = int(status["highWatermark"])
+    deadline = time.monotonic() + 90
+    for node_id in (1, 2):
+        while True:
+            names = (controllers.data(node_id) / LOG).glob("*.checkpoint")
+            if any(int(path.name.split("-")[0]) >= end for path in names):
+                break
+            assert time.monotonic() < deadline, "no snapshot was written"
+            time.sleep(0.5)
+
+
+def kafka_lists(
+    controllers: Controllers, folder: Path, kafka_tool: Callable[..., str]
+) -> tuple[dict[str, str], set[int]]:
+    """What Kafka's tools list, and who its voters are, on the same directories."""
+    common: dict[str, object] = {
+        "controller_quorum_bootstrap_servers": controllers.addresses,
+        "controller_listener_names": "CONTROLLER",
+        "listener_security_protocol_map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super_users": "User:ANONYMOUS",
+    }
+    processes = []
+    try:
+        for node_id in (1, 2):
+            port = controllers.ports[node_id]
+            processes.append(
+                kafka.start(
+                    folder / f"controller-{node_id}",
+                    process_roles="controller",
+                    node_id=node_id,
+                    listeners=f"CONTROLLER://127.0.0.1:{port}",
+                    log_dirs=controllers.data(node_id),
+                    **common,
+                )
+            )
+        for node_id in (1, 2):
+            kafka.wait_listening(controllers.ports[node_id])
+        port = kafka.free_port()
+        processes.append(kafka.broker(folder, kafka.LISTER, port, common))
+        found = {
+            name: kafka.java(tool, "--bootstrap-server", f"127.0.0.1:{port}", *arguments)
+            for name, (tool, *arguments) in kafka.LISTINGS.items()
+        }
+        at = ("--bootstrap-controller", controllers.addresses)
+        found["features"] = kafka.java(kafka.FEATURES, *at, "describe")
+        status = kafka_tool(
+            "org.apache.kafka.tools.MetadataQuorumCommand", *at, "describe", "--status"
+        )
+    finally:
+        for process in reversed(processes):
+            process.kill()
+            process.wait()
+    for log in folder.rglob("server.log"):
+        text = log.read_text()
+        assert not re.search(r"\b(FATAL|ERROR)\b", text), (log, text[-3000:])
+    voters = re.search(r"CurrentVoters: +(\[.*\])", status)
+    assert voters is not None, status
+    return found, {voter["id"] for voter in json.loads(voters[1])}

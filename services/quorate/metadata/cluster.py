@@ -19,6 +19,7 @@ from quorate.records.metadata import (
     MetadataRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RegisteredFeature,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
@@ -69,6 +70,9 @@ class ClusterImage:
     # --- replay -----------------------------------------------------------------------------------
 
     def apply_register(self, record: RegisterBrokerRecord, changes: Changes) -> None:
+        features = _by_name(record.features)
+        if features != record.features:
+            record = replace(record, features=features)
         self.brokers[record.broker_id] = record
         changes.brokers.add(record.broker_id)
 
@@ -106,6 +110,9 @@ class ClusterImage:
         changes.brokers.add(record.id)
 
     def apply_controller(self, record: RegisterControllerRecord, changes: Changes) -> None:
+        features = _by_name(record.features)
+        if features != record.features:
+            record = replace(record, features=features)
         self.controllers[record.controller_id] = record
         changes.controllers.add(record.controller_id)
 
@@ -116,3 +123,8 @@ class ClusterImage:
         if broker.broker_epoch != epoch:
             raise ValueError(f"broker {broker_id} has epoch {broker.broker_epoch}, not {epoch}")
         return broker
+
+
+def _by_name(features: tuple[RegisteredFeature, ...]) -> tuple[RegisteredFeature, ...]:
+    """Their order means nothing, and Kafka's snapshots have another than its log."""
+    return tuple(sorted(features, key=lambda feature: feature.name))

@@ -108,7 +108,7 @@ class Cluster:
             self.oracle.bootstrap(scenario.level, voters)
         for index, key in enumerate(keys):
             assert key.directory_id is not None
-            disk = Disk(key.directory_id)
+            disk = Disk(key.directory_id, self.static_voters)
             if scenario.level > 0 and key in voters:
                 disk.bootstrap = (scenario.level, voters)
             clock = Clock(1_700_000_000_000 + self.random.randint(0, 10_000))
@@ -151,7 +151,7 @@ class Cluster:
             bootstrap=tuple(
                 self.endpoint(other.id, FIXED_PORT) for other in self.nodes if other is not node
             ),
-            static_voters=self.static_voters,
+            static_voters=node.disk.static_voters,
             can_vote=node.can_vote,
             auto_join=node.auto_join,
             election_timeout_ms=scenario.election_timeout_ms,

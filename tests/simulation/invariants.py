@@ -163,7 +163,7 @@ class Oracle:
     @staticmethod
     def _was_voter(node: SimNode) -> bool:
         return any(node.key in voters for _, voters in node.voter_sets[:-1]) or (
-            node.key in node.cluster.static_voters
+            node.key in node.disk.static_voters
         )
 
     def votes(self, node: SimNode, request: VoteRequest, response: VoteResponse) -> None:

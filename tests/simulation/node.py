@@ -94,7 +94,7 @@ class SimNode:
 
     @property
     def voters_in_log(self) -> VoterSet:
-        return self.voter_sets[-1][1] if self.voter_sets else self.cluster.static_voters
+        return self.voter_sets[-1][1] if self.voter_sets else self.disk.static_voters
 
     def now_ms(self) -> int:
         return self.clock.now_ms(self.scheduler.now)
@@ -114,7 +114,7 @@ class SimNode:
             self.applied = disk.latest.count
         self.config = self.cluster.config_of(self)
         self.voter_sets = list(initial.voters)
-        self.voters = initial.voters[-1][1] if initial.voters else self.cluster.static_voters
+        self.voters = initial.voters[-1][1] if initial.voters else disk.static_voters
         if self.trace is not None:
             self.trace(self, f"starts: log [{disk.log.start}, {disk.log.end}), "
                                f"election {disk.election}, voters {self.voters}")  # fmt: skip

@@ -257,9 +257,16 @@ class SimLog:
 
 @dataclass(slots=True)
 class Disk:
-    """All that a node keeps. A lost disk is replaced by a new one with another directory id."""
+    """All that a node keeps. A lost disk is replaced by a new one with another directory id.
+
+    static_voters: controller.quorum.voters of the configuration that the disk is used with. A disk
+    that replaces another has none: disks are lost only once kraft.version is 1, and then they are
+    formatted with --no-initial-controllers, which refuses to leave static voters in the
+    configuration. Else an empty log would believe in them, and a single one would elect itself.
+    """
 
     directory_id: str
+    static_voters: VoterSet = field(default_factory=VoterSet)
     log: Storage = field(default_factory=SimLog)
     election: ElectionState | None = None
     bootstrap: tuple[int, VoterSet] | None = None

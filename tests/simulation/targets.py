@@ -108,8 +108,8 @@ class Targets:
             sets += [voters for offset, voters in node.voter_sets if offset >= committed]
             if node.voter_sets:
                 sets.append(node.voter_sets[-1][1])
-            elif node.id in [voter.id for voter in self.cluster.static_voters]:
-                sets.append(self.cluster.static_voters)
+            elif node.key in node.disk.static_voters:
+                sets.append(node.disk.static_voters)
         return [voters for i, voters in enumerate(sets) if len(voters) and voters not in sets[:i]]
 
     # --- processes --------------------------------------------------------------------------------

@@ -248,6 +248,11 @@ class Producer(_Client):
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
             await self._refresh(lane.topic, version)
+            known = self._topology.topic(lane.topic)
+            if reason.startswith("UNKNOWN_TOPIC") and (
+                known is None or known.topic_id != request.partition.topic_id
+            ):
+                raise AdminError(ErrorCode.UNKNOWN_TOPIC_ID, f"{lane.topic} was deleted")
 
     async def _stream(self, address: Address) -> ProduceStream:
         known = self._streams.get(address)

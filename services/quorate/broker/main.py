@@ -60,7 +60,6 @@ from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
 from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
-from quorate.telemetry import logs
 
 LOGGER = logging.getLogger("quorate.broker")
 
@@ -77,7 +76,11 @@ class BrokerError(Exception):
 
 def run_broker(config: BrokerConfig) -> int:
     """Run until SIGTERM or SIGINT; the exit status."""
-    logs.configure(config.node_id)
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format=f"%(asctime)s %(levelname)s [broker {config.node_id}] %(message)s",
+    )
     try:
         return asyncio.run(Broker(config).run())
     except (

@@ -23,6 +23,7 @@ from quorate.broker.values import (
     Brokers,
     FetchAnswer,
     HighWatermarkAdvanced,
+    Output,
     PartitionState,
     ProposalAnswer,
     ProposeIsr,
@@ -30,6 +31,7 @@ from quorate.broker.values import (
     RoleChanged,
     TruncateLog,
 )
+from quorate.log.errors import LogError
 from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode
 from quorate.records.batch import BatchHeader, stamp
@@ -100,6 +102,7 @@ class Replica:
         self._waiting: list[_Waiting] = []
         self._flusher: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._has_failed = False
 
     # --- inputs -----------------------------------------------------------------------------------
 
@@ -140,6 +143,8 @@ class Replica:
     ) -> ProduceResponse:
         """Append a checked batch; answered as `acks_all` asks. `batch` is given away."""
         machine = self.machine
+        if self._has_failed:
+            return self._answer(ErrorCode.KAFKA_STORAGE_ERROR)
         if not machine.is_leader:
             return self._answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         known = self.log.producers.check(header)
@@ -183,24 +188,38 @@ class Replica:
         self._settle()
 
     def _settle(self) -> None:
+        """Do what the machine puts out. What cannot be written ends the broker: the machine has
+        counted on it.
+        """
         outputs = self.machine.take_outputs()
-        for output in outputs:
-            match output:
-                case AppendBatches():
-                    self.log.append([_placed(batch) for batch in output.batches])
-                    self._consider_flush()
-                case TruncateLog():
-                    self.log.truncate(output.end_offset)
-                case HighWatermarkAdvanced():
-                    self._resolve(output.offset)
-                case ProposeIsr():
-                    self._host.propose(self, output)
-                case RoleChanged():
-                    self._end_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                    self._host.role_changed(self, output)
+        try:
+            for output in outputs:
+                self._execute(output)
+        except (LogError, OSError, AssertionError) as error:
+            self._has_failed = True
+            self._host.fail(error)
+            raise
         if outputs:
-            for watcher in tuple(self.watchers):
-                watcher.touch(self.key)
+            self._tell_watchers()
+
+    def _execute(self, output: Output) -> None:
+        match output:
+            case AppendBatches():
+                self.log.append([_placed(batch) for batch in output.batches])
+                self._consider_flush()
+            case TruncateLog():
+                self.log.truncate(output.end_offset)
+            case HighWatermarkAdvanced():
+                self._resolve(output.offset)
+            case ProposeIsr():
+                self._host.propose(self, output)
+            case RoleChanged():
+                self._end_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                self._host.role_changed(self, output)
+
+    def _tell_watchers(self) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.touch(self.key)
 
     def _resolve(self, high_watermark: int) -> None:
         reached = bisect_right(self._waiting, high_watermark, key=_end_offset)
@@ -252,6 +271,7 @@ class Replica:
         """Release the log, flushed; or remove it."""
         self._is_closed = True
         self._end_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._tell_watchers()
         if self._flusher is not None:
             await asyncio.wait([self._flusher])
         await asyncio.to_thread(self.log.delete if delete else self.log.close)

@@ -13,7 +13,9 @@ Rules:
    comes back so is in no ISR but where it is the last member). A fault before it is damage, and
    raises: cutting there could drop what was acknowledged.
 3. What is left after opening is flushed, and the recovery point says so.
-4. One thread appends, truncates and reads.
+4. After a write or a flush that failed nothing more is said of the log: what the disk holds is
+   found out when it is opened again.
+5. One thread appends, truncates and reads.
 
 Source: Kafka's UnifiedLog and LogLoader; KIP-101.
 """
@@ -121,6 +123,7 @@ class ReplicaLog:
         self._generation = 0
         self._flushing = threading.Lock()
         self._is_closed = False
+        self._has_failed = False
         self.flush_and_save()
 
     @property
@@ -250,6 +253,7 @@ class ReplicaLog:
         try:
             self._segments.append(segment, offsets, views, 0)
         except OSError as error:
+            self._has_failed = True
             raise write_failure(segment.path, error) from error
 
     def truncate(self, end_offset: int) -> None:
@@ -306,7 +310,7 @@ class ReplicaLog:
         """The same, and say so on disk."""
         with self._flushing:
             end = self._flush()
-            if not self._is_closed:
+            if not self._is_closed and not self._has_failed:
                 self.save_recovery_point(end)
             return end
 
@@ -325,6 +329,7 @@ class ReplicaLog:
                 self._disk.sync_data(descriptor)
                 self._first_unflushed = base
         except OSError as error:
+            self._has_failed = True
             raise write_failure(self.directory, error) from error
         finally:
             for _, descriptor in waiting:
@@ -344,6 +349,8 @@ class ReplicaLog:
         if self._is_closed:
             return
         try:
+            if self._has_failed:
+                return
             epochs = [OffsetAndEpoch(start, epoch) for epoch, start in self._epochs]
             write_epochs(self._disk, self.directory, epochs)
             self.flush_and_save()

@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
+from typing import Any
 
 from quorate.broker.checkpoints import read_high_watermarks, write_high_watermarks
 from quorate.broker.config import BrokerConfig
@@ -37,6 +38,7 @@ from quorate.broker.replica_log import (
     set_aside,
 )
 from quorate.broker.values import ProposeIsr, RoleChanged
+from quorate.log.errors import LogError
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.partition_client import BrokerConnections
 from quorate.rpc.partition_values import PartitionKey
@@ -63,10 +65,9 @@ class ReplicaManager:
         proposals: IsrProposals,
         connections: BrokerConnections,
         *,
-        fail: object,
+        fail: Callable[[BaseException], None],
         unsafe_isr: bool = False,
     ) -> None:
-        assert callable(fail)
         self.config = config
         self.view = view
         self.replicas: dict[PartitionKey, Replica] = {}
@@ -111,13 +112,16 @@ class ReplicaManager:
         for fetcher in self._fetchers.values():
             await fetcher.stop()
         for replica in self.replicas.values():
-            await replica.close()
+            try:
+                await replica.close()
+            except (LogError, OSError) as error:
+                self.fail(error)
         if self._tasks:
             await asyncio.to_thread(write_high_watermarks, self.config.log_dirs, self._by_dir())
 
-    async def _guarded(self, work: object) -> None:
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            await work  # type: ignore[misc]
+            await work
         except Exception as error:
             self.fail(error)
 
@@ -139,7 +143,6 @@ class ReplicaManager:
         self._proposals.add(replica, proposal)
 
     def fail(self, error: BaseException) -> None:
-        assert callable(self._fail)
         self._fail(error)
 
     def may_fetch(self, replica: Replica) -> None:

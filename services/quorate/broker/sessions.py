@@ -128,7 +128,7 @@ class Session:
             wanted = max(1, min(position.max_bytes, room))
             try:
                 records = replica.log.read(answer.read_from, wanted, answer.read_end)
-            except LogError:
+            except (LogError, OSError):
                 return FetchedPartition(position.partition, ErrorCode.KAFKA_STORAGE_ERROR)
             if not is_first and sum(map(len, records)) > room:
                 records = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,12 @@ from quorate.broker.checkpoints import (
 from quorate.broker.client import sequenced
 from quorate.broker.producers import ProducerTable, Repetition
 from quorate.broker.replica_log import ReplicaLog, read_recovery_point, read_topic_id
-from quorate.log.errors import LogError
+from quorate.log.disk import Disk
+from quorate.log.errors import DiskFullError, LogError
 from quorate.log.meta_properties import random_uuid
 from quorate.raft.errors import ErrorCode
 from quorate.records.batch import build_data_batch, iter_records, read_header, stamp, verify_crc
+from quorate.records.primitives import Buffer
 from quorate.rpc.partition_values import ProducerIdentity
 
 TOPIC = random_uuid()
@@ -125,6 +129,34 @@ def test_damage_before_the_recovery_point_is_refused_and_nothing_is_changed(
     with pytest.raises(LogError, match="damaged at byte 0"):
         reopen(tmp_path / "a-0")
     assert path.read_bytes() == data
+
+
+class FullDisk(Disk):
+    """Has room until `is_full`, and then for the first half of what is written."""
+
+    is_full = False
+
+    def write_all(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+        if not self.is_full:
+            return super().write_all(descriptor, buffers, position)
+        half = memoryview(b"".join(buffers))
+        super().write_all(descriptor, [half[: len(half) // 2]], position)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_after_a_write_that_failed_nothing_more_is_said_of_the_log(tmp_path: Path) -> None:
+    disk = FullDisk()
+    log = ReplicaLog(tmp_path / "a-0", TOPIC, segment_bytes_max=1 << 20, disk=disk)
+    log.append([batch(0), batch(2)])
+    log.flush_and_save()
+    disk.is_full = True
+    with pytest.raises(DiskFullError):
+        log.append([batch(4), batch(6)])
+    log.close()
+    assert read_recovery_point(tmp_path / "a-0") == 4
+    again = reopen(tmp_path / "a-0")
+    assert again.end_offset in (4, 6)
+    assert offsets(again) == list(range(again.end_offset))
 
 
 def test_a_directory_of_another_topic_is_refused(tmp_path: Path) -> None:

@@ -106,8 +106,15 @@ def buttons(browser: webdriver.Chrome) -> list[WebElement]:
 
 
 def press(browser: webdriver.Chrome, label: str) -> None:
-    """The first button with that label."""
-    next(button for button in buttons(browser) if button.text.lower() == label).click()
+    """The first button with that label, whatever is drawn anew meanwhile."""
+    script = """
+        const wanted = arguments[0];
+        const found = [...document.querySelectorAll("button")].find(
+            (button) => button.innerText.trim().toLowerCase() === wanted);
+        if (found) found.click();
+        return Boolean(found);
+    """
+    until(lambda: bool(browser.execute_script(script, label)), f"a button {label}")
 
 
 def test_the_page_tells_the_quorums_story(

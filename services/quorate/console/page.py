@@ -53,7 +53,8 @@ def _clock(at_ms: int) -> str:
 def _ago(value: int | None) -> str:
     if value is None:
         return "–"
-    return f"{value} ms ago" if value < 10_000 else f"{value // 1000} s ago"
+    # To the second: a row that does not change is not drawn again under somebody's mouse.
+    return "now" if value < 2_000 else f"{value // 1000} s ago"
 
 
 def _number(value: int | None) -> str:
@@ -180,7 +181,9 @@ class Page:
         }
         for name, text in figures.items():
             self._figures[name].set_text(text)
-        self._table.update_rows([_row(replica) for replica in state.replicas])
+        rows = [_row(replica) for replica in state.replicas]
+        if rows != self._table.rows:
+            self._table.update_rows(rows)
         count = len(state.events)
         if count != self._drawn_events:
             self._drawn_events = count

@@ -233,6 +233,12 @@ class Actor:
         if name == naming.node_secret(quorum.name):
             files = await asyncio.to_thread(issuer.node_files, quorum.name, quorum.namespace, known)
             kind = "Opaque"
+        elif name == naming.broker_secret(quorum.name):
+            count = quorum.broker_certificates
+            files = await asyncio.to_thread(
+                issuer.broker_files, quorum.name, quorum.namespace, count, known
+            )
+            kind = "Opaque"
         else:
             files = await asyncio.to_thread(issuer.client_files, known)
             kind = "kubernetes.io/tls"

@@ -195,6 +195,19 @@ class Issuer:
             files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
         return files
 
+    def broker_files(
+        self, quorum: str, namespace: str, count: int, known: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """The files of so many brokers: ca.crt, broker-N.crt, broker-N.key."""
+        files = {CA_FILE: self.trusted}
+        for ordinal in range(count):
+            name = f"broker-{ordinal}"
+            host = naming.broker_host(quorum, namespace, ordinal)
+            hosts = (host, f"{host}.cluster.local", "localhost")
+            pair = self._kept(known, name) or issue(self.signer, name, hosts, self.days)
+            files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
+        return files
+
     def client_files(self, known: Mapping[str, str] | None = None) -> dict[str, str]:
         """The files of a client, named as in a Secret of Kubernetes' type TLS."""
         pair = self._kept(known, "tls") or issue(self.signer, "client", (), self.days)
@@ -205,9 +218,11 @@ class Issuer:
         pair = Pair(files.get(f"{name}.crt", ""), files.get(f"{name}.key", ""))
         return None if not pair.key or is_due(self.signer, pair.certificate) else pair
 
-    def are_due(self, files: Mapping[str, str]) -> bool:
-        """Whether a Secret is to be written again: what is trusted differs, or one is due."""
+    def are_due(self, files: Mapping[str, str], count: int = 1) -> bool:
+        """Whether a Secret is to be written again: what is trusted differs, one is due, or there
+        are fewer than `count`.
+        """
         found = [text for name, text in files.items() if name.endswith(".crt") and name != CA_FILE]
-        if files.get(CA_FILE) != self.trusted or not found:
+        if files.get(CA_FILE) != self.trusted or len(found) < count:
             return True
         return any(is_due(self.signer, text) for text in found)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quorate_operator.naming import GROUP, KIND, NODES_MAX, PLURAL, VERSION
+from quorate_operator.naming import BROKERS_MAX, GROUP, KIND, NODES_MAX, PLURAL, VERSION
 
 Schema = dict[str, Any]
 
@@ -164,6 +164,12 @@ def _spec() -> Schema:
                         minimum=1,
                         maximum=825,
                         default=90,
+                    ),
+                    "brokerCertificates": _integer(
+                        "For how many brokers certificates are issued, into NAME-broker-tls.",
+                        minimum=0,
+                        maximum=BROKERS_MAX,
+                        default=0,
                     ),
                     "authorityDays": _integer(
                         "How long the authority is valid; it is replaced after two thirds of that.",

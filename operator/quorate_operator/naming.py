@@ -23,6 +23,12 @@ VOLUME = "data"
 DATA_PATH = "/var/lib/quorate"
 TLS_PATH = "/etc/quorate/tls"
 
+BROKER_LISTENER = "BROKER"
+BROKER_PORT = 9092
+BROKER_ID_FIRST = 1000
+"""Broker N is node 1000 + N: ids of controllers and brokers must not meet."""
+BROKERS_MAX = 100
+
 NODES_MAX = 9
 """The most voters that a Quorum may have; ordinals beyond belong to nobody."""
 
@@ -82,6 +88,15 @@ def authority_secret(quorum: str) -> str:
 
 def client_secret(quorum: str) -> str:
     return f"{quorum}-client-tls"
+
+
+def broker_secret(quorum: str) -> str:
+    return f"{quorum}-broker-tls"
+
+
+def broker_host(quorum: str, namespace: str, ordinal: int) -> str:
+    """Where a broker is reached, by its StatefulSet's headless Service."""
+    return f"{quorum}-broker-{ordinal}.{quorum}-brokers.{namespace}.svc"
 
 
 def operator_secret(quorum: str) -> str:

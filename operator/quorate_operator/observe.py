@@ -183,9 +183,15 @@ class Observer:
         """The objects that are not as they should be, Secrets first: pods mount them."""
         kube, namespace = self._kube, quorum.namespace
         if quorum.has_own_authority:
-            for name in (naming.node_secret(quorum.name), naming.client_secret(quorum.name)):
+            counts = {
+                naming.node_secret(quorum.name): naming.NODES_MAX,
+                naming.client_secret(quorum.name): 1,
+            }
+            if quorum.broker_certificates:
+                counts[naming.broker_secret(quorum.name)] = quorum.broker_certificates
+            for name, count in counts.items():
                 files = secret_files(kube.get("Secret", namespace, name))
-                if authority is None or issuer_of(quorum, authority).are_due(files):
+                if authority is None or issuer_of(quorum, authority).are_due(files, count):
                     yield f"Secret/{name}"
         wanted = manifests.objects(quorum)
         for name, manifest in wanted.items():

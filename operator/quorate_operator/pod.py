@@ -1,9 +1,11 @@
-"""The first process of a controller's pod: who the pod is follows from its name.
+"""The first process of a controller's or a broker's pod: who the pod is follows from its name.
 
-    python -m quorate_operator.pod          becomes `quorate controller`
+    python -m quorate_operator.pod            becomes `quorate controller`
+    python -m quorate_operator.pod broker     becomes `quorate broker`
 
 Pod NAME-N of a namespace is node N and is reached at NAME-N.NAMESPACE.svc. That is what others are
-told, and what its certificate (node-N.crt) names. Everything else comes from the
+told, and what its certificate (node-N.crt) names. Pod NAME-broker-N is node 1000 + N, at
+NAME-broker-N.NAME-brokers.NAMESPACE.svc, with broker-N.crt. Everything else comes from the
 environment of the template. This needs neither Kubernetes' client nor its API.
 """
 
@@ -17,6 +19,7 @@ from pathlib import Path
 from quorate_operator import naming
 
 POD_PREFIX = "QUORATE_POD_"
+BROKER_INFIX = "-broker"
 
 
 class PodError(Exception):
@@ -25,48 +28,79 @@ class PodError(Exception):
 
 def settings(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of `quorate controller` in this pod. Raises PodError."""
+    quorum, namespace, ordinal = _identity(environment)
+    address = f"{naming.host(quorum, namespace, ordinal)}:{naming.PORT}"
+    result = _common(environment, quorum, namespace)
+    result |= {
+        "QUORATE_PROCESS_ROLES": "controller",
+        "QUORATE_NODE_ID": str(ordinal),
+        "QUORATE_LISTENERS": f"{naming.LISTENER}://:{naming.PORT}",
+        "QUORATE_ADVERTISED_LISTENERS": f"{naming.LISTENER}://{address}",
+        "QUORATE_LISTENER_SECURITY_PROTOCOL_MAP": f"{naming.LISTENER}:{_protocol(environment)}",
+        "QUORATE_CONTROLLER_QUORUM_AUTO_JOIN_ENABLE": "false",
+        "QUORATE_QUORATE_UNFORMATTED_WAIT": "true",
+        "QUORATE_QUORATE_HTTP_LISTENER": f":{naming.HTTP_PORT}",
+    }
+    return result | _tls_settings(environment, f"node-{ordinal}")
+
+
+def broker_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of `quorate broker` in this pod. Raises PodError."""
+    name, namespace, ordinal = _identity(environment)
+    if not name.endswith(BROKER_INFIX):
+        raise PodError(f"QUORATE_POD_NAME={name}-{ordinal}: a broker's is NAME-broker-N")
+    quorum = name.removesuffix(BROKER_INFIX)
+    address = f"{naming.broker_host(quorum, namespace, ordinal)}:{naming.BROKER_PORT}"
+    protocol = _protocol(environment)
+    result = _common(environment, quorum, namespace)
+    result |= {
+        "QUORATE_PROCESS_ROLES": "broker",
+        "QUORATE_NODE_ID": str(naming.BROKER_ID_FIRST + ordinal),
+        "QUORATE_LISTENERS": f"{naming.BROKER_LISTENER}://:{naming.BROKER_PORT}",
+        "QUORATE_ADVERTISED_LISTENERS": f"{naming.BROKER_LISTENER}://{address}",
+        "QUORATE_LISTENER_SECURITY_PROTOCOL_MAP": (
+            f"{naming.LISTENER}:{protocol},{naming.BROKER_LISTENER}:{protocol}"
+        ),
+        "QUORATE_LOG_DIRS": f"{naming.DATA_PATH}/data",
+    }
+    return result | _tls_settings(environment, f"broker-{ordinal}")
+
+
+def _identity(environment: Mapping[str, str]) -> tuple[str, str, int]:
+    """The StatefulSet's name, the namespace and the ordinal."""
     name = _required(environment, "QUORATE_POD_NAME")
     namespace = _required(environment, "QUORATE_POD_NAMESPACE")
     ordinal = naming.ordinal_of(name)
     if ordinal is None:
         raise PodError(f"QUORATE_POD_NAME={name}: a pod of a StatefulSet ends with its ordinal")
-    quorum = name.rpartition("-")[0]
-    is_tls = environment.get("QUORATE_POD_TLS", "false") == "true"
+    return name.rpartition("-")[0], namespace, ordinal
+
+
+def _common(environment: Mapping[str, str], quorum: str, namespace: str) -> dict[str, str]:
+    servers = ",".join(naming.bootstrap_servers(quorum, namespace))
     result = {k: v for k, v in environment.items() if not k.startswith(POD_PREFIX)}
-    result |= {
-        "QUORATE_PROCESS_ROLES": "controller",
-        "QUORATE_NODE_ID": str(ordinal),
+    return result | {
         "QUORATE_CONTROLLER_LISTENER_NAMES": naming.LISTENER,
-        "QUORATE_LISTENERS": f"{naming.LISTENER}://:{naming.PORT}",
-        "QUORATE_ADVERTISED_LISTENERS": (
-            f"{naming.LISTENER}://{naming.host(quorum, namespace, ordinal)}:{naming.PORT}"
-        ),
-        "QUORATE_LISTENER_SECURITY_PROTOCOL_MAP": (
-            f"{naming.LISTENER}:{'SSL' if is_tls else 'PLAINTEXT'}"
-        ),
-        "QUORATE_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": ",".join(
-            naming.bootstrap_servers(quorum, namespace)
-        ),
-        "QUORATE_CONTROLLER_QUORUM_AUTO_JOIN_ENABLE": "false",
-        "QUORATE_QUORATE_UNFORMATTED_WAIT": "true",
-        "QUORATE_QUORATE_HTTP_LISTENER": f":{naming.HTTP_PORT}",
+        "QUORATE_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": servers,
         # A directory of its own: the root of a volume may hold lost+found.
         "QUORATE_METADATA_LOG_DIR": f"{naming.DATA_PATH}/metadata",
     }
-    if is_tls:
-        files = tls_files(ordinal)
-        result |= {
-            "QUORATE_SSL_CERTIFICATE_LOCATION": str(files[0]),
-            "QUORATE_SSL_KEY_LOCATION": str(files[1]),
-            "QUORATE_SSL_CA_LOCATION": str(files[2]),
-        }
-    return result
 
 
-def tls_files(ordinal: int) -> tuple[Path, Path, Path]:
-    """Certificate, key and authorities of a node, as they are mounted."""
+def _protocol(environment: Mapping[str, str]) -> str:
+    return "SSL" if environment.get("QUORATE_POD_TLS", "false") == "true" else "PLAINTEXT"
+
+
+def _tls_settings(environment: Mapping[str, str], name: str) -> dict[str, str]:
+    """The files of a node, as they are mounted."""
+    if _protocol(environment) != "SSL":
+        return {}
     root = Path(naming.TLS_PATH)
-    return root / f"node-{ordinal}.crt", root / f"node-{ordinal}.key", root / "ca.crt"
+    return {
+        "QUORATE_SSL_CERTIFICATE_LOCATION": str(root / f"{name}.crt"),
+        "QUORATE_SSL_KEY_LOCATION": str(root / f"{name}.key"),
+        "QUORATE_SSL_CA_LOCATION": str(root / "ca.crt"),
+    }
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:
@@ -78,14 +112,20 @@ def _required(environment: Mapping[str, str], name: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
+    command = [sys.executable, "-m", "quorate.cli.main"]
     try:
-        if given:
-            raise PodError(f"{' '.join(given)}: this takes no arguments")
-        environment = settings(os.environ)
+        if given == ["broker"]:
+            cluster_id = _required(os.environ, "QUORATE_POD_CLUSTER_ID")
+            environment = broker_settings(os.environ)
+            command += ["broker", "--format", cluster_id]
+        elif given:
+            raise PodError(f"{' '.join(given)}: nothing, or `broker`, is what this takes")
+        else:
+            environment = settings(os.environ)
+            command.append("controller")
     except PodError as error:
         print(f"quorate: error: {error}", file=sys.stderr)
         return 1
-    command = [sys.executable, "-m", "quorate.cli.main", "controller"]
     return os.execve(sys.executable, command, environment)  # noqa: S606 - it becomes that
 
 

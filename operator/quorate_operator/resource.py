@@ -63,6 +63,10 @@ class QuorumResource:
         return int(self.part("tls").get("certificateDays", 90))
 
     @property
+    def broker_certificates(self) -> int:
+        return int(self.part("tls").get("brokerCertificates", 0))
+
+    @property
     def authority_days(self) -> int:
         return int(self.part("tls").get("authorityDays", 3650))
 

@@ -27,6 +27,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{- define "quorate.brokerSelector" -}}
+app.kubernetes.io/name: quorate
+app.kubernetes.io/instance: {{ include "quorate.quorum" . }}
+app.kubernetes.io/component: broker
+{{- end -}}
+
+{{- define "quorate.brokerLabels" -}}
+{{ include "quorate.brokerSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
 {{/* What the operator may do with the objects of a namespace. */}}
 {{- define "quorate.rules" -}}
 - apiGroups: [quorate.dev]

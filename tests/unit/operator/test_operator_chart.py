@@ -142,6 +142,49 @@ def test_cert_manager_issues_what_the_operator_would(helm: str) -> None:
         assert (spec["duration"], spec["renewBefore"]) == ("720h", "240h")
 
 
+def test_brokers_are_made_with_what_they_need(helm: str) -> None:
+    made = rendered(helm, "brokers.enabled=true", "brokers.replicas=4", "brokers.config.a\\.b=7")
+    assert made["Quorum/x"]["spec"]["tls"]["brokerCertificates"] == 4
+    template = made["StatefulSet/x-broker"]["spec"]["template"]
+    spec = template["spec"]
+    container = spec["containers"][0]
+    environment = {each["name"]: each for each in container["env"]}
+    assert environment["QUORATE_A_B"]["value"] == "7"
+    reference = environment["QUORATE_POD_CLUSTER_ID"]["valueFrom"]["configMapKeyRef"]
+    assert reference == {"name": naming.record("x"), "key": "clusterId"}
+    tls = next(volume for volume in spec["volumes"] if volume["name"] == "tls")
+    assert tls["secret"]["secretName"] == naming.broker_secret("x")
+    assert template["metadata"]["labels"]["quorate.dev/client"] == "true"
+    assert spec["automountServiceAccountToken"] is False
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    # Where the certificate says that it is.
+    host = naming.broker_host("x", "lab", 0)
+    assert host == f"x-broker-0.{made['Service/x-brokers']['metadata']['name']}.lab.svc"
+
+
+def test_cert_manager_certifies_brokers_too(helm: str) -> None:
+    made = rendered(helm, *ISSUER, "brokers.enabled=true", "brokers.replicas=2")
+    names = made["Certificate/x-broker-1-tls"]["spec"]["dnsNames"]
+    assert {"broker-1", naming.broker_host("x", "lab", 1)} <= set(names)
+    volumes = made["StatefulSet/x-broker"]["spec"]["template"]["spec"]["volumes"]
+    sources = next(v for v in volumes if v["name"] == "tls")["projected"]["sources"]
+    paths = {item["path"] for source in sources for item in source["secret"]["items"]}
+    assert paths == {"ca.crt", *(f"broker-{n}.{kind}" for n in (0, 1) for kind in ("crt", "key"))}
+
+
+def test_the_pipeline_is_scheduled_where_it_can_connect(helm: str) -> None:
+    done = run(helm, "template", "x", str(CHART), *KUBE, "--set=pipeline.enabled=true")
+    assert done.returncode != 0
+    assert "quorum.tls.enabled=false" in done.stderr
+    values = ("pipeline.enabled=true", "quorum.tls.enabled=false", "pipeline.claim=tables")
+    made = rendered(helm, *values)["CronJob/x-pipeline"]["spec"]
+    pod = made["jobTemplate"]["spec"]["template"]
+    assert pod["spec"]["containers"][0]["args"][:2] == ["pipeline", "run"]
+    assert pod["metadata"]["labels"]["quorate.dev/client"] == "true"
+    claims = [v["persistentVolumeClaim"] for v in pod["spec"]["volumes"] if v["name"] == "tables"]
+    assert claims == [{"claimName": "tables"}]
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

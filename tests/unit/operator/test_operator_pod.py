@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from quorate.cli.broker_settings import load_broker
 from quorate.controller.config import load_config
 from quorate_operator import crd, manifests, naming, pod
 from quorate_operator.certificates import Issuer, new_authority
@@ -54,6 +55,28 @@ def test_the_controller_accepts_the_certificates(
     assert config.tls is not None
     assert config.tls.certificate == tmp_path / "node-7.crt"
     assert config.listeners[0].tls
+
+
+def test_the_broker_accepts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(naming, "TLS_PATH", str(tmp_path))
+    authority = new_authority("x")
+    issuer = Issuer(authority, authority.certificate, 90)
+    for name, text in issuer.broker_files("my-meta", "lab", 3).items():
+        (tmp_path / name).write_text(text)
+    pod_name = {"QUORATE_POD_NAME": "my-meta-broker-2", "QUORATE_POD_TLS": "true"}
+    config = load_broker(None, pod.broker_settings({**ENVIRONMENT, **pod_name}))
+    assert config.node_id == 1002
+    assert str(config.endpoints[0]) == ("BROKER://my-meta-broker-2.my-meta-brokers.lab.svc:9092")
+    assert config.controller_listener == naming.LISTENER
+    assert config.is_encrypted(naming.LISTENER)
+    assert config.is_encrypted(naming.BROKER_LISTENER)
+    assert config.tls is not None
+    assert config.tls.certificate == tmp_path / "broker-2.crt"
+    assert [f"{host}:{port}" for host, port in config.bootstrap_servers] == list(
+        naming.bootstrap_servers("my-meta", "lab")
+    )
+    with pytest.raises(pod.PodError, match="NAME-broker-N"):
+        pod.broker_settings(ENVIRONMENT)
 
 
 @pytest.mark.parametrize(

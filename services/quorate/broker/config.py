@@ -3,13 +3,19 @@
 Names and defaults are Kafka's (KRaftConfigs, ReplicationConfigs, ServerLogConfigs), in the comments
 of the fields. How it is written in files is the command line's business.
 
-Flushing. As in Kafka, a replica acknowledges what the operating system has; what keeps records is
-that others have them, and that a broker which comes back from an unclean stop is in no ISR (rule 1
-of `replica_log`). So a record that was acknowledged under acks=all survives as long as one member
-of the ISR keeps its unflushed tail. When the only member left loses its machine, it does lose what
-it had not flushed. Where that is not to be borne, `log.flush.interval.messages=1` lets nobody
-acknowledge what it has not flushed: then nothing acknowledged can be lost with any tail, at the
-price of two flushes a batch.
+Flushing. As in Kafka, a replica acknowledges what the operating system has; what keeps a record is
+that others have it too, and that a broker which comes back is fenced and out of every ISR that has
+another member before it can lead. What is promised of records acknowledged under acks=all, by how
+much is done for it (the model in tests/unit/broker tries all three):
+
+1. as it comes: they survive one broker of the ISR at a time that loses its unflushed tail, machine
+   and all, if no other member fails before the controller has noticed. The last member of an ISR is
+   the danger that remains: it stays in, and when it comes back without its tail it leads all the
+   same (KIP-841 keeps it so, for nobody else has more).
+2. eligible.leader.replicas.version=1 (KIP-966): one unclean stop at a time, whatever else happens;
+   a last member that stopped uncleanly does not lead while another one is eligible.
+3. log.flush.interval.messages=1: any number, at any time; nobody acknowledges what it has not
+   flushed, at the price of two flushes on the way of each batch.
 """
 
 from __future__ import annotations

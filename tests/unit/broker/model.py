@@ -21,10 +21,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
 
-from quorate.broker.metadata_view import MetadataView
 from quorate.broker.partition import PartitionConfig, PartitionReplica
 from quorate.broker.values import (
     FetchAnswer,
@@ -46,63 +43,19 @@ from quorate.metadata.requests import (
     RegisterBroker,
     TopicProposals,
 )
-from quorate.raft import LogState
 from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint
 from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc.partition_values import PartitionKey
 
+from tests.unit.broker.model_values import Disk, LossError, Process, Promise
+
 BROKERS = (1, 2, 3)
 TOPIC = "t"
 SESSION_MS = 1_500
 LAG_MS = 1_000
 RETRY_MS = 200
-
-
-class Promise(Enum):
-    """See above."""
-
-    FENCING = "fencing"
-    ELIGIBLE = "eligible leader replicas"
-    FLUSHED = "flush before ack"
-
-
-@dataclass(slots=True)
-class Disk:
-    """What a broker's machine holds. flushed: how many entries survive the loss of the tail."""
-
-    entries: list[tuple[Batch, str]] = field(default_factory=list)
-    flushed: int = 0
-    clean_epoch: int = -1
-
-    def state(self) -> LogState:
-        epochs: list[tuple[int, int]] = []
-        for batch, _ in self.entries:
-            if not epochs or batch.epoch > epochs[-1][0]:
-                epochs.append((batch.epoch, batch.base_offset))
-        end = self.entries[-1][0].end_offset if self.entries else 0
-        return LogState(end_offset=end, epochs=epochs)
-
-
-@dataclass(slots=True)
-class Process:
-    """A broker's process. epoch: -1 until it is registered."""
-
-    incarnation: str
-    previous_epoch: int
-    image: MetadataImage = field(default_factory=MetadataImage)
-    view: MetadataView = field(default_factory=lambda: MetadataView(0))
-    replayed: int = 0
-    epoch: int = -1
-    replica: PartitionReplica | None = None
-    stopping: bool = False
-    asked: list[ProposeIsr] = field(default_factory=list)
-    asked_again_ms: int = 0
-
-
-class LossError(AssertionError):
-    """What must not happen has happened."""
 
 
 class World:

@@ -9,7 +9,8 @@ import os
 
 import pytest
 
-from tests.unit.broker.model import LossError, Promise, World
+from tests.unit.broker.model import World
+from tests.unit.broker.model_values import LossError, Promise
 
 SEEDS = int(os.environ.get("QUORATE_MODEL_SEEDS", "48"))
 STEPS = 1_500

@@ -69,12 +69,14 @@ class Difference:
     in_the_log: str
 
 
-def facts(records: Iterable[MetadataRecord]) -> Facts:
+def facts(records: Iterable[object]) -> Facts:
     """What records say, by what they are about; records that ZooKeeper has no place for are left
     out.
     """
     found: Facts = {}
     for record in records:
+        if not isinstance(record, MetadataRecord):
+            continue
         kind = type(record)
         names = _IDENTITY.get(kind)
         if names is None:
@@ -97,7 +99,7 @@ def _plain(record: MetadataRecord, name: str) -> object:
     return value
 
 
-def compare(tree: Tree, image: Iterable[MetadataRecord]) -> Iterator[Difference]:
+def compare(tree: Tree, image: Iterable[object]) -> Iterator[Difference]:
     """Every difference between ZooKeeper's tree and the records of an image.
 
     Topics whose deletion is pending in ZooKeeper must not be in the image. ZNodeError.

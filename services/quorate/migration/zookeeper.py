@@ -40,7 +40,8 @@ CONNECT_TIMEOUT_S = 15.0
 COMMIT_TIMEOUT_S = 30.0
 """How long a write is waited for, seconds; whether it was done is unknown then."""
 WRITE_OPERATIONS_MAX = 100
-"""How many operations one transaction carries: its request stays below ZooKeeper's megabyte."""
+WRITE_BYTES_MAX = 400 * 1024
+"""What one transaction carries: its request stays below ZooKeeper's megabyte."""
 
 Progress = Callable[[int, int], None]
 """Hears how many znodes were read, and how many are known so far."""
@@ -274,11 +275,15 @@ class ZooKeeper:
 
         Each transaction is checked against the claim. FencedError: nothing more was written.
         """
-        pending = list(operations)
-        while len(pending) > WRITE_OPERATIONS_MAX:
-            batch, pending = pending[:WRITE_OPERATIONS_MAX], pending[WRITE_OPERATIONS_MAX:]
-            lease = self._write(lease, batch, None)
-        return self._write(lease, pending, position)
+        batch: list[Operation] = []
+        size = 0
+        for operation in operations:
+            if len(batch) >= WRITE_OPERATIONS_MAX or size >= WRITE_BYTES_MAX:
+                lease = self._write(lease, batch, None)
+                batch, size = [], 0
+            batch.append(operation)
+            size += len(operation.path) + len(getattr(operation, "data", None) or b"")
+        return self._write(lease, batch, position)
 
     def _write(
         self, lease: Lease, operations: Sequence[Operation], position: Position | None

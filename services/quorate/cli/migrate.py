@@ -1,0 +1,391 @@
+"""`quorate migrate`: out of ZooKeeper (KIP-866): controller, plan, status, finalize, rollback.
+
+`plan` and `status` only read. `finalize` ends a migration for good once no controller has
+`zookeeper.metadata.migration.enable` any more. `rollback` gives ZooKeeper back to its brokers; the
+controllers must be stopped by then.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quorate.cli.connection import (
+    CHANGE_TIMEOUT_S,
+    KEY,
+    BootstrapController,
+    BootstrapServer,
+    CommandConfig,
+    Options,
+    Timeout,
+    remember,
+    resolve,
+    run,
+)
+from quorate.cli.output import AsJson, CommandError, kafka_table, print_json, print_warning
+
+if TYPE_CHECKING:
+    from quorate.metadata.image import MetadataImage
+    from quorate.migration.verification import Difference
+    from quorate.migration.znodes import Tree
+    from quorate.migration.zookeeper import ZooKeeper
+    from quorate.rpc.client import QuorumClient
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+DIFFERENCES_SHOWN = 20
+ENABLE = "zookeeper.metadata.migration.enable"
+
+Ensemble = Annotated[
+    str,
+    typer.Option(
+        "--zookeeper",
+        metavar="HOST:PORT,…[/CHROOT]",
+        envvar="QUORATE_ZOOKEEPER_CONNECT",
+        help="The ensemble, as in zookeeper.connect.",
+    ),
+]
+
+
+@app.callback()
+def migrate(
+    context: typer.Context,
+    *,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Move a cluster out of ZooKeeper: see what would be copied, follow, finish, or go back."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+
+
+@app.command("controller")
+def controller(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="The controller's properties; left out: the environment has them."
+        ),
+    ] = None,
+) -> None:
+    """Run a controller that takes part in the migration, until SIGTERM or SIGINT.
+
+    Besides its other settings: zookeeper.metadata.migration.enable=true and zookeeper.connect.
+    """
+    from quorate.controller.migrating_main import run_migrating_controller
+    from quorate.controller.migration_settings import load_migrating_config
+    from quorate.recovery.staged import apply_staged
+
+    config, settings = load_migrating_config(file)
+    for warning in config.warnings:
+        if not any(name in warning for name in (ENABLE, "zookeeper.connect")):
+            print_warning(warning)
+    raise typer.Exit(run_migrating_controller(config, settings, apply_staged))
+
+
+# --- plan -----------------------------------------------------------------------------------------
+
+
+@app.command("plan")
+def plan(*, zookeeper: Ensemble, as_json: AsJson = False) -> None:
+    """Say what would be copied, which brokers are waited for, and what is wrong. Only reads.
+
+    Exit status 0 only if nothing stands in the way.
+    """
+    from quorate.migration.planning import plan as make_plan
+
+    with _ensemble(zookeeper) as client:
+        tree = _read(client)
+    with _bar("looking at topics") as update:
+        found = make_plan(tree, update)
+    if as_json:
+        print_json(
+            {
+                "clusterId": found.cluster_id,
+                "znodes": found.znodes,
+                "records": dict(sorted(found.counts.items())),
+                "knownBrokers": sorted(found.known),
+                "runningBrokers": sorted(found.registered),
+                "pendingDeletions": list(found.deletions),
+                "controller": found.controller and found.controller[0],
+                "controllerIsOfAQuorum": bool(found.controller and found.controller[1] >= 0),
+                "problems": found.problems,
+                "warnings": found.warnings,
+            }
+        )
+    else:
+        print(f"Cluster {found.cluster_id or '-'}: {found.znodes} znodes")
+        rows = [(kind, str(count)) for kind, count in sorted(found.counts.items())]
+        print(kafka_table(("RECORDS", "COUNT"), rows))
+        print(
+            f"Brokers that must take part: {_ids(found.known)}; running: {_ids(found.registered)}"
+        )
+        if found.controller is not None:
+            led_by = "a controller of a quorum" if found.controller[1] >= 0 else "a broker"
+            print(f"ZooKeeper's controller: {found.controller[0]}, {led_by}")
+        for warning in found.warnings:
+            print_warning(warning)
+        for problem in found.problems:
+            print(f"problem: {problem}")
+    if found.problems:
+        raise CommandError(f"{len(found.problems)} problems must be solved before the migration")
+
+
+def _ids(brokers: frozenset[int]) -> str:
+    return ", ".join(map(str, sorted(brokers))) or "none"
+
+
+# --- status ---------------------------------------------------------------------------------------
+
+
+@app.command("status")
+def status(
+    context: typer.Context,
+    *,
+    zookeeper: Ensemble,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """How far the migration is: its state, who is waited for, the lag, and every difference."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    from quorate.records.metadata import ZkMigrationState
+
+    image = _image(context, timeout)
+    with _ensemble(zookeeper) as client:
+        tree = _read(client)
+    state = ZkMigrationState(image.features.zk_migration)
+    found = {"state": state.name, **_waits(image, tree), **_position(image, tree)}
+    differences = _differences(image, tree) if state is ZkMigrationState.MIGRATION else []
+    if as_json:
+        print_json({**found, "differences": [asdict(each) for each in differences]})
+        return
+    for name, value in found.items():
+        shown = ", ".join(map(str, value)) or "none" if isinstance(value, list) else value
+        print(f"{name:<24}{shown}")
+    print(f"{'differences':<24}{len(differences)}")
+    for each in differences[:DIFFERENCES_SHOWN]:
+        field = f" {each.field}" if each.field else ""
+        print(
+            f"  {each.kind} {each.identity}{field}: ZooKeeper {each.in_zookeeper}, "
+            f"the log {each.in_the_log}"
+        )
+    if len(differences) > DIFFERENCES_SHOWN:
+        print(f"  … {len(differences) - DIFFERENCES_SHOWN} more (--json shows all)")
+
+
+def _waits(image: MetadataImage, tree: Tree) -> dict[str, Any]:
+    """Who has not said or done yet what the migration waits for."""
+    from quorate.migration.reading import known_brokers
+
+    known = known_brokers(tree)
+    migrating = {b.broker_id for b in image.cluster.brokers.values() if b.is_migrating_zk_broker}
+    controllers = image.cluster.controllers.values()
+    return {
+        "brokersKnown": sorted(known),
+        "brokersMissing": sorted(known - set(image.cluster.brokers)),
+        "brokersInZooKeeperMode": sorted(migrating),
+        "controllersReady": sorted(c.controller_id for c in controllers if c.zk_migration_ready),
+        "controllersWithout": sorted(
+            c.controller_id for c in controllers if not c.zk_migration_ready
+        ),
+    }
+
+
+def _position(image: MetadataImage, tree: Tree) -> dict[str, Any]:
+    """Who holds ZooKeeper, and up to where it shows the log."""
+    from quorate.migration import znodes
+    from quorate.migration.zookeeper import Position
+
+    holder, node = tree.get(znodes.CONTROLLER), tree.get(znodes.MIGRATION)
+    found: dict[str, Any] = {"zookeeperController": None, "zookeeperOffset": None, "lag": None}
+    if holder is not None:
+        found["zookeeperController"] = holder.object().get("brokerid")
+    if node is not None:
+        position = Position.decode(node)
+        found["zookeeperOffset"] = position.offset
+        found["lag"] = max(0, image.offset - position.offset)
+    return found
+
+
+def _differences(image: MetadataImage, tree: Tree) -> list[Difference]:
+    """The version of a partition's znode says how often it was written, and by whom: once both are
+    written it is no difference.
+    """
+    from quorate.migration.verification import compare
+
+    return [each for each in compare(tree, image.records()) if each.field != "partition_epoch"]
+
+
+# --- finalize and rollback ------------------------------------------------------------------------
+
+
+@app.command("finalize")
+def finalize(
+    context: typer.Context,
+    *,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """End the migration for good: the brokers cannot go back to ZooKeeper after that.
+
+    Needs every controller to run without zookeeper.metadata.migration.enable, and no broker in
+    ZooKeeper mode.
+    """
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    from quorate.records.metadata import ZkMigrationState, ZkMigrationStateRecord, encode
+
+    image = _image(context, timeout)
+    state = ZkMigrationState(image.features.zk_migration)
+    if state is not ZkMigrationState.POST_MIGRATION:
+        if state is not ZkMigrationState.MIGRATION:
+            raise CommandError(f"there is no migration to finish: its state is {state.name}")
+        _check_finished(image)
+        value = encode(ZkMigrationStateRecord(ZkMigrationState.POST_MIGRATION), 0)
+
+        async def append(client: QuorumClient) -> object:
+            return await client.append([(None, value)])
+
+        run(context, append, timeout, CHANGE_TIMEOUT_S, changes=True)
+    if as_json:
+        print_json({"state": ZkMigrationState.POST_MIGRATION.name})
+    else:
+        print("The migration is finished: ZooKeeper is not needed any more.")
+
+
+def _check_finished(image: MetadataImage) -> None:
+    controllers = image.cluster.controllers.values()
+    with_it = sorted(c.controller_id for c in controllers if c.zk_migration_ready)
+    if with_it:
+        raise CommandError(
+            f"{ENABLE} is still true on controllers {', '.join(map(str, with_it))}: restart all "
+            "controllers without it first"
+        )
+    brokers = image.cluster.brokers.values()
+    in_zk_mode = sorted(b.broker_id for b in brokers if b.is_migrating_zk_broker)
+    if in_zk_mode:
+        raise CommandError(
+            f"brokers {', '.join(map(str, in_zk_mode))} still run in ZooKeeper mode: restart them "
+            "with process.roles=broker first"
+        )
+
+
+@app.command("rollback")
+def rollback(
+    context: typer.Context,
+    *,
+    zookeeper: Ensemble,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give ZooKeeper back to its brokers: /controller and /migration go, a broker takes over.
+
+    The controllers of the quorum must be stopped. After `finalize` there is no way back.
+    """
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    from quorate.migration import znodes
+
+    connection = resolve(context.meta.setdefault(KEY, Options()))
+    for host, port in connection.addresses:
+        if _listens(host, port):
+            raise CommandError(
+                f"a controller runs at {host}:{port}: stop all controllers of the quorum first, or "
+                "they claim ZooKeeper again"
+            )
+    with _ensemble(zookeeper) as client:
+        holder = client.read(znodes.CONTROLLER)
+        epoch = -1 if holder is None else int(holder.object().get("kraftControllerEpoch", -1))
+        migration = client.read(znodes.MIGRATION)
+        if epoch < 0 and migration is None:
+            raise CommandError("nothing to roll back: no quorum has claimed this ZooKeeper")
+        if epoch < 0 and holder is not None:
+            raise CommandError(
+                f"broker {holder.object().get('brokerid')} leads ZooKeeper already: nothing to do"
+            )
+        client.release()
+    if as_json:
+        print_json({"released": True, "epoch": epoch})
+    else:
+        print("ZooKeeper belongs to its brokers again: restart them without the migration.")
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+# --- what they share ------------------------------------------------------------------------------
+
+
+@contextmanager
+def _ensemble(connect: str) -> Iterator[ZooKeeper]:
+    """A connection to ZooKeeper; its errors as one line."""
+    try:
+        from quorate.migration.zookeeper import ZooKeeper
+    except ImportError as error:
+        raise CommandError(
+            f"{error.name} is not installed: pip install 'quorate[migration]'"
+        ) from None
+    from quorate.migration.errors import MigrationError
+
+    try:
+        client = ZooKeeper(connect)
+        client.start()
+        try:
+            yield client
+        finally:
+            client.close()
+    except MigrationError as error:
+        raise CommandError(str(error)) from error
+
+
+def _read(client: ZooKeeper) -> Tree:
+    with _bar("reading znodes") as update:
+        return client.read_tree(update)
+
+
+@contextmanager
+def _bar(text: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr, if somebody watches; told how much of how much is done."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _all: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, all_: bar.update(task, completed=done, total=all_)
+
+
+def _image(context: typer.Context, timeout: float | None) -> MetadataImage:
+    """The committed metadata, read from the quorum."""
+    from quorate.metadata.image import MetadataImage
+    from quorate.records.metadata import decode
+
+    async def load(client: QuorumClient) -> MetadataImage:
+        image = MetadataImage()
+        async for record in client.read():
+            if record.key is None:
+                image.apply(decode(record.value or b""), record.offset)
+        return image
+
+    return run(context, load, timeout, CHANGE_TIMEOUT_S)

@@ -1,0 +1,478 @@
+"""A controller that takes part in the migration from ZooKeeper: the driver, fed and obeyed.
+
+Owns the driver of KIP-866 on this node, and its work in ZooKeeper. Steps:
+
+1. This node leads and its metadata is empty: it writes PRE_MIGRATION, and metadata.version beside
+   it, before anything else. From then on until the copy is committed only brokers' registrations
+   and heartbeats are taken; everything else hears NOT_CONTROLLER.
+2. Every controller registers itself in the log with whether `zookeeper.metadata.migration.enable`
+   is true for it (RegisterControllerRecord); the driver waits until all voters say so.
+3. What the driver asks for is done one thing after the other: in ZooKeeper by a thread, in the log
+   by the metadata controller. An answer carries the epoch it was asked in.
+4. Changes of the image are collected from the beginning of a synchronization on, and written with
+   the next dual write.
+5. A controller without the setting that leads while others have it resigns; once no voter has it
+   any more, whoever leads ends the migration for good (POST_MIGRATION).
+
+Source: KIP-866; KIP-919 (controller registration).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+import os
+import signal
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quorate.controller.config import ControllerConfig
+from quorate.controller.migration_settings import ENABLE, MigrationSettings
+from quorate.metadata.changes import Changes
+from quorate.metadata.feature_manager import bootstrap_records
+from quorate.metadata.image import MetadataImage
+from quorate.metadata.requests import BrokerHeartbeat, DescribeCluster, RegisterBroker
+from quorate.migration import driver as d
+from quorate.migration.copying import copy
+from quorate.migration.errors import FencedError, MigrationError
+from quorate.migration.office import Office, Written
+from quorate.migration.znodes import Tree
+from quorate.raft.errors import ErrorCode
+from quorate.records.metadata import (
+    AbortTransactionRecord,
+    MetadataRecord,
+    RegisterControllerRecord,
+    RegisteredEndpoint,
+    RegisteredFeature,
+    ZkMigrationState,
+    ZkMigrationStateRecord,
+    encode,
+)
+from quorate.rpc.client import QuorumClient
+from quorate.rpc.errors import RpcError
+from quorate.rpc.tls import TlsConfig
+from quorate.runtime.driver import RaftDriver
+from quorate.runtime.metadata_loader import MetadataLoader
+from quorate.runtime.metadata_service import MetadataService
+
+LOGGER = logging.getLogger(__name__)
+
+LEVEL = 21
+"""3.9-IV0, the last metadata.version that brokers in ZooKeeper mode know."""
+APPEND_TIMEOUT_MS = 30_000
+LOOK_PERIOD_S = 0.2
+"""How often leadership and registrations are looked at, seconds."""
+REGISTER_PAUSE_S = 1.0
+GRACE_S = 3.0
+"""How long a leader without the setting waits for the others to be restarted, seconds."""
+POSITION_PERIOD_S = 5.0
+"""How often /migration follows a log whose records change nothing in ZooKeeper, seconds."""
+DIE_VARIABLE = "QUORATE_TEST_MIGRATION_DIE_AT"
+"""Tests set it to `STEP MARKER`: whoever comes to that step first makes the file MARKER, and is
+killed as by `kill -9`.
+"""
+
+TAKEN_BEFORE_THE_COPY = (RegisterBroker, BrokerHeartbeat, DescribeCluster)
+
+
+class _AppendError(MigrationError):
+    """The log did not take a batch, or it is not known whether it did."""
+
+
+@dataclass(slots=True)
+class Measures:
+    """For people and metrics (KIP-866, "Metrics")."""
+
+    snapshot_ms: float = 0.0
+    delta_ms: float = 0.0
+    znodes_read: int = 0
+    znodes_known: int = 0
+
+
+class Migration:
+    """One controller's. `start` it when the node listens, `stop` it before the node ends."""
+
+    def __init__(
+        self,
+        settings: MigrationSettings,
+        config: ControllerConfig,
+        raft: RaftDriver,
+        loader: MetadataLoader,
+        metadata: MetadataService,
+        *,
+        tls: TlsConfig | None = None,
+    ) -> None:
+        self.measures = Measures()
+        self._settings = settings
+        self._config = config
+        self._raft = raft
+        self._loader = loader
+        self._metadata = metadata
+        self._tls = tls
+        self._driver = d.Driver(enabled=settings.enabled)
+        self._incarnation = _new_id()
+        self._office = Office(
+            settings.connect or "",
+            config.node_id,
+            session_timeout_s=settings.session_timeout_ms / 1000,
+            on_write=lambda _operation: _step("writing"),
+        )
+        self._changes: Changes | None = None
+        self._led: int | None = None
+        self._prepared: int | None = None
+        self._prepared_at = 0.0
+        self._position_at = 0.0
+        self._said: set[str] = set()
+        self._wake = asyncio.Event()
+        self._work: asyncio.Queue[tuple[int, d.Output]] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._loader.add_listener(self._changed)
+        for run in (self._look, self._obey, self._register):
+            self._tasks.append(asyncio.create_task(run(), name=f"migration-{run.__name__}"))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._settings.enabled:
+            await asyncio.to_thread(self._office.close)
+
+    @property
+    def state(self) -> d.State:
+        return self._driver.state
+
+    @property
+    def lag(self) -> int:
+        """ZkWriteBehindLag, records."""
+        return self._driver.lag
+
+    def refuses(self, request: object) -> str:
+        """Why a request for metadata is not taken now, or ""."""
+        undecided = self._settings.enabled and _is_new(self._loader.image)
+        if isinstance(request, DescribeCluster if undecided else TAKEN_BEFORE_THE_COPY):
+            return ""
+        if self._driver.accepts_requests and not undecided:
+            return ""
+        waits = self._driver.waits_for
+        return "the migration from ZooKeeper has not begun" + (f": {waits}" if waits else "")
+
+    # --- inputs -----------------------------------------------------------------------------------
+
+    @property
+    def _now_ms(self) -> int:
+        return self._raft.now_ms()
+
+    def _changed(self, image: MetadataImage, changes: Changes) -> None:
+        """The loader's listener."""
+        if self._changes is not None:
+            self._changes.add(changes)
+        self._apply(image)
+        self._wake.set()
+
+    def _apply(self, image: MetadataImage) -> None:
+        state = ZkMigrationState(image.features.zk_migration)
+        brokers = frozenset(
+            broker.broker_id
+            for broker in image.cluster.brokers.values()
+            if broker.is_migrating_zk_broker
+        )
+        self._driver.applied(
+            image.offset, state, brokers, self._now_ms, in_transaction=image.in_transaction
+        )
+        if self._driver.state is d.State.INACTIVE:
+            self._changes = None
+
+    async def _look(self) -> None:
+        """Follow leadership, readiness and time; hand over what the driver asks for."""
+        while True:
+            self._wake.clear()
+            try:
+                await self._follow()
+            except _AppendError as error:
+                LOGGER.warning("migration: %s", error)
+            self._driver.tick(self._now_ms)
+            for output in self._driver.take_outputs():
+                self._work.put_nowait((self._driver.epoch or -1, output))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), LOOK_PERIOD_S)
+
+    async def _follow(self) -> None:
+        epoch = self._raft.node.epoch if self._metadata.is_active else None
+        if self._led is not None and self._led != epoch:
+            self._led = self._prepared = None
+            self._driver.resigned()
+        if epoch is None:
+            return
+        image = self._loader.image
+        if self._prepared != epoch:
+            self._prepared, self._prepared_at = epoch, asyncio.get_running_loop().time()
+        state = ZkMigrationState(image.features.zk_migration)
+        if not self._settings.enabled:
+            await self._lead_without_setting(state, image)
+        elif _is_new(image):
+            await self._append(
+                [
+                    *([] if image.features.metadata_version else _first_records()),
+                    ZkMigrationStateRecord(ZkMigrationState.PRE_MIGRATION, version=0),
+                ]
+            )
+            LOGGER.info("migration: begun, PRE_MIGRATION is in the log")
+        elif state in (ZkMigrationState.NONE, ZkMigrationState.POST_MIGRATION):
+            self._complain(
+                f"{ENABLE}=true, but this cluster "
+                + (
+                    "was never in ZooKeeper: it has metadata of its own"
+                    if state is ZkMigrationState.NONE
+                    else "has finished its migration"
+                )
+                + "; the setting is ignored, remove it"
+            )
+        if self._led is None and self._metadata.is_active and self._raft.node.epoch == epoch:
+            self._led = epoch
+            self._apply(self._loader.image)
+            self._driver.led(epoch, self._now_ms)
+        missing = [n for n, ready in self._readiness(self._loader.image).items() if not ready]
+        self._driver.controllers(
+            ready=not missing,
+            reason=f"controllers {', '.join(map(str, sorted(missing)))} to say {ENABLE}=true",
+            now_ms=self._now_ms,
+        )
+
+    def _readiness(self, image: MetadataImage) -> dict[int, bool | None]:
+        """What each voter says of its setting; None for one that has not said anything."""
+        found: dict[int, bool | None] = {}
+        for voter in self._raft.node.voters:
+            registered = image.cluster.controllers.get(voter.id)
+            found[voter.id] = None if registered is None else registered.zk_migration_ready
+        return found
+
+    async def _lead_without_setting(self, state: ZkMigrationState, image: MetadataImage) -> None:
+        """Step 5."""
+        if state is not ZkMigrationState.MIGRATION:
+            return
+        readiness = self._readiness(image)
+        if not any(ready is not False for ready in readiness.values()):
+            await self._append([ZkMigrationStateRecord(ZkMigrationState.POST_MIGRATION, version=0)])
+            LOGGER.info("migration: finalized, no controller has %s any more", ENABLE)
+            return
+        if asyncio.get_running_loop().time() - self._prepared_at < GRACE_S:
+            return
+        with_it = sorted(node for node, ready in readiness.items() if ready is not False)
+        text = (
+            f"a migration from ZooKeeper is under way, but {ENABLE} is not true here, and "
+            f"controllers {', '.join(map(str, with_it))} have it: set it and zookeeper.connect, or "
+            "restart all controllers without it to end the migration"
+        )
+        LOGGER.error("%s", text)
+        self._raft.resign(text)
+
+    def _complain(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            LOGGER.error("%s", text)
+
+    # --- outputs ----------------------------------------------------------------------------------
+
+    async def _obey(self) -> None:
+        while True:
+            epoch, output = await self._work.get()
+            if isinstance(output, d.Moved):
+                LOGGER.info(
+                    "migration: %s after %s, %s", output.after, output.before, output.reason
+                )
+                if output.after is d.State.INACTIVE:
+                    self._changes = None
+                _step(output.after)
+                continue
+            try:
+                await self._do(epoch, output)
+            except FencedError as error:
+                LOGGER.error("migration: %s", error)
+                self._driver.fenced(epoch)
+            except (MigrationError, OSError) as error:
+                waits = "will be tried again"
+                LOGGER.warning("migration: %s: %s, %s", type(output).__name__, error, waits)
+                self._driver.failed(epoch, self._now_ms)
+            except Exception as error:
+                LOGGER.exception("migration: %s", type(output).__name__)
+                self._driver.failed(epoch, self._now_ms)
+                self._complain(f"migration: {error}")
+            self._wake.set()
+
+    async def _do(self, epoch: int, output: d.Output) -> None:
+        if isinstance(output, d.Resign):
+            self._raft.resign("another controller has claimed ZooKeeper")
+            return
+        if epoch != self._driver.epoch:
+            return
+        match output:
+            case d.ReadBrokers():
+                brokers = await asyncio.to_thread(self._office.known_brokers)
+                self._driver.brokers_read(epoch, brokers, self._now_ms)
+            case d.Claim():
+                await asyncio.to_thread(self._office.claim, output.epoch)
+                _step("claimed")
+                self._driver.claimed(epoch)
+            case d.ReadTree():
+                tree = await asyncio.to_thread(self._office.read_tree, self._read_progress)
+                self._driver.tree_read(epoch, tree)
+            case d.Copy():
+                await self._copy(output.tree)
+                self._driver.copied(epoch)
+            case d.AbortCopy():
+                if self._loader.image.in_transaction:
+                    await self._abort("the active controller changed")
+            case d.Synchronize():
+                self._changes = Changes()
+                written = await self._in_zookeeper(self._office.synchronize)
+                self.measures.snapshot_ms = written.milliseconds
+                LOGGER.info(
+                    "migration: synchronized ZooKeeper with offset %d, %d operations, %.0f ms",
+                    written.offset,
+                    written.operations,
+                    written.milliseconds,
+                )
+                self._driver.synchronized(epoch, written.offset)
+            case d.TellBrokers():
+                self._driver.brokers_told(epoch, self._now_ms)
+            case d.WriteChanges():
+                offset = await self._write_changes()
+                self._driver.changes_written(epoch, offset, self._now_ms)
+
+    async def _in_zookeeper(self, write: Callable[..., Written], *arguments: Any) -> Written:
+        image = self._loader.image.copy()
+        return await asyncio.to_thread(write, image, *arguments)
+
+    async def _write_changes(self) -> int:
+        """The dual write; the offset up to which ZooKeeper shows the log then."""
+        changes, self._changes = self._changes or Changes(), Changes()
+        image = self._loader.image
+        now = asyncio.get_running_loop().time()
+        if not changes and now - self._position_at < POSITION_PERIOD_S:
+            return image.offset
+        self._position_at = now
+        try:
+            written = await self._in_zookeeper(self._office.write_changes, changes)
+        except BaseException:
+            changes.add(self._changes or Changes())
+            self._changes = changes
+            raise
+        if changes:
+            self.measures.delta_ms = written.milliseconds
+        return written.offset
+
+    def _read_progress(self, read: int, known: int) -> None:
+        self.measures.znodes_read, self.measures.znodes_known = read, known
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    async def _copy(self, tree: Tree) -> None:
+        """All of the tree as one transaction; whatever goes wrong aborts it."""
+        batches = copy(tree, _new_id, self._loader.image.level)
+        count = 0
+        begun = False
+        try:
+            while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+                begun = True
+                await self._append(batch)
+                count += len(batch)
+                _step("copying" if count > 1 else "copy-begun")
+        except BaseException as error:
+            if begun:
+                with contextlib.suppress(_AppendError):
+                    await self._abort(str(error) or type(error).__name__)
+            raise
+        LOGGER.info("migration: copied %d records in one transaction", count)
+
+    async def _abort(self, reason: str) -> None:
+        await self._append([AbortTransactionRecord(reason[:200], version=0)])
+
+    async def _append(self, records: list[MetadataRecord]) -> None:
+        values = [encode(record, record.version) for record in records]
+        error, _, text = await self._metadata.append_records(values, APPEND_TIMEOUT_MS)
+        if error is not ErrorCode.NONE:
+            raise _AppendError(f"the log took no records: {error.name}{text and ': '}{text}")
+
+    # --- registration -----------------------------------------------------------------------------
+
+    async def _register(self) -> None:
+        """Step 2: say once a life of this process whether it has the setting."""
+        while True:
+            await asyncio.sleep(REGISTER_PAUSE_S)
+            image = self._loader.image
+            if image.features.zk_migration not in (
+                ZkMigrationState.PRE_MIGRATION,
+                ZkMigrationState.MIGRATION,
+            ):
+                continue
+            registered = image.cluster.controllers.get(self._config.node_id)
+            if registered is not None and registered.incarnation_id == self._incarnation:
+                continue
+            if image.in_transaction or self._raft.node.current_leader.id is None:
+                continue
+            try:
+                await self._register_at_leader()
+            except RpcError as error:
+                LOGGER.warning("migration: not registered yet: %s", error)
+
+    async def _register_at_leader(self) -> None:
+        value = encode(self._registration(), 0)
+        if self._metadata.is_active:
+            await self._metadata.append_records([value], APPEND_TIMEOUT_MS)
+            return
+        config = self._config
+        addresses = [f"{e.host}:{e.port}" for e in (*config.bootstrap_endpoints, *config.endpoints)]
+        async with QuorumClient(addresses, tls=self._tls, request_timeout_ms=5_000) as client:
+            await client.append([(None, value)])
+
+    def _registration(self) -> RegisterControllerRecord:
+        return RegisterControllerRecord(
+            controller_id=self._config.node_id,
+            incarnation_id=self._incarnation,
+            zk_migration_ready=self._settings.enabled,
+            end_points=tuple(
+                RegisteredEndpoint(
+                    each.name, each.host, each.port, int(self._config.is_encrypted(each.name))
+                )
+                for each in self._config.endpoints
+            ),
+            features=(RegisteredFeature("metadata.version", 1, LEVEL),),
+        )
+
+
+def _is_new(image: MetadataImage) -> bool:
+    """Whether the log holds nothing that a copy could contradict."""
+    return (
+        image.features.zk_migration == ZkMigrationState.NONE
+        and not image.topics.names
+        and not image.cluster.brokers
+        and not image.configs.resources
+        and not image.in_transaction
+    )
+
+
+def _first_records() -> list[MetadataRecord]:
+    return bootstrap_records({"metadata.version": LEVEL})
+
+
+def _new_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _step(name: str) -> None:
+    """The test switch: end here, if this is the step at which this process is to be killed."""
+    step, _, marker = os.environ.get(DIE_VARIABLE, "").partition(" ")
+    if not marker or step != name:
+        return
+    with contextlib.suppress(FileExistsError):
+        Path(marker).touch(exist_ok=False)
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,46 @@
+"""The initial copy as batches of records: one metadata transaction, from Begin to End.
+
+What ZooKeeper holds takes effect all at once or not at all: the first batch begins the transaction,
+the last says that the migration is under way and ends it. Between them come batches of a bounded
+size, made one after the other, so that memory does not grow with the tree.
+
+Source: KIP-866, "Metadata Transactions"; KIP-868.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quorate.metadata.levels import at_level
+from quorate.migration.reading import NewId, read_all
+from quorate.migration.znodes import Tree
+from quorate.records.metadata import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    MetadataRecord,
+    ZkMigrationState,
+    ZkMigrationStateRecord,
+)
+
+BATCH_RECORDS_MAX = 1_000
+"""Records a batch; one topic's are not torn apart unless they are more."""
+NAME = "ZK Migration"
+
+
+def copy(
+    tree: Tree, new_id: NewId, level: int, batch_records_max: int = BATCH_RECORDS_MAX
+) -> Iterator[list[MetadataRecord]]:
+    """Batches to append in this order, at the versions of metadata.version `level`. ZNodeError."""
+    yield [BeginTransactionRecord(NAME, version=0)]
+    batch: list[MetadataRecord] = []
+    for records in read_all(tree, new_id):
+        batch += [at_level(record, level) for record in records]
+        while len(batch) >= batch_records_max:
+            yield batch[:batch_records_max]
+            batch = batch[batch_records_max:]
+    if batch:
+        yield batch
+    yield [
+        ZkMigrationStateRecord(ZkMigrationState.MIGRATION, version=0),
+        EndTransactionRecord(version=0),
+    ]

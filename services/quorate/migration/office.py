@@ -1,0 +1,131 @@
+"""What a migrating controller does in ZooKeeper, step by step, for a thread: all of it blocks.
+
+Owns the connection and the claim. A write whose outcome is unknown (a lost connection) is followed
+by a look at the claim, and by a comparison of everything instead of single changes.
+
+Source: KIP-866, "Controller Leadership", "Dual Write Mode".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from quorate.metadata.changes import Changes
+from quorate.metadata.image import MetadataImage
+from quorate.migration import writing, znodes
+from quorate.migration.errors import FencedError, MigrationError
+from quorate.migration.operations import Operation
+from quorate.migration.reading import known_brokers
+from quorate.migration.znodes import Tree
+from quorate.migration.zookeeper import Lease, Position, Progress, ZooKeeper
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a synchronization or a dual write did. milliseconds: how long it took."""
+
+    offset: int
+    operations: int
+    milliseconds: float
+
+
+class Office:
+    """connect, session_timeout_s: of ZooKeeper. on_write: called with each operation before it is
+    written.
+    """
+
+    def __init__(
+        self,
+        connect: str,
+        controller_id: int,
+        *,
+        session_timeout_s: float = 18.0,
+        on_write: Callable[[Operation], None] = lambda _operation: None,
+    ) -> None:
+        self._connect = connect
+        self._controller_id = controller_id
+        self._session_timeout_s = session_timeout_s
+        self._on_write = on_write
+        self._client: ZooKeeper | None = None
+        self._lease: Lease | None = None
+        self._is_unsure = False
+
+    def close(self) -> None:
+        """End the session; the claim stays: it is not bound to a session."""
+        if self._client is not None:
+            self._client.close()
+        self._client = self._lease = None
+
+    @property
+    def client(self) -> ZooKeeper:
+        """The connection, made when it is needed. ZooKeeperError."""
+        if self._client is None:
+            client = ZooKeeper(self._connect, session_timeout_s=self._session_timeout_s)
+            client.start()
+            self._client = client
+        return self._client
+
+    def known_brokers(self) -> frozenset[int]:
+        """Every broker that must take part (see `reading`), without a look at the partitions."""
+        client = self.client
+        topics = [f"{znodes.TOPICS}/{name}" for name in client.children(znodes.TOPICS)]
+        trees = (znodes.BROKER_IDS, f"{znodes.CONFIG}/brokers", znodes.DELETE_TOPICS)
+        return known_brokers(client.read_some((znodes.TOPICS, *topics), trees))
+
+    def claim(self, epoch: int) -> None:
+        """FencedError, ZooKeeperError."""
+        self._lease = self.client.claim(self._controller_id, epoch)
+        self._is_unsure = False
+
+    def read_tree(self, on_progress: Progress) -> Tree:
+        return self.client.read_tree(on_progress)
+
+    def synchronize(self, image: MetadataImage) -> Written:
+        """Make ZooKeeper equal to the image. FencedError, ZooKeeperError."""
+        began = time.monotonic()
+        zk_epoch = self._sure().zk_epoch
+        tree = self.client.read_tree()
+        return self._write(image, writing.operations(tree, writing.wanted(image, zk_epoch)), began)
+
+    def write_changes(self, image: MetadataImage, changes: Changes) -> Written:
+        """Let ZooKeeper follow what changed. FencedError, ZooKeeperError."""
+        if self._is_unsure:
+            return self.synchronize(image)
+        began = time.monotonic()
+        lease = self._sure()
+        scope = writing.scope(image, changes)
+        tree = self.client.read_some(scope.nodes | scope.ancestors(), scope.trees)
+        wanted = writing.wanted(image, lease.zk_epoch, changes)
+        return self._write(image, writing.operations(tree, wanted), began)
+
+    def _sure(self) -> Lease:
+        """The claim, looked at again after a write of unknown outcome."""
+        if self._lease is None:
+            raise FencedError("ZooKeeper is not claimed by this controller")
+        if self._is_unsure:
+            self._lease = self.client.refresh(self._lease)
+        return self._lease
+
+    def _write(
+        self, image: MetadataImage, operations: Iterable[Operation], began: float
+    ) -> Written:
+        lease = self._sure()
+        count = 0
+
+        def counted() -> Iterator[Operation]:
+            nonlocal count
+            for operation in operations:
+                self._on_write(operation)
+                count += 1
+                yield operation
+
+        position = Position(self._controller_id, lease.epoch, image.offset, image.epoch)
+        try:
+            self._lease = self.client.write(lease, counted(), position)
+        except MigrationError:
+            self._is_unsure = True
+            raise
+        self._is_unsure = False
+        return Written(image.offset, count, (time.monotonic() - began) * 1000)

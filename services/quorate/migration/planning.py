@@ -1,0 +1,94 @@
+"""What a migration would copy, and what stands in its way: for people, before anything is claimed.
+
+Source: KIP-866, "ZK Broker Presence", "Topic Deletions".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from quorate.migration import reading, znodes
+from quorate.migration.errors import ZNodeError
+from quorate.migration.znodes import Tree
+from quorate.records.metadata import MetadataRecord
+
+
+@dataclass(slots=True)
+class Plan:
+    """counts: records by kind. known, registered: brokers that must take part, and those that
+    ZooKeeper sees now. controller: (id, epoch in the quorum or -1), None if there is none.
+    problems: what must be put right first, each a line that names the znode.
+    """
+
+    znodes: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    known: frozenset[int] = frozenset()
+    registered: frozenset[int] = frozenset()
+    deletions: tuple[str, ...] = ()
+    controller: tuple[int, int] | None = None
+    cluster_id: str = ""
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def plan(tree: Tree, on_topic: Callable[[int, int], None] = lambda _done, _all: None) -> Plan:
+    """Reads everything as the copy would; every znode that is wrong is a problem."""
+    found = Plan(znodes=len(tree), deletions=tuple(sorted(reading.pending_deletions(tree))))
+    topics = reading.topic_names(tree)
+    for done, topic in enumerate(topics, 1):
+        _count(found, lambda topic=topic: [reading.read_topic(tree, topic)])  # type: ignore[misc]
+        if done % 100 == 0 or done == len(topics):
+            on_topic(done, len(topics))
+    for read in (
+        reading.read_broker_configs,
+        reading.read_client_configs,
+        reading.read_producer_ids,
+        lambda tree: reading.read_acls(tree, lambda: ""),
+        reading.read_delegation_tokens,
+    ):
+        _count(found, lambda read=read: read(tree))  # type: ignore[misc]
+    _check_brokers(found, tree)
+    _check_cluster(found, tree)
+    return found
+
+
+def _count(found: Plan, read: Callable[[], Iterable[list[MetadataRecord]]]) -> None:
+    try:
+        for batch in read():
+            found.counts.update(type(each).__name__.removesuffix("Record") for each in batch)
+    except ZNodeError as error:
+        found.problems.append(str(error))
+
+
+def _check_brokers(found: Plan, tree: Tree) -> None:
+    try:
+        found.known = reading.known_brokers(tree)
+    except ZNodeError as error:
+        found.problems.append(str(error))
+    found.registered = frozenset(
+        int(node.name) for node in tree.children(znodes.BROKER_IDS) if node.name.isdigit()
+    )
+    missing = sorted(found.known - found.registered)
+    if missing:
+        found.warnings.append(
+            f"brokers {', '.join(map(str, missing))} are not running: the migration waits for them "
+            "(they have partitions or a configuration)"
+        )
+
+
+def _check_cluster(found: Plan, tree: Tree) -> None:
+    cluster, controller = tree.get(znodes.CLUSTER_ID), tree.get(znodes.CONTROLLER)
+    try:
+        found.cluster_id = "" if cluster is None else str(cluster.object().get("id", ""))
+        if controller is not None:
+            fields = controller.object()
+            epoch = int(fields.get("kraftControllerEpoch", -1))
+            found.controller = (int(fields.get("brokerid", -1)), epoch)
+    except (ZNodeError, TypeError, ValueError) as error:
+        found.problems.append(str(error))
+    if not found.cluster_id:
+        found.problems.append(f"{znodes.CLUSTER_ID}: there is no cluster here")
+    for topic in found.deletions:
+        found.warnings.append(f"topic {topic}: its deletion is pending; the migration completes it")

@@ -1,0 +1,162 @@
+"""A quorum of real controllers that migrate, and stand-ins for brokers in ZooKeeper mode."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from quorate.cli.main import main
+from quorate.metadata.image import MetadataImage
+from quorate.migration.verification import compare
+from quorate.migration.znodes import Tree
+from quorate.records.metadata import (
+    MetadataRecord,
+    RegisterBrokerRecord,
+    ZkMigrationState,
+    decode,
+    encode,
+)
+from quorate.rpc.client import QuorumClient
+from quorate.rpc.errors import RpcError
+
+from tests.integration.support import CLUSTER, Node, Quorum, environment, until
+
+IDS = (3001, 3002, 3003)
+BROKERS = (1, 2)
+STATE_S = 60.0
+DIE = "QUORATE_TEST_MIGRATION_DIE_AT"
+
+
+class MigratingNode(Node):
+    """A controller started with `quorate migrate controller`. die_at: of the test switch."""
+
+    die_at = ""
+
+    def start(self) -> None:
+        with self.log_file.open("ab") as output:
+            self.said_before = output.tell()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "quorate.cli.main", "migrate", "controller",
+                 str(self.properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment() | ({DIE: self.die_at} if self.die_at else {}),
+            )  # fmt: skip
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+class MigratingQuorum(Quorum):
+    """Three controllers of one quorum, all with the migration's settings."""
+
+    nodes: dict[int, MigratingNode]  # type: ignore[assignment]
+
+    def __init__(self, folder: Path, connect: str, **settings: object) -> None:
+        super().__init__(folder, IDS)
+        self._settings = {
+            "zookeeper.metadata.migration.enable": "true",
+            "zookeeper.connect": connect,
+            "zookeeper.session.timeout.ms": "6000",
+            **settings,
+        }
+        for node in self.nodes.values():
+            node.__class__ = MigratingNode
+
+    def format_and_start(self) -> None:
+        ids = [f"{'A' * 20}{index}A" for index in range(1, 4)]
+        voters = ",".join(
+            f"{node.id}@{node.address}:{directory}"
+            for node, directory in zip(self.nodes.values(), ids, strict=True)
+        )
+        for node in self.nodes.values():
+            status = main(
+                ["storage", "format", "-t", CLUSTER, "-c", str(node.properties),
+                 "--initial-controllers", voters]
+            )  # fmt: skip
+            assert status == 0
+        for node in self.nodes.values():
+            node.configure(self._settings)
+            node.start()
+
+    def said(self) -> str:
+        return "\n".join(f"--- {n.id}\n{n.said()}" for n in self.nodes.values())
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def log(self) -> list[tuple[int, MetadataRecord]]:
+        """All committed metadata records with their offsets."""
+
+        async def read() -> list[tuple[int, MetadataRecord]]:
+            async with QuorumClient(self.addresses.split(","), request_timeout_ms=20_000) as client:
+                return [
+                    (record.offset, decode(record.value or b""))  # type: ignore[misc]
+                    async for record in client.read()
+                    if record.key is None
+                ]
+
+        return asyncio.run(read())
+
+    def image(self) -> MetadataImage:
+        image = MetadataImage()
+        for offset, record in self.log():
+            image.apply(record, offset)
+        return image
+
+    def append(self, *records: MetadataRecord) -> int:
+        """As a bridge to ZooKeeper-mode brokers would: through the leader."""
+
+        async def write() -> int:
+            async with QuorumClient(self.addresses.split(","), request_timeout_ms=20_000) as client:
+                values: list[Any] = [(None, encode(r, r.version or 0)) for r in records]
+                return (await client.append(values)).base_offset
+
+        return asyncio.run(write())
+
+    def until_state(self, state: ZkMigrationState) -> MetadataImage:
+        """Wait until the log says that the migration is there."""
+
+        def reached() -> MetadataImage | None:
+            try:
+                image = self.image()
+            except RpcError:
+                return None
+            return image if image.features.zk_migration == state else None
+
+        try:
+            found = until(f"the state {state.name}", reached, STATE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.said()}") from None
+        assert isinstance(found, MetadataImage)
+        return found
+
+    def until_said(self, text: str, timeout_s: float = STATE_S) -> None:
+        try:
+            until(f"some controller says {text}", lambda: text in self.said(), timeout_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.said()}") from None
+
+    def register_brokers(self) -> None:
+        """Brokers in ZooKeeper mode say that they are ready."""
+        for broker in BROKERS:
+            self.append(
+                RegisterBrokerRecord(
+                    broker_id=broker,
+                    is_migrating_zk_broker=True,
+                    incarnation_id="A" * 20 + f"{broker}A",
+                    broker_epoch=broker,
+                    fenced=True,
+                    version=3,
+                )
+            )
+
+
+def differences(tree: Tree, image: MetadataImage, *, dual: bool = False) -> list[object]:
+    """dual: whether both are written, so that the versions of znodes differ."""
+    found = compare(tree, image.records())
+    return [each for each in found if not (dual and each.field == "partition_epoch")]

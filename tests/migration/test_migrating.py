@@ -1,0 +1,244 @@
+"""The whole migration: three real controllers, a real ZooKeeper over a real cluster's data."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from quorate.migration import znodes as z
+from quorate.migration.znodes import Tree
+from quorate.records.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    ZkMigrationState,
+)
+
+from tests.integration.support import assert_error, here, until
+from tests.migration.cluster import IDS, MigratingQuorum, differences
+from tests.migration.conftest import Server
+
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAA-w"
+
+
+@pytest.fixture
+def quorum(server: Server, tmp_path: Path) -> Iterator[MigratingQuorum]:
+    made = MigratingQuorum(tmp_path, server.connect)
+    yield made
+    made.kill()
+
+
+def steps(quorum: MigratingQuorum) -> Counter[str]:
+    return Counter(type(record).__name__ for _, record in quorum.log())
+
+
+def zookeeper(server: Server) -> Tree:
+    client = server.client()
+    try:
+        return client.read_tree()
+    finally:
+        client.close()
+
+
+def in_step(server: Server, quorum: MigratingQuorum) -> bool:
+    return differences(zookeeper(server), quorum.image(), dual=True) == []
+
+
+@pytest.mark.timeout(300)
+def test_a_cluster_becomes_led_by_a_quorum(
+    server: Server, znodes: Tree, quorum: MigratingQuorum
+) -> None:
+    quorum.format_and_start()
+    quorum.until_state(ZkMigrationState.PRE_MIGRATION)
+    refused = here("topics", "--bootstrap-controller", quorum.addresses, "list", "--timeout", "2")
+    assert refused.status == 1, "nothing is answered before the copy"
+    quorum.register_brokers()
+    image = quorum.until_state(ZkMigrationState.MIGRATION)
+    assert differences(znodes, image) == [], "field by field, with the partitions' epochs"
+    counts = steps(quorum)
+    assert (
+        counts[BeginTransactionRecord.__name__],
+        counts[EndTransactionRecord.__name__],
+        counts[AbortTransactionRecord.__name__],
+    ) == (1, 1, 0), "one transaction"
+    quorum.until_said("DUAL_WRITE")
+    tree = zookeeper(server)
+    controller = tree[z.CONTROLLER].object()
+    assert controller["brokerid"] in IDS
+    assert tree[z.CONTROLLER].owner == 0
+    assert int(tree[z.CONTROLLER_EPOCH].text()) > 1
+    assert "/brokers/topics/placed" not in tree, "the pending deletion is completed"
+    assert f"{z.DELETE_TOPICS}/placed" not in tree
+
+    # What the log says from now on, ZooKeeper says too.
+    quorum.append(
+        TopicRecord("made", TOPIC_ID, version=0),
+        PartitionRecord(
+            partition_id=0, topic_id=TOPIC_ID, replicas=(1, 2), isr=(1, 2), leader=1,
+            leader_epoch=0, partition_epoch=0, version=1,
+        ),
+        ConfigRecord(2, "made", "retention.ms", "77", version=0),
+        ConfigRecord(4, "1", "num.io.threads", "9", version=0),
+        RemoveTopicRecord(image.topics.ids["topic-07"], version=0),
+    )  # fmt: skip
+    until("both say the same", lambda: in_step(server, quorum))
+    tree = zookeeper(server)
+    assert tree["/brokers/topics/made/partitions/0/state"].object()["isr"] == [1, 2]
+    assert tree["/config/brokers/1"].object()["config"] == {"num.io.threads": "9"}
+    assert "/brokers/topics/topic-07" not in tree
+    assert "/config/topics/topic-07" not in tree
+
+    listed = here("topics", "--bootstrap-controller", quorum.addresses, "list")
+    assert listed.status == 0, listed
+    assert "made" in listed.out.split()
+    told = here(
+        "migrate", "status", "--zookeeper", server.connect, "--bootstrap-controller",
+        quorum.addresses, "--json",
+    )  # fmt: skip
+    assert told.status == 0, told
+    status = told.json()
+    assert status["state"] == "MIGRATION"
+    assert status["differences"] == []
+    assert status["controllersReady"] == list(IDS)
+    early = here("migrate", "finalize", "--bootstrap-controller", quorum.addresses)
+    assert_error(early, "zookeeper.metadata.migration.enable", "3001, 3002, 3003")
+
+
+STEPS = [
+    "WAIT_FOR_BROKERS",
+    "BECOME_CONTROLLER",
+    "claimed",
+    "ZK_MIGRATION",
+    "copy-begun",
+    "copying",
+    "SYNC_KRAFT_TO_ZK",
+    "writing",
+    "KRAFT_CONTROLLER_TO_BROKER_COMM",
+    "DUAL_WRITE",
+]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_leader_that_dies_at_any_step_leaves_a_migration_that_completes(
+    server: Server, znodes: Tree, quorum: MigratingQuorum, tmp_path: Path, step: str
+) -> None:
+    marker = tmp_path / "died"
+    for node in quorum.nodes.values():
+        node.die_at = f"{step} {marker}"
+    quorum.format_and_start()
+    quorum.until_state(ZkMigrationState.PRE_MIGRATION)
+    quorum.register_brokers()
+    until(f"a controller dies at {step}", marker.exists, 60)
+    dead = until("it is dead", lambda: [n for n in quorum.nodes.values() if not n.is_alive])
+    assert len(dead) == 1
+    # A new leader waits for every voter: the dead one comes back.
+    dead[0].start()
+    image = quorum.until_state(ZkMigrationState.MIGRATION)
+    assert differences(znodes, image) == []
+    counts = steps(quorum)
+    ended = counts["EndTransactionRecord"] + counts["AbortTransactionRecord"]
+    assert counts["BeginTransactionRecord"] == ended
+    assert counts["EndTransactionRecord"] == 1, "copied once, whoever began before"
+    quorum.until_said("DUAL_WRITE")
+    until("both say the same", lambda: in_step(server, quorum))
+    until(
+        "ZooKeeper belongs to who leads",
+        lambda: (
+            zookeeper(server)[z.CONTROLLER].object()["brokerid"]
+            == (quorum.status() or {}).get("leaderId")
+        ),
+    )
+
+
+@pytest.mark.timeout(240)
+def test_it_ends_for_good_once_no_controller_has_the_setting(
+    server: Server, quorum: MigratingQuorum
+) -> None:
+    quorum.format_and_start()
+    quorum.until_state(ZkMigrationState.PRE_MIGRATION)
+    quorum.register_brokers()
+    quorum.until_state(ZkMigrationState.MIGRATION)
+    quorum.until_said("DUAL_WRITE")
+    for node in quorum.nodes.values():
+        assert node.stop() == 0
+        node.configure({"zookeeper.metadata.migration.enable": None, "zookeeper.connect": None})
+        node.start()
+    quorum.until_state(ZkMigrationState.POST_MIGRATION)
+    done = here("migrate", "finalize", "--bootstrap-controller", quorum.addresses, "--json")
+    assert done.status == 0, done
+    assert done.json() == {"state": "POST_MIGRATION"}
+    # The setting does not begin it again: it is complained of, and all goes on.
+    node = quorum.nodes[IDS[0]]
+    assert node.stop() == 0
+    node.configure(
+        {"zookeeper.metadata.migration.enable": "true", "zookeeper.connect": server.connect}
+    )
+    node.start()
+    ran = here("metadata-quorum", "--bootstrap-controller", quorum.addresses,
+               "transfer-leadership", "-i", str(node.id))  # fmt: skip
+    assert ran.status == 0, ran
+    node.wait_said("has finished its migration")
+    assert "zookeeper.metadata.migration.enable=true" in node.said()
+    assert quorum.image().features.zk_migration == ZkMigrationState.POST_MIGRATION
+    assert node.is_alive
+
+
+@pytest.mark.timeout(240)
+def test_it_can_be_rolled_back_before(
+    server: Server, znodes: Tree, quorum: MigratingQuorum
+) -> None:
+    quorum.format_and_start()
+    quorum.until_state(ZkMigrationState.PRE_MIGRATION)
+    quorum.register_brokers()
+    quorum.until_state(ZkMigrationState.MIGRATION)
+    quorum.until_said("DUAL_WRITE")
+    where = ("--zookeeper", server.connect, "--bootstrap-controller", quorum.addresses)
+    assert_error(here("migrate", "rollback", *where), "stop all controllers")
+    for node in quorum.nodes.values():
+        node.stop()
+    before = zookeeper(server)
+    done = here("migrate", "rollback", *where, "--json")
+    assert done.status == 0, done
+    after = zookeeper(server)
+    assert z.CONTROLLER not in after
+    assert z.MIGRATION not in after
+    assert {p: n.data for p, n in after.items() if p.startswith("/brokers/topics")} == {
+        p: n.data for p, n in before.items() if p.startswith("/brokers/topics")
+    }
+    assert_error(here("migrate", "rollback", *where), "nothing to roll back")
+
+
+def test_the_plan_says_what_there_is(server: Server) -> None:
+    ran = here("migrate", "plan", "--zookeeper", server.connect, "--json")
+    assert ran.status == 0, ran
+    plan = ran.json()
+    assert plan["records"]["Topic"] == 29
+    assert plan["records"]["UserScramCredential"] == 2
+    assert plan["knownBrokers"] == [1, 2]
+    assert plan["pendingDeletions"] == ["placed"]
+    assert plan["problems"] == []
+    assert any("brokers 2 are not running" in text or "brokers 1, 2 are not" in text
+               for text in plan["warnings"])  # fmt: skip
+
+
+def test_the_plan_names_what_is_wrong(empty: Server) -> None:
+    client = empty.client()
+    for path in ("/brokers", "/brokers/topics", "/config", "/config/clients"):
+        client._client.create(path)
+    client._client.create("/brokers/topics/old", b'{"partitions":{"0":[1]}}')
+    client._client.create("/config/clients/c", b'{"config":{"producer_byte_rate":"fast"}}')
+    client.close()
+    ran = here("migrate", "plan", "--zookeeper", empty.connect, "--json")
+    assert ran.status == 1
+    problems = "\n".join(json.loads(ran.out)["problems"])
+    for said in ("/brokers/topics/old: the topic has no id", "producer_byte_rate='fast'",
+                 "/cluster/id"):  # fmt: skip
+        assert said in problems

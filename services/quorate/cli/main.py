@@ -70,6 +70,11 @@ COMMANDS: dict[str, Lazy] = {
         "app",
         "Repair stopped directories: a lost majority, renamed endpoints, a damaged log.",
     ),
+    "migrate": Lazy(
+        "quorate.cli.migrate",
+        "app",
+        "Move a cluster out of ZooKeeper: controller, plan, status, finalize, rollback.",
+    ),
     "bench": Lazy(
         "quorate.cli.bench.command", "bench", "Measure commits, failover, catching up, memory."
     ),

@@ -28,7 +28,7 @@ def latency(state: QuorumState) -> Options:
             if point.confirm_ms is not None]  # fmt: skip
     return {
         "animation": False,
-        "grid": {"left": 48, "right": 16, "top": 16, "bottom": 28},
+        "grid": {"left": 48, "right": 16, "top": 32, "bottom": 28},
         "xAxis": _time_axis(),
         "yAxis": {"type": "value", "name": "ms", "min": 0},
         "tooltip": {"trigger": "axis"},

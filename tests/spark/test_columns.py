@@ -6,19 +6,18 @@ Needs no Spark: what turns bytes into Arrow batches is tested by itself.
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from quorate.records.batch import build_data_batch, iter_batches, iter_records, stamp
+from quorate.records.errors import RecordsError
 from quorate.records.metadata import (
     RECORD_TYPES,
     AbortTransactionRecord,
     BeginTransactionRecord,
     ConfigRecord,
-    MetadataRecord,
     NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -29,12 +28,12 @@ from quorate.records.metadata import (
     to_json,
 )
 from quorate.spark import framing
-from quorate.spark.columns import LEDGER, Origin, layer_schema, rows
+from quorate.spark.columns import LEDGER, Origin, column_name, layer_schema, rows
 from quorate.spark.errors import DamagedError
 from quorate.spark.options import OFFSET_MAX
 
+from tests.spark import arbitrary
 from tests.spark.conftest import GOLDEN
-from tests.unit.records_metadata.strategies import records as versioned_records
 
 HERE = Origin("1-x", "log")
 
@@ -58,11 +57,10 @@ def ledger(data: bytes) -> list[dict[str, object]]:
     return found
 
 
-@given(st.lists(st.lists(versioned_records(), min_size=1, max_size=12), min_size=1, max_size=8))
-@settings(max_examples=40, deadline=None)
-def test_any_records_are_what_decoding_one_by_one_says(
-    batches: list[list[tuple[MetadataRecord, int]]],
-) -> None:
+@pytest.mark.parametrize("seed", range(12))
+def test_any_records_are_what_decoding_one_by_one_says(seed: int) -> None:
+    rng = random.Random(seed)
+    batches = [arbitrary.records(rng, rng.randint(1, 30)) for _ in range(rng.choice((1, 9, 90)))]
     values = [[encode(record, version) for record, version in batch] for batch in batches]
     found = ledger(log_of([[(None, value) for value in batch] for batch in values]))
     flat = [value for batch in values for value in batch]
@@ -73,31 +71,18 @@ def test_any_records_are_what_decoding_one_by_one_says(
         assert (row["data"], row["error"]) == (json_text(expected["data"]), None)
 
 
-@given(st.lists(versioned_records(), min_size=1, max_size=20))
-@settings(max_examples=20, deadline=None)
-def test_typed_columns_hold_the_fields(records: list[tuple[MetadataRecord, int]]) -> None:
-    data = log_of([[(None, encode(record, version)) for record, version in records]])
-    for cls in {type(record) for record, _ in records}:
+@pytest.mark.parametrize("seed", range(4))
+def test_typed_columns_hold_the_fields(seed: int) -> None:
+    made = arbitrary.records(random.Random(seed), 400)
+    data = log_of([[(None, encode(record, version)) for record, version in made]])
+    for cls in RECORD_TYPES.values():
         batch = rows(cls.TYPE, framing.whole(data), HERE, 0, OFFSET_MAX)
         batch.validate(full=True)
         assert batch.schema == layer_schema(cls.TYPE)
-        mine = [
-            decode(encode(record, version)) for record, version in records if type(record) is cls
-        ]
+        mine = [decode(encode(r, version)) for r, version in made if type(r) is cls]
         for spec in cls.FIELDS:
-            name = spec.json_name if spec.json_name in batch.schema.names else ""
-            name = name if name and spec.json_name != "epoch" else f"field_{spec.json_name}"
-            found = batch.column(name).to_pylist()
-            wanted = [plain(getattr(record, spec.name)) for record in mine]
-            assert (
-                found == pytest.approx(wanted, nan_ok=True)
-                if _has_floats(wanted)
-                else (found == wanted)
-            )
-
-
-def _has_floats(values: list[object]) -> bool:
-    return any(isinstance(value, float) for value in values)
+            found = batch.column(column_name(spec)).to_pylist()
+            assert found == [plain(getattr(record, spec.name)) for record in mine]
 
 
 def plain(value: object) -> object:
@@ -108,29 +93,44 @@ def plain(value: object) -> object:
     return value
 
 
-@given(st.binary(max_size=80), st.integers(0, 29), st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
-def test_hostile_values_are_told_and_hurt_no_others(tail: bytes, key: int, version: int) -> None:
-    good = encode(TopicRecord("a", "q4-87cwrTP20I1r4Xtfj7g"))
-    hostile = bytes([1, key, version]) + tail
-    found = ledger(log_of([[(None, good), (None, hostile), (None, good)]]))
-    assert found[0]["data"] == found[2]["data"] == json_text(to_json(decode(good))["data"])
+def one_by_one(value: bytes) -> tuple[str | None, str | None]:
     try:
-        expected = json_text(to_json(decode(hostile))["data"])
-    except Exception:
-        assert found[1]["data"] is None
-        assert found[1]["error"]
-    else:
-        assert (found[1]["data"], found[1]["error"]) == (expected, None)
+        return json_text(to_json(decode(value))["data"]), None
+    except RecordsError as error:
+        return None, str(error)
 
 
-@given(st.binary(max_size=400), st.integers(0, 400))
-@settings(max_examples=60, deadline=None)
-def test_hostile_bytes_end_in_a_typed_error_or_in_rows(noise: bytes, at: int) -> None:
-    data = bytearray(log_of([[(None, encode(NoOpRecord()))] * 5, [(b"k", b"v")] * 3]))
-    data[at : at + len(noise)] = noise[: max(0, len(data) - at)]
-    with contextlib.suppress(DamagedError):
-        ledger(bytes(data))
+def test_hostile_values_are_told_and_hurt_no_others() -> None:
+    rng = random.Random(5)
+    good = encode(TopicRecord("a", "q4-87cwrTP20I1r4Xtfj7g"))
+    values = [good]
+    for record, version in arbitrary.records(rng, 600):
+        value = bytearray(encode(record, version))
+        for _ in range(rng.randint(1, 3)):
+            value[rng.randrange(3, len(value))] = rng.randrange(256)
+        values += [bytes(value[: rng.randint(3, len(value))]), good]
+    found = ledger(log_of([[(None, value) for value in values]]))
+    refused = 0
+    for row, value in zip(found, values, strict=True):
+        told = one_by_one(value)
+        refused += told[0] is None
+        assert (row["data"], row["error"]) == told
+    assert refused > 100
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_hostile_bytes_end_in_a_typed_error_or_in_rows(seed: int) -> None:
+    rng = random.Random(seed)
+    whole = log_of([[(None, encode(NoOpRecord()))] * 5, [(b"k", b"v")] * 3] * 40)
+    for _ in range(60):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(len(data))
+            noise = rng.randbytes(rng.randint(1, 12))
+            data[at : at + len(noise)] = noise[: len(data) - at]
+        chunk = framing.whole(bytes(data))
+        with contextlib.suppress(DamagedError):
+            rows(LEDGER, chunk, HERE, 0, OFFSET_MAX, verify=False).validate(full=True)
 
 
 def test_application_data_keeps_key_and_value() -> None:

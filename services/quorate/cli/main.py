@@ -79,6 +79,9 @@ COMMANDS: dict[str, Lazy] = {
         "quorate.cli.bench.command", "bench", "Measure commits, failover, catching up, memory."
     ),
     "console": Lazy("quorate.cli.console", "console", "Serve the web console of a quorum."),
+    "pipeline": Lazy(
+        "quorate.cli.pipeline", "app", "Read metadata logs as tables with Spark; audit them."
+    ),
     "config-docs": Lazy("quorate.cli.config_docs", "config_docs", "List a controller's settings."),
 }
 

@@ -8,7 +8,8 @@
 3. Records whose cursor does not end at their value's end, or that hold what the declaration does
    not allow, are marked: they are decoded one by one by `records.metadata`, whose error says why.
 
-Types with nested structures (registrations, quotas) are rare and always decoded one by one.
+Types with nested structures or lists of texts (registrations, quotas, tokens) are rare and always
+decoded one by one.
 
 Source: KIP-482, KIP-631, the declarations in `records.metadata`.
 """
@@ -75,8 +76,12 @@ def arrow_type(spec: FieldSpec) -> pa.DataType:
 
 
 def is_flat(cls: type[MetadataRecord]) -> bool:
-    """Whether the type has no nested structures, so that it is decoded in columns."""
-    return all(isinstance(spec.kind, Kind) for spec in cls.FIELDS)
+    """Whether the type is decoded in columns: no nested structures, no lists of texts."""
+    return all(
+        isinstance(spec.kind, Kind)
+        and not (spec.is_array and spec.kind in (Kind.STRING, Kind.BYTES))
+        for spec in cls.FIELDS
+    )
 
 
 @dataclass(slots=True)
@@ -316,10 +321,7 @@ def _read(spec: FieldSpec, cursor: _Cursor) -> Column:
             None,
             nulls,
         )
-    if spec.is_array:
-        # No declared record has many of these: the records decode them one by one.
-        cursor.bad[:] = True
-        return Column(spec, pa.array([], arrow_type(spec)), present=np.zeros_like(cursor.bad))
+    assert not spec.is_array, spec
     sizes, begin = cursor.length(1)
     nulls = sizes < 0
     if not spec.nullable:

@@ -1,0 +1,298 @@
+"""Planting faults into copies of healthy directories: one function a fault.
+
+Each changes files of one replica and says what the audit has to name: its rule, the replica, an
+offset, and bytes of the file that lie there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from crc32c import crc32c
+from quorate.log.meta_properties import MetaProperties
+from quorate.raft.batches import LeaderChange, SnapshotFooter, Voters
+from quorate.raft.types import ReplicaKey, VoterSet
+from quorate.records.batch import (
+    BatchHeader,
+    build_control_batch,
+    build_data_batch,
+    iter_batches,
+    iter_records,
+    parse_batches,
+    stamp,
+)
+from quorate.records.metadata import NoOpRecord, TopicRecord, decode, encode
+from quorate.spark.auditrules import Rule
+
+PARTITION = "__cluster_metadata-0"
+OTHER_CLUSTER = "h3JvRzZ1Tn6b5kq0m2xY8w"
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """What must be found: one of the rules, at the replica, at the offset (None: any)."""
+
+    rules: tuple[Rule, ...]
+    replica: str
+    offset: int | None
+
+
+class Victim:
+    """One replica's directory and its first segment, whose batches can be replaced."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.partition = directory / PARTITION
+        self.segment = min(self.partition.glob("*.log"))
+        properties = MetaProperties.read(directory)
+        self.name = f"{properties.node_id}-{properties.directory_id}"
+        data = self.segment.read_bytes()
+        self.batches: list[tuple[BatchHeader, bytearray]] = [
+            (header, bytearray(batch)) for header, batch in iter_batches(data)
+        ]
+
+    def write(self) -> None:
+        self.segment.write_bytes(b"".join(bytes(batch) for _, batch in self.batches))
+
+    def data_batch(self, from_index: int = 20) -> int:
+        """The index of a data batch with a data batch after it."""
+        return next(
+            i
+            for i in range(from_index, len(self.batches))
+            if not self.batches[i][0].is_control and not self.batches[i + 1][0].is_control
+        )
+
+    def control(self, kind: type) -> tuple[int, int]:
+        """The last control batch that holds a kind of record: its index and the record's."""
+        for index in reversed(range(len(self.batches))):
+            header, batch = self.batches[index]
+            if header.is_control:
+                (parsed,) = parse_batches(bytes(batch))
+                for at, record in enumerate(parsed.control):
+                    if isinstance(record, kind):
+                        return index, at
+        raise AssertionError(f"no {kind.__name__}")
+
+    def planted(self, *rules: Rule, offset: int | None) -> Planted:
+        return Planted(rules, self.name, offset)
+
+
+def restamped(batch: bytearray, offset: int, epoch: int) -> bytearray:
+    stamp(batch, offset, epoch)
+    return batch
+
+
+def sealed(batch: bytearray) -> bytearray:
+    """With a checksum that is right for what it holds now."""
+    batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+    return batch
+
+
+def flipped_bit(victim: Victim) -> Planted:
+    index = victim.data_batch()
+    header, batch = victim.batches[index]
+    batch[70] ^= 0x10
+    victim.write()
+    return victim.planted(Rule.CHECKSUM, offset=header.base_offset)
+
+
+def swapped_batches(victim: Victim) -> Planted:
+    index = victim.data_batch()
+    batches = victim.batches
+    batches[index], batches[index + 1] = batches[index + 1], batches[index]
+    victim.write()
+    return victim.planted(Rule.GAP, Rule.ORDER, offset=None)
+
+
+def forged_epoch(victim: Victim) -> Planted:
+    """The epoch lies outside of what the checksum covers."""
+    index = victim.data_batch()
+    header, batch = victim.batches[index]
+    stamp(batch, header.base_offset, header.epoch + 1)
+    victim.write()
+    return victim.planted(Rule.EPOCH, offset=header.base_offset)
+
+
+def divergent_record(victim: Victim) -> Planted:
+    """Another record of the same size with a right checksum, where all others agree."""
+    index = victim.data_batch()
+    header, batch = victim.batches[index]
+    batch[-2] ^= 0x01
+    sealed(batch)
+    victim.write()
+    return victim.planted(Rule.LOG_MATCHING, offset=header.base_offset)
+
+
+def two_leaders(victim: Victim) -> Planted:
+    index, at = victim.control(LeaderChange)
+    header, batch = victim.batches[index]
+    (parsed,) = parse_batches(bytes(batch))
+    records = list(parsed.control)
+    change = records[at]
+    assert isinstance(change, LeaderChange)
+    other = next(key for key in change.voters if key.id != change.leader_id)
+    records[at] = LeaderChange(other.id, change.voters, change.granting)
+    made = build_control_batch(records, header.base_timestamp)
+    victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)
+    victim.write()
+    return victim.planted(Rule.ONE_LEADER, offset=header.base_offset)
+
+
+def voters_jump(victim: Victim) -> Planted:
+    """A voter set that has two replicas more than the one before it."""
+    index, at = victim.control(Voters)
+    header, batch = victim.batches[index]
+    (parsed,) = parse_batches(bytes(batch))
+    records = list(parsed.control)
+    voters = records[at]
+    assert isinstance(voters, Voters)
+    some = voters.voters.voters[0]
+    more = [
+        type(some)(ReplicaKey(i, "rCEzNRdZMqf-jpZJ255y8w"), some.endpoints, some.kraft_version)
+        for i in (8, 9)
+    ]
+    records[at] = Voters(VoterSet.of([*voters.voters.voters, *more]))
+    made = build_control_batch(records, header.base_timestamp)
+    victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)
+    victim.write()
+    return victim.planted(Rule.VOTERS, offset=header.base_offset + at)
+
+
+def truncated_tail(victim: Victim) -> Planted:
+    del victim.batches[-3:]
+    end = victim.batches[-1][0].end_offset
+    victim.write()
+    return victim.planted(Rule.LOST_TAIL, offset=end)
+
+
+def missing_segment(victim: Victim) -> Planted:
+    """The log in three files, of which the second is gone."""
+    first, second = len(victim.batches) // 3, 2 * len(victim.batches) // 3
+    begin, end = victim.batches[first][0].base_offset, victim.batches[second][0].base_offset
+    tail = victim.partition / f"{end:020d}.log"
+    tail.write_bytes(b"".join(bytes(batch) for _, batch in victim.batches[second:]))
+    del victim.batches[first:]
+    victim.write()
+    return victim.planted(Rule.GAP, offset=begin)
+
+
+def snapshot_disagrees(victim: Victim) -> Planted:
+    """A checkpoint with one topic named otherwise, every checksum right."""
+    path = max(victim.partition.glob("*.checkpoint"))
+    data = bytearray()
+    changed = False
+    for header, batch in iter_batches(path.read_bytes()):
+        copy = bytearray(batch)
+        if not header.is_control and not changed:
+            pairs = []
+            for record in iter_records(batch, header):
+                value = decode(record.value or b"")
+                if isinstance(value, TopicRecord) and not changed:
+                    changed = True
+                    value = TopicRecord(value.name[::-1], value.topic_id)
+                    pairs.append((record.key, encode(value)))
+                else:
+                    pairs.append((record.key, record.value))
+            made = build_data_batch(pairs, header.base_timestamp)
+            copy = restamped(made, header.base_offset, header.epoch)
+        data += copy
+    assert changed
+    path.write_bytes(data)
+    return victim.planted(Rule.SNAPSHOT, offset=int(path.stem.split("-")[0]))
+
+
+def wrong_cluster(victim: Victim) -> Planted:
+    properties = MetaProperties.read(victim.directory)
+    MetaProperties(OTHER_CLUSTER, properties.node_id, properties.directory_id).write(
+        victim.directory
+    )
+    return victim.planted(Rule.CLUSTER, offset=None)
+
+
+def duplicated_offset(victim: Victim) -> Planted:
+    index = victim.data_batch()
+    header, batch = victim.batches[index]
+    victim.batches.insert(index, (header, bytearray(batch)))
+    victim.write()
+    return victim.planted(Rule.DUPLICATE, offset=header.base_offset)
+
+
+def control_out_of_place(victim: Victim) -> Planted:
+    """A snapshot's footer where a no-op stood."""
+    index = next(
+        i
+        for i in range(20, len(victim.batches))
+        if victim.batches[i][0].count == 1 and not victim.batches[i][0].is_control
+    )
+    header, _ = victim.batches[index]
+    made = build_control_batch([SnapshotFooter()], header.base_timestamp)
+    victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)
+    victim.write()
+    return victim.planted(Rule.CONTROL, offset=header.base_offset)
+
+
+def second_leader_change(victim: Victim) -> Planted:
+    """A leader that begins its epoch twice."""
+    index, at = victim.control(LeaderChange)
+    (parsed,) = parse_batches(bytes(victim.batches[index][1]))
+    change = parsed.control[at]
+    after = next(
+        i
+        for i in range(index + 1, len(victim.batches))
+        if victim.batches[i][0].count == 1 and not victim.batches[i][0].is_control
+    )
+    place = victim.batches[after][0]
+    made = build_control_batch([change], place.base_timestamp)
+    victim.batches[after] = place, restamped(made, place.base_offset, place.epoch)
+    victim.write()
+    return victim.planted(Rule.CONTROL, offset=place.base_offset)
+
+
+def garbage(victim: Victim) -> Planted:
+    """Bytes that are no batch, with whole batches behind them."""
+    index = victim.data_batch()
+    header, batch = victim.batches[index]
+    victim.batches[index] = header, bytearray(b"\xff" * len(batch))
+    victim.write()
+    return victim.planted(Rule.BYTES, offset=header.base_offset)
+
+
+def old_quorum_state(victim: Victim) -> Planted:
+    path = victim.partition / "quorum-state"
+    path.write_text(
+        '{"leaderId":1,"leaderEpoch":1,"votedId":-1,'
+        '"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+    )
+    return victim.planted(Rule.STATE, offset=None)
+
+
+def no_op_instead(victim: Victim) -> Planted:
+    """A committed record replaced by a no-op under a later, forged, higher epoch."""
+    index = victim.data_batch()
+    header, _ = victim.batches[index]
+    made = build_data_batch([(None, encode(NoOpRecord()))] * header.count, header.base_timestamp)
+    victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)
+    victim.write()
+    return victim.planted(Rule.LOG_MATCHING, offset=header.base_offset)
+
+
+FAULTS: dict[str, tuple[str, Callable[[Victim], Planted]]] = {
+    "flipped bit": ("full-history", flipped_bit),
+    "swapped batches": ("full-history", swapped_batches),
+    "forged epoch": ("full-history", forged_epoch),
+    "divergent committed record": ("full-history", divergent_record),
+    "two leaders in an epoch": ("full-history", two_leaders),
+    "voter set that jumps by two": ("full-history", voters_jump),
+    "truncated committed tail": ("full-history", truncated_tail),
+    "missing segment": ("full-history", missing_segment),
+    "snapshot that disagrees": ("compacted", snapshot_disagrees),
+    "wrong cluster id": ("full-history", wrong_cluster),
+    "duplicated offset": ("full-history", duplicated_offset),
+    "control record out of place": ("full-history", control_out_of_place),
+    "second LeaderChange": ("full-history", second_leader_change),
+    "bytes that are no batch": ("full-history", garbage),
+    "old quorum-state": ("full-history", old_quorum_state),
+    "record replaced by a no-op": ("full-history", no_op_instead),
+}

@@ -62,19 +62,20 @@ class Load:
     refused: Counter[str] = field(default_factory=Counter)
     longest_gap_s: float = 0.0
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    is_stopping: bool = False
 
     def start(self) -> None:
         self.tasks = [asyncio.create_task(self._call(number)) for number in range(self.callers)]
 
     async def stop(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        """Let every caller have its last answer."""
+        self.is_stopping = True
+        await asyncio.gather(*self.tasks)
 
     async def _call(self, number: int) -> None:
         sent = 0
         last = time.monotonic()
-        while True:
+        while not self.is_stopping:
             value = f"{number}-{sent}".encode()
             sent += 1
             try:
@@ -83,9 +84,6 @@ class Load:
                 self.unknown.add(value)
             except ClientError as error:
                 self.refused[str(error)[:80]] += 1
-            except asyncio.CancelledError:
-                self.unknown.add(value)
-                raise
             else:
                 self.acknowledged[value] = (done.partition, done.offset)
                 now = time.monotonic()
@@ -215,8 +213,8 @@ class Rolling:
     async def close(self) -> None:
         if self._watcher is not None:
             self._watcher.cancel()
-        await self.load.stop()
         await self.producer.close()
+        await self.load.stop()
         await self.connections.close()
         await asyncio.to_thread(self.cluster.stop)
 

@@ -107,6 +107,12 @@ async def _run(folder: Path, controllers: int, brokers: int, as_json: bool) -> i
     for node in cluster.brokers.values():
         console.print(f"  broker {node.id}  {node.address}  {node.log_file}", highlight=False)
     addresses = ",".join(cluster.addresses)
+    if cluster.brokers:
+        console.print(
+            f"Try: quorate topics --bootstrap-server {','.join(cluster.broker_addresses)} "
+            f"create --topic first --replication-factor {min(3, len(cluster.brokers))}",
+            highlight=False,
+        )
     console.print(
         f"Try: quorate metadata-quorum --bootstrap-controller {addresses} describe --status\n"
         "Ctrl-C stops all of them; the same command starts them again.",

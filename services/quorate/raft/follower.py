@@ -175,7 +175,7 @@ def _append(core: Core, request: FetchRequest, batches: tuple[Batch, ...]) -> No
             break
         expected, epoch, good = batch.end_offset, batch.epoch, good + 1
     if good:
-        core.append(batches[:good])
+        core.append(batches if good == len(batches) else batches[:good])
 
 
 def handle_fetch_failure(core: Core, *, refused: bool) -> None:

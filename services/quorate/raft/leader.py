@@ -113,7 +113,7 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
         core.respond(request_id, response)
         settle(core)
         return
-    _acknowledge(core, progress, request)
+    _acknowledge(core, leader, progress, request)
     if core.role is not leader:
         # The acknowledgement committed the leader's own removal, or a transfer: it resigned.
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -133,7 +133,9 @@ def _check_fetch(core: Core, request: FetchRequest) -> ErrorCode | None:
     return replication.check_leader(core, request.epoch)
 
 
-def _acknowledge(core: Core, progress: ReplicaProgress, request: FetchRequest) -> None:
+def _acknowledge(
+    core: Core, leader: Leader, progress: ReplicaProgress, request: FetchRequest
+) -> None:
     """Everything before the fetch offset is durable at that replica."""
     if request.offset >= core.log.end_offset:
         progress.last_caught_up_ms = core.now_ms
@@ -143,7 +145,8 @@ def _acknowledge(core: Core, progress: ReplicaProgress, request: FetchRequest) -
     progress.leader_end_at_last_fetch = core.log.end_offset
     progress.last_fetch_ms = core.now_ms
     progress.end_offset = request.offset
-    settle(core)
+    if request.offset > core.high_watermark or leader.reads or leader.changes or leader.transfer:
+        settle(core)  # else nobody waits for this replica to have come that far
 
 
 def _note_alive(core: Core, progress: ReplicaProgress) -> None:

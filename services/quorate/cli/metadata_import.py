@@ -28,9 +28,10 @@ from quorate.metadata.acls import acl_of
 from quorate.metadata.configs import ResourceType
 from quorate.metadata.image import AnyRecord, MetadataImage
 from quorate.metadata.levels import LATEST_LEVEL, METADATA_VERSION, at_level
+from quorate.raft.errors import ErrorCode
 from quorate.records import metadata as rec
 from quorate.records.metadata.partitions import NO_LEADER
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client import AdminError, QuorumClient
 from quorate.rpc.metadata_client import MetadataClient
 
 BATCH_RECORDS_MAX = 5_000
@@ -43,12 +44,15 @@ OF_TOPICS = (rec.TopicRecord, rec.PartitionRecord)
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be appended. groups: each stays whole in one batch."""
+    """What is to be appended. groups: each stays whole in one batch. producer_ids: for a batch of
+    its own, since the quorum may have given away as many, and then it is not needed.
+    """
 
     groups: list[list[AnyRecord]] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)
     there_already: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    producer_ids: rec.ProducerIdsRecord | None = None
 
     def add(self, records: list[AnyRecord]) -> None:
         self.groups.append(records)
@@ -77,7 +81,7 @@ def import_metadata(
 
     async def ask(client: MetadataClient) -> Plan:
         plan = await _plan(client, image, wanted, only_topics=bool(patterns))
-        if dry_run or not plan.groups:
+        if dry_run or not (plan.groups or plan.producer_ids):
             return plan
         async with client.quorum_client() as quorum:
             with progress_bar("importing records", plan.records) as advance:
@@ -147,7 +151,10 @@ async def _plan(
         check(there)
         others = list(_others(image, set(there.acls)))
         for record in _at(others, level):
-            plan.add([record])
+            if isinstance(record, rec.ProducerIdsRecord):
+                plan.producer_ids = record
+            else:
+                plan.add([record])
     return plan
 
 
@@ -218,3 +225,9 @@ async def _append(quorum: QuorumClient, plan: Plan, advance: Callable[[int], Non
     if batch:
         await quorum.append(batch)
         advance(len(batch))
+    if plan.producer_ids is not None:
+        try:
+            await quorum.append([(None, rec.encode(plan.producer_ids, plan.producer_ids.version))])
+        except AdminError as error:
+            if error.code is not ErrorCode.INVALID_RECORD:
+                raise

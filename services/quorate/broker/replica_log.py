@@ -17,6 +17,8 @@ Rules:
    found out when it is opened again.
 5. One thread appends, truncates and reads.
 
+Nothing of a log is deleted but with its topic: there is no retention, and every log starts at 0.
+
 Source: Kafka's UnifiedLog and LogLoader; KIP-101.
 """
 

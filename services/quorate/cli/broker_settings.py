@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,6 +149,24 @@ class _Given:
 
     def fail(self, name: str, reason: str) -> NoReturn:
         raise ConfigError(f"{self.places.get(name, self.source)}: {name}: {reason}")
+
+
+def settings_text(width: int) -> str:
+    """Every setting with its form, default, variable and meaning, in `width` columns."""
+    blocks = []
+    for name, setting in sorted(SETTINGS.items()):
+        default = f", default {setting.default}" if setting.default else ""
+        body = (
+            f"{setting.form.type}: {setting.form.accepts}{default}",
+            setting.variable,
+            setting.doc,
+        )
+        indented = (
+            textwrap.fill(line, width, initial_indent="    ", subsequent_indent="    ")
+            for line in body
+        )
+        blocks.append("\n".join((name, *indented)))
+    return "\n\n".join(blocks)
 
 
 def load_broker(path: Path | None, environment: Mapping[str, str] | None = None) -> BrokerConfig:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from quorate.broker.formatting import format_broker
-from quorate.cli.broker_settings import load_broker
+from quorate.cli.broker_settings import SETTINGS, load_broker
+from quorate.cli.main import main
 from quorate.cli.output import UsageError
 from quorate.controller.config import ConfigError
 from quorate.log.errors import MetaPropertiesError
@@ -89,3 +90,11 @@ def test_formatting_keeps_what_is_there_and_refuses_what_is_anothers(tmp_path: P
     assert format_broker(5, "yFPgY5iXQYqr5sMxfdxu0Q", directories[0], directories) == made
     with pytest.raises(MetaPropertiesError, match="belongs to node 5"):
         format_broker(6, "yFPgY5iXQYqr5sMxfdxu0Q", directories[0], directories)
+
+
+def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "--help-settings"]) == 0
+    said = capsys.readouterr().out
+    for name, setting in SETTINGS.items():
+        assert f"\n{name}\n" in f"\n{said}"
+        assert setting.variable in said

@@ -50,6 +50,8 @@ def run(
             summary.add(result)
             bad = len(summary.failed)
             progress.update(task, advance=1, events=summary.events_per_second, bad=bad)
+            if summary.seeds % 1_000 == 0 and not console.is_terminal:
+                progress.console.print(f"{summary.seeds:,} seeds, {bad} violations")
             if result.violation is not None:
                 text = f"seed {result.seed}: {result.violation}"
                 progress.console.print(text, style="red", markup=False)

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
+import multiprocessing
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 from rich.console import Console
@@ -29,7 +28,6 @@ from tests.simulation.mutants.patching import install, mutated_sources, source_p
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 console = Console(soft_wrap=True)
 
-ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 TABLE = HERE / "README.md"
 VERDICTS = HERE / "verdicts.json"
@@ -89,23 +87,21 @@ def run(  # noqa: PLR0917 - options
     wanted = [m for m in MUTANTS if not names or m.name in names]
     todo = [m for m in wanted if not runs.is_killed(m)]
     console.print(f"{len(wanted) - len(todo)} of {len(wanted)} are known to be killed")
-    with ThreadPoolExecutor(jobs) as executor:
-        futures = [executor.submit(runs.decide, mutant, first, seeds) for mutant in todo]
-        for future in as_completed(futures):
-            try:
-                console.print(future.result(), markup=False)
-            except BrokenProtocolError as error:
-                executor.shutdown(cancel_futures=True)
-                console.print(str(error), style="red", markup=False)
-                raise typer.Exit(2) from None
+    # A process for each task, forked before it has imported the protocol: it imports its mutant.
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+        decide = partial(_decide, first=first, seeds=seeds)
+        for name, row in pool.imap_unordered(decide, [mutant.name for mutant in todo]):
+            seed = row["seed"]
+            violation = None if runs.is_sound(seed) else pool.apply(_violation, (seed,))
+            if violation is not None:
+                text = f"seed {seed} breaks the protocol without a mutant: {violation}"
+                console.print(text, style="red", markup=False)
+                raise typer.Exit(2)
+            console.print(runs.take(name, row), markup=False)
     runs.write()
     alive = [m.name for m in wanted if not runs.is_killed(m)]
     console.print(f"{len(alive)} of {len(wanted)} live: {', '.join(alive) or '-'}")
     raise typer.Exit(1 if alive else 0)
-
-
-class BrokenProtocolError(Exception):
-    """A seed breaks an invariant without any mutant: what it kills proves nothing."""
 
 
 class Runs:
@@ -113,8 +109,7 @@ class Runs:
 
     def __init__(self, fresh: bool, keep: bool) -> None:
         self._keep = keep
-        self._lock = threading.Lock()
-        self._sound: set[int] = set()
+        self._sound = {-1}
         self._common = _digest_of_sources()
         known = {} if fresh or not VERDICTS.exists() else json.loads(VERDICTS.read_text("utf-8"))
         names = {mutant.name for mutant in MUTANTS}
@@ -130,23 +125,20 @@ class Runs:
             return False
         return verdict.of == self._digest(mutant)
 
-    def decide(self, mutant: Mutant, first: int, seeds: int) -> str:
-        """Run one mutant in a process of its own; return a line for people."""
-        row = _in_a_process("one", mutant.name, "--first", str(first), "--seeds", str(seeds))
-        verdict = Verdict(**row, of=self._digest(mutant))
-        if verdict.killed_by is not None and verdict.seed not in self._sound:
-            violation = _in_a_process("baseline", str(verdict.seed))["violation"]
-            if violation is not None:
-                text = f"seed {verdict.seed} breaks the protocol without a mutant: {violation}"
-                raise BrokenProtocolError(text)
-            self._sound.add(verdict.seed)
-        with self._lock:
-            self._verdicts[mutant.name] = verdict
-            self.write()
+    def is_sound(self, seed: int) -> bool:
+        """Whether the seed passed on the protocol as it is."""
+        return seed in self._sound
+
+    def take(self, name: str, row: dict[str, Any]) -> str:
+        """Keep a verdict whose seed is sound; return a line for people."""
+        verdict = Verdict(**row, of=self._digest(_named(name)))
+        self._sound.add(verdict.seed)
+        self._verdicts[name] = verdict
+        self.write()
         if verdict.killed_by is None:
-            return f"{mutant.name}: LIVES after {verdict.seeds} seeds"
+            return f"{name}: LIVES after {verdict.seeds} seeds"
         return (
-            f"{mutant.name}: killed by {verdict.killed_by} (seed {verdict.seed}) "
+            f"{name}: killed by {verdict.killed_by} (seed {verdict.seed}) "
             f"after {verdict.seeds} seeds"
         )
 
@@ -169,20 +161,26 @@ def _digest_of_sources() -> str:
     return digest.hexdigest()
 
 
-def _in_a_process(*arguments: str) -> dict[str, object]:
-    command = [sys.executable, "-m", "tests.simulation.mutants", *arguments]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    row = json.loads(done.stdout.splitlines()[-1])
-    assert isinstance(row, dict)
-    return row
+def _named(name: str) -> Mutant:
+    return next(mutant for mutant in MUTANTS if mutant.name == name)
 
 
-@app.command()
-def baseline(seed: int) -> None:
-    """Run a seed on the protocol as it is; print the violation as JSON."""
+def _violation(seed: int) -> str | None:
+    """Run a seed on the protocol that this process has imported, or imports now."""
     from tests.simulation.runner import run_seed
 
-    print(json.dumps({"violation": run_seed(seed).violation}))
+    return run_seed(seed).violation
+
+
+def _decide(name: str, first: int, seeds: int) -> tuple[str, dict[str, Any]]:
+    """Run one mutant, for which this process is there, until a seed kills it."""
+    install(_named(name))
+    for number, seed in enumerate(range(first, first + seeds), start=1):
+        violation = _violation(seed)
+        if violation is not None:
+            killed_by = violation.partition(":")[0]
+            return name, {"seeds": number, "seed": seed, "killed_by": killed_by}
+    return name, {"seeds": seeds, "seed": -1, "killed_by": None}
 
 
 @app.command()
@@ -193,23 +191,15 @@ def one(
     trace: Annotated[bool, typer.Option("--trace", help="Print the killing seed's run.")] = False,
 ) -> None:
     """Run one mutant in this process; print its verdict as JSON."""
-    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
-    install(mutant)
-    from tests.simulation.plan import draw
-    from tests.simulation.runner import run_scenario, run_seed
-    from tests.simulation.transcript import Transcript
+    _, row = _decide(name, first, seeds)
+    if trace and row["seed"] >= 0:
+        from tests.simulation.plan import draw
+        from tests.simulation.runner import run_scenario
+        from tests.simulation.transcript import Transcript
 
-    verdict: dict[str, object] = {"seeds": seeds, "seed": -1, "killed_by": None}
-    for number, seed in enumerate(range(first, first + seeds), start=1):
-        violation = run_seed(seed).violation
-        if violation is not None:
-            if trace:
-                run_scenario(draw(seed), Transcript(sys.stdout))
-                console.print(violation, markup=False)
-            name_of_invariant = violation.partition(":")[0]
-            verdict = {"seeds": number, "seed": seed, "killed_by": name_of_invariant}
-            break
-    print(json.dumps(verdict))
+        result = run_scenario(draw(row["seed"]), Transcript(sys.stdout))
+        console.print(result.violation, markup=False)
+    print(json.dumps(row))
 
 
 def _table(verdicts: dict[str, Verdict]) -> str:

@@ -21,6 +21,7 @@ from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.channels import EOF
 from quorate.rpc.convert_quorum import decode_append_request, encode_append_response
+from quorate.rpc.gate import Asker
 from quorate.rpc.handler import RaftHandler
 from quorate.rpc.limits import ServerLimits, batch_bytes, too_large
 from quorate.rpc.values import AppendOutcome
@@ -41,11 +42,13 @@ class AppendStream:
         context: grpc.aio.ServicerContext[Any, Any],
         limits: ServerLimits,
         running: set[asyncio.Task[None]],
+        asker: Asker | None = None,
     ) -> None:
         self._handler = handler
         self._context = context
         self._limits = limits
         self._running = running
+        self._asker = asker
         self._is_open = True
         self._messages = 0
         self._bytes = 0
@@ -103,6 +106,10 @@ class AppendStream:
             self._changed.set()
 
     async def _append(self, message: quorum_pb2.AppendRequest) -> AppendOutcome:
+        if self._asker is not None:
+            refused = self._asker.refusal(message, message)
+            if refused is not None:
+                return AppendOutcome(refused.error, NO_LEADER, message=refused.message)
         try:
             records, timeout_ms = decode_append_request(message)
         except ViolationError as error:

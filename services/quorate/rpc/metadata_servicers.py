@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import grpc
 import grpc.aio
 
+from quorate.metadata.requests import Refused
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.convert_metadata import METHODS, MetadataAnswer, Method
+from quorate.rpc.gate import Admission, Gate, Refusal
 
 LOGGER = logging.getLogger(__name__)
 
@@ -40,7 +43,8 @@ class MetadataHandler(Protocol):
 class MetadataSlot:
     """Who handles requests now; a node that is formatted later changes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, gate: Gate | None = None) -> None:
+        self.gate = gate
         self._handler: MetadataHandler | None = None
 
     def use(self, handler: object) -> None:
@@ -71,12 +75,32 @@ def add_metadata_services(server: grpc.aio.Server, slot: MetadataSlot) -> tuple[
     return services
 
 
+async def _admitted(
+    handler: MetadataHandler, admitted: Refusal | Admission, timeout_ms: int
+) -> MetadataAnswer:
+    """The answer as far as a gate allows it."""
+    if isinstance(admitted, Refusal):
+        return MetadataAnswer(admitted.error, NO_LEADER, message=admitted.message)
+    if admitted.answer is not None:
+        return MetadataAnswer(ErrorCode.NONE, NO_LEADER, admitted.answer)
+    answer = await handler.metadata(admitted.request, timeout_ms)
+    if answer.response is None or isinstance(answer.response, Refused):
+        return answer
+    return replace(answer, response=admitted.finish(answer.response))
+
+
 def _serve(slot: MetadataSlot, method: Method) -> Callable[[Any, Context], Awaitable[Any]]:
     async def serve(message: Any, context: Context) -> Any:
         handler = await slot.handler(context)
         try:
             request, timeout_ms = method.decode_request(message)
-            return method.encode_answer(await handler.metadata(request, timeout_ms))
+            if slot.gate is None:
+                answer = await handler.metadata(request, timeout_ms)
+            else:
+                caller = slot.gate.caller(context)
+                admitted = slot.gate.admit(caller, method.name, request)
+                answer = await _admitted(handler, admitted, timeout_ms)
+            return method.encode_answer(answer)
         except ViolationError as error:
             LOGGER.warning("%s from %s is refused: %s", method.name, context.peer(), error)
             refused = MetadataAnswer(ErrorCode.INVALID_REQUEST, NO_LEADER, message=str(error))

@@ -22,6 +22,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from quorate.rpc.errors import ListenError, PortInUseError
+from quorate.rpc.gate import Gate
 from quorate.rpc.handler import NodeHandler
 from quorate.rpc.limits import ServerLimits, format_address, parse_address
 from quorate.rpc.metadata_servicers import MetadataSlot, add_metadata_services
@@ -59,9 +60,15 @@ class TraceParents(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 class Servicers:
     """The services of one server, all asking the same handler."""
 
-    def __init__(self, server: grpc.aio.Server, handler: NodeHandler, limits: ServerLimits) -> None:
-        self._slot = Slot(handler)
-        self._metadata = MetadataSlot()
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        handler: NodeHandler,
+        limits: ServerLimits,
+        gate: Gate | None = None,
+    ) -> None:
+        self._slot = Slot(handler, gate)
+        self._metadata = MetadataSlot(gate)
         self._metadata.use(handler)
         self._quorum = QuorumServicer(self._slot, limits)
         self.health = health.aio.HealthServicer()  # type: ignore[attr-defined]
@@ -93,10 +100,13 @@ class Servicers:
 
 
 def add_servicers(
-    server: grpc.aio.Server, handler: NodeHandler, limits: ServerLimits | None = None
+    server: grpc.aio.Server,
+    handler: NodeHandler,
+    limits: ServerLimits | None = None,
+    gate: Gate | None = None,
 ) -> Servicers:
     """Add Raft, Quorum, health and reflection to a server that has not been started."""
-    return Servicers(server, handler, limits or ServerLimits())
+    return Servicers(server, handler, limits or ServerLimits(), gate)
 
 
 class RpcServer:
@@ -146,11 +156,13 @@ async def start_server(
     *,
     plaintext: Sequence[str] = (),
     traced: bool = False,
+    gate: Gate | None = None,
     also: Callable[[grpc.aio.Server], None] = lambda _: None,
 ) -> RpcServer:
     """Listen at `host:port` addresses, with TLS if `tls` is given, and at those in `plaintext`
-    without. traced: let handlers see what the metadata says of the caller's trace. also: adds
-    further services before the server starts.
+    without. traced: let handlers see what the metadata says of the caller's trace. gate:
+    decides who may ask what; without one, everybody everything. also: adds further services before
+    the server starts.
 
     Raises PortInUseError, ListenError, TlsError, and MisuseError for what is no address.
     """
@@ -166,7 +178,7 @@ async def start_server(
     addresses: list[tuple[str, int]] = []
     for (host, port), secure in wanted:
         addresses.append((host, _bind(server, host, port, secure)))
-    servicers = add_servicers(server, handler, limits)
+    servicers = add_servicers(server, handler, limits, gate)
     also(server)
     for service in SERVICES:
         await servicers.set_serving(service, is_serving=False)

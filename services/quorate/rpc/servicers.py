@@ -4,7 +4,9 @@ Rules:
 1. A request that violates the protocol is answered with INVALID_REQUEST and the reason.
 2. What a handler raises is logged with the call and its sender, and answered with
    UNKNOWN_SERVER_ERROR. It never ends the server.
-3. A node that is not formatted ends every method but Format and NodeStatus with
+3. What a gate refuses is answered with its refusal before the handler hears of it; NodeStatus,
+   whose answer has no field for an error, ends with PERMISSION_DENIED.
+4. A node that is not formatted ends every method but Format and NodeStatus with
    FAILED_PRECONDITION.
 
 Source: proto/quorate/v1/raft.proto, quorum.proto.
@@ -38,6 +40,7 @@ from quorate.raft.types import NO_NODE, ReplicaKey, VersionRange
 from quorate.rpc import convert, convert_quorum
 from quorate.rpc.append_stream import NO_LEADER, AppendStream
 from quorate.rpc.channels import EOF
+from quorate.rpc.gate import Asker, Gate, method_name
 from quorate.rpc.handler import NodeHandler, RaftHandler
 from quorate.rpc.limits import SNAPSHOT_PIECE_BYTES_MAX, ServerLimits
 from quorate.rpc.values import (
@@ -62,17 +65,22 @@ NOT_FORMATTED = "this node is not formatted: it serves Format and NodeStatus onl
 
 
 class Slot:
-    """Who handles requests now. It changes once in a process's life: when the node has been
-    formatted.
+    """Who handles requests now, and who decides which. The handler changes once in a process's
+    life: when the node has been formatted.
     """
 
-    def __init__(self, handler: NodeHandler) -> None:
+    def __init__(self, handler: NodeHandler, gate: Gate | None = None) -> None:
+        self.gate = gate
         self.use(handler)
 
     def use(self, handler: NodeHandler) -> None:
         self.handler = handler
         # Asked once: the check looks at each method and is too slow for each call.
         self._raft = handler if isinstance(handler, RaftHandler) else None
+
+    def asker(self, context: Context) -> Asker | None:
+        """Who calls, where it matters."""
+        return Asker.of(self.gate, context)
 
     async def raft(self, context: Context) -> RaftHandler:
         """The running node, or the end of the call."""
@@ -81,17 +89,13 @@ class Slot:
         return self._raft
 
 
-def _name(message: Message) -> str:
-    return message.DESCRIPTOR.name.removesuffix("Request")
-
-
 def _refused(message: Message, context: Context, error: ViolationError) -> str:
-    LOGGER.warning("%s from %s is refused: %s", _name(message), context.peer(), error)
+    LOGGER.warning("%s from %s is refused: %s", method_name(message), context.peer(), error)
     return str(error)
 
 
 def _failed(message: Message, context: Context, error: Exception) -> str:
-    LOGGER.exception("%s from %s failed", _name(message), context.peer())
+    LOGGER.exception("%s from %s failed", method_name(message), context.peer())
     return f"internal error: {type(error).__name__}"
 
 
@@ -106,11 +110,18 @@ class _Unary(Generic[V, R, M]):
     refuse: Callable[[ErrorCode, str], R]
 
     async def serve(
-        self, message: Message, context: Context, handle: Callable[[V], Awaitable[Any]]
+        self,
+        message: Message,
+        context: Context,
+        handle: Callable[[V], Awaitable[Any]],
+        asker: Asker | None = None,
     ) -> M:
-        """Decode, handle, encode, and answer what goes wrong in between (rules 1 and 2)."""
+        """Decode, handle, encode, and answer what goes wrong in between (rules 1 to 3)."""
         try:
-            return self.encode(await handle(self.decode(message)))
+            request = self.decode(message)
+            if asker is not None and (refused := asker.refusal(message, request)) is not None:
+                return self.encode(self.refuse(*refused))
+            return self.encode(await handle(request))
         except ViolationError as error:
             text = _refused(message, context, error)
             return self.encode(self.refuse(ErrorCode.INVALID_REQUEST, text))
@@ -191,49 +202,59 @@ class RaftServicer(raft_pb2_grpc.RaftServicer):
 
     async def Vote(self, request: raft_pb2.VoteRequest, context: Context) -> raft_pb2.VoteResponse:
         handler = await self._slot.raft(context)
-        return await _VOTE.serve(request, context, handler.handle)
+        return await _VOTE.serve(request, context, handler.handle, self._slot.asker(context))
 
     async def BeginQuorumEpoch(
         self, request: raft_pb2.BeginQuorumEpochRequest, context: Context
     ) -> raft_pb2.BeginQuorumEpochResponse:
         handler = await self._slot.raft(context)
-        return await _BEGIN.serve(request, context, handler.handle)
+        return await _BEGIN.serve(request, context, handler.handle, self._slot.asker(context))
 
     async def EndQuorumEpoch(
         self, request: raft_pb2.EndQuorumEpochRequest, context: Context
     ) -> raft_pb2.EndQuorumEpochResponse:
         handler = await self._slot.raft(context)
-        return await _END.serve(request, context, handler.handle)
+        return await _END.serve(request, context, handler.handle, self._slot.asker(context))
 
     async def UpdateVoter(
         self, request: raft_pb2.UpdateVoterRequest, context: Context
     ) -> raft_pb2.UpdateVoterResponse:
         handler = await self._slot.raft(context)
-        return await _UPDATE_VOTER.serve(request, context, handler.handle)
+        return await _UPDATE_VOTER.serve(
+            request, context, handler.handle, self._slot.asker(context)
+        )
 
     async def ApiVersions(
         self, request: raft_pb2.ApiVersionsRequest, context: Context
     ) -> raft_pb2.ApiVersionsResponse:
         handler = await self._slot.raft(context)
-        return await _API_VERSIONS.serve(request, context, handler.handle)
+        return await _API_VERSIONS.serve(
+            request, context, handler.handle, self._slot.asker(context)
+        )
 
     async def Fetch(
         self, request: raft_pb2.FetchRequest, context: Context
     ) -> raft_pb2.FetchResponse:
-        return await self._one_fetch(await self._slot.raft(context), request, context)
+        handler = await self._slot.raft(context)
+        return await self._one_fetch(handler, request, context, self._slot.asker(context))
 
     async def FetchStream(
         self, _requests: AsyncIterator[raft_pb2.FetchRequest], context: Context
     ) -> None:
         """One fetch at a time: read, handle, answer."""
         handler = await self._slot.raft(context)
+        asker = self._slot.asker(context)
         while (request := await context.read()) is not EOF:
-            await context.write(await self._one_fetch(handler, request, context))
+            await context.write(await self._one_fetch(handler, request, context, asker))
 
     async def _one_fetch(
-        self, handler: RaftHandler, request: raft_pb2.FetchRequest, context: Context
+        self,
+        handler: RaftHandler,
+        request: raft_pb2.FetchRequest,
+        context: Context,
+        asker: Asker | None,
     ) -> raft_pb2.FetchResponse:
-        return await self._fetch.serve(request, context, handler.fetch)
+        return await self._fetch.serve(request, context, handler.fetch, asker)
 
     def _encode(self, answer: tuple[FetchResponse, Sequence[Buffer]]) -> raft_pb2.FetchResponse:
         response, records = answer
@@ -251,8 +272,14 @@ class RaftServicer(raft_pb2_grpc.RaftServicer):
         self, request: raft_pb2.FetchSnapshotRequest, context: Context
     ) -> AsyncIterator[raft_pb2.FetchSnapshotResponse]:
         handler = await self._slot.raft(context)
+        asker = self._slot.asker(context)
         try:
-            response = await handler.fetch_snapshot(convert.decode_snapshot_request(request))
+            wanted = convert.decode_snapshot_request(request)
+            refused = None if asker is None else asker.refusal(request, wanted)
+            if refused is None:
+                response = await handler.fetch_snapshot(wanted)
+            else:
+                response = FetchSnapshotResponse(refused[0], NO_LEADER, message=refused[1])
         except ViolationError as error:
             text = _refused(request, context, error)
             response = FetchSnapshotResponse(ErrorCode.INVALID_REQUEST, NO_LEADER, message=text)
@@ -283,48 +310,61 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         self, request: quorum_pb2.DescribeQuorumRequest, context: Context
     ) -> quorum_pb2.DescribeQuorumResponse:
         handler = await self._slot.raft(context)
-        return await _DESCRIBE.serve(request, context, handler.handle)
+        return await _DESCRIBE.serve(request, context, handler.handle, self._slot.asker(context))
 
     async def AddVoter(
         self, request: quorum_pb2.AddVoterRequest, context: Context
     ) -> quorum_pb2.AddVoterResponse:
         handler = await self._slot.raft(context)
-        return await _ADD_VOTER.serve(request, context, handler.handle)
+        return await _ADD_VOTER.serve(request, context, handler.handle, self._slot.asker(context))
 
     async def RemoveVoter(
         self, request: quorum_pb2.RemoveVoterRequest, context: Context
     ) -> quorum_pb2.RemoveVoterResponse:
         handler = await self._slot.raft(context)
-        return await _REMOVE_VOTER.serve(request, context, handler.handle)
+        return await _REMOVE_VOTER.serve(
+            request, context, handler.handle, self._slot.asker(context)
+        )
 
     async def TransferLeadership(
         self, request: quorum_pb2.TransferLeadershipRequest, context: Context
     ) -> quorum_pb2.TransferLeadershipResponse:
         handler = await self._slot.raft(context)
-        return await _TRANSFER.serve(request, context, handler.handle)
+        return await _TRANSFER.serve(request, context, handler.handle, self._slot.asker(context))
 
     async def DescribeFeatures(
         self, request: quorum_pb2.DescribeFeaturesRequest, context: Context
     ) -> quorum_pb2.DescribeFeaturesResponse:
         handler = await self._slot.raft(context)
         return await _DESCRIBE_FEATURES.serve(
-            request, context, lambda _: handler.describe_features()
+            request,
+            context,
+            lambda _: handler.describe_features(),
+            self._slot.asker(context),
         )
 
     async def UpdateFeatures(
         self, request: quorum_pb2.UpdateFeaturesRequest, context: Context
     ) -> quorum_pb2.UpdateFeaturesResponse:
         handler = await self._slot.raft(context)
-        return await _UPDATE_FEATURES.serve(request, context, handler.update_features)
+        return await _UPDATE_FEATURES.serve(
+            request, context, handler.update_features, self._slot.asker(context)
+        )
 
     async def Format(
         self, request: quorum_pb2.FormatRequest, context: Context
     ) -> quorum_pb2.FormatResponse:
-        return await _FORMAT.serve(request, context, self._slot.handler.format)
+        return await _FORMAT.serve(
+            request, context, self._slot.handler.format, self._slot.asker(context)
+        )
 
     async def NodeStatus(
         self, request: quorum_pb2.NodeStatusRequest, context: Context
     ) -> quorum_pb2.NodeStatusResponse:
+        asker = self._slot.asker(context)
+        if asker is not None and (refused := asker.refusal(request, request)) is not None:
+            text = f"{refused.error.name} {refused.message}".rstrip()
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         try:
             status = await self._slot.handler.node_status()
             return convert_quorum.encode_node_status(status)
@@ -338,12 +378,19 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         self, _requests: AsyncIterator[quorum_pb2.AppendRequest], context: Context
     ) -> None:
         handler = await self._slot.raft(context)
-        await AppendStream(handler, context, self._limits, self.running).serve()
+        asker = self._slot.asker(context)
+        await AppendStream(handler, context, self._limits, self.running, asker).serve()
 
     async def Read(
         self, request: quorum_pb2.ReadRequest, context: Context
     ) -> AsyncIterator[quorum_pb2.ReadResponse]:
         handler = await self._slot.raft(context)
+        asker = self._slot.asker(context)
+        if asker is not None and (refused := asker.refusal(request, request)) is not None:
+            yield convert_quorum.encode_read_chunk(
+                ReadChunk(refused.error, NO_LEADER, last=True, message=refused.message)
+            )
+            return
         try:
             async for chunk in handler.read(convert_quorum.decode_read_request(request)):
                 yield convert_quorum.encode_read_chunk(chunk)

@@ -75,6 +75,11 @@ class MetadataLoader:
         """Everything before this offset has been replayed, or was an application's."""
         return self._offset
 
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether something is known to be committed, and all of that is in the image."""
+        return 0 < self._committed <= self._offset
+
     def add_listener(self, listener: Listener) -> None:
         """Call `listener` after each change, and at once with all there is if there is any."""
         self._listeners.append(listener)

@@ -1,0 +1,79 @@
+"""What a server asks before it does anything for a caller; the runtime implements it.
+
+A server without a gate lets everybody in whom TLS let in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import grpc.aio
+from google.protobuf.message import Message
+
+from quorate.raft.errors import ErrorCode
+from quorate.rpc.principals import Caller
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Refusal(NamedTuple):
+    """Why a call is not served, as its response says it."""
+
+    error: ErrorCode
+    message: str
+
+
+def _unchanged(response: Any) -> Any:
+    return response
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """request: the parts of it that the caller may ask for. answer: the whole response where none
+    is left. finish: adds to the response what was said of the parts that are left out.
+    """
+
+    request: Any
+    answer: Any = None
+    finish: Callable[[Any], Any] = _unchanged
+
+
+class Gate(Protocol):
+    """`name`: the method's, as in proto/quorate/v1. Nothing here waits."""
+
+    def caller(self, context: Context) -> Caller:
+        """Who is at the other end: once a call, also of a stream."""
+        ...
+
+    def refusal(self, caller: Caller, name: str, request: object) -> Refusal | None:
+        """Whether a call is refused as a whole."""
+        ...
+
+    def admit(self, caller: Caller, name: str, request: Any) -> Refusal | Admission:
+        """The same for a request for metadata, of which parts may be refused."""
+        ...
+
+
+def method_name(message: Message) -> str:
+    """The method, by the message of its request; a stream has the name of its unary form."""
+    return message.DESCRIPTOR.name.removesuffix("Request")
+
+
+class Asker:
+    """Who makes a call, before a gate: found out once a call."""
+
+    __slots__ = ("_caller", "_gate")
+
+    def __init__(self, gate: Gate, context: Context) -> None:
+        self._gate = gate
+        self._caller = gate.caller(context)
+
+    @classmethod
+    def of(cls, gate: Gate | None, context: Context) -> Asker | None:
+        """None where everybody may ask everything."""
+        return None if gate is None else cls(gate, context)
+
+    def refusal(self, message: Message, request: object) -> Refusal | None:
+        return self._gate.refusal(self._caller, method_name(message), request)

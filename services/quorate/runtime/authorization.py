@@ -1,0 +1,223 @@
+"""What each method needs: the one table, and what follows for a request's parts.
+
+Rules:
+1. A method that is not in the table is refused.
+2. What is about the cluster as a whole is refused as a whole, CLUSTER_AUTHORIZATION_FAILED.
+3. What is about topics is refused topic by topic, TOPIC_AUTHORIZATION_FAILED; the others go on. The
+   same for the configuration of resources. A description leaves out what one may not see, unless
+   it was asked for by name.
+4. Create and delete of the cluster are create and delete of every topic.
+
+Application records change the log and are no resource of Kafka's: Append needs what any change of
+the cluster needs. Who reads the log as it is reads credentials too: Read needs a cluster action.
+
+Source: Kafka's ControllerApis and KafkaApis; the tables of KIP-11, KIP-853, KIP-919.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from quorate.metadata import requests as r
+from quorate.metadata.authorizer import CLUSTER, Operation, Resource, ResourceType
+from quorate.metadata.configs import ResourceType as ConfigType
+from quorate.raft.errors import ErrorCode
+from quorate.rpc.gate import Admission
+
+_ACTION, _ALTER, _DESCRIBE = Operation.CLUSTER_ACTION, Operation.ALTER, Operation.DESCRIBE
+
+CLUSTER_OPERATIONS: Final[dict[str, Operation]] = {
+    # Raft
+    "Vote": _ACTION,
+    "BeginQuorumEpoch": _ACTION,
+    "EndQuorumEpoch": _ACTION,
+    "Fetch": _ACTION,
+    "FetchSnapshot": _ACTION,
+    "UpdateVoter": _ACTION,
+    "ApiVersions": _ACTION,
+    # Quorum
+    "DescribeQuorum": _DESCRIBE,
+    "AddVoter": _ALTER,
+    "RemoveVoter": _ALTER,
+    "TransferLeadership": _ALTER,
+    "DescribeFeatures": _DESCRIBE,
+    "UpdateFeatures": _ALTER,
+    "Format": _ALTER,
+    "NodeStatus": _DESCRIBE,
+    "Append": _ALTER,
+    "Read": _ACTION,
+    # Metadata
+    "AlterClientQuotas": Operation.ALTER_CONFIGS,
+    "DescribeClientQuotas": Operation.DESCRIBE_CONFIGS,
+    "AlterUserScramCredentials": _ALTER,
+    "DescribeUserScramCredentials": _DESCRIBE,
+    "CreateAcls": _ALTER,
+    "DeleteAcls": _ALTER,
+    "DescribeAcls": _DESCRIBE,
+    "ElectLeaders": _ALTER,
+    "AlterPartitionReassignments": _ALTER,
+    "ListPartitionReassignments": _DESCRIBE,
+    "UpdateClusterFeatures": _ALTER,
+    "DescribeCluster": _DESCRIBE,
+    # BrokerLifecycle
+    "RegisterBroker": _ACTION,
+    "BrokerHeartbeat": _ACTION,
+    "UnregisterBroker": _ALTER,
+    "AlterPartition": _ACTION,
+    "AllocateProducerIds": _ACTION,
+}
+"""By the name of the request: the operation on the cluster."""
+
+PART_OPERATIONS: Final[dict[str, Operation]] = {
+    "CreateTopics": Operation.CREATE,
+    "DeleteTopics": Operation.DELETE,
+    "CreatePartitions": _ALTER,
+    "DescribeTopics": _DESCRIBE,
+    "IncrementalAlterConfigs": Operation.ALTER_CONFIGS,
+    "DescribeConfigs": Operation.DESCRIBE_CONFIGS,
+}
+"""By the name of the request: the operation on each topic or configured resource of it."""
+
+_OF_CLUSTER: Final = frozenset({"CreateTopics", "DeleteTopics"})
+"""Rule 4."""
+
+Allows = Callable[[Operation, Resource], bool]
+"""Whether the caller may do it."""
+TopicNames = Mapping[str, str]
+"""Topic id to name, of all topics."""
+
+_FAILED: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+def _topic(name: str) -> Resource:
+    return Resource(ResourceType.TOPIC, name)
+
+
+def _configured(resource: r.ConfigResource) -> Resource:
+    """What a configuration belongs to: a broker's is the cluster's."""
+    if resource.type == ConfigType.TOPIC:
+        return _topic(resource.name)
+    if resource.type == ConfigType.GROUP:
+        return Resource(ResourceType.GROUP, resource.name)
+    return CLUSTER
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A request that changes several things: its parts, and those of its response."""
+
+    field: str
+    response: Callable[[tuple[Any, ...]], Any]
+    response_field: str
+    refusal: Callable[[Any, Operation, Allows, TopicNames], Any]
+    """What is said of a part that is refused, None for one that is not."""
+
+
+def _refuse_new_topic(part: r.NewTopic, op: Operation, allows: Allows, _: TopicNames) -> Any:
+    if allows(op, _topic(part.name)):
+        return None
+    return r.CreatedTopic(part.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _refuse_topic(part: r.TopicRef, op: Operation, allows: Allows, names: TopicNames) -> Any:
+    name = part.name or names.get(part.topic_id)
+    if name is None:
+        return r.DeletedTopic("", part.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+    if allows(op, _topic(name)):
+        return None
+    return r.DeletedTopic(part.name, part.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _refuse_partitions(part: r.NewPartitions, op: Operation, allows: Allows, _: TopicNames) -> Any:
+    if allows(op, _topic(part.name)):
+        return None
+    return r.Outcome(part.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _refuse_change(part: r.ConfigChange, op: Operation, allows: Allows, _: TopicNames) -> Any:
+    resource = _configured(part.resource)
+    if allows(op, resource):
+        return None
+    return r.ConfigOutcome(part.resource, _FAILED[ResourceType(resource.type)])
+
+
+_PARTS: Final[dict[str, _Parts]] = {
+    "CreateTopics": _Parts("topics", r.CreateTopicsResponse, "topics", _refuse_new_topic),
+    "DeleteTopics": _Parts("topics", r.DeleteTopicsResponse, "topics", _refuse_topic),
+    "CreatePartitions": _Parts("topics", r.CreatePartitionsResponse, "topics", _refuse_partitions),
+    "IncrementalAlterConfigs": _Parts(
+        "changes", r.AlterConfigsResponse, "resources", _refuse_change
+    ),
+}
+
+
+def admit_parts(name: str, request: Any, allows: Allows, names: TopicNames) -> Admission:
+    """What of a request in PART_OPERATIONS the caller may have done (rules 3 and 4)."""
+    operation = PART_OPERATIONS[name]
+    if name == "DescribeTopics":
+        return _admit_topics(request, allows, names)
+    if name == "DescribeConfigs":
+        return Admission(request, finish=lambda found: _visible_configs(request, found, allows))
+    if name in _OF_CLUSTER and allows(operation, CLUSTER):
+        return Admission(request)
+    parts = _PARTS[name]
+    asked: tuple[Any, ...] = getattr(request, parts.field)
+    said = [parts.refusal(part, operation, allows, names) for part in asked]
+    if all(each is None for each in said):
+        return Admission(request)
+    left = tuple(part for part, refused in zip(asked, said, strict=True) if refused is None)
+    if not left:
+        return Admission(request, parts.response(tuple(said)))
+
+    def finish(response: Any) -> Any:
+        answered = iter(getattr(response, parts.response_field))
+        merged = tuple(next(answered) if refused is None else refused for refused in said)
+        return replace(response, **{parts.response_field: merged})
+
+    return Admission(replace(request, **{parts.field: left}), finish=finish)
+
+
+def _admit_topics(request: r.DescribeTopics, allows: Allows, names: TopicNames) -> Admission:
+    """Rule 3, before pages are made, so that no cursor tells a name. Who asked by id does not learn
+    the name.
+    """
+    asked = request.topics
+    if asked is None:
+        asked = tuple(r.TopicRef(name) for name in names.values())
+
+    def is_visible(name: str) -> bool:
+        return not name or allows(_DESCRIBE, _topic(name))
+
+    chosen = tuple(ref for ref in asked if is_visible(ref.name or names.get(ref.topic_id, "")))
+    hidden = () if request.topics is None else tuple(ref for ref in asked if ref not in chosen)
+    failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refused = tuple(r.TopicDescription(ref.name, ref.topic_id, error=failed) for ref in hidden)
+
+    def finish(response: r.DescribeTopicsResponse) -> r.DescribeTopicsResponse:
+        seen = [topic for topic in response.topics if is_visible(topic.name)]
+        if request.topics is None:
+            # One that was deleted meanwhile was not asked for.
+            seen = [topic for topic in seen if topic.error is ErrorCode.NONE]
+        return replace(response, topics=(*(refused if request.cursor is None else ()), *seen))
+
+    return Admission(replace(request, topics=chosen), finish=finish)
+
+
+def _visible_configs(
+    request: r.DescribeConfigs, response: r.DescribeConfigsResponse, allows: Allows
+) -> r.DescribeConfigsResponse:
+    seen: list[r.ResourceConfigs] = []
+    for configs in response.resources:
+        resource = _configured(configs.resource)
+        if allows(Operation.DESCRIBE_CONFIGS, resource):
+            seen.append(configs)
+        elif request.resources:
+            failed = _FAILED[ResourceType(resource.type)]
+            seen.append(r.ResourceConfigs(configs.resource, error=failed))
+    return replace(response, resources=tuple(seen))

@@ -54,7 +54,7 @@ def cores() -> list[int | None]:
     """The cores that this process may use."""
     if not hasattr(os, "sched_getaffinity"):
         return [None]
-    return sorted(os.sched_getaffinity(0))
+    return [*sorted(os.sched_getaffinity(0))]
 
 
 def compare(first: int, count: int) -> Iterator[Traced]:

@@ -98,12 +98,13 @@ def respond(node: SimNode, output: Respond) -> None:
     source, life, request_id, request = waiter
     response = output.response
     kind = type(response)
-    if kind is FetchResponse:
-        if response.error is ErrorCode.NONE and request.epoch != response.leader.epoch:  # type: ignore[attr-defined]
+    if isinstance(response, FetchResponse):
+        assert isinstance(request, FetchRequest)
+        if response.error is ErrorCode.NONE and request.epoch != response.leader.epoch:
             node.oracle.answers_another_epoch(node, request, response)
-        response = with_records(node, response)  # type: ignore[arg-type]
-    elif kind is FetchSnapshotResponse:
-        response = with_bytes(node, response)  # type: ignore[arg-type]
+        response = with_records(node, response)
+    elif isinstance(response, FetchSnapshotResponse):
+        response = with_bytes(node, response)
     if node.trace is not None:
         node.trace(node, f"-> answer to {node.cluster.name(source)} {response}")
     if source.__class__ is not node.__class__:

@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterable
 from quorate.broker.replica import Replica
 from quorate.broker.values import FetchAnswer, ReplicaPosition
 from quorate.log.errors import LogError
-from quorate.raft.errors import ErrorCode
+from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.types import NO_NODE
 from quorate.rpc.limits import MESSAGE_BYTES_MAX
+from quorate.rpc.partition_convert import POSITIONS_MAX
 from quorate.rpc.partition_values import (
     NO_EPOCH,
     FetchedPartition,
@@ -57,6 +58,8 @@ class Session:
             self._forget(key)
         for position in request.positions:
             self._positions[position.partition] = position
+        if len(self._positions) > POSITIONS_MAX:
+            raise ViolationError(f"{len(self._positions)} partitions on one stream")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.max_wait_ms, WAIT_MS_MAX) / 1000
         self._touched.clear()

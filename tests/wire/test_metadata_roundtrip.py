@@ -37,7 +37,7 @@ DIRECTORY = "wUq0rMvBQ9mD1fHnF0sXpg"
 COMPARED = tuple(name for name in kafka.LISTINGS if name in LISTINGS)
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 def test_kafka_lists_what_quorate_wrote(
     golden: Path, kafka_tool: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ Source: KIP-630, KIP-631, "Loading the metadata"; Kafka's MetadataLoader.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections import deque
@@ -176,10 +177,15 @@ class MetadataLoader:
         if snapshot is None or snapshot.offset == 0:
             assert self._log.start_offset == 0, "a log that does not begin at 0 has a snapshot"
             return
+        # A million new objects, none of them garbage: looking for some takes longer than loading.
+        gc.disable()
         try:
             image, count = await asyncio.to_thread(_load, self._log, snapshot)
         except SnapshotNotFoundError:
             return  # a later one took its place; who needs one looks again
+        finally:
+            gc.enable()
+        gc.freeze()
         LOGGER.info(
             "loaded %d metadata records of snapshot %s in %.1f s",
             count,

@@ -43,6 +43,13 @@ Replica = Annotated[
 Master = Annotated[
     str | None, typer.Option("--master", help="Spark's master (default: all local cores).")
 ]
+TlsCa = Annotated[
+    Path | None, typer.Option("--tls-ca", help="PEM: the authorities of the quorum's certificates.")
+]
+TlsCertificate = Annotated[
+    Path | None, typer.Option("--tls-certificate", help="PEM: what this client shows.")
+]
+TlsKey = Annotated[Path | None, typer.Option("--tls-key", help="PEM: its key.")]
 POLL_S = 0.3
 
 
@@ -63,6 +70,9 @@ def run(
         int | None, typer.Option("--max-records-per-trigger", min=1, help="With --follow.")
     ] = None,
     replica: Replica = "",
+    tls_ca: TlsCa = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -75,7 +85,7 @@ def run(
 
     if sink not in (each.value for each in Sink):
         raise UsageError(f"--sink is parquet or delta, not {sink!r}")
-    source = _source(paths, bootstrap, replica)
+    source = _source(paths, bootstrap, replica, _tls(tls_ca, tls_certificate, tls_key))
     with _spark(master, delta=sink == Sink.DELTA) as (spark, told):
         if follow or available_now:
             jobs.follow(
@@ -110,6 +120,9 @@ def state(
     ] = None,
     bootstrap: Bootstrap = "",
     replica: Replica = "",
+    tls_ca: TlsCa = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -124,7 +137,7 @@ def state(
         raise UsageError(f"there is no kind {kind!r}: use {', '.join(KINDS)}")
     if offset is not None and time is not None:
         raise UsageError("give --offset or --time, not both")
-    source = _source(paths, bootstrap, replica)
+    source = _source(paths, bootstrap, replica, _tls(tls_ca, tls_certificate, tls_key))
     with _spark(master) as (spark, told):
         told("state")
         found = jobs.state_rows(spark, source, kind=kind, offset=offset, time=_moment(time))
@@ -140,6 +153,9 @@ def history(
     ] = None,
     bootstrap: Bootstrap = "",
     replica: Replica = "",
+    tls_ca: TlsCa = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -149,7 +165,7 @@ def history(
     """
     from quorate.spark import jobs
 
-    source = _source(paths, bootstrap, replica)
+    source = _source(paths, bootstrap, replica, _tls(tls_ca, tls_certificate, tls_key))
     title = f"History of {bootstrap or ', '.join(map(str, source.paths))}"
     with _spark(master) as (spark, told):
         told("history")
@@ -177,7 +193,7 @@ def audit(
     """
     from quorate.spark import jobs
 
-    source = _source(paths, "", "")
+    source = _source(paths, "", "", {})
     with _spark(master) as (spark, told):
         told("audit")
         rows, names = jobs.audit_rows(spark, source, high_watermark)
@@ -204,7 +220,15 @@ def _hex(row: dict[str, Any]) -> str:
     return " | ".join(side for side in sides if side)
 
 
-def _source(paths: Sequence[Path] | None, bootstrap: str, replica: str) -> Any:
+def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> dict[str, str]:
+    """The files as options of the data source."""
+    if (certificate is None) != (key is None):
+        raise UsageError("--tls-certificate and --tls-key go together")
+    given = {"tlsCa": ca, "tlsCertificate": certificate, "tlsKey": key}
+    return {name: str(path.absolute()) for name, path in given.items() if path is not None}
+
+
+def _source(paths: Sequence[Path] | None, bootstrap: str, replica: str, tls: dict[str, str]) -> Any:
     from quorate.spark.session import check_java, check_pyspark
 
     if bool(paths) == bool(bootstrap):
@@ -216,12 +240,12 @@ def _source(paths: Sequence[Path] | None, bootstrap: str, replica: str) -> Any:
         from quorate.spark.jobs import Source
         from quorate.spark.live import LiveReader, Quorum
 
-        source = Source(tuple(paths or ()), bootstrap, replica)
+        source = Source(tuple(paths or ()), bootstrap, replica, tls)
         # Looked at before a JVM is started: a wrong path is told at once.
         if paths:
             find_replicas(list(source.paths))
         else:
-            with LiveReader(Quorum.of(bootstrap, {"timeoutSeconds": "10"})) as reader:
+            with LiveReader(Quorum.of(bootstrap, {"timeoutSeconds": "10", **tls})) as reader:
                 reader.extent()
         return source
 

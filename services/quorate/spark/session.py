@@ -158,6 +158,7 @@ def _defaults(is_local: bool) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "quorate-spark-warehouse"),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet_log4j()}",
     }
     if is_local:

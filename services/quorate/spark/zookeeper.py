@@ -1,0 +1,230 @@
+"""ZooKeeper's tree as a table, and what it says differently from the metadata log (KIP-866).
+
+`znodes` reads a dump (one JSON object a znode, as `zookeeper-shell` scripts and the migration's
+tests write it) or a running ensemble. `expected` is the state that copying the tree would leave;
+`compare` sets it beside the log's state: empty when the initial copy was complete, and while both
+are written.
+
+What only one side knows is left out: a partition's directories and eligible leaders, the ids that
+the log gives to ACLs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from quorate.migration.errors import ZNodeError
+from quorate.migration.reading import read_all
+from quorate.migration.znodes import Tree, ZNode
+from quorate.raft.types import ZERO_UUID
+from quorate.records.metadata import to_json
+from quorate.spark.errors import NotALogError, PipelineError
+from quorate.spark.replay import (
+    ACLS,
+    CONFIGS,
+    PARTITIONS,
+    PRODUCER_IDS,
+    QUOTAS,
+    SCRAM,
+    TOKENS,
+    TOPICS,
+    Data,
+    Replay,
+    fields_text,
+)
+from quorate.spark.state import STATE_SCHEMA
+
+ZNODES_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("data", pa.binary()),
+        ("version", pa.int32()),
+        ("cversion", pa.int32()),
+        ("aversion", pa.int32()),
+        ("czxid", pa.int64()),
+        ("mzxid", pa.int64()),
+        ("pzxid", pa.int64()),
+        ("ctime", pa.int64()),
+        ("mtime", pa.int64()),
+        ("ephemeral_owner", pa.int64()),
+        ("acl", pa.list_(pa.field("element", pa.string()))),
+    ]
+)
+"""Times in milliseconds since 1970. ephemeral_owner: the session of an ephemeral znode, or 0."""
+
+_COMPARED: dict[str, tuple[str, ...] | None] = {
+    TOPICS: None,
+    PARTITIONS: (
+        "replicas",
+        "isr",
+        "leader",
+        "leaderEpoch",
+        "partitionEpoch",
+        "addingReplicas",
+        "removingReplicas",
+        "leaderRecoveryState",
+    ),
+    CONFIGS: None,
+    QUOTAS: None,
+    SCRAM: None,
+    ACLS: (
+        "resourceType",
+        "resourceName",
+        "patternType",
+        "principal",
+        "host",
+        "operation",
+        "permissionType",
+    ),
+    TOKENS: None,
+    PRODUCER_IDS: None,
+}
+"""The kinds that both sides hold, and the fields that both know (None: all)."""
+CONNECT_S = 10.0
+
+
+def znodes(spark: SparkSession, dump: Path) -> DataFrame:
+    """The tree in a dump: ZNODES_SCHEMA. NotALogError if the file is none."""
+    try:
+        lines = dump.read_text(encoding="utf-8").splitlines()
+        rows = [_row(json.loads(line)) for line in lines if line.strip()]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NotALogError(f"{dump} is no dump of znodes: {error}") from None
+    return _table(spark, rows)
+
+
+def _row(found: dict[str, Any]) -> tuple[Any, ...]:
+    data = found.get("data")
+    raw = None if data is None else str(data).encode()
+    if found.get("data_base64") is not None:
+        raw = base64.b64decode(found["data_base64"])
+    named = (found[name] for name in ZNODES_SCHEMA.names[2:])
+    return (str(found["path"]), raw, *named)
+
+
+def _table(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
+    return spark.createDataFrame(rows, from_arrow_schema(ZNODES_SCHEMA))
+
+
+def znodes_live(spark: SparkSession, hosts: str) -> DataFrame:
+    """The tree of a running ensemble (host:port,…/chroot). PipelineError if it does not answer."""
+    try:
+        from kazoo.client import KazooClient
+        from kazoo.exceptions import KazooException
+        from kazoo.handlers.threading import KazooTimeoutError
+    except ImportError:
+        raise PipelineError("kazoo is not installed: pip install kazoo") from None
+    client = KazooClient(hosts, read_only=True)
+    try:
+        client.start(CONNECT_S)
+        rows = list(_walk(client, "/"))
+    except (KazooException, KazooTimeoutError) as error:
+        raise PipelineError(f"ZooKeeper at {hosts} does not answer: {error}") from None
+    finally:
+        client.stop()
+        client.close()
+    return _table(spark, rows)
+
+
+def _walk(client: Any, root: str) -> Iterator[tuple[Any, ...]]:
+    waiting = [root]
+    while waiting:
+        path = waiting.pop()
+        data, stat = client.get(path)
+        acls = [f"{a.id.scheme}:{a.id.id}:{a.perms}" for a in client.get_acls(path)[0]]
+        yield (
+            path,
+            data,
+            stat.version,
+            stat.cversion,
+            stat.aversion,
+            stat.czxid,
+            stat.mzxid,
+            stat.pzxid,
+            stat.ctime,
+            stat.mtime,
+            stat.ephemeralOwner,
+            acls,
+        )
+        parent = path.rstrip("/")
+        waiting += [f"{parent}/{name}" for name in client.get_children(path)]
+
+
+def expected(tree: DataFrame) -> DataFrame:
+    """The state that copying the tree leaves: rows as `state` has them. PipelineError."""
+    rows = tree.select("path", "data", "version", "ephemeral_owner").collect()
+    nodes = Tree(
+        ZNode(
+            row.path,
+            None if row.data is None else bytes(row.data),
+            row.version,
+            row.ephemeral_owner,
+        )
+        for row in rows
+    )
+    replay = Replay()
+    try:
+        offset = 0
+        for batch in read_all(nodes, lambda: ZERO_UUID):
+            for record in batch:
+                shown = to_json(record)
+                data = shown["data"]
+                if shown["type"] == "ACCESS_CONTROL_ENTRY_RECORD":
+                    data = {**data, "id": f"{offset}"}
+                replay.apply(shown["type"], data, offset, offset)
+                offset += 1
+    except ZNodeError as error:
+        raise PipelineError(f"the tree cannot be copied: {error}") from None
+    found = [(k, key, fields_text(fields), at) for k, key, fields, at in replay.rows()]
+    return tree.sparkSession.createDataFrame(found, from_arrow_schema(STATE_SCHEMA))
+
+
+def compare(tree: DataFrame, state: DataFrame) -> DataFrame:
+    """kind, key, difference, zookeeper and log (fields as JSON): what the two do not share."""
+    left = _comparable(expected(tree)).withColumnRenamed("fields", "zookeeper")
+    right = _comparable(state).withColumnRenamed("fields", "log")
+    both = left.join(right, ["kind", "key"], "full")
+    difference = (
+        F.when(F.col("log").isNull(), "missing in the log")
+        .when(F.col("zookeeper").isNull(), "missing in ZooKeeper")
+        .when(F.col("zookeeper") != F.col("log"), "different")
+    )
+    found = both.withColumn("difference", difference).where("difference is not null")
+    return found.select("kind", "key", "difference", "zookeeper", "log").orderBy("kind", "key")
+
+
+def _comparable(found: DataFrame) -> DataFrame:
+    """The fields that both sides know, in one order; ACLs by what they say."""
+
+    def reduce(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([(n, pa.string()) for n in ("kind", "key", "fields")])
+        for batch in batches:
+            rows = [
+                _reduced(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
+            ]
+            arrays = (
+                [pa.array(list(c), pa.string()) for c in zip(*rows, strict=True)]
+                if rows
+                else [pa.array([], pa.string())] * 3
+            )
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    kinds = found.where(F.col("kind").isin(*_COMPARED)).select("kind", "key", "fields")
+    return kinds.mapInArrow(reduce, "kind string, key string, fields string")
+
+
+def _reduced(kind: str, key: str, text: str) -> tuple[str, str, str]:
+    fields: Data = json.loads(text)
+    names = _COMPARED[kind]
+    kept = fields if names is None else {name: fields.get(name) for name in names}
+    shown = json.dumps(kept, sort_keys=True)
+    return kind, shown if kind == ACLS else key, shown

@@ -1,0 +1,103 @@
+"""Reading a running quorum: what is committed, from whoever leads; without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from quorate.records.metadata import ConfigRecord, encode
+from quorate.rpc.client import QuorumClient
+from quorate.spark import framing
+from quorate.spark.columns import LEDGER, Origin, rows
+from quorate.spark.errors import CompactedError, UnreachableError
+from quorate.spark.live import LiveReader, Quorum, lost
+from quorate.spark.options import OFFSET_MAX
+
+from tests.integration.support import Node, free_ports
+
+COUNT = 300
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A controller, the only voter of its quorum, with configs in its log."""
+    node = Node(tmp_path_factory.mktemp("live"), 1, free_ports(1)[0])
+    node.format("--standalone")
+    node.start()
+    try:
+        node.wait_said("leads epoch 1")
+        asyncio.run(append(node.address))
+        yield node
+    finally:
+        node.kill()
+
+
+async def append(address: str) -> None:
+    async with QuorumClient([address]) as client:
+        for number in range(0, COUNT, 10):
+            values = [encode(ConfigRecord(2, "t", f"n{number + i}", "v")) for i in range(10)]
+            await client.append([(None, value) for value in values])
+
+
+def test_everything_committed_is_read_and_nothing_beyond(node: Node) -> None:
+    with LiveReader(Quorum((node.address,))) as reader:
+        extent = reader.extent()
+        assert extent.start == 0
+        assert extent.end >= COUNT
+        found: list[dict[str, object]] = []
+        for data in reader.batches(0, extent.end):
+            batch = rows(LEDGER, framing.whole(data), Origin("leader", ""), 0, OFFSET_MAX)
+            found += batch.to_pylist()
+    assert [row["offset"] for row in found] == list(range(extent.end))
+    assert found[0]["type"] == "LEADER_CHANGE"
+    configs = [row for row in found if row["type"] == "CONFIG_RECORD"]
+    assert len(configs) == COUNT
+
+
+def test_a_part_is_read_from_any_address_of_the_list(node: Node) -> None:
+    dead = f"127.0.0.1:{free_ports(1)[0]}"
+    with LiveReader(Quorum((dead, node.address))) as reader:
+        pieces = list(reader.batches(100, 150))
+    offsets = [
+        offset
+        for data in pieces
+        for offset in rows(LEDGER, framing.whole(data), Origin("", ""), 100, 150)
+        .column("offset")
+        .to_pylist()
+    ]
+    assert offsets == list(range(100, 150))
+
+
+def test_nobody_answers() -> None:
+    dead = f"127.0.0.1:{free_ports(1)[0]}"
+    with (
+        LiveReader(Quorum((dead,), timeout_s=1)) as reader,
+        pytest.raises(UnreachableError) as told,
+    ):
+        reader.extent()
+    assert dead in told.value.reason
+    assert "\n" not in told.value.reason
+
+
+def test_what_is_compacted_is_told() -> None:
+    error: CompactedError = lost(3, 320)
+    assert error.reason.startswith("offset 3 was compacted away: the log begins at 320")
+
+
+def test_the_path_of_a_log_is_pickled(tmp_path: Path) -> None:
+    import pickle
+
+    from quorate.spark.options import Options
+    from quorate.spark.source import FilePart, LivePart, QuorateReader
+
+    options = Options.of({"path": str(tmp_path), "startOffset": "7"})
+    for value in (
+        QuorateReader(options),
+        FilePart(Origin("a", "b"), 0, 1, 0, 1, True),
+        LivePart(0, 1),
+        Options.of({"bootstrap": "localhost:9093"}),
+    ):
+        again = pickle.loads(pickle.dumps(value))
+        assert type(again) is type(value)

@@ -1,0 +1,192 @@
+"""A stream from a live quorum under load, into Parquet and into Delta: each offset exactly once.
+
+Three controllers, writers without a pause, snapshots that compact the log. The process with the
+query is killed with SIGKILL at random moments and started again, ten times; the leader is killed
+twice and started again. In the end the table holds every committed offset once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from quorate.records.metadata import ConfigRecord, encode
+from quorate.rpc.client import QuorumClient
+from quorate.rpc.errors import ClientError
+from quorate.spark.live import LiveReader, Quorum
+from quorate.spark.sinks import OffsetTable, Sink
+
+from tests.integration.support import Node, environment
+from tests.integration.support import Quorum as Controllers
+from tests.spark.conftest import MASTER, golden, spark  # noqa: F401 (fixtures)
+
+KILLS = int(os.environ.get("STREAM_KILLS", "10"))
+LEADER_KILLS = (KILLS // 3, 2 * KILLS // 3)
+SETTINGS = {
+    "metadata.log.max.record.bytes.between.snapshots": 400_000,
+    "metadata.max.retention.bytes": 4_000_000,
+    "internal.metadata.log.segment.bytes": 1_000_000,
+    "controller.quorum.auto.join.enable": "true",
+}
+
+
+class Load:
+    """Writers in a thread of their own, until they are stopped."""
+
+    def __init__(self, addresses: str) -> None:
+        self._addresses = addresses.split(",")
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._write()))
+        self.acknowledged = 0
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    async def _write(self) -> None:
+        async with QuorumClient(self._addresses, request_timeout_ms=5_000) as client:
+            number = 0
+            while not self._over.is_set():
+                number += 1
+                values = [encode(ConfigRecord(2, f"t{number}", f"n{i}", "v")) for i in range(20)]
+                with contextlib.suppress(ClientError):
+                    await client.append([(None, value) for value in values])
+                    self.acknowledged += len(values)
+                await asyncio.sleep(0.02)
+
+
+class Query:
+    """`quorate pipeline run --follow` as a process of its own, in a group of its own."""
+
+    def __init__(self, addresses: str, out: Path, sink: str, log: Path) -> None:
+        self._command = [
+            *(sys.executable, "-m", "quorate.cli.main", "pipeline", "run", "--follow"),
+            *("--bootstrap-controller", addresses, "--out", str(out), "--sink", sink),
+            *("--master", MASTER),
+        ]
+        self._log = log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as output:
+            self.process = subprocess.Popen(
+                self._command,
+                stdout=output,
+                stderr=output,
+                env=environment(),
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """Everything: Python, the JVM, the workers."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+def leader_of(controllers: Controllers) -> Node:
+    status = controllers.until("a leader", lambda s: s["leaderId"] in controllers.nodes)
+    return controllers.nodes[status["leaderId"]]
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
+def test_every_committed_offset_is_in_the_table_once(
+    tmp_path: Path,
+    spark: Any,  # noqa: F811
+    sink: str,
+) -> None:
+    if sink == "delta":
+        pytest.importorskip("delta", reason="the extra delta is not installed")
+    controllers = Controllers(tmp_path, (1, 2, 3), **SETTINGS)
+    for node in controllers.nodes.values():
+        node.format("--standalone" if node.id == 1 else "--no-initial-controllers")
+        node.start()
+    rng = random.Random(7)
+    out = tmp_path / "tables"
+    query = Query(controllers.addresses, out, sink, tmp_path / "query.log")
+    try:
+        controllers.until_voters(1, 2, 3)
+        with Load(controllers.addresses) as load:
+            for round_ in range(KILLS):
+                query.start()
+                time.sleep(rng.uniform(8, 25))
+                if round_ in LEADER_KILLS:
+                    leader = leader_of(controllers)
+                    leader.kill()
+                    time.sleep(3)
+                    leader.start()
+                query.kill()
+        assert load.acknowledged > 1_000
+        with LiveReader(Quorum(tuple(controllers.addresses.split(",")))) as reader:
+            end = reader.extent().end
+        finish(query, controllers.addresses, out, sink)
+        found = written_offsets(spark, out, sink)
+        counted = Counter(found)
+        assert [offset for offset, times in counted.items() if times > 1] == []
+        assert sorted(offset for offset in counted if offset < end) == list(range(end))
+        print(f"\n{sink}: {end} offsets once each after {KILLS} kills; {compacted(controllers)}")
+    finally:
+        query.kill()
+        controllers.kill()
+
+
+def finish(query: Query, addresses: str, out: Path, sink: str) -> None:
+    """Let the query catch up and end by itself."""
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "quorate.cli.main", "pipeline", "run", "--follow"),
+            *("--available-now", "--bootstrap-controller", addresses, "--out", str(out)),
+            *("--sink", sink, "--master", MASTER),
+        ],
+        check=True,
+        env=environment(),
+        timeout=900,
+    )
+
+
+def written_offsets(spark: Any, out: Path, sink: str) -> list[int]:  # noqa: F811
+    if sink == "parquet":
+        table = OffsetTable(spark, str(out / "ledger"), Sink(sink)).read()
+        return [row.offset for row in table.select("offset").collect()]
+    # This session has no Delta: what its log adds and removes says which files count.
+    import json
+
+    import pyarrow.parquet as pq
+
+    files: dict[str, None] = {}
+    for commit in sorted((out / "ledger/_delta_log").glob("*.json")):
+        for line in commit.read_text().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                files[action["add"]["path"]] = None
+            if "remove" in action:
+                files.pop(action["remove"]["path"], None)
+    found: list[int] = []
+    for name in files:
+        found += pq.read_table(out / "ledger" / name, columns=["offset"])["offset"].to_pylist()
+    return found
+
+
+def compacted(controllers: Controllers) -> str:
+    starts = [
+        min(int(path.stem) for path in node.data.glob("__cluster_metadata-0/*.log"))
+        for node in controllers.nodes.values()
+    ]
+    return f"the logs begin at {starts}"

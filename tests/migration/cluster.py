@@ -31,9 +31,12 @@ DIE = "QUORATE_TEST_MIGRATION_DIE_AT"
 
 
 class MigratingNode(Node):
-    """A controller started with `quorate migrate controller`. die_at: of the test switch."""
+    """A controller started with `quorate migrate controller`. die_at: of the test switch. alone:
+    without the settings of the migration, whatever its file says.
+    """
 
     die_at = ""
+    alone = False
 
     def start(self) -> None:
         with self.log_file.open("ab") as output:
@@ -44,7 +47,9 @@ class MigratingNode(Node):
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=environment() | ({DIE: self.die_at} if self.die_at else {}),
+                env=environment()
+                | ({DIE: self.die_at} if self.die_at else {})
+                | ({"QUORATE_ZOOKEEPER_METADATA_MIGRATION_ENABLE": "false"} if self.alone else {}),
             )  # fmt: skip
 
     @property

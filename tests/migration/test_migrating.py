@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from quorate.records.metadata import (
     BeginTransactionRecord,
     ConfigRecord,
     EndTransactionRecord,
+    FeatureLevelRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -242,3 +244,80 @@ def test_the_plan_names_what_is_wrong(empty: Server) -> None:
     for said in ("/brokers/topics/old: the topic has no id", "producer_byte_rate='fast'",
                  "/cluster/id"):  # fmt: skip
         assert said in problems
+
+
+@pytest.mark.timeout(240)
+def test_a_leader_that_was_paused_writes_nothing_when_it_wakes_up(
+    server: Server, quorum: MigratingQuorum
+) -> None:
+    quorum.format_and_start()
+    quorum.until_state(ZkMigrationState.PRE_MIGRATION)
+    quorum.register_brokers()
+    quorum.until_state(ZkMigrationState.MIGRATION)
+    quorum.until_said("DUAL_WRITE")
+    old_id = zookeeper(server)[z.CONTROLLER].object()["brokerid"]
+    old = quorum.nodes[old_id]
+    assert old.process is not None
+    old.process.send_signal(signal.SIGSTOP)
+    try:
+        until(
+            "another controller claims ZooKeeper",
+            lambda: zookeeper(server)[z.CONTROLLER].object()["brokerid"] != old_id,
+            STATE_S,
+        )
+        quorum.append(ConfigRecord(4, "1", "num.io.threads", "11", version=0))
+        until("both say the same", lambda: in_step(server, quorum))
+        since = len(old.said())
+    finally:
+        old.process.send_signal(signal.SIGCONT)
+    until("the old leader knows", lambda: "INACTIVE" in old.said()[since:])
+    quorum.append(ConfigRecord(4, "1", "num.io.threads", "12", version=0))
+    until("both say the same", lambda: in_step(server, quorum))
+    position = zookeeper(server)[z.MIGRATION].object()
+    assert position["kraft_controller_id"] != old_id
+
+
+@pytest.mark.timeout(240)
+def test_a_leader_without_the_setting_resigns_while_others_have_it(
+    server: Server, quorum: MigratingQuorum
+) -> None:
+    quorum.format_and_start()
+    quorum.until_state(ZkMigrationState.PRE_MIGRATION)
+    quorum.register_brokers()
+    quorum.until_state(ZkMigrationState.MIGRATION)
+    quorum.until_said("DUAL_WRITE")
+    odd = quorum.nodes[IDS[0]]
+    assert odd.stop() == 0
+    odd.configure({"zookeeper.metadata.migration.enable": None, "zookeeper.connect": None})
+    odd.start()
+    quorum.until("it is back", lambda s: s["leaderId"] not in (-1, None))
+    until(
+        "it leads, and says why it does not want to",
+        lambda: here(
+            "metadata-quorum", "--bootstrap-controller", quorum.addresses,
+            "transfer-leadership", "-i", str(odd.id),
+        ).status == 0 and "is not true here" in odd.said(),
+        STATE_S,
+    )  # fmt: skip
+    assert "zookeeper.metadata.migration.enable is not true here" in odd.said()
+    quorum.until("another leads", lambda s: s["leaderId"] not in (-1, None, odd.id))
+    assert quorum.image().features.zk_migration == ZkMigrationState.MIGRATION
+
+
+@pytest.mark.timeout(240)
+def test_a_cluster_with_metadata_of_its_own_is_left_alone(
+    server: Server, quorum: MigratingQuorum
+) -> None:
+    for node in quorum.nodes.values():
+        node.alone = True
+    quorum.format_and_start()
+    quorum.append(FeatureLevelRecord("metadata.version", 21, version=0))
+    quorum.append(ConfigRecord(4, "", "num.io.threads", "3", version=0))
+    for node in quorum.nodes.values():
+        assert node.stop() == 0
+        node.alone = False
+        node.start()
+    quorum.until_said("was never in ZooKeeper: it has metadata of its own")
+    assert "zookeeper.metadata.migration.enable=true" in quorum.said()
+    assert quorum.image().features.zk_migration == ZkMigrationState.NONE
+    assert z.MIGRATION not in zookeeper(server)

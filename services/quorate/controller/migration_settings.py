@@ -44,7 +44,7 @@ def _parse_connect(text: str) -> str:
     """`host:port,host:port/chroot`; a port may be left out."""
     hosts, slash, root = text.partition("/")
     for entry in split_list(hosts):
-        parse_address(entry if re.search(r":\d+$", entry) else f"{entry}:2181")
+        parse_address(entry if ":" in entry.rpartition("]")[2] else f"{entry}:2181")
     if not split_list(hosts):
         raise ValueError("it names no host")
     if slash and (not root or root.endswith("/")):

@@ -63,7 +63,7 @@ class ConfigDef:
                     None if ok else self._says(value, "Expected value to be either true or false")
                 )
             case Kind.SHORT | Kind.INT | Kind.LONG:
-                if not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII):
+                if not re.fullmatch(r"[+-]?[0-9]{1,40}", text, re.ASCII):
                     return self._says(value, f"Not a number of type {self.kind.name}")
                 number = int(text)
                 if not -(1 << (_BITS[self.kind] - 1)) <= number < 1 << (_BITS[self.kind] - 1):
@@ -71,7 +71,7 @@ class ConfigDef:
                 return self._out_of_range(value, number)
             case Kind.DOUBLE:
                 try:
-                    real = float(text)
+                    real = float(text) if text.isascii() else math.nan
                 except ValueError:
                     return self._says(value, "Not a number of type DOUBLE")
                 return self._out_of_range(value, real)
@@ -91,18 +91,18 @@ class ConfigDef:
         return None
 
     def _list_fault(self, value: str) -> str | None:
-        items = split_list(value)
         if self.throttled:
+            items = split_list(value)
             if value.strip() == "*" or all(_THROTTLED.fullmatch(item) for item in items):
                 return None
             return self._says(
                 value, "It must be the wildcard * or a list of [partitionId]:[brokerId]"
             )
-        for item in items:
-            if self.choices and item not in self.choices:
-                return self._says(value, f"String must be one of: {', '.join(self.choices)}")
-        if self.choices and len(set(items)) < len(items):
-            return self._says(value, "Configuration values must not be duplicated")
+        if self.choices and value.strip():
+            # An empty item is none of the choices; one that stands there twice counts once.
+            for item in re.split(r"\s*,\s*", value.strip()):
+                if item not in self.choices:
+                    return self._says(value, f"String must be one of: {', '.join(self.choices)}")
         return None
 
     def _says(self, value: str, why: str) -> str:

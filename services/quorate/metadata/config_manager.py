@@ -240,7 +240,12 @@ def _check_topic(configs: Mapping[str, str]) -> None:
     """What holds between values."""
 
     def number(name: str) -> int:
-        return int(configs.get(name, config_defs.TOPIC[name].default or "0"))
+        definition = config_defs.TOPIC[name]
+        value = configs.get(name)
+        # What was replayed may be what nobody checked.
+        if value is None or definition.fault(value) is not None:
+            value = definition.default
+        return int(value or "0")
 
     if number("min.compaction.lag.ms") > number("max.compaction.lag.ms"):
         raise RefusedError(

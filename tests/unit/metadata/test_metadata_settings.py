@@ -78,7 +78,8 @@ def test_lists_grow_and_shrink(cluster: Cluster) -> None:
         ("max.message.bytes", "-1"),
         ("min.insync.replicas", "0"),
         ("cleanup.policy", "shred"),
-        ("cleanup.policy", "compact,compact"),
+        ("cleanup.policy", "compact,"),
+        ("cleanup.policy", ","),
         ("compression.type", "rar"),
         ("compression.gzip.level", "0"),
         ("compression.gzip.level", "10"),
@@ -92,6 +93,7 @@ def test_lists_grow_and_shrink(cluster: Cluster) -> None:
         ("max.compaction.lag.ms", "0"),
         ("remote.storage.enable", "true"),
         ("flush.ms", "9" * 40_000),
+        ("flush.ms", "9" * 5_000),
     ],
 )
 def test_topics_take_only_known_configs_with_good_values(
@@ -107,6 +109,7 @@ def test_topics_take_only_known_configs_with_good_values(
         ("retention.ms", "-1"),
         ("retention.ms", " 5 "),
         ("cleanup.policy", "compact, delete"),
+        ("cleanup.policy", "compact,compact"),
         ("compression.gzip.level", "-1"),
         ("compression.gzip.level", "9"),
         ("min.cleanable.dirty.ratio", "0.25"),

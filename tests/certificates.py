@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,14 @@ def make_authority(directory: Path, name: str) -> tuple[Path, Path]:
     return certificate, key
 
 
-def make_certificate(directory: Path, name: str, authority: tuple[Path, Path]) -> tuple[Path, Path]:
-    """A node's certificate and key."""
+def make_certificate(
+    directory: Path, name: str, authority: tuple[Path, Path], names: Sequence[str] = ()
+) -> tuple[Path, Path]:
+    """A node's certificate and key; names: DNS names that it is valid for besides."""
     certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
     request, extensions = directory / f"{name}.csr", directory / f"{name}.ext"
-    extensions.write_text(f"subjectAltName=IP:{ADDRESS}\n")
+    alternatives = ",".join((f"IP:{ADDRESS}", *(f"DNS:{each}" for each in names)))
+    extensions.write_text(f"subjectAltName={alternatives}\n")
     openssl(
         *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
         *("-subj", f"/CN={name}", "-keyout", key, "-out", request),

@@ -33,6 +33,7 @@ from quorate.controller.settings import (
     Setting,
 )
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.rpc.principals import PrincipalMapping
 from quorate.telemetry.logs import LogFormat
 
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here, bound only if somebody asks for it
@@ -64,6 +65,22 @@ class TlsFiles:
     certificate: Path
     key: Path
     ca: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Who may call, and how much. authorizer: whether the ACLs decide. peer_identity: auto,
+    required or off. The rest are limits of the server.
+    """
+
+    authorizer: bool = False
+    super_users: tuple[str, ...] = ()
+    allow_if_no_acl_found: bool = False
+    principal_mapping: PrincipalMapping = field(default_factory=PrincipalMapping)
+    peer_identity: str = "auto"
+    connections_max: int = 4_096
+    streams_per_connection_max: int = 1_024
+    calls_max: int = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +130,7 @@ class ControllerConfig:
     trace_sample_ratio: float = 0.0
     log_format: LogFormat = LogFormat.TEXT
     tls: TlsFiles | None = None
+    security: Security = Security()
     protocols: Mapping[str, bool] = field(default_factory=dict, hash=False)
     warnings: tuple[str, ...] = ()
     source: str = "the environment"
@@ -182,7 +200,7 @@ class _Given:
     def fail(self, name: str, reason: str) -> NoReturn:
         """Refuse the value of `name`, which does not fit with others."""
         place = self.places.get(name, self.source)
-        raise ConfigError(f"{place}: {name}={self.texts.get(name, '')}: {reason}")
+        raise ConfigError(f"{place}: {name}={_shown(self.texts.get(name, ''))}: {reason}")
 
 
 def read_properties(path: Path) -> dict[str, tuple[str, int]]:
@@ -258,11 +276,17 @@ def _parse(setting: Setting, given: _Given) -> Any:
     try:
         return setting.form.parse(text)
     except ValueError as error:
-        shown = text if len(text) <= 200 else text[:200] + "…"
         raise ConfigError(
-            f"{given.places[setting.name]}: {setting.name}={shown}: {error}; "
+            f"{given.places[setting.name]}: {setting.name}={_shown(text)}: {error}; "
             f"accepted: {setting.form.accepts}"
         ) from None
+
+
+def _shown(text: str) -> str:
+    """A value as errors show it: short, and never a key that was written where a path belongs."""
+    if "-----BEGIN" in text or "PRIVATE KEY" in text:
+        return "[hidden]"
+    return text if len(text) <= 200 else text[:200] + "…"
 
 
 def suggestion(name: str, known: Mapping[str, object]) -> str:
@@ -322,6 +346,7 @@ def _build(given: _Given) -> ControllerConfig:
         trace_sample_ratio=_trace_sample_ratio(given),
         log_format=LogFormat(given.get("quorate.log.format")),
         tls=_tls(given, listeners),
+        security=_security(given),
         protocols=_protocols(given),
         warnings=tuple(given.warnings),
         source=given.source,
@@ -442,6 +467,25 @@ def _trace_sample_ratio(given: _Given) -> float:
             "quorate.trace.sample.ratio", "traces need somewhere to go: set quorate.otlp.endpoint"
         )
     return ratio
+
+
+def _security(given: _Given) -> Security:
+    authorizer = given.get("authorizer.class.name") is not None
+    for name in ("super.users", "allow.everyone.if.no.acl.found"):
+        if name in given and not authorizer:
+            given.warnings.append(
+                f"{given.places[name]}: {name} means nothing without authorizer.class.name: ignored"
+            )
+    return Security(
+        authorizer=authorizer,
+        super_users=given.get("super.users"),
+        allow_if_no_acl_found=given.get("allow.everyone.if.no.acl.found"),
+        principal_mapping=given.get("ssl.principal.mapping.rules"),
+        peer_identity=given.get("quorate.peer.identity"),
+        connections_max=given.get("quorate.connections.max"),
+        streams_per_connection_max=given.get("quorate.streams.per.connection.max"),
+        calls_max=given.get("quorate.calls.max"),
+    )
 
 
 # --- TLS ------------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ socket. telemetry. transaction. transactional. unclean.leader. unstable.
 
 _NAMES = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
-allow.everyone.if.no.acl.found alter.config.policy.class.name
+alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-authorizer.class.name auto.create.topics.enable auto.include.jmx.reporter
+auto.create.topics.enable auto.include.jmx.reporter
 auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.id
 broker.id.generation.enable broker.rack client.quota.callback.class
 config.providers connection.failed.authentication.delay.ms controlled.shutdown.enable
@@ -41,8 +41,8 @@ principal.builder.class
 request.timeout.ms reserved.broker.max.id security.inter.broker.protocol security.providers
 server.max.startup.time.ms ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites
 ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
-ssl.keymanager.algorithm ssl.keystore.password ssl.principal.mapping.rules ssl.protocol ssl.provider
-ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.password super.users
+ssl.keymanager.algorithm ssl.keystore.password ssl.protocol ssl.provider
+ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.password
 zookeeper.metadata.migration.enable
 """
 

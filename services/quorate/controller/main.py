@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quorate.controller.config import ConfigError, ControllerConfig
+from quorate.controller.security import node_gate, server_limits
 from quorate.controller.telemetry import STARTING, ControllerTelemetry
 from quorate.controller.unformatted import UnformattedNode
 from quorate.log.errors import LogError
@@ -108,6 +109,7 @@ class Controller:
         self._failure: BaseException | None = None
         self._driver: RaftDriver | None = None
         self._server: RpcServer | None = None
+        self._gate = node_gate(config)
 
     async def run(self) -> int:
         try:
@@ -166,7 +168,13 @@ class Controller:
         secure = [f"{each.host}:{each.port}" for each in listeners if each.tls]
         plain = [f"{each.host}:{each.port}" for each in listeners if not each.tls]
         self._server = await start_server(
-            secure, handler, tls, plaintext=plain, traced=self._config.trace_sample_ratio > 0
+            secure,
+            handler,
+            tls,
+            server_limits(self._config),
+            plaintext=plain,
+            traced=self._config.trace_sample_ratio > 0,
+            gate=self._gate,
         )
         LOGGER.info("node %d listens on %s", self._config.node_id, ", ".join(secure + plain))
 
@@ -238,6 +246,8 @@ class Controller:
             on_leadership=metadata.leadership,
         )
         metadata.bind(driver)
+        if self._gate is not None:
+            self._gate.follow(loader)
         service = NodeService(
             driver,
             batch_bytes_max=BATCH_BYTES_MAX,

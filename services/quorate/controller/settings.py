@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quorate.raft.types import Endpoint
+from quorate.rpc.principals import PrincipalMapping
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -27,6 +28,8 @@ LONG_MAX = 2**63 - 1
 KIB = 1024
 MIB = 1024 * KIB
 HOUR_MS = 60 * 60 * 1000
+
+KAFKA_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 _LISTENER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _HOST = re.compile(r"[A-Za-z0-9_.%:-]*")
@@ -281,6 +284,21 @@ def _identifier() -> Form:
     return Form("string", "1 to 64 of A-Z a-z 0-9 . _ -", parse)
 
 
+def _principals() -> Form:
+    def parse(text: str) -> tuple[str, ...]:
+        principals = [entry.strip() for entry in text.split(";") if entry.strip()]
+        for principal in principals:
+            if not re.fullmatch(r"User:.+", principal):
+                raise ValueError(f"{principal!r} is not User:NAME")
+        return tuple(principals)
+
+    return Form("list", "User:NAME;User:NAME;…", parse)
+
+
+def _mapping_rules() -> Form:
+    return Form("string", "DEFAULT, RULE:pattern/replacement/[LU],…", PrincipalMapping.parse)
+
+
 def _refuse_duplicates(entries: list[str]) -> None:
     for entry in entries:
         if entries.count(entry) > 1:
@@ -499,6 +517,62 @@ SETTINGS: tuple[Setting, ...] = (
         _integer(1),
         "300",
         "How often partitions go back to their preferred leaders.",
+    ),
+    Setting(
+        "authorizer.class.name",
+        _choice(KAFKA_AUTHORIZER, "quorate.authorizer"),
+        "",
+        "Who may do what: empty lets everybody do everything; either name decides by the ACLs in "
+        "the metadata log, as Kafka's StandardAuthorizer does.",
+    ),
+    Setting(
+        "super.users",
+        _principals(),
+        "",
+        "Who may do everything, whatever the ACLs say, separated by semicolons. Controllers and "
+        "brokers belong here, or need the cluster action on the cluster.",
+    ),
+    Setting(
+        "allow.everyone.if.no.acl.found",
+        _boolean(),
+        "false",
+        "Whether everybody may do everything to a resource that has no ACL at all.",
+    ),
+    Setting(
+        "ssl.principal.mapping.rules",
+        _mapping_rules(),
+        "DEFAULT",
+        "How the subject of a certificate becomes the name of a principal: the first rule whose "
+        "pattern matches the whole subject.",
+    ),
+    Setting(
+        "quorate.peer.identity",
+        _choice("auto", "required", "off"),
+        "auto",
+        "Ours. Whether a peer's certificate must name the node it speaks for (node-3 among its DNS "
+        "names). auto: a certificate that names nodes speaks for those only, and one that names "
+        "none for nobody where this controller's own names it. off: any of our authorities' does.",
+    ),
+    Setting(
+        "quorate.connections.max",
+        _integer(8, 1_000_000),
+        "4096",
+        "Ours. How many connections a controller takes, fewer where the limit of open files is "
+        "low; the ones beyond are closed.",
+    ),
+    Setting(
+        "quorate.streams.per.connection.max",
+        _integer(1, 100_000),
+        "1024",
+        "Ours. How many calls and streams one connection may have under way; a client waits with "
+        "the ones beyond.",
+    ),
+    Setting(
+        "quorate.calls.max",
+        _integer(64, 1_000_000),
+        "8192",
+        "Ours. How many calls and streams of all connections are under way; the ones beyond are "
+        "refused with RESOURCE_EXHAUSTED.",
     ),
     Setting(
         "ssl.client.auth",

@@ -35,7 +35,9 @@ GrpcOptions = list[tuple[str, int]]
 class ServerLimits:
     """append_*: of one Append stream under way at once; more is not read until some is answered.
 
-    concurrent_rpcs_max: calls and streams of all connections; the ones beyond are refused.
+    concurrent_rpcs_max: calls and streams of all connections; the ones beyond are refused with
+    RESOURCE_EXHAUSTED. connections_max: the ones beyond are closed. streams_per_connection_max: a
+    client waits with the ones beyond. ping_interval_min_ms: who pings more often is disconnected.
     """
 
     message_bytes_max: int = MESSAGE_BYTES_MAX
@@ -43,6 +45,8 @@ class ServerLimits:
     append_messages_in_flight_max: int = 1_024
     append_bytes_in_flight_max: int = 64 * 1024 * 1024
     concurrent_rpcs_max: int = 8_192
+    connections_max: int = 4_096
+    streams_per_connection_max: int = 1_024
     ping_interval_min_ms: int = 1_000
 
     def options(self) -> GrpcOptions:
@@ -56,6 +60,8 @@ class ServerLimits:
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 5_000),
+            ("grpc.max_concurrent_streams", self.streams_per_connection_max),
+            ("grpc.max_allowed_incoming_connections", self.connections_max),
         ]
 
 

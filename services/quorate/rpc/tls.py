@@ -58,6 +58,49 @@ class TlsConfig:
         return _ServerFiles(self).credentials()
 
 
+_SAN_OID = b"\x06\x03\x55\x1d\x11"
+_DNS_NAME = 0x82
+
+
+def dns_names(certificate: Path) -> tuple[str, ...]:
+    """The DNS names in one's own certificate, the first of the file. TlsError."""
+    text = _read(certificate, "certificate", "CERTIFICATE").decode("latin-1")
+    try:
+        block = text[text.index("-----BEGIN CERTIFICATE") :]
+        end = block.index("-----END CERTIFICATE-----") + len("-----END CERTIFICATE-----")
+        der = ssl.PEM_cert_to_DER_cert(block[:end])
+        return _dns_names(der)
+    except (ValueError, IndexError):
+        raise TlsError(f"{certificate}: the certificate cannot be read") from None
+
+
+def _dns_names(der: bytes) -> tuple[str, ...]:
+    """RFC 5280: the extension's id, maybe whether it is critical, and a string of the names."""
+    start = der.find(_SAN_OID)
+    if start < 0:
+        return ()
+    position = start + len(_SAN_OID)
+    if der[position] == 0x01:
+        position += 3
+    _, position, _ = _element(der, position)
+    _, position, end = _element(der, position)
+    names: list[str] = []
+    while position < end:
+        tag, begin, position = _element(der, position)
+        if tag == _DNS_NAME:
+            names.append(der[begin:position].decode("ascii", "replace"))
+    return tuple(names)
+
+
+def _element(der: bytes, position: int) -> tuple[int, int, int]:
+    """(tag, where its content begins, where it ends)."""
+    tag, length, begin = der[position], der[position + 1], position + 2
+    if length & 0x80:
+        count = length & 0x7F
+        length, begin = int.from_bytes(der[begin : begin + count], "big"), begin + count
+    return tag, begin, begin + length
+
+
 class _ServerFiles:
     """A server's files, read again when they change."""
 

@@ -309,7 +309,7 @@ def test_settings_of_kafka_are_ignored_with_a_warning_each(load: Load) -> None:
     config = load(
         {
             "num.network.threads": "3",
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "principal.builder.class": "com.example.Builder",
             "listener.name.controller.ssl.keystore.location": "/x",
         }
     )

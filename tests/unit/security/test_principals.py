@@ -1,0 +1,119 @@
+"""Principals and nodes out of what gRPC says of a connection."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from quorate.rpc.principals import (
+    ANONYMOUS,
+    Caller,
+    PrincipalMapping,
+    caller_of,
+    host_of,
+    nodes_of,
+)
+from quorate.rpc.tls import dns_names
+
+from tests.certificates import make_authority, make_certificate, needs_openssl
+
+PEER = "ipv4:10.1.2.3:40000"
+SUBJECT = "CN=kafka1.example.com,OU=ops,O=Acme\\, Inc,C=DE"
+
+
+def auth(subject: str = "", *dns: str) -> dict[str, list[bytes]]:
+    found = {"x509_pem_cert": [b"..."], "peer_dns": [name.encode() for name in dns]}
+    return found | ({"x509_subject": [subject.encode()]} if subject else {})
+
+
+def test_who_shows_no_certificate_is_anonymous() -> None:
+    insecure = {"transport_security_type": [b"insecure"]}
+    assert caller_of(insecure, PEER, PrincipalMapping()) == Caller(ANONYMOUS, "10.1.2.3")
+
+
+def test_a_certificate_is_its_subject_and_its_nodes() -> None:
+    found = caller_of(auth(SUBJECT, "node-3", "kafka1"), PEER, PrincipalMapping())
+    assert found == Caller(f"User:{SUBJECT}", "10.1.2.3", frozenset({3}), True)
+
+
+def test_a_certificate_without_a_subject_is_its_first_name() -> None:
+    assert caller_of(auth("", "console", "x"), PEER, PrincipalMapping()).principal == (
+        "User:DNS=console"
+    )
+    assert caller_of(auth(), PEER, PrincipalMapping()).principal is None
+
+
+def test_a_subject_that_no_rule_maps_is_nobody() -> None:
+    rules = PrincipalMapping.parse("RULE:^CN=(.*?),OU=dev.*$/$1/")
+    assert caller_of(auth(SUBJECT), PEER, rules).principal is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "name"),
+    [
+        ("DEFAULT", SUBJECT),
+        ("RULE:^CN=(.*?),.*$/$1/", "kafka1.example.com"),
+        ("RULE:^CN=(.*?),.*$/$1/U", "KAFKA1.EXAMPLE.COM"),
+        ("RULE:^CN=([^.]*)\\..*OU=(.*?),.*$/$1@$2/L", "kafka1@ops"),
+        ("RULE:^CN=nobody$/x/, DEFAULT", SUBJECT),
+        ("RULE:^CN=(.*?),OU=dev.*$/$1/L,RULE:.*C=DE$/german/", "german"),
+        ("RULE:CN=kafka1/never the whole subject/,DEFAULT", SUBJECT),
+        ("RULE:^CN=(.*?),.*$/a\\/b-$1/", "a/b-kafka1.example.com"),
+    ],
+)
+def test_mapping_rules(rules: str, name: str) -> None:
+    assert PrincipalMapping.parse(rules).name(SUBJECT) == name
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ("", "no rule"),
+        ("default", "begins no rule"),
+        ("RULE:^CN=(.*$/$1/", "no regular expression"),
+        ("RULE:^CN=.*$/$1/", "no group $1"),
+        ("RULE:^CN=(.*)$/$1/X", "begins no rule"),
+        ("RULE:^CN=(.*)$", "begins no rule"),
+    ],
+)
+def test_rules_that_are_none(rules: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace("$", r"\$").replace("no reg", ".*reg")):
+        PrincipalMapping.parse(rules)
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("ipv4:127.0.0.1:41482", "127.0.0.1"),
+        ("ipv6:%5B::1%5D:41482", "::1"),
+        ("ipv6:[::ffff:10.0.0.1]:41482", "10.0.0.1"),
+        ("unix:/tmp/x", "/tmp/x"),
+    ],
+)
+def test_hosts(peer: str, host: str) -> None:
+    assert host_of(peer) == host
+
+
+def test_only_node_n_names_a_node() -> None:
+    names = ["node-0", "node-12", "node-01", "node--1", "node-1.x", "xnode-1", "NODE-5", "node-"]
+    assert nodes_of(names) == {0, 12}
+
+
+@given(st.text())
+def test_any_text_is_rules_or_an_error(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        PrincipalMapping.parse(text).name(SUBJECT)
+
+
+@needs_openssl
+def test_the_names_in_ones_own_certificate(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path, "ca")
+    plain, _ = make_certificate(tmp_path, "plain", authority)
+    assert dns_names(plain) == ()
+    long = [f"host-{number}.example.com" for number in range(40)]
+    named, _ = make_certificate(tmp_path, "named", authority, names=("node-7", *long))
+    assert dns_names(named) == ("node-7", *long)
+    assert dns_names(authority[0]) == ()

@@ -59,12 +59,12 @@ class Audit:
         log = lab.kubectl("logs", f"deployment/{lab.name}-operator", "--tail=-1")
         mutations = re.findall(r"mutation: (.*)", log)
         ends = [int(text) for text in re.findall(r"^ended: (-?\d+)", log, re.MULTILINE)]
+        # The log is being written: where it ends, dump-log may find half a batch, and say so.
         files = f"$(ls {DATA}/__cluster_metadata-0/*.log | paste -sd,)"
-        command = f"quorate dump-log --files {files}"
-        # The log is being written: where it ends, dump-log may find half a batch.
-        dumped = lab.kubectl("exec", f"{lab.name}-0", "--", "sh", "-c", command, check=False)
+        command = f"quorate dump-log --deep-iteration --files {files} | grep -c KRaftVoters"
+        voter_sets = int(lab.kubectl("exec", f"{lab.name}-0", "--", "sh", "-c", command))
         generation = lab.get("statefulset", lab.name)["metadata"]["generation"]
-        return cls(mutations, ends, len(re.findall(r"KRaftVoters\b", dumped)), generation)
+        return cls(mutations, ends, voter_sets, generation)
 
 
 def test_the_operator_is_killed_after_every_change(lab: Lab, start_writer: StartWriter) -> None:
@@ -73,6 +73,7 @@ def test_the_operator_is_killed_after_every_change(lab: Lab, start_writer: Start
     lab.until_ready(3, timeout_s=WAIT_S)
     seconds = time.monotonic() - began
     audit = Audit.of(lab)
+    assert audit.voter_sets == 3
     report("bootstrap", seconds, audit, audit.mutations, None)
     kinds = [text.split()[0] for text in audit.mutations]
     assert kinds.count("format") == 3, audit.mutations

@@ -154,9 +154,15 @@ class Fetcher:
         return found
 
     async def _follow(self, stream: FetchStream) -> None:
-        """Fetch over one stream until what is wanted changes."""
+        """Fetch over one stream until what is wanted changes while a fetch is under way."""
         asked: dict[PartitionKey, ReplicaPosition] = {}
-        while not self._changed.is_set() and (wanted := self._wanted()):
+        while self._replicas:
+            self._changed.clear()
+            wanted = self._wanted()
+            if not wanted:
+                # All are refused for a moment, or being flushed.
+                await self._wait(self._next_retry_s())
+                continue
             request = PartitionFetch(
                 self._local_id,
                 self._broker_epoch(),

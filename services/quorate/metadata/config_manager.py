@@ -27,13 +27,12 @@ from quorate.metadata.requests import (
     IncrementalAlterConfigs,
 )
 from quorate.metadata.text_limits import fits, topic_name_fault
-from quorate.metadata.work import RefusedError, Work
+from quorate.metadata.work import TOO_MANY, RefusedError, Work
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import ClearElrRecord, ConfigRecord, MetadataRecord
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 MIN_ISR = "min.insync.replicas"
-CONFIGS_PER_REQUEST_MAX = 10_000
 
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)??(?=ssl|sasl|principal|max)")
 _DEFINITIONS: Final[Mapping[int, Mapping[str, ConfigDef]]] = {
@@ -58,11 +57,8 @@ def alter_configs(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
             made = _altered(work, change)
-            if len(records) + len(made) > CONFIGS_PER_REQUEST_MAX:
-                raise RefusedError(
-                    ErrorCode.POLICY_VIOLATION,
-                    "Unable to perform excessively large batch operation.",
-                )
+            if len(records) + len(made) > work.settings.records_per_batch_max:
+                raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
             records += made
             outcomes.append(ConfigOutcome(change.resource))
         except RefusedError as refused:

@@ -322,14 +322,16 @@ class MetadataController:
                 return broker_manager.fence(work, broker)
         interval = settings.unclean_election_interval_ms
         if interval and now_ms - office.unclean_ms >= interval:
-            office.unclean_ms = now_ms
             records = leadership.elect_unclean(work)
+            if len(records) < settings.records_per_batch_max:
+                office.unclean_ms = now_ms
             if records:
                 return records
         interval = settings.leader_imbalance_check_interval_ms
         if interval and now_ms - office.rebalanced_ms >= interval:
-            office.rebalanced_ms = now_ms
             records = leadership.rebalance(work)
+            if len(records) < settings.records_per_batch_max:
+                office.rebalanced_ms = now_ms
             if records:
                 return records
         interval = settings.idle_interval_ms

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from quorate.metadata.partition_change import Change, Election
 from quorate.metadata.partitions import NO_LEADER, Partition, PartitionKey
 from quorate.metadata.requests import ElectLeaders, ElectLeadersResponse, PartitionOutcome
-from quorate.metadata.work import RefusedError, Work
+from quorate.metadata.work import TOO_MANY, RefusedError, Work
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
 
@@ -148,6 +148,8 @@ def elect_leaders(
         wanted = dict.fromkeys(request.partitions)
     for topic, index in wanted:
         try:
+            if len(records) >= work.settings.records_per_batch_max:
+                raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
             records.append(_elected(work, work.find(topic, index), is_unclean=is_unclean))
             outcomes.append(PartitionOutcome(topic, index))
         except RefusedError as refused:

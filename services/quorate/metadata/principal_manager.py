@@ -34,7 +34,7 @@ from quorate.metadata.requests import (
     ScramUpsertion,
 )
 from quorate.metadata.text_limits import fits
-from quorate.metadata.work import RefusedError, Work
+from quorate.metadata.work import TOO_MANY, RefusedError, Work
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import (
     AccessControlEntryRecord,
@@ -45,8 +45,6 @@ from quorate.records.metadata import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
-
-TOO_MANY = "Unable to perform excessively large batch operation."
 
 # --- ACLs -----------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from quorate.metadata.requests import (
     Reassignment,
 )
 from quorate.metadata.topic_manager import check_replicas
-from quorate.metadata.work import RefusedError, Work
+from quorate.metadata.work import TOO_MANY, RefusedError, Work
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
 
@@ -35,6 +35,8 @@ def alter_reassignments(
             if key in seen:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
             seen.add(key)
+            if len(records) >= work.settings.records_per_batch_max:
+                raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
             partition = work.find(*key)
             if wanted.replicas is None:
                 record = _cancelled(work, partition)

@@ -32,7 +32,7 @@ from quorate.metadata.requests import (
     TopicRef,
 )
 from quorate.metadata.text_limits import collision_key, topic_name_fault
-from quorate.metadata.work import RefusedError, Work
+from quorate.metadata.work import TOO_MANY, RefusedError, Work
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID
 from quorate.records.metadata import (
@@ -44,8 +44,6 @@ from quorate.records.metadata import (
 
 Assignments = Sequence[tuple[int, ...]]
 
-TOO_MANY = "Unable to perform excessively large batch operation."
-
 
 # --- create ---------------------------------------------------------------------------------------
 
@@ -56,21 +54,20 @@ def create_topics(
     names = [topic.name for topic in request.topics]
     twice = {name for name, count in Counter(names).items() if count > 1}
     collisions: ChainMap[str, str] = ChainMap({}, work.colliding)
-    records: list[MetadataRecord] = []
+    batch = work.batch()
     created = []
     for topic in request.topics:
         try:
             if topic.name in twice:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             made, answer = _created(work, topic, collisions)
-            if len(records) + len(made) > work.settings.records_per_batch_max:
-                raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
-            records += made
+            batch.add(made)
             collisions[collision_key(topic.name)] = topic.name
         except RefusedError as refused:
             answer = CreatedTopic(topic.name, refused.error, refused.message)
         created.append(answer)
-    return [] if request.validate_only else records, CreateTopicsResponse(tuple(created))
+    records = [] if request.validate_only else batch.records
+    return records, CreateTopicsResponse(tuple(created))
 
 
 def _created(
@@ -268,20 +265,18 @@ def create_partitions(
     work: Work, request: CreatePartitions
 ) -> tuple[list[MetadataRecord], CreatePartitionsResponse]:
     names = [topic.name for topic in request.topics]
-    records: list[MetadataRecord] = []
+    batch = work.batch()
     outcomes = []
     for topic in request.topics:
         try:
             if names.count(topic.name) > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            made = _more_partitions(work, topic)
-            if len(records) + len(made) > work.settings.records_per_batch_max:
-                raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
-            records += made
+            batch.add(_more_partitions(work, topic))
             outcomes.append(Outcome(topic.name))
         except RefusedError as refused:
             outcomes.append(Outcome(topic.name, refused.error, refused.message))
-    return [] if request.validate_only else records, CreatePartitionsResponse(tuple(outcomes))
+    records = [] if request.validate_only else batch.records
+    return records, CreatePartitionsResponse(tuple(outcomes))
 
 
 def _more_partitions(work: Work, topic: NewPartitions) -> list[MetadataRecord]:

@@ -7,7 +7,7 @@ yet. Managers read it and return records; only the controller applies them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from quorate.metadata.partitions import Partition, PartitionIndex, PartitionKey
 from quorate.metadata.sessions import BrokerSessions
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import DirectoryId
+from quorate.records.metadata import MetadataRecord, PartitionRecord
 
 if TYPE_CHECKING:
     from quorate.metadata.leadership import Job
@@ -30,7 +31,8 @@ class ControllerSettings:
 
     session_timeout_ms: broker.session.timeout.ms. idle_interval_ms: metadata.max.idle.interval.ms.
     num_partitions, default_replication_factor: for topics that leave it to the cluster.
-    records_per_batch_max: what one request or tick writes at most.
+    records_per_batch_max: what one request or tick writes at most; batch_bytes_max: how large new
+    partitions may make it.
     """
 
     session_timeout_ms: int = 9_000
@@ -40,7 +42,7 @@ class ControllerSettings:
     leader_imbalance_check_interval_ms: int = 300_000
     unclean_election_interval_ms: int = 300_000
     records_per_batch_max: int = 10_000
-    partitions_per_topic_max: int = 100_000
+    batch_bytes_max: int = 7 * 1024 * 1024
 
 
 class RefusedError(Exception):
@@ -50,6 +52,34 @@ class RefusedError(Exception):
         super().__init__(message)
         self.error = error
         self.message = message
+
+
+PARTITION_BYTES, REPLICA_BYTES = 80, 24
+"""About what a PartitionRecord takes, and more for each replica."""
+
+TOO_MANY = "Unable to perform excessively large batch operation."
+
+
+@dataclass(slots=True)
+class Batch:
+    """The records of a request's parts, within the limits of one batch."""
+
+    settings: ControllerSettings
+    records: list[MetadataRecord] = field(default_factory=list)
+    partition_bytes: int = 0
+
+    def add(self, part: Sequence[MetadataRecord]) -> None:
+        """All of the part, or POLICY_VIOLATION and nothing of it."""
+        size = self.partition_bytes + sum(
+            PARTITION_BYTES + REPLICA_BYTES * len(record.replicas)
+            for record in part
+            if isinstance(record, PartitionRecord)
+        )
+        count = len(self.records) + len(part)
+        if count > self.settings.records_per_batch_max or size > self.settings.batch_bytes_max:
+            raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+        self.records += part
+        self.partition_bytes = size
 
 
 @dataclass(slots=True)
@@ -111,6 +141,10 @@ class Work:
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"Expected broker epoch {broker.broker_epoch}, but got {epoch}",
             )
+
+    def batch(self) -> Batch:
+        """What one request writes, part by part."""
+        return Batch(self.settings)
 
     # --- configuration ----------------------------------------------------------------------------
 

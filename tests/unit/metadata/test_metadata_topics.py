@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -148,6 +150,50 @@ def test_a_batch_has_a_limit_and_the_rest_of_a_request_stands_for_itself() -> No
     topics = [r.NewTopic(f"t{n}", 4_000, 1) for n in range(3)]
     assert created(cluster, *topics) == [E.NONE, E.NONE, E.POLICY_VIOLATION]
     assert len(cluster.committed.topics) == 2
+
+
+def test_a_batch_has_a_limit_in_bytes_too() -> None:
+    cluster = Cluster(3, settings=ControllerSettings(idle_interval_ms=0, batch_bytes_max=20_000))
+    assert created(cluster, r.NewTopic("t", 100, 3), r.NewTopic("u", 100, 3)) == [
+        E.NONE,
+        E.POLICY_VIOLATION,
+    ]
+
+
+def test_elections_of_more_than_a_batch_holds_are_for_another_request() -> None:
+    own = ControllerSettings(
+        idle_interval_ms=0, leader_imbalance_check_interval_ms=0, records_per_batch_max=3
+    )
+    cluster = Cluster(2, settings=own)
+    for name in "abcde":
+        cluster.create(name, (1, 2))
+    cluster.ask(r.UnregisterBroker(1))
+    cluster.pass_time(1)
+    cluster.start_broker(1, "again")
+    for name in "abcde":
+        cluster.propose(name, (2, 1))
+    first = cluster.ask(r.ElectLeaders(0))
+    assert [p.error for p in first.partitions] == [E.NONE] * 3 + [E.POLICY_VIOLATION] * 2
+    second = cluster.ask(r.ElectLeaders(0))
+    assert [p.error for p in second.partitions] == [E.NONE] * 2
+
+
+def test_what_one_broker_does_costs_what_that_broker_has() -> None:
+    """Processor time, with room for a slow machine: 36,000 partitions are none of its business."""
+    cluster = Cluster(3)
+    for n in range(4):
+        cluster.ask(r.CreateTopics((r.NewTopic(f"t{n}", assignments=((1, 2),) * 9_000),)))
+    assert cluster.committed.topics.partition_count == 36_000
+    cluster.create("own", (3, 1))
+    controller = cluster.controller
+    beat = r.BrokerHeartbeat(3, cluster.epochs[3], cluster.offset)
+    began = time.process_time()
+    for _ in range(100):
+        controller.handle(beat, cluster.now_ms, cluster.offset)
+        controller.next_deadline_ms()
+    fenced = controller.handle(replace(beat, want_fence=True), cluster.now_ms, cluster.offset)
+    assert len(fenced.records) == 2
+    assert time.process_time() - began < 0.2
 
 
 def test_validate_only_changes_nothing() -> None:

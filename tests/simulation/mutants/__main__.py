@@ -87,12 +87,14 @@ def run(  # noqa: PLR0917 - options
     wanted = [m for m in MUTANTS if not names or m.name in names]
     todo = [m for m in wanted if not runs.is_killed(m)]
     console.print(f"{len(wanted) - len(todo)} of {len(wanted)} are known to be killed")
-    # A process for each task, forked before it has imported the protocol: it imports its mutant.
-    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+    # A process for each mutant, forked before it has imported the protocol, and one that imports
+    # the protocol as it is.
+    fork = multiprocessing.get_context("fork")
+    with fork.Pool(1) as sound, fork.Pool(jobs, maxtasksperchild=1) as pool:
         decide = partial(_decide, first=first, seeds=seeds)
         for name, row in pool.imap_unordered(decide, [mutant.name for mutant in todo]):
             seed = row["seed"]
-            violation = None if runs.is_sound(seed) else pool.apply(_violation, (seed,))
+            violation = None if runs.is_sound(seed) else sound.apply(_violation, (seed,))
             if violation is not None:
                 text = f"seed {seed} breaks the protocol without a mutant: {violation}"
                 console.print(text, style="red", markup=False)

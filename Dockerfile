@@ -6,43 +6,56 @@
 ARG BASE=python:3.13-slim
 
 # --- what is installed, in environments of their own ------------------------------------------------
-FROM ${BASE} AS build
+FROM ${BASE} AS tools
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 PIP_ROOT_USER_ACTION=ignore
-WORKDIR /source
-# What others wrote changes rarely: it is installed before our own code is looked at.
+
+# What others wrote, a list for each image: it changes more rarely than pyproject.toml, and what is
+# installed from it is kept as long as it is the same.
+FROM tools AS lists
+WORKDIR /lists
 COPY pyproject.toml ./
 RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-open('controller.txt', 'w').write('\n'.join(p['dependencies'] + p['optional-dependencies']['telemetry'])); \
-open('operator.txt', 'w').write('\n'.join(p['dependencies'] + p['optional-dependencies']['operator']))"
-RUN for env in controller operator; do \
-        python3 -m venv /opt/$env && /opt/$env/bin/pip install -q -r $env.txt \
-        && /opt/$env/bin/python -m compileall -q -j 0 /opt/$env/lib || exit 1; \
-    done
-RUN python3 -m venv /opt/tools && /opt/tools/bin/pip install -q hatchling
-COPY README.md LICENSE ./
+more = p['optional-dependencies']; \
+[open(name + '.txt', 'w').write('\n'.join(p['dependencies'] + more[extra])) \
+for name, extra in (('controller', 'telemetry'), ('operator', 'operator'), ('spark', 'spark'))]" && touch -d @0 ./*.txt
+
+FROM tools AS wheel
+WORKDIR /source
+RUN pip install -q hatchling
+COPY pyproject.toml README.md LICENSE ./
 COPY services services
 COPY operator operator
-RUN /opt/tools/bin/pip wheel -q --no-deps --no-build-isolation -w /wheels . \
-    && for env in controller operator; do \
-        /opt/$env/bin/pip install -q --no-deps /wheels/*.whl \
-        && /opt/$env/bin/pip uninstall -q -y pip \
-        && /opt/$env/bin/python -m compileall -q -j 0 /opt/$env/lib || exit 1; \
-    done
+RUN pip wheel -q --no-deps --no-build-isolation -w /wheels .
+
+FROM tools AS controller-build
+COPY --from=lists /lists/controller.txt /
+RUN python3 -m venv /opt/controller && /opt/controller/bin/pip install -q -r /controller.txt \
+    && /opt/controller/bin/python -m compileall -q -j 0 /opt/controller/lib
+COPY --from=wheel /wheels /wheels
+RUN /opt/controller/bin/pip install -q --no-deps /wheels/*.whl \
+    && /opt/controller/bin/pip uninstall -q -y pip \
+    && /opt/controller/bin/python -m compileall -q -j 0 /opt/controller/lib
+
+FROM tools AS operator-build
+COPY --from=lists /lists/operator.txt /
+RUN python3 -m venv /opt/operator && /opt/operator/bin/pip install -q -r /operator.txt \
+    && /opt/operator/bin/python -m compileall -q -j 0 /opt/operator/lib
+COPY --from=wheel /wheels /wheels
+RUN /opt/operator/bin/pip install -q --no-deps /wheels/*.whl \
+    && /opt/operator/bin/pip uninstall -q -y pip \
+    && /opt/operator/bin/python -m compileall -q -j 0 /opt/operator/lib
+
+FROM tools AS spark-build
+COPY --from=lists /lists/spark.txt /
+RUN python3 -m venv /opt/spark && /opt/spark/bin/pip install -q -r /spark.txt
+COPY --from=wheel /wheels /wheels
+RUN /opt/spark/bin/pip install -q --no-deps /wheels/*.whl && /opt/spark/bin/pip uninstall -q -y pip
 
 # --- what both images share -------------------------------------------------------------------------
 FROM ${BASE} AS runtime
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 GRPC_VERBOSITY=NONE
 USER 10001:10001
 WORKDIR /tmp
-
-FROM ${BASE} AS spark-build
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 PIP_ROOT_USER_ACTION=ignore
-COPY pyproject.toml ./
-RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-open('spark.txt', 'w').write('\n'.join(p['dependencies'] + p['optional-dependencies']['spark']))" \
-    && python3 -m venv /opt/spark && /opt/spark/bin/pip install -q -r spark.txt
-COPY --from=build /wheels /wheels
-RUN /opt/spark/bin/pip install -q --no-deps /wheels/*.whl && /opt/spark/bin/pip uninstall -q -y pip
 
 FROM ${BASE} AS spark
 RUN apt-get update -qq \
@@ -56,12 +69,12 @@ ENTRYPOINT ["python", "-m", "quorate.cli.main"]
 CMD ["pipeline", "--help"]
 
 FROM runtime AS operator
-COPY --from=build /opt/operator /opt/operator
+COPY --from=operator-build /opt/operator /opt/operator
 ENV PATH=/opt/operator/bin:$PATH
 ENTRYPOINT ["python", "-m", "quorate_operator.main"]
 
 FROM runtime AS broker
-COPY --from=build /opt/controller /opt/controller
+COPY --from=controller-build /opt/controller /opt/controller
 ENV PATH=/opt/controller/bin:$PATH
 EXPOSE 9092
 ENTRYPOINT ["python", "-m", "quorate.cli.main"]
@@ -69,7 +82,7 @@ CMD ["broker"]
 
 # The last target is what a build without --target makes.
 FROM runtime AS controller
-COPY --from=build /opt/controller /opt/controller
+COPY --from=controller-build /opt/controller /opt/controller
 ENV PATH=/opt/controller/bin:$PATH
 EXPOSE 9093
 ENTRYPOINT ["python", "-m", "quorate.cli.main"]

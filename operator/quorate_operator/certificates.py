@@ -203,7 +203,9 @@ class Issuer:
         for ordinal in range(count):
             name = f"broker-{ordinal}"
             host = naming.broker_host(quorum, namespace, ordinal)
-            hosts = (host, f"{host}.cluster.local", "localhost")
+            # Controllers know nodes by this name, brokers among them.
+            node = f"node-{naming.BROKER_ID_FIRST + ordinal}"
+            hosts = (node, host, f"{host}.cluster.local", "localhost")
             pair = self._kept(known, name) or issue(self.signer, name, hosts, self.days)
             files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
         return files

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.cluster import figures
-from tests.cluster.lab import ROOT, SHARED, Images, Lab, Writer, helm_program, run
+from tests.cluster.lab import CHART, ROOT, SHARED, Images, Lab, Writer, helm_program, run
 
 IMAGES_VARIABLE = "QUORATE_TEST_IMAGES"
 RUNS_VARIABLE = "QUORATE_TEST_RUNS"
@@ -57,6 +57,9 @@ def images() -> Images:
             pytest.skip(f"{name} is not installed; {HINT}")
     if subprocess.run(["kubectl", "version"], capture_output=True).returncode != 0:
         pytest.fail(f"the cluster of KUBECONFIG does not answer; {HINT}")
+    # A cluster that was used before may have an older one, which drops fields it does not know.
+    crds = ("--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
+    run("kubectl", "apply", *crds)
     given = os.environ.get(IMAGES_VARIABLE)
     if given:
         controller, _, operator = given.partition(",")

@@ -165,7 +165,7 @@ def test_brokers_are_made_with_what_they_need(helm: str) -> None:
 def test_cert_manager_certifies_brokers_too(helm: str) -> None:
     made = rendered(helm, *ISSUER, "brokers.enabled=true", "brokers.replicas=2")
     names = made["Certificate/x-broker-1-tls"]["spec"]["dnsNames"]
-    assert {"broker-1", naming.broker_host("x", "lab", 1)} <= set(names)
+    assert {"broker-1", "node-1001", naming.broker_host("x", "lab", 1)} <= set(names)
     volumes = made["StatefulSet/x-broker"]["spec"]["template"]["spec"]["volumes"]
     sources = next(v for v in volumes if v["name"] == "tls")["projected"]["sources"]
     paths = {item["path"] for source in sources for item in source["secret"]["items"]}

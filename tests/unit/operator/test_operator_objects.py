@@ -55,6 +55,18 @@ def test_a_node_is_called_by_its_names() -> None:
     assert not issuer(authority).are_due(issuer(authority).client_files())
 
 
+def test_a_broker_is_called_by_its_node_id_too() -> None:
+    authority = c.new_authority("q authority")
+    files = issuer(authority).broker_files("q", "lab", 2)
+    found = x509.load_pem_x509_certificate(files["broker-1.crt"].encode())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {"broker-1", "node-1001", "q-broker-1.q-brokers.lab.svc"} <= set(
+        names.get_values_for_type(x509.DNSName)
+    )
+    assert not issuer(authority).are_due(files, 2)
+    assert issuer(authority).are_due(files, 3)
+
+
 def test_renewal_is_due_after_two_thirds() -> None:
     authority = c.new_authority("a")
     now = dt.datetime.now(dt.UTC)

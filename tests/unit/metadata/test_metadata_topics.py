@@ -15,6 +15,7 @@ from quorate.metadata.controller import ControllerSettings
 from quorate.metadata.placement import Candidate, place
 from quorate.metadata.work import RefusedError
 from quorate.raft.errors import ErrorCode
+from quorate.raft.types import VersionRange
 from quorate.records import metadata as rec
 
 from tests.unit.metadata.metadata_support import Cluster, uuid_of
@@ -501,7 +502,7 @@ def test_unclean_elections_as_time_goes_by_where_they_are_allowed(is_allowed: st
 def test_leader_epochs_grow_with_a_smaller_isr_below_3_6() -> None:
     for level, epoch in ((11, 1), (12, 0)):
         cluster = Cluster(level=level)
-        features = (r.BrokerFeature("metadata.version", r.VersionRange(1, 30)),)
+        features = (r.BrokerFeature("metadata.version", VersionRange(1, 30)),)
         for broker in (1, 2):
             cluster.register(broker, features=features)
             cluster.heartbeat(broker)

@@ -1,0 +1,241 @@
+"""Requests about topics and partitions (see `requests`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quorate.metadata.requests_common import DEFAULT_COUNT, Outcome
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import ZERO_UUID
+
+# --- topics ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """Partitions and replication factor, or `assignments`: the replicas of partition 0, 1, ….
+
+    configs: (name, value).
+    """
+
+    name: str
+    partitions: int = DEFAULT_COUNT
+    replication_factor: int = DEFAULT_COUNT
+    assignments: tuple[tuple[int, ...], ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopics:
+    """validate_only: check, and change nothing."""
+
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """What became of a NewTopic."""
+
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+    topic_id: str = ZERO_UUID
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicsResponse:
+    """One part for each topic, in the order of the request."""
+
+    topics: tuple[CreatedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRef:
+    """A topic by its name, or by its id where `name` is empty."""
+
+    name: str = ""
+    topic_id: str = ZERO_UUID
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopics:
+    """By name or id."""
+
+    topics: tuple[TopicRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """What became of a TopicRef."""
+
+    name: str
+    topic_id: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicsResponse:
+    """One part for each topic, in the order of the request."""
+
+    topics: tuple[DeletedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """Let the topic have `count` partitions in all; `assignments` of the new ones, or none."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions:
+    """validate_only: check, and change nothing."""
+
+    topics: tuple[NewPartitions, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsResponse:
+    """One part for each topic."""
+
+    topics: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTopics:
+    """Of these topics, of all if `topics` is None.
+
+    cursor: begin at this (topic name, partition); limit: partitions in the answer at most, 0 for
+    all.
+    """
+
+    topics: tuple[TopicRef, ...] | None = None
+    cursor: tuple[str, int] | None = None
+    limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """A partition as the metadata log has it. leader: -1 for none."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic, its configuration as set (not defaults), and its partitions by rising index."""
+
+    name: str
+    topic_id: str = ZERO_UUID
+    partitions: tuple[PartitionDescription, ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+    is_internal: bool = False
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTopicsResponse:
+    """By rising name. next_cursor: ask on from there, None if this is all."""
+
+    topics: tuple[TopicDescription, ...]
+    next_cursor: tuple[str, int] | None = None
+
+
+# --- partitions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeaders:
+    """election_type: 0 preferred, 1 unclean. partitions: (topic name, index), all if None."""
+
+    election_type: int
+    partitions: tuple[tuple[str, int], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome:
+    """How it ended for one partition."""
+
+    topic: str
+    partition: int
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeadersResponse:
+    """For all partitions: only those where something was to be done."""
+
+    partitions: tuple[PartitionOutcome, ...]
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """The replicas that the partition is to have; None cancels a reassignment under way."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionReassignments:
+    """KIP-455; allow_replication_factor_change: KIP-860."""
+
+    reassignments: tuple[Reassignment, ...]
+    allow_replication_factor_change: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionReassignmentsResponse:
+    """One part for each partition."""
+
+    partitions: tuple[PartitionOutcome, ...]
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListPartitionReassignments:
+    """Of these (topic name, index), of all if None."""
+
+    partitions: tuple[tuple[str, int], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OngoingReassignment:
+    """A reassignment under way."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListPartitionReassignmentsResponse:
+    """By rising topic and partition."""
+
+    reassignments: tuple[OngoingReassignment, ...]

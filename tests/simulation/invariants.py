@@ -14,7 +14,8 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     DurableBeforePromised            votes given and records acknowledged are on disk, and what a
                                      node takes for durable
     FetchOfItsEpoch                  only who believes in the leader's epoch gets its records
-    AppendsOfItsLeader               what a follower appends is in its leader's log
+    AppendsOfItsLeader               what a follower appends is in its leader's log, and comes from
+                                     no answer of an older epoch
     StateMachineAgreement            every replica applies the same records
     AtMostOneUncommittedVoterSet     in every log
     NeighbouringVoterSetsDifferByOne in every log
@@ -49,7 +50,8 @@ from quorate.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorate.raft.outputs import RoleName
+from quorate.raft.outputs import AppendBatches, HighWatermarkAdvanced, RoleName, TruncateLog
+from quorate.raft.roles import Follower
 from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey, VoterSet, same_replica
 
 from tests.simulation.errors import InvariantError
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from tests.simulation.node import SimNode
     from tests.simulation.storage import Disk, Snapshot
 
+MOVES = (AppendBatches, TruncateLog, HighWatermarkAdvanced)
 ELECTING = frozenset({RoleName.PROSPECTIVE, RoleName.CANDIDATE, RoleName.LEADER})
 
 
@@ -215,6 +218,18 @@ class Oracle:
         leader = self._leading.get(node.raft.core.epoch) if node.raft is not None else None
         if leader is not None and leader is not node:
             self._are_of(leader, node, batches)
+
+    @staticmethod
+    def takes_nothing(node: SimNode, response: object) -> None:
+        """A follower got an answer to a Fetch of an older epoch: it moves neither its log nor its
+        high watermark.
+        """
+        assert node.raft is not None
+        core = node.raft.core
+        moved = [output for output in core.outputs if isinstance(output, MOVES)]
+        if moved and isinstance(core.role, Follower):
+            text = f"{node.key} follows epoch {core.epoch} and takes {response}: {moved}"
+            raise InvariantError("AppendsOfItsLeader", text)
 
     def _are_of(self, leader: SimNode, node: SimNode, batches: tuple[Batch, ...]) -> None:
         """What a node appends that follows `leader` is in its log, while it leads that epoch."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.raft.config import RaftConfig
 from quorate.raft.errors import ErrorCode
-from quorate.raft.messages import Request, Response
+from quorate.raft.messages import FetchResponse, Request, Response
 from quorate.raft.node import RaftNode
 from quorate.raft.outputs import Send, SendAdmin
 from quorate.raft.roles import NEVER
@@ -180,7 +180,10 @@ class SimNode:
             return
         if self.trace is not None:
             self.trace(self, f"<- answer {request_id} {response}")
+        is_old = isinstance(response, FetchResponse) and response.leader.epoch < raft.core.epoch
         raft.handle_response(request_id, response, self.clock.now_ms(self.scheduler.now))
+        if is_old:
+            self.oracle.takes_nothing(self, response)
         self._flush()
 
     def receive_refusal(self, life: int, output: Send | SendAdmin) -> None:

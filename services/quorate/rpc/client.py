@@ -215,6 +215,9 @@ class QuorumClient:
                 self._unary(address, _DESCRIBE, message, STATUS_TIMEOUT_MS),
             )
         except TransportError as error:
+            code, _, text = error.text.partition(" ")
+            if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name:
+                raise AdminError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text) from None
             attempts[shown] = error.text
             return None
         if response.error not in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER):

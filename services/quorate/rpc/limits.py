@@ -37,7 +37,8 @@ class ServerLimits:
 
     concurrent_rpcs_max: calls and streams of all connections; the ones beyond are refused with
     RESOURCE_EXHAUSTED. connections_max: the ones beyond are closed. streams_per_connection_max: a
-    client waits with the ones beyond. ping_interval_min_ms: who pings more often is disconnected.
+    client waits with the ones beyond. calls_per_window_max: see `throttle`; 0 for no shares.
+    ping_interval_min_ms: who pings more often is disconnected.
     """
 
     message_bytes_max: int = MESSAGE_BYTES_MAX
@@ -47,6 +48,7 @@ class ServerLimits:
     concurrent_rpcs_max: int = 8_192
     connections_max: int = 4_096
     streams_per_connection_max: int = 1_024
+    calls_per_window_max: int = 60
     ping_interval_min_ms: int = 1_000
 
     def options(self) -> GrpcOptions:

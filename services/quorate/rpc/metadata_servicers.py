@@ -22,10 +22,12 @@ from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.convert_metadata import METHODS, MetadataAnswer, Method
 from quorate.rpc.gate import Admission, Gate, Refusal
+from quorate.rpc.throttle import Throttle
 
 LOGGER = logging.getLogger(__name__)
 
 NO_LEADER = CurrentLeader(0)
+BUSY = "the server is busy, and this connection has had its share; slow down"
 NOT_SERVED = "this node is not formatted, or serves no metadata"
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -43,8 +45,9 @@ class MetadataHandler(Protocol):
 class MetadataSlot:
     """Who handles requests now; a node that is formatted later changes it."""
 
-    def __init__(self, gate: Gate | None = None) -> None:
+    def __init__(self, gate: Gate | None = None, throttle: Throttle | None = None) -> None:
         self.gate = gate
+        self._throttle = throttle
         self._handler: MetadataHandler | None = None
 
     def use(self, handler: object) -> None:
@@ -52,7 +55,9 @@ class MetadataSlot:
         self._handler = handler if isinstance(handler, MetadataHandler) else None
 
     async def handler(self, context: Context) -> MetadataHandler:
-        """Who answers, or the end of the call."""
+        """Who answers, in turn where the server is busy, or the end of the call."""
+        if self._throttle is not None and await self._throttle.is_refused(context.peer()):
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, BUSY)
         if self._handler is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_SERVED)
         return self._handler

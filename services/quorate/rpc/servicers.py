@@ -43,6 +43,7 @@ from quorate.rpc.channels import EOF
 from quorate.rpc.gate import Asker, Gate, method_name
 from quorate.rpc.handler import NodeHandler, RaftHandler
 from quorate.rpc.limits import SNAPSHOT_PIECE_BYTES_MAX, ServerLimits
+from quorate.rpc.throttle import Throttle
 from quorate.rpc.values import (
     Buffer,
     DescribeFeaturesResponse,
@@ -61,6 +62,7 @@ M = TypeVar("M", bound=Message)
 RESPONSE_ROOM_BYTES = 64 * 1024
 """What a FetchResponse may take beside its records."""
 
+BUSY = "the server is busy, and this connection has had its share; slow down"
 NOT_FORMATTED = "this node is not formatted: it serves Format and NodeStatus only"
 
 
@@ -69,8 +71,11 @@ class Slot:
     life: when the node has been formatted.
     """
 
-    def __init__(self, handler: NodeHandler, gate: Gate | None = None) -> None:
+    def __init__(
+        self, handler: NodeHandler, gate: Gate | None = None, throttle: Throttle | None = None
+    ) -> None:
         self.gate = gate
+        self._throttle = throttle
         self.use(handler)
 
     def use(self, handler: NodeHandler) -> None:
@@ -81,6 +86,16 @@ class Slot:
     def asker(self, context: Context) -> Asker | None:
         """Who calls, where it matters."""
         return Asker.of(self.gate, context)
+
+    async def turn(self, context: Context) -> None:
+        """Wait for one's turn where the server is busy, or end the call."""
+        if self._throttle is not None and await self._throttle.is_refused(context.peer()):
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, BUSY)
+
+    async def admin(self, context: Context) -> RaftHandler:
+        """As `raft`, in turn."""
+        await self.turn(context)
+        return await self.raft(context)
 
     async def raft(self, context: Context) -> RaftHandler:
         """The running node, or the end of the call."""
@@ -235,7 +250,7 @@ class RaftServicer(raft_pb2_grpc.RaftServicer):
     async def Fetch(
         self, request: raft_pb2.FetchRequest, context: Context
     ) -> raft_pb2.FetchResponse:
-        handler = await self._slot.raft(context)
+        handler = await self._slot.admin(context)
         return await self._one_fetch(handler, request, context, self._slot.asker(context))
 
     async def FetchStream(
@@ -309,19 +324,19 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
     async def DescribeQuorum(
         self, request: quorum_pb2.DescribeQuorumRequest, context: Context
     ) -> quorum_pb2.DescribeQuorumResponse:
-        handler = await self._slot.raft(context)
+        handler = await self._slot.admin(context)
         return await _DESCRIBE.serve(request, context, handler.handle, self._slot.asker(context))
 
     async def AddVoter(
         self, request: quorum_pb2.AddVoterRequest, context: Context
     ) -> quorum_pb2.AddVoterResponse:
-        handler = await self._slot.raft(context)
+        handler = await self._slot.admin(context)
         return await _ADD_VOTER.serve(request, context, handler.handle, self._slot.asker(context))
 
     async def RemoveVoter(
         self, request: quorum_pb2.RemoveVoterRequest, context: Context
     ) -> quorum_pb2.RemoveVoterResponse:
-        handler = await self._slot.raft(context)
+        handler = await self._slot.admin(context)
         return await _REMOVE_VOTER.serve(
             request, context, handler.handle, self._slot.asker(context)
         )
@@ -329,13 +344,13 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
     async def TransferLeadership(
         self, request: quorum_pb2.TransferLeadershipRequest, context: Context
     ) -> quorum_pb2.TransferLeadershipResponse:
-        handler = await self._slot.raft(context)
+        handler = await self._slot.admin(context)
         return await _TRANSFER.serve(request, context, handler.handle, self._slot.asker(context))
 
     async def DescribeFeatures(
         self, request: quorum_pb2.DescribeFeaturesRequest, context: Context
     ) -> quorum_pb2.DescribeFeaturesResponse:
-        handler = await self._slot.raft(context)
+        handler = await self._slot.admin(context)
         return await _DESCRIBE_FEATURES.serve(
             request,
             context,
@@ -346,7 +361,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
     async def UpdateFeatures(
         self, request: quorum_pb2.UpdateFeaturesRequest, context: Context
     ) -> quorum_pb2.UpdateFeaturesResponse:
-        handler = await self._slot.raft(context)
+        handler = await self._slot.admin(context)
         return await _UPDATE_FEATURES.serve(
             request, context, handler.update_features, self._slot.asker(context)
         )
@@ -354,6 +369,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
     async def Format(
         self, request: quorum_pb2.FormatRequest, context: Context
     ) -> quorum_pb2.FormatResponse:
+        await self._slot.turn(context)
         return await _FORMAT.serve(
             request, context, self._slot.handler.format, self._slot.asker(context)
         )
@@ -361,6 +377,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
     async def NodeStatus(
         self, request: quorum_pb2.NodeStatusRequest, context: Context
     ) -> quorum_pb2.NodeStatusResponse:
+        await self._slot.turn(context)
         asker = self._slot.asker(context)
         if asker is not None and (refused := asker.refusal(request, request)) is not None:
             text = f"{refused.error.name} {refused.message}".rstrip()
@@ -377,14 +394,14 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
     async def Append(
         self, _requests: AsyncIterator[quorum_pb2.AppendRequest], context: Context
     ) -> None:
-        handler = await self._slot.raft(context)
+        handler = await self._slot.admin(context)
         asker = self._slot.asker(context)
         await AppendStream(handler, context, self._limits, self.running, asker).serve()
 
     async def Read(
         self, request: quorum_pb2.ReadRequest, context: Context
     ) -> AsyncIterator[quorum_pb2.ReadResponse]:
-        handler = await self._slot.raft(context)
+        handler = await self._slot.admin(context)
         asker = self._slot.asker(context)
         if asker is not None and (refused := asker.refusal(request, request)) is not None:
             yield convert_quorum.encode_read_chunk(

@@ -155,6 +155,7 @@ NOT_APPENDED = frozenset(
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.INVALID_RECORD,
         ErrorCode.INVALID_REQUEST,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
 """The errors which say that nothing was appended. A leader that has appended must answer with any

@@ -1,0 +1,195 @@
+"""Many idle connections and greedy clients against a controller, beside a client that behaves.
+
+    python -m tests.flood --idle 1000 --greedy 200
+
+One real controller. A normal client commits one record after the other, first alone, then while
+the idle connections are open and the greedy clients ask in tight loops, park Fetches and send
+messages that are too large. Reported: its p99 in both, how the greedy ones ended, and the
+controller's memory. The exit status is 0 if p99 stayed within the factor and the controller lived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import grpc
+import grpc.aio
+import typer
+from quorate.rpc.client import QuorumClient
+from quorate.rpc.fields import directory_to_wire
+from quorate.rpc.limits import MESSAGE_BYTES_MAX
+from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
+
+from tests.integration.support import CLUSTER, Node, free_ports
+
+CALLS_AT_ONCE = 4
+PAUSE_S = 0.02
+WARM_UP = 50
+
+
+@dataclass
+class Report:
+    """Milliseconds and MiB. ended: how the greedy clients' calls ended, by status."""
+
+    quiet_p50_ms: float = 0.0
+    quiet_p99_ms: float = 0.0
+    flooded_p50_ms: float = 0.0
+    flooded_p99_ms: float = 0.0
+    idle: int = 0
+    greedy: int = 0
+    writes: int = 0
+    memory_quiet_mib: float = 0.0
+    memory_flooded_mib: float = 0.0
+    ended: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def factor(self) -> float:
+        return self.flooded_p99_ms / self.quiet_p99_ms
+
+
+def percentile(latencies: list[float], part: float) -> float:
+    return sorted(latencies)[min(len(latencies) - 1, int(len(latencies) * part))] * 1000
+
+
+async def write(client: QuorumClient, seconds: float) -> list[float]:
+    """Commit one record after the other; how long each took, seconds."""
+    latencies: list[float] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        began = time.monotonic()
+        await client.append_value(b"value".ljust(100, b"."))
+        latencies.append(time.monotonic() - began)
+        await asyncio.sleep(PAUSE_S)
+    return latencies
+
+
+def memory_mib(pid: int) -> float:
+    text = Path(f"/proc/{pid}/status").read_text()
+    kib = next(line.split()[1] for line in text.splitlines() if line.startswith("VmRSS"))
+    return int(kib) / 1024
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+    return grpc.aio.insecure_channel(address, options=options)
+
+
+async def be_greedy(address: str, number: int, ended: Counter[str]) -> None:
+    """Ask without a pause, several calls at once; what is asked depends on the number."""
+    async with open_channel(address) as channel:
+        describe = channel.unary_unary(
+            "/quorate.v1.Quorum/DescribeQuorum",
+            request_serializer=quorum_pb2.DescribeQuorumRequest.SerializeToString,
+        )
+        fetch = channel.unary_unary(
+            "/quorate.v1.Raft/Fetch", request_serializer=raft_pb2.FetchRequest.SerializeToString
+        )
+        key = common_pb2.ReplicaKey(
+            id=1000 + number, directory_id=directory_to_wire("A" * 21 + "Q")
+        )
+        parked = raft_pb2.FetchRequest(
+            cluster_id=CLUSTER, replica=key, epoch=1, offset=1, last_epoch=1, max_wait_ms=60_000
+        )
+
+        async def loop(call: int) -> None:
+            while True:
+                try:
+                    if call == 1 and number % 3 == 1:
+                        await fetch(parked, timeout=5)
+                    elif call == 2 and number % 50 == 2:
+                        text = "x" * (MESSAGE_BYTES_MAX + 1)
+                        await describe(quorum_pb2.DescribeQuorumRequest(cluster_id=text))
+                    else:
+                        await describe(quorum_pb2.DescribeQuorumRequest(), timeout=5)
+                    ended["OK"] += 1
+                except grpc.aio.AioRpcError as error:
+                    ended[error.code().name] += 1
+                    if error.code() is grpc.StatusCode.UNAVAILABLE:
+                        await asyncio.sleep(0.5)
+
+        await asyncio.gather(*(loop(call) for call in range(CALLS_AT_ONCE)))
+
+
+async def flood(address: str, pid: int, idle: int, greedy: int, seconds: float) -> Report:
+    report = Report(idle=idle, greedy=greedy)
+    ended: Counter[str] = Counter()
+    channels = [open_channel(address) for _ in range(idle)]
+    async with QuorumClient([address]) as client:
+        await write(client, WARM_UP * PAUSE_S)
+        quiet = await write(client, seconds)
+        report.memory_quiet_mib = memory_mib(pid)
+        for channel in channels:
+            await asyncio.wait_for(channel.channel_ready(), 30)
+        # The greedy ones are processes of their own: they shall not slow this one's clock.
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.flood", "--attack", address),
+            *("--greedy", str(greedy), "--seconds", str(seconds + 2)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        await asyncio.sleep(2 + greedy / 100)
+        flooded = await write(client, seconds)
+        report.memory_flooded_mib = memory_mib(pid)
+        output, _ = await process.communicate()
+        ended.update(json.loads(output))
+    for channel in channels:
+        await channel.close()
+    report.ended = dict(ended)
+    report.writes = len(quiet) + len(flooded)
+    report.quiet_p50_ms, report.quiet_p99_ms = percentile(quiet, 0.5), percentile(quiet, 0.99)
+    report.flooded_p50_ms = percentile(flooded, 0.5)
+    report.flooded_p99_ms = percentile(flooded, 0.99)
+    return report
+
+
+async def attack(address: str, greedy: int, seconds: float) -> Counter[str]:
+    ended: Counter[str] = Counter()
+    tasks = [asyncio.create_task(be_greedy(address, n, ended)) for n in range(greedy)]
+    await asyncio.sleep(seconds + greedy / 100)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return ended
+
+
+def run(folder: Path, idle: int, greedy: int, seconds: float) -> Report:
+    """A controller in `folder`, flooded."""
+    node = Node(folder, 1, free_ports(1)[0])
+    node.format("--standalone")
+    node.start()
+    try:
+        node.wait_said("leads epoch 1")
+        assert node.process is not None
+        report = asyncio.run(flood(node.address, node.process.pid, idle, greedy, seconds))
+        assert node.stop() == 0, node.said()
+    finally:
+        node.kill()
+    return report
+
+
+def main(
+    idle: Annotated[int, typer.Option()] = 1_000,
+    greedy: Annotated[int, typer.Option()] = 200,
+    seconds: Annotated[float, typer.Option(help="How long each phase lasts.")] = 20.0,
+    factor: Annotated[float, typer.Option(help="How many times the quiet p99 is allowed.")] = 3.0,
+    attack_address: Annotated[str | None, typer.Option("--attack", hidden=True)] = None,
+) -> None:
+    """Flood a controller of its own."""
+    if attack_address is not None:
+        print(json.dumps(asyncio.run(attack(attack_address, greedy, seconds))))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        report = run(Path(folder), idle, greedy, seconds)
+    print(json.dumps(asdict(report) | {"factor": round(report.factor, 2)}, indent=2))
+    raise typer.Exit(0 if report.factor <= factor else 1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

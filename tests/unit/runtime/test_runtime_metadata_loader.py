@@ -14,13 +14,21 @@ from quorate.metadata.changes import Changes
 from quorate.metadata.image import MetadataImage, ReplayError
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records import metadata as rec
-from quorate.records.batch import build_data_batch, iter_batches, read_header, stamp
+from quorate.records.batch import (
+    build_data_batch,
+    iter_batches,
+    iter_records,
+    read_header,
+    stamp,
+)
+from quorate.records.errors import RecordsError
 from quorate.runtime import metadata_loader
 from quorate.runtime.metadata_batches import (
     application_batch,
     apply_batch,
     build_metadata_batch,
     holds_metadata,
+    metadata_values,
     snapshot_batches,
 )
 from quorate.runtime.metadata_files import read_directory, read_snapshot
@@ -216,6 +224,32 @@ def test_the_first_records_key_tells_whose_a_batch_is() -> None:
     assert not header_of(build_data_batch(many, 1))[1]
     assert not header_of(build_data_batch([(b"", b"")], 1))[1]
     assert header_of(build_data_batch([(None, b"x" * 9_000)], 1))[1]
+
+
+@pytest.mark.parametrize("sizes", [(0,) * 70, (1, 62, 63, 64) * 40, (8_190, 70), (1_048_575, 3)])
+def test_the_quick_way_through_a_batch_finds_what_the_thorough_one_does(
+    sizes: tuple[int, ...],
+) -> None:
+    many = [(None, bytes([index % 251]) * size) for index, size in enumerate(sizes)]
+    batch = build_data_batch(many, 5)
+    stamp(batch, 1_000_000, EPOCH)
+    ((header, view),) = iter_batches(batch)
+    values = [(record.offset, record.value) for record in iter_records(view, header)]
+    assert metadata_values(view, header) == values
+    for position in range(61, min(len(batch), 150)):
+        broken = bytearray(batch)
+        broken[position] ^= 0x81
+        try:
+            thorough = [
+                (r.offset, r.value or b"")
+                for r in iter_records(memoryview(broken), header)
+                if r.key is None
+            ]
+        except RecordsError:
+            with pytest.raises(ReplayError):
+                metadata_values(memoryview(broken), header)
+        else:
+            assert metadata_values(memoryview(broken), header) == thorough
 
 
 def test_what_a_batch_holds_for_applications() -> None:

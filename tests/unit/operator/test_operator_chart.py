@@ -1,7 +1,7 @@
 """The chart, as helm renders it: lint, what its switches make, what its schema refuses.
 
 helm is looked for in HELM, the path and the lab's tools; without it these are left out, but not in
-CI on a machine that has the lab.
+CI on a machine where the lab was built.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 import yaml
 from quorate_operator import certificates, crd, naming
 
-from tests.cluster.lab import CHART, SHARED, helm_program
+from tests.cluster.lab import CHART, TOOLS, helm_program
 
 Object = dict[str, Any]
 KUBE = ("--kube-version", "1.34.0")  # without a cluster helm assumes an old one
@@ -27,7 +27,7 @@ def helm() -> str:
     found = helm_program()
     if found is None:
         text = "helm is in none of HELM, the path and the lab's tools (shared/kube/build makes it)"
-        if os.environ.get("CI") and (SHARED / "kube" / "build").exists():
+        if os.environ.get("CI") and (TOOLS / "kube").exists():
             pytest.fail(text)
         pytest.skip(text)
     return found

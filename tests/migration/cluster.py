@@ -13,6 +13,7 @@ from quorate.metadata.image import MetadataImage
 from quorate.migration.verification import compare
 from quorate.migration.znodes import Tree
 from quorate.records.metadata import (
+    EndTransactionRecord,
     MetadataRecord,
     RegisterBrokerRecord,
     ZkMigrationState,
@@ -68,6 +69,8 @@ class MigratingQuorum(Quorum):
             "zookeeper.metadata.migration.enable": "true",
             "zookeeper.connect": connect,
             "zookeeper.session.timeout.ms": "6000",
+            # The stand-ins send no heartbeats.
+            "broker.session.timeout.ms": "600000",
             **settings,
         }
         for node in self.nodes.values():
@@ -113,6 +116,15 @@ class MigratingQuorum(Quorum):
             image.apply(record, offset)
         return image
 
+    def copied(self) -> MetadataImage:
+        """The metadata as of the end of the copy: what controllers decide later is not in it."""
+        image = MetadataImage()
+        for offset, record in self.log():
+            image.apply(record, offset)
+            if isinstance(record, EndTransactionRecord):
+                return image
+        raise AssertionError("no copy has ended")
+
     def append(self, *records: MetadataRecord) -> int:
         """As a bridge to ZooKeeper-mode brokers would: through the leader."""
 
@@ -146,16 +158,16 @@ class MigratingQuorum(Quorum):
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.said()}") from None
 
-    def register_brokers(self) -> None:
-        """Brokers in ZooKeeper mode say that they are ready."""
+    def register_brokers(self, *, in_zookeeper_mode: bool = True) -> None:
+        """Brokers in ZooKeeper mode say that they are ready, or come back without it."""
         for broker in BROKERS:
             self.append(
                 RegisterBrokerRecord(
                     broker_id=broker,
-                    is_migrating_zk_broker=True,
-                    incarnation_id="A" * 20 + f"{broker}A",
-                    broker_epoch=broker,
-                    fenced=True,
+                    is_migrating_zk_broker=in_zookeeper_mode,
+                    incarnation_id="A" * 20 + f"{broker}{'A' if in_zookeeper_mode else 'Q'}",
+                    broker_epoch=broker if in_zookeeper_mode else 10 * broker,
+                    fenced=False,
                     version=3,
                 )
             )

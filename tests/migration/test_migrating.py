@@ -24,7 +24,7 @@ from quorate.records.metadata import (
 )
 
 from tests.integration.support import assert_error, here, until
-from tests.migration.cluster import IDS, MigratingQuorum, differences
+from tests.migration.cluster import IDS, STATE_S, MigratingQuorum, differences
 from tests.migration.conftest import Server
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAA-w"
@@ -63,7 +63,8 @@ def test_a_cluster_becomes_led_by_a_quorum(
     assert refused.status == 1, "nothing is answered before the copy"
     quorum.register_brokers()
     image = quorum.until_state(ZkMigrationState.MIGRATION)
-    assert differences(znodes, image) == [], "field by field, with the partitions' epochs"
+    copied = quorum.copied()
+    assert differences(znodes, copied) == [], "field by field, with the partitions' epochs"
     counts = steps(quorum)
     assert (
         counts[BeginTransactionRecord.__name__],
@@ -143,8 +144,8 @@ def test_a_leader_that_dies_at_any_step_leaves_a_migration_that_completes(
     assert len(dead) == 1
     # A new leader waits for every voter: the dead one comes back.
     dead[0].start()
-    image = quorum.until_state(ZkMigrationState.MIGRATION)
-    assert differences(znodes, image) == []
+    quorum.until_state(ZkMigrationState.MIGRATION)
+    assert differences(znodes, quorum.copied()) == []
     counts = steps(quorum)
     ended = counts["EndTransactionRecord"] + counts["AbortTransactionRecord"]
     assert counts["BeginTransactionRecord"] == ended
@@ -173,6 +174,11 @@ def test_it_ends_for_good_once_no_controller_has_the_setting(
         assert node.stop() == 0
         node.configure({"zookeeper.metadata.migration.enable": None, "zookeeper.connect": None})
         node.start()
+    quorum.until_said("brokers 1, 2 are still in ZooKeeper mode")
+    assert quorum.image().features.zk_migration == ZkMigrationState.MIGRATION
+    early = here("migrate", "finalize", "--bootstrap-controller", quorum.addresses)
+    assert_error(early, "brokers 1, 2 still run in ZooKeeper mode")
+    quorum.register_brokers(in_zookeeper_mode=False)
     quorum.until_state(ZkMigrationState.POST_MIGRATION)
     done = here("migrate", "finalize", "--bootstrap-controller", quorum.addresses, "--json")
     assert done.status == 0, done
@@ -184,9 +190,13 @@ def test_it_ends_for_good_once_no_controller_has_the_setting(
         {"zookeeper.metadata.migration.enable": "true", "zookeeper.connect": server.connect}
     )
     node.start()
-    ran = here("metadata-quorum", "--bootstrap-controller", quorum.addresses,
-               "transfer-leadership", "-i", str(node.id))  # fmt: skip
-    assert ran.status == 0, ran
+    until(
+        "it leads",
+        lambda: here(
+            "metadata-quorum", "--bootstrap-controller", quorum.addresses,
+            "transfer-leadership", "-i", str(node.id),
+        ).status == 0,
+    )  # fmt: skip
     node.wait_said("has finished its migration")
     assert "zookeeper.metadata.migration.enable=true" in node.said()
     assert quorum.image().features.zk_migration == ZkMigrationState.POST_MIGRATION

@@ -79,9 +79,11 @@ def controller(
 
     Besides its other settings: zookeeper.metadata.migration.enable=true and zookeeper.connect.
     """
-    from quorate.controller.migrating_main import run_migrating_controller
     from quorate.controller.migration_settings import load_migrating_config
     from quorate.recovery.staged import apply_staged
+
+    with _extra():
+        from quorate.controller.migrating_main import run_migrating_controller
 
     config, settings = load_migrating_config(file)
     for warning in config.warnings:
@@ -161,11 +163,11 @@ def status(
     from quorate.records.metadata import ZkMigrationState
 
     image = _image(context, timeout)
+    state = ZkMigrationState(image.features.zk_migration)
     with _ensemble(zookeeper) as client:
         tree = _read(client)
-    state = ZkMigrationState(image.features.zk_migration)
-    found = {"state": state.name, **_waits(image, tree), **_position(image, tree)}
-    differences = _differences(image, tree) if state is ZkMigrationState.MIGRATION else []
+        found = {"state": state.name, **_waits(image, tree), **_position(image, tree)}
+        differences = _differences(image, tree) if state is ZkMigrationState.MIGRATION else []
     if as_json:
         print_json({**found, "differences": [asdict(each) for each in differences]})
         return
@@ -335,14 +337,20 @@ def _listens(host: str, port: int) -> bool:
 
 
 @contextmanager
+def _extra() -> Iterator[None]:
+    """Imports of what only the extra brings."""
+    try:
+        yield
+    except ImportError as error:
+        text = f"{error.name} is not installed: pip install 'quorate[migration]'"
+        raise CommandError(text) from None
+
+
+@contextmanager
 def _ensemble(connect: str) -> Iterator[ZooKeeper]:
     """A connection to ZooKeeper; its errors as one line."""
-    try:
+    with _extra():
         from quorate.migration.zookeeper import ZooKeeper
-    except ImportError as error:
-        raise CommandError(
-            f"{error.name} is not installed: pip install 'quorate[migration]'"
-        ) from None
     from quorate.migration.errors import MigrationError
 
     try:

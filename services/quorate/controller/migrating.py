@@ -12,7 +12,12 @@ Owns the driver of KIP-866 on this node, and its work in ZooKeeper. Steps:
 4. Changes of the image are collected from the beginning of a synchronization on, and written with
    the next dual write.
 5. A controller without the setting that leads while others have it resigns; once no voter has it
-   any more, whoever leads ends the migration for good (POST_MIGRATION).
+   any more, and no broker is in ZooKeeper mode, whoever leads ends the migration for good
+   (POST_MIGRATION).
+
+What is not here is the bridge to brokers in ZooKeeper mode, which speak Kafka's protocol. They
+replicate the metadata log as observers (Fetch) before they register, so without it they never do,
+and the driver waits for them without having claimed anything.
 
 Source: KIP-866; KIP-919 (controller registration).
 """
@@ -26,7 +31,7 @@ import logging
 import os
 import signal
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -243,7 +248,7 @@ class Migration:
         missing = [n for n, ready in self._readiness(self._loader.image).items() if not ready]
         self._driver.controllers(
             ready=not missing,
-            reason=f"controllers {', '.join(map(str, sorted(missing)))} to say {ENABLE}=true",
+            reason=f"controllers {_list(missing)} to say {ENABLE}=true",
             now_ms=self._now_ms,
         )
 
@@ -261,6 +266,14 @@ class Migration:
             return
         readiness = self._readiness(image)
         if not any(ready is not False for ready in readiness.values()):
+            brokers = image.cluster.brokers.values()
+            left = sorted(b.broker_id for b in brokers if b.is_migrating_zk_broker)
+            if left:
+                self._complain(
+                    f"no controller has {ENABLE} any more, but brokers {_list(left)} are still in "
+                    "ZooKeeper mode: restart them with process.roles=broker, and the migration ends"
+                )
+                return
             await self._append([ZkMigrationStateRecord(ZkMigrationState.POST_MIGRATION, version=0)])
             LOGGER.info("migration: finalized, no controller has %s any more", ENABLE)
             return
@@ -269,7 +282,7 @@ class Migration:
         with_it = sorted(node for node, ready in readiness.items() if ready is not False)
         text = (
             f"a migration from ZooKeeper is under way, but {ENABLE} is not true here, and "
-            f"controllers {', '.join(map(str, with_it))} have it: set it and zookeeper.connect, or "
+            f"controllers {_list(with_it)} have it: set it and zookeeper.connect, or "
             "restart all controllers without it to end the migration"
         )
         LOGGER.error("%s", text)
@@ -343,6 +356,10 @@ class Migration:
                 )
                 self._driver.synchronized(epoch, written.offset)
             case d.TellBrokers():
+                self._complain(
+                    "migration: nothing speaks Kafka's protocol to brokers in ZooKeeper mode here: "
+                    "they are not told of leaders and ISRs"
+                )
                 self._driver.brokers_told(epoch, self._now_ms)
             case d.WriteChanges():
                 offset = await self._write_changes()
@@ -462,6 +479,10 @@ def _is_new(image: MetadataImage) -> bool:
 
 def _first_records() -> list[MetadataRecord]:
     return bootstrap_records({"metadata.version": LEVEL})
+
+
+def _list(ids: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(ids)))
 
 
 def _new_id() -> str:

@@ -312,7 +312,7 @@ class Driver:
         """The whole state is on its way to every ZooKeeper-mode broker."""
         if self._is_current(epoch, State.KRAFT_CONTROLLER_TO_BROKER_COMM):
             self._succeeded()
-            self._move(State.DUAL_WRITE, "brokers know who controls them")
+            self._move(State.DUAL_WRITE, "the brokers' part is done")
             self._advance(now_ms)
 
     def changes_written(self, epoch: int, offset: int, now_ms: int) -> None:

@@ -2,7 +2,6 @@
 
 MigrationError
 ├── ZNodeError            a znode does not hold what Kafka 3.9 writes there: path and reason
-├── ClaimError            another controller leads with an epoch that is not below ours
 ├── FencedError           another controller has claimed ZooKeeper since
 └── ZooKeeperError        ZooKeeper does not answer, or refuses us
 """
@@ -21,10 +20,6 @@ class ZNodeError(MigrationError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
-
-
-class ClaimError(MigrationError):
-    """Another controller leads with an epoch that is not below ours."""
 
 
 class FencedError(MigrationError):

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from quorate.spark import columns
@@ -24,6 +25,10 @@ from quorate.spark.history import history
 from quorate.spark.plots import draw
 from quorate.spark.sinks import OffsetTable, Sink, save
 from quorate.spark.state import COLUMNS, as_of, table
+
+LATE_WORKER = "Python worker failed to connect back"
+"""Spark gives a stream's Python process ten seconds to start, which a busy machine may exceed."""
+STARTS_MAX = 10
 
 Told = Callable[[str], None]
 """Called with what is being done."""
@@ -123,20 +128,26 @@ def follow(
     records_per_trigger: int | None = None,
 ) -> None:
     """Keep `out`/ledger up to date; until it is interrupted, or all there is now is written."""
-    query = start_ledger(
-        spark,
-        source,
-        f"{out}/ledger",
-        sink,
-        f"{out}/_checkpoints/ledger",
-        told=told,
-        available_now=available_now,
-        records_per_trigger=records_per_trigger,
-    )
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
+    for attempt in range(1, STARTS_MAX + 1):
+        query = start_ledger(
+            spark,
+            source,
+            f"{out}/ledger",
+            sink,
+            f"{out}/_checkpoints/ledger",
+            told=told,
+            available_now=available_now,
+            records_per_trigger=records_per_trigger,
+        )
+        try:
+            query.awaitTermination()
+            return
+        except StreamingQueryException as error:
+            # The checkpoint and the sink make it safe to begin again.
+            if LATE_WORKER not in str(error) or attempt == STARTS_MAX:
+                raise
+        finally:
+            query.stop()
 
 
 def start_ledger(

@@ -81,6 +81,7 @@ class Security:
     connections_max: int = 4_096
     streams_per_connection_max: int = 1_024
     calls_max: int = 8_192
+    calls_per_second_max: int = 1_200
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,6 +486,7 @@ def _security(given: _Given) -> Security:
         connections_max=given.get("quorate.connections.max"),
         streams_per_connection_max=given.get("quorate.streams.per.connection.max"),
         calls_max=given.get("quorate.calls.max"),
+        calls_per_second_max=given.get("quorate.calls.per.second.max"),
     )
 
 

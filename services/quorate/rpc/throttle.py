@@ -24,13 +24,15 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+WINDOW_MS = 50
+
 
 @dataclass(slots=True)
 class Throttle:
     """window_ms, delay_max_ms: milliseconds. `is_refused` is what callers ask."""
 
     calls_max: int = 60
-    window_ms: int = 50
+    window_ms: int = WINDOW_MS
     delay_max_ms: int = 2_000
     waiting_max: int = 1_024
     waiting_per_connection_max: int = 64

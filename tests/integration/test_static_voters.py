@@ -87,8 +87,9 @@ def write_five(quorum: Quorum, already: int) -> int:
 
 
 def finalized(quorum: Quorum) -> int:
-    level: int = succeed(*quorum.features, "describe", "--json").json()[0]["finalizedVersionLevel"]
-    return level
+    described = succeed(*quorum.features, "describe", "--json").json()
+    levels = {each["feature"]: each["finalizedVersionLevel"] for each in described}
+    return int(levels["kraft.version"])
 
 
 def test_static_voters_become_dynamic(static: Quorum, make_node: Start) -> None:

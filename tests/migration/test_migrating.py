@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from quorate.records.metadata import (
     ZkMigrationState,
 )
 
-from tests.integration.support import assert_error, here, until
+from tests.integration.support import assert_error, here, quorate, until
 from tests.migration.cluster import IDS, STATE_S, MigratingQuorum, differences
 from tests.migration.conftest import Server
 
@@ -110,6 +111,13 @@ def test_a_cluster_becomes_led_by_a_quorum(
     assert status["state"] == "MIGRATION"
     assert status["differences"] == []
     assert status["controllersReady"] == list(IDS)
+    shown = here(
+        "migrate", "status", "--zookeeper", server.connect, "--bootstrap-controller",
+        quorum.addresses,
+    )  # fmt: skip
+    assert shown.status == 0, shown
+    assert shown.out.startswith("state ")
+    assert re.search(r"^differences +0$", shown.out, re.MULTILINE)
     early = here("migrate", "finalize", "--bootstrap-controller", quorum.addresses)
     assert_error(early, "zookeeper.metadata.migration.enable", "3001, 3002, 3003")
 
@@ -231,6 +239,10 @@ def test_it_can_be_rolled_back_before(
 def test_the_plan_says_what_there_is(server: Server) -> None:
     ran = here("migrate", "plan", "--zookeeper", server.connect, "--json")
     assert ran.status == 0, ran
+    shown = here("migrate", "plan", "--zookeeper", server.connect)
+    assert shown.status == 0, shown
+    assert re.search(r"^Topic +\t29 +\t$", shown.out, re.MULTILINE)
+    assert "Brokers that must take part: 1, 2" in shown.out
     plan = ran.json()
     assert plan["records"]["Topic"] == 29
     assert plan["records"]["UserScramCredential"] == 2
@@ -239,6 +251,11 @@ def test_the_plan_says_what_there_is(server: Server) -> None:
     assert plan["problems"] == []
     assert any("brokers 2 are not running" in text or "brokers 1, 2 are not" in text
                for text in plan["warnings"])  # fmt: skip
+
+
+def test_an_ensemble_that_does_not_answer_is_one_line() -> None:
+    ran = quorate("migrate", "plan", "--zookeeper", "127.0.0.1:1")
+    assert_error(ran, "zookeeper.connect=127.0.0.1:1", "no session")
 
 
 def test_the_plan_names_what_is_wrong(empty: Server) -> None:

@@ -7,6 +7,7 @@ controllers must be stopped by then.
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -353,6 +354,8 @@ def _ensemble(connect: str) -> Iterator[ZooKeeper]:
         from quorate.migration.zookeeper import ZooKeeper
     from quorate.migration.errors import MigrationError
 
+    # What the library would say of each attempt is in the one error.
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())
     try:
         client = ZooKeeper(connect)
         client.start()

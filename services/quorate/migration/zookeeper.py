@@ -171,17 +171,27 @@ class ZooKeeper:
         known = len(waiting)
         while waiting:
             batch = [waiting.popleft() for _ in range(min(READS_IN_FLIGHT, len(waiting)))]
-            reads = [(path, get(path), below and list_children(path)) for path, below in batch]
+            reads = [
+                (
+                    path,
+                    None if below and _is_partition(path) else get(path),
+                    list_children(path) if below and not _is_state(path) else None,
+                )
+                for path, below in batch
+            ]
             for path, data, names in reads:
                 try:
-                    content, stat = data.get(timeout=CONNECT_TIMEOUT_S)
-                    children = names.get(timeout=CONNECT_TIMEOUT_S) if names else ()
+                    node = ZNode(path)
+                    if data is not None:
+                        content, stat = data.get(timeout=CONNECT_TIMEOUT_S)
+                        node = ZNode(path, content, stat.version, stat.ephemeralOwner)
+                    children = () if names is None else names.get(timeout=CONNECT_TIMEOUT_S)
                 except NoNodeError:
                     known -= 1
                     continue
                 except (KazooException, KazooTimeoutError) as error:
                     raise self._failed(f"reading {path}", error) from None
-                found[path] = ZNode(path, content, stat.version, stat.ephemeralOwner)
+                found[path] = node
                 waiting.extend((f"{path}/{name}", True) for name in children)
                 known += len(children)
             on_progress(len(found), known)
@@ -331,6 +341,20 @@ class ZooKeeper:
     def _failed(self, what: str, error: Exception) -> ZooKeeperError:
         reason = str(error) or type(error).__name__
         return ZooKeeperError(f"zookeeper.connect={self.connect_string}: {what}: {reason}")
+
+
+def _is_partition(path: str) -> bool:
+    """Whether it is a partition's folder, which holds no data: its children say that it is there.
+
+    Partitions are nearly all of a large tree; each takes two reads, this and its state.
+    """
+    parts = path.split("/")
+    return len(parts) == 6 and parts[1:3] == ["brokers", "topics"] and parts[4] == "partitions"
+
+
+def _is_state(path: str) -> bool:
+    """Whether it is a partition's state, which has no children."""
+    return path.endswith("/state") and _is_partition(path.removesuffix("/state"))
 
 
 def _controller(controller_id: int, epoch: int) -> bytes:

@@ -17,6 +17,8 @@ from tests.spark.faults import FAULTS, Planted, Victim
 
 CONTROLLERS = ("controller-1", "controller-2", "controller-3")
 
+pytestmark = pytest.mark.slow
+
 
 def assert_told(found: list[Any], planted: Planted, below: Path) -> Any:
     """The planted fault is named: rule, replica, offset, and bytes as they lie in the file."""

@@ -134,6 +134,7 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",") if part.isdecimal()]
 
 
+@pytest.mark.slow
 def test_the_history_tells_what_the_events_file_tells(
     spark: Any, golden: Path, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def test_the_history_tells_what_the_events_file_tells(
     assert "replaced disk" in page.read_text()
 
 
+@pytest.mark.slow
 def test_a_stream_writes_each_offset_once(spark: Any, golden: Path, tmp_path: Path) -> None:
     """Ended and begun again from its checkpoint, and from the beginning without one."""
     source = Source((golden / "compacted/broker-101",))

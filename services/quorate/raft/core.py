@@ -144,9 +144,11 @@ class Core:
         """
         if self.is_voter or not self.config.can_vote:
             return self.is_voter
-        history = self.history
-        uncommitted = history.voters_offset >= self.high_watermark
-        return uncommitted and self.local in history.voters_at(self.high_watermark)
+        # Any set since the high watermark may be the last one committed: after a restart all of a
+        # log may be above it.
+        if self.history.voters_offset < self.high_watermark:
+            return False
+        return any(self.local in voters for voters in self.history.since(self.high_watermark))
 
     @property
     def may_elect(self) -> bool:

@@ -68,6 +68,11 @@ class MembershipHistory:
                 return voters
         return self._static
 
+    def since(self, end_offset: int) -> list[VoterSet]:
+        """The set in force at `end_offset`, as `voters_at` says, and all that followed."""
+        later = [voters for offset, voters in self._voters if offset >= end_offset]
+        return [self.voters_at(end_offset), *later]
+
     def kraft_version_at(self, end_offset: int) -> int:
         for offset, level in reversed(self._versions):
             if offset < end_offset:

@@ -199,8 +199,15 @@ ELECTIONS = (
         "removed_replica_never_elects",
         "who is out by a record that is not committed may have to lead (Ongaro 4.2.2)",
         "core",
-        "        return uncommitted and self.local in history.voters_at(self.high_watermark)\n",
+        "        return any(self.local in voters for voters in self.history.since(self.high_watermark))\n",
         "        return False\n",
+    ),
+    mutant(
+        "removed_replica_elects_by_what_is_committed",
+        "after a restart nothing is known to be committed, so any set of the log may be",
+        "core",
+        "        return any(self.local in voters for voters in self.history.since(self.high_watermark))\n",
+        "        return self.local in self.history.voters_at(self.high_watermark)\n",
     ),
     mutant(
         "resigned_single_voter_elects_at_once",

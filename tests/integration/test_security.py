@@ -256,7 +256,7 @@ async def test_acls_of_the_log_decide_and_a_denial_wins(secured: Secured) -> Non
             assert (await refused(client.append_value(b"no"))).code == REFUSED
             await create(secured, acl(Operation.ALTER))
             await heard(lambda: client.append_value(b"yes"), refused=False)
-            await client.describe_quorum()
+            await heard(client.describe_quorum, refused=False)
             create_some = r.CreateTopics((r.NewTopic("alice-1"), r.NewTopic("bob-1")))
             own = {"type": ResourceType.TOPIC, "name": "alice-", "pattern": PREFIXED}
             await create(secured, acl(Operation.CREATE, **own))

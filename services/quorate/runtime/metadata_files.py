@@ -11,6 +11,7 @@ Source: KIP-630; Kafka's metadata shell.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,8 +23,12 @@ from quorate.log.snapshots import CHECKPOINT_SUFFIX, parse_snapshot_name, scan_s
 from quorate.metadata.image import MetadataImage
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import BatchHeader
-from quorate.records.errors import RecordsError, TruncatedBatchError
+from quorate.records.errors import CorruptBatchError, RecordsError, TruncatedBatchError
 from quorate.runtime.metadata_batches import apply_batch, holds_metadata, place
+
+READS_MAX = 5
+READ_AGAIN_S = 0.02
+"""How often, and after how many seconds, the end of a log is read again before it is damaged."""
 
 Progress = Callable[[int, int], None]
 """Told now and then how many bytes of how many have been read."""
@@ -111,19 +116,27 @@ def _replay_segment(
     end = 0
     try:
         size = os.fstat(descriptor).st_size
-        for position, header, batch, sound in scan(descriptor, size):
-            if not sound:
-                raise LogError(f"{path} is damaged at byte {position}: the checksum is wrong")
-            if header.end_offset > offset:
-                _apply(image, header, batch)
-                offset = header.end_offset
-            end = position + header.size_bytes
-            progress(end, size)
-    except RecordsError as error:
-        torn = is_last and isinstance(error, TruncatedBatchError)
-        # Room that was allocated and not written yet is zero.
-        if not torn and end_of_data(descriptor, end, size) > end:
-            raise LogError(f"{path}: {error}") from error
+        for attempt in range(READS_MAX):
+            try:
+                for position, header, batch, sound in scan(descriptor, size, end):
+                    if not sound:
+                        raise CorruptBatchError(position, "the checksum is wrong")
+                    if header.end_offset > offset:
+                        _apply(image, header, batch)
+                        offset = header.end_offset
+                    end = position + header.size_bytes
+                    progress(end, size)
+                break
+            except RecordsError as error:
+                # Room that was allocated and not written yet is zero.
+                if end_of_data(descriptor, end, size) == end:
+                    break
+                if is_last and isinstance(error, TruncatedBatchError):
+                    break
+                if not is_last or attempt + 1 == READS_MAX:
+                    raise LogError(f"{path} is damaged: {error}") from error
+                # A controller may have been writing just there.
+                time.sleep(READ_AGAIN_S)
     finally:
         os.close(descriptor)
     return offset

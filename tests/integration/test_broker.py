@@ -18,6 +18,8 @@ from quorate.broker.formatting import format_broker
 from tests.integration.support import CLUSTER, assert_error, environment, free_ports, quorate
 from tests.rolling.rolling import BROKERS, Rolling
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(180)
 async def test_two_rounds_of_restarts_lose_nothing(tmp_path: Path) -> None:

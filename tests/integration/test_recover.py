@@ -35,6 +35,8 @@ from tests.integration.support import (
     voters,
 )
 
+pytestmark = pytest.mark.slow
+
 LOAD_S = 0.6
 ACCEPT = "--i-accept-data-loss"
 

@@ -84,4 +84,6 @@ def configure(
     handler.addFilter(context)
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    # gRPC warns of each stream that a stop cuts off, which every stop does.
+    logging.getLogger("grpc._cython").setLevel(logging.ERROR)
     return context

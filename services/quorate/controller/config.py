@@ -81,7 +81,7 @@ class Security:
     connections_max: int = 4_096
     streams_per_connection_max: int = 1_024
     calls_max: int = 8_192
-    calls_per_second_max: int = 1_200
+    calls_per_second_max: int = 300
 
 
 @dataclass(frozen=True, slots=True)

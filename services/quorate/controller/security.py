@@ -13,7 +13,6 @@ from quorate.controller.config import ControllerConfig
 from quorate.metadata.authorizer import AclAuthorizer
 from quorate.rpc.limits import ServerLimits
 from quorate.rpc.principals import nodes_of
-from quorate.rpc.throttle import WINDOW_MS
 from quorate.rpc.tls import dns_names
 from quorate.runtime.gate import NodeGate, PeerIdentity
 
@@ -56,10 +55,5 @@ def server_limits(config: ControllerConfig) -> ServerLimits:
         concurrent_rpcs_max=config.security.calls_max,
         connections_max=min(wanted, possible),
         streams_per_connection_max=config.security.streams_per_connection_max,
-        calls_per_window_max=_per_window(config.security.calls_per_second_max),
+        calls_per_second_max=config.security.calls_per_second_max,
     )
-
-
-def _per_window(calls_per_second: int) -> int:
-    """0 stays 0: no shares."""
-    return -(-calls_per_second * WINDOW_MS // 1000)

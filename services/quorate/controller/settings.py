@@ -577,7 +577,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "quorate.calls.per.second.max",
         _integer(0, 1_000_000),
-        "1200",
+        "300",
         "Ours. The calls a second beyond which connections that ask for more than their share "
         "wait, and then are refused with RESOURCE_EXHAUSTED; 0 for no shares. Elections and what "
         "goes over open streams do not count.",

@@ -79,13 +79,13 @@ class TailCache:
         """Whole batches from the one that holds `offset`: at least one, none beyond end_offset."""
         first = bisect_right(self._bases, offset) - 1
         assert first >= 0, f"offset {offset} is before the cache"
-        left = max_bytes
-        last = first
-        for at in range(first, len(self._bases)):
-            left -= len(self._batches[at])
-            if self._ends[at] > end_offset or (left < 0 and at > first):
-                break
-            last = at + 1
+        # Positions and ends rise with the batches: what fits is found without a walk.
+        limit = self._streams[first] + max_bytes
+        if self._streams[-1] + len(self._batches[-1]) <= limit:
+            last = len(self._batches)
+        else:
+            last = max(bisect_right(self._streams, limit, first) - 1, first + 1)
+        last = min(last, bisect_right(self._ends, end_offset, first))
         return self._batches[first:last]
 
     def stream_position(self, offset: int) -> int:

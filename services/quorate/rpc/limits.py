@@ -20,6 +20,8 @@ from quorate.rpc.values import OpaqueRecord
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 SNAPSHOT_PIECE_BYTES_MAX = 1024 * 1024
+LONE_FETCH_BYTES_MAX = 64 * 1024
+"""Records in the answer to a Fetch outside of a stream; replicas fetch in streams."""
 """One message of a FetchSnapshot stream."""
 
 BATCH_OVERHEAD_BYTES = 61
@@ -37,7 +39,7 @@ class ServerLimits:
 
     concurrent_rpcs_max: calls and streams of all connections; the ones beyond are refused with
     RESOURCE_EXHAUSTED. connections_max: the ones beyond are closed. streams_per_connection_max: a
-    client waits with the ones beyond. calls_per_window_max: see `throttle`; 0 for no shares.
+    client waits with the ones beyond. calls_per_second_max: see `throttle`; 0 for no shares.
     ping_interval_min_ms: who pings more often is disconnected.
     """
 
@@ -48,7 +50,7 @@ class ServerLimits:
     concurrent_rpcs_max: int = 8_192
     connections_max: int = 4_096
     streams_per_connection_max: int = 1_024
-    calls_per_window_max: int = 60
+    calls_per_second_max: int = 300
     ping_interval_min_ms: int = 1_000
 
     def options(self) -> GrpcOptions:

@@ -22,7 +22,7 @@ from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.convert_metadata import METHODS, MetadataAnswer, Method
 from quorate.rpc.gate import Admission, Gate, Refusal
-from quorate.rpc.throttle import Throttle
+from quorate.rpc.throttle import FIELDS_BYTES, Throttle
 
 LOGGER = logging.getLogger(__name__)
 
@@ -62,6 +62,11 @@ class MetadataSlot:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_SERVED)
         return self._handler
 
+    def charge(self, context: Context, answer: Any) -> None:
+        """Count the answer's size where shares are kept."""
+        if self._throttle is not None:
+            self._throttle.charge(context.peer(), answer.ByteSize() // FIELDS_BYTES)
+
 
 def add_metadata_services(server: grpc.aio.Server, slot: MetadataSlot) -> tuple[str, ...]:
     """Add both services to a server that has not been started; their names."""
@@ -97,22 +102,30 @@ async def _admitted(
 def _serve(slot: MetadataSlot, method: Method) -> Callable[[Any, Context], Awaitable[Any]]:
     async def serve(message: Any, context: Context) -> Any:
         handler = await slot.handler(context)
-        try:
-            request, timeout_ms = method.decode_request(message)
-            if slot.gate is None:
-                answer = await handler.metadata(request, timeout_ms)
-            else:
-                caller = slot.gate.caller(context)
-                admitted = slot.gate.admit(caller, method.name, request)
-                answer = await _admitted(handler, admitted, timeout_ms)
-            return method.encode_answer(answer)
-        except ViolationError as error:
-            LOGGER.warning("%s from %s is refused: %s", method.name, context.peer(), error)
-            refused = MetadataAnswer(ErrorCode.INVALID_REQUEST, NO_LEADER, message=str(error))
-        except Exception as error:
-            LOGGER.exception("%s from %s failed", method.name, context.peer())
-            text = f"internal error: {type(error).__name__}"
-            refused = MetadataAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, NO_LEADER, message=text)
-        return method.encode_answer(refused)
+        answer = await _answer(slot, method, handler, message, context)
+        slot.charge(context, answer)
+        return answer
 
     return serve
+
+
+async def _answer(
+    slot: MetadataSlot, method: Method, handler: MetadataHandler, message: Any, context: Context
+) -> Any:
+    try:
+        request, timeout_ms = method.decode_request(message)
+        if slot.gate is None:
+            answer = await handler.metadata(request, timeout_ms)
+        else:
+            caller = slot.gate.caller(context)
+            admitted = slot.gate.admit(caller, method.name, request)
+            answer = await _admitted(handler, admitted, timeout_ms)
+        return method.encode_answer(answer)
+    except ViolationError as error:
+        LOGGER.warning("%s from %s is refused: %s", method.name, context.peer(), error)
+        refused = MetadataAnswer(ErrorCode.INVALID_REQUEST, NO_LEADER, message=str(error))
+    except Exception as error:
+        LOGGER.exception("%s from %s failed", method.name, context.peer())
+        text = f"internal error: {type(error).__name__}"
+        refused = MetadataAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, NO_LEADER, message=text)
+    return method.encode_answer(refused)

@@ -68,7 +68,7 @@ class Servicers:
         limits: ServerLimits,
         gate: Gate | None = None,
     ) -> None:
-        throttle = Throttle(limits.calls_per_window_max) if limits.calls_per_window_max else None
+        throttle = Throttle(limits.calls_per_second_max) if limits.calls_per_second_max else None
         self._slot = Slot(handler, gate, throttle)
         self._metadata = MetadataSlot(gate, throttle)
         self._metadata.use(handler)

@@ -42,8 +42,8 @@ from quorate.rpc.append_stream import NO_LEADER, AppendStream
 from quorate.rpc.channels import EOF
 from quorate.rpc.gate import Asker, Gate, method_name
 from quorate.rpc.handler import NodeHandler, RaftHandler
-from quorate.rpc.limits import SNAPSHOT_PIECE_BYTES_MAX, ServerLimits
-from quorate.rpc.throttle import Throttle
+from quorate.rpc.limits import LONE_FETCH_BYTES_MAX, SNAPSHOT_PIECE_BYTES_MAX, ServerLimits
+from quorate.rpc.throttle import FIELDS_BYTES, RECORDS_BYTES, Throttle
 from quorate.rpc.values import (
     Buffer,
     DescribeFeaturesResponse,
@@ -91,6 +91,11 @@ class Slot:
         """Wait for one's turn where the server is busy, or end the call."""
         if self._throttle is not None and await self._throttle.is_refused(context.peer()):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, BUSY)
+
+    def charge(self, context: Context, answer: Message, call_bytes: int = FIELDS_BYTES) -> None:
+        """Count the answer's size where shares are kept."""
+        if self._throttle is not None:
+            self._throttle.charge(context.peer(), answer.ByteSize() // call_bytes)
 
     async def admin(self, context: Context) -> RaftHandler:
         """As `raft`, in turn."""
@@ -251,7 +256,11 @@ class RaftServicer(raft_pb2_grpc.RaftServicer):
         self, request: raft_pb2.FetchRequest, context: Context
     ) -> raft_pb2.FetchResponse:
         handler = await self._slot.admin(context)
-        return await self._one_fetch(handler, request, context, self._slot.asker(context))
+        wanted = request.max_bytes if request.HasField("max_bytes") else LONE_FETCH_BYTES_MAX
+        request.max_bytes = min(wanted, LONE_FETCH_BYTES_MAX)
+        answer = await self._one_fetch(handler, request, context, self._slot.asker(context))
+        self._slot.charge(context, answer, RECORDS_BYTES)
+        return answer
 
     async def FetchStream(
         self, _requests: AsyncIterator[raft_pb2.FetchRequest], context: Context
@@ -325,7 +334,10 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         self, request: quorum_pb2.DescribeQuorumRequest, context: Context
     ) -> quorum_pb2.DescribeQuorumResponse:
         handler = await self._slot.admin(context)
-        return await _DESCRIBE.serve(request, context, handler.handle, self._slot.asker(context))
+        asker = self._slot.asker(context)
+        answer = await _DESCRIBE.serve(request, context, handler.handle, asker)
+        self._slot.charge(context, answer)
+        return answer
 
     async def AddVoter(
         self, request: quorum_pb2.AddVoterRequest, context: Context

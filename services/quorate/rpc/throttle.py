@@ -3,14 +3,20 @@
 A call costs a controller a fraction of a millisecond of its one thread. When more arrive than it
 can serve at once, a few callers in tight loops would make everybody wait. Rules:
 
-1. Time is cut into short windows. A window has room for `calls_max` calls; a connection's share is
-   that, divided by the connections that called in it or in the one before. As long as there is
-   room nobody waits; beyond, a connection that has had its share does.
-2. Who waits is put off by a random time up to `delay_max_ms`, so that what was put off does not
-   come back all at once, and is then served.
-3. At most `waiting_max` calls wait, and `waiting_per_connection_max` of one connection. The ones
-   beyond wait as long, then end with RESOURCE_EXHAUSTED: a refusal at once would only be followed
-   by the next call. No more than `refused_max` do; the ones beyond are refused at once.
+1. Every connection has a clock of its own. A call moves it 1/`calls_per_second` on, times the
+   connections that are busy. An answer does so again for each so many bytes in it, and the calls
+   after it are expected to cost as much.
+2. A call is served when the time has come to its connection's clock, or `BURST_MS` before. So all
+   connections together get `calls_per_second`, each the same; who asks for less than its share
+   never waits, and what one does not use is there for the others as soon as it is not busy. A lone
+   connection never waits.
+3. A share is up to half larger or smaller than it should be, at random: what waits does not come
+   back all at once.
+4. A call whose connection's clock would get further ahead than `AHEAD_MAX_MS` waits once or twice
+   as long and then ends with RESOURCE_EXHAUSTED: a refusal at once would only be followed by the
+   next call. So does what is beyond `waiting_max` waiting calls, or `waiting_per_connection_max`
+   of one connection. No more than `refused_max` wait to be refused; the ones beyond are refused
+   at once.
 
 Elections never wait: Vote, BeginQuorumEpoch and EndQuorumEpoch do not come here, and messages on a
 stream that is open are no calls.
@@ -24,42 +30,50 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-WINDOW_MS = 50
+BURST_MS = 20
+"""What a connection may ask for at once, as milliseconds of its share."""
+
+AHEAD_MAX_MS = 2_000
+"""How far ahead a connection's clock gets at most, and so how long a call waits."""
+
+FIELDS_BYTES = 1024
+"""Fields of that size cost about what a call does."""
+
+RECORDS_BYTES = 16 * 1024
+"""Records of that size, which are sent as they lie in the log, do."""
 
 
 @dataclass(slots=True)
 class Throttle:
-    """window_ms, delay_max_ms: milliseconds. `is_refused` is what callers ask."""
+    """calls_per_second: of all connections together. `is_refused` is what callers ask."""
 
-    calls_max: int = 60
-    window_ms: int = WINDOW_MS
-    delay_max_ms: int = 2_000
+    calls_per_second: int = 300
     waiting_max: int = 1_024
     waiting_per_connection_max: int = 64
     refused_max: int = 4_096
-    _window: int = 0
-    _calls: int = 0
-    _of: Counter[str] = field(default_factory=Counter)
-    _before: frozenset[str] = frozenset()
+    _clocks: dict[str, float] = field(default_factory=dict)
+    _costs: dict[str, float] = field(default_factory=dict)
+    _pruned_ms: float = 0.0
     _waiting: int = 0
     _waiting_of: Counter[str] = field(default_factory=Counter)
     _refused: int = 0
 
     async def is_refused(self, peer: str) -> bool:
         """Wait for one's turn; whether the call must end with RESOURCE_EXHAUSTED."""
-        if not self.must_wait(peer, time.monotonic_ns() // 1_000_000):
+        delay_ms = self.delay_ms(peer, time.monotonic() * 1_000)
+        if not delay_ms:
             return False
-        delay_s = random.uniform(0.1, 1.0) * self.delay_max_ms / 1000  # noqa: S311
         if (
-            self._waiting >= self.waiting_max
+            delay_ms >= AHEAD_MAX_MS
+            or self._waiting >= self.waiting_max
             or self._waiting_of[peer] >= self.waiting_per_connection_max
         ):
-            await self._put_off(delay_s)
+            await self._put_off(AHEAD_MAX_MS * random.uniform(1.0, 2.0))  # noqa: S311
             return True
         self._waiting += 1
         self._waiting_of[peer] += 1
         try:
-            await asyncio.sleep(delay_s)
+            await asyncio.sleep(delay_ms / 1_000)
         finally:
             self._waiting -= 1
             self._waiting_of[peer] -= 1
@@ -67,27 +81,47 @@ class Throttle:
                 del self._waiting_of[peer]
         return False
 
-    async def _put_off(self, delay_s: float) -> None:
+    async def _put_off(self, delay_ms: float) -> None:
         if self._refused >= self.refused_max:
             return
         self._refused += 1
         try:
-            await asyncio.sleep(delay_s)
+            await asyncio.sleep(delay_ms / 1_000)
         finally:
             self._refused -= 1
 
-    def must_wait(self, peer: str, now_ms: int) -> bool:
-        """Count a call and say whether its connection has had its share (rule 1)."""
-        window = now_ms // self.window_ms
-        if window != self._window:
-            self._before = frozenset(self._of) if window == self._window + 1 else frozenset()
-            self._window, self._calls = window, 0
-            self._of.clear()
-        self._of[peer] += 1
-        if self._calls < self.calls_max:
-            self._calls += 1
-            return False
-        others = len(self._before | self._of.keys())
-        if others == 1:
-            return False
-        return self._of[peer] > max(1, self.calls_max // others)
+    def delay_ms(self, peer: str, now_ms: float) -> float:
+        """Count a call and say how long it has to wait, 0 for not at all (rules 1 and 2).
+
+        AHEAD_MAX_MS is for a call that will not be served, and is not counted (rule 4). now_ms: of
+        a clock that never goes back.
+        """
+        if now_ms - self._pruned_ms >= AHEAD_MAX_MS:
+            self._pruned_ms = now_ms
+            self._clocks = {key: clock for key, clock in self._clocks.items() if clock > now_ms}
+            self._costs = {key: self._costs[key] for key in self._clocks if key in self._costs}
+        ahead = self._clocks.setdefault(peer, 0.0) - now_ms
+        calls = 1 + self._costs.get(peer, 0.0)
+        if ahead <= BURST_MS or len(self._clocks) == 1:
+            self._advance(peer, calls, now_ms)
+            return 0.0
+        if ahead + calls * self._share_ms() > AHEAD_MAX_MS:
+            return AHEAD_MAX_MS
+        self._advance(peer, calls, now_ms)
+        return ahead
+
+    def charge(self, peer: str, calls: int, now_ms: float | None = None) -> None:
+        """Count an answer that cost as much as so many calls more than a call does (rule 1)."""
+        expected = self._costs.get(peer, 0.0)
+        if calls or expected:
+            self._costs[peer] = (expected + calls) / 2
+            now_ms = time.monotonic() * 1_000 if now_ms is None else now_ms
+            self._advance(peer, max(0.0, calls - expected), now_ms)
+
+    def _share_ms(self) -> float:
+        return len(self._clocks) * 1_000 / self.calls_per_second
+
+    def _advance(self, peer: str, calls: float, now_ms: float) -> None:
+        clock = max(self._clocks.setdefault(peer, 0.0), now_ms)
+        clock += calls * self._share_ms() * random.uniform(0.5, 1.5)  # noqa: S311
+        self._clocks[peer] = min(clock, now_ms + AHEAD_MAX_MS)

@@ -101,7 +101,8 @@ class RaftServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """Asks for records; may be parked for max_wait_ms. Acknowledges what lies before fetch_offset.
+        """Asks for records; may be parked for max_wait_ms. Acknowledges what lies before fetch_offset. Answers at most 64 KiB
+        of records, or one batch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -3,57 +3,93 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from quorate.rpc.throttle import Throttle
+from quorate.rpc.throttle import AHEAD_MAX_MS, BURST_MS, Throttle
 
 
 def test_a_lone_caller_never_waits() -> None:
-    throttle = Throttle(calls_max=5)
-    assert not any(throttle.must_wait("a", 1_000) for _ in range(100))
+    throttle = Throttle(calls_per_second=5)
+    assert not any(throttle.delay_ms("a", 1_000.0) for _ in range(100))
 
 
-def test_while_there_is_room_nobody_waits() -> None:
-    throttle = Throttle(calls_max=10)
-    assert not any(throttle.must_wait(peer, 1_000) for peer in "ababababab")
+def test_a_burst_is_served_at_once() -> None:
+    throttle = Throttle(calls_per_second=1_000)
+    assert not any(throttle.delay_ms(peer, 1_000.0) for peer in "ababababab")
 
 
 def test_beyond_it_who_had_its_share_waits_and_a_newcomer_does_not() -> None:
-    throttle = Throttle(calls_max=10)
-    for _ in range(10):
-        throttle.must_wait("greedy", 1_000)
-    assert not throttle.must_wait("modest", 1_010)
-    assert throttle.must_wait("greedy", 1_020)
-    assert not throttle.must_wait("greedy", 1_060), "the next window has room again"
+    throttle = Throttle(calls_per_second=200)
+    throttle.delay_ms("other", 1_000.0)
+    waits = [throttle.delay_ms("greedy", 1_000.0) for _ in range(30)]
+    assert waits[0] == 0
+    assert waits == sorted(waits)
+    assert 60 < waits[-1] <= AHEAD_MAX_MS
+    assert not throttle.delay_ms("modest", 1_000.0)
+    assert not throttle.delay_ms("greedy", 1_000.0 + AHEAD_MAX_MS), "who stops asking is forgiven"
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 20)), max_size=300))
-def test_the_first_call_of_a_connection_in_a_window_never_waits(
-    calls: list[tuple[str, int]],
-) -> None:
-    throttle = Throttle(calls_max=4)
-    now_ms = 0
-    seen: Counter[tuple[str, int]] = Counter()
+@given(
+    st.integers(20, 2_000),
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 20)), max_size=300),
+)
+def test_who_asks_less_than_its_share_never_waits(rate: int, calls: list[tuple[str, int]]) -> None:
+    """The modest one's share is the smallest: all nine connections busy, half less at random."""
+    throttle = Throttle(calls_per_second=rate)
+    now_ms, modest_ms = 0.0, 0.0
     for peer, pause_ms in calls:
         now_ms += pause_ms
-        window = now_ms // throttle.window_ms
-        waits = throttle.must_wait(peer, now_ms)
-        assert not (waits and seen[peer, window] == 0)
-        seen[peer, window] += 1
+        if now_ms >= modest_ms:
+            assert not throttle.delay_ms("modest", now_ms)
+            modest_ms = now_ms + 1.5 * 9 * 1_000 / rate
+        throttle.delay_ms(peer, now_ms)
+
+
+@given(st.integers(20, 2_000), st.integers(2, 50), st.integers(1, 10))
+@settings(deadline=None)
+def test_what_is_served_is_bounded_however_many_ask(
+    rate: int, connections: int, step_ms: int
+) -> None:
+    """Three seconds of callers that ask again as soon as they are served, two a connection."""
+    throttle = Throttle(calls_per_second=rate)
+    asks_ms = dict.fromkeys([(peer, call) for peer in range(connections) for call in "ab"], 0.0)
+    served = 0
+    for now_ms in range(0, 3_000, step_ms):
+        for caller, at_ms in asks_ms.items():
+            if at_ms <= now_ms:
+                served += 1
+                asks_ms[caller] = now_ms + throttle.delay_ms(str(caller[0]), float(now_ms))
+    burst = connections * (2 + BURST_MS * rate / 1_000 / connections)
+    # A clock that is capped lets a call of each connection through per cap.
+    assert served <= 2 * (3 * rate + burst) + 4 * connections
+
+
+def test_large_answers_count_as_the_calls_that_they_cost() -> None:
+    throttle = Throttle(calls_per_second=1_000)
+    throttle.delay_ms("other", 1_000.0)
+    throttle.delay_ms("reader", 1_000.0)
+    throttle.charge("reader", 100, 1_000.0)
+    assert throttle.delay_ms("reader", 1_050.0) > BURST_MS
+    assert throttle.delay_ms("other", 1_050.0) == 0
+    assert throttle.delay_ms("reader", 1_000.0 + AHEAD_MAX_MS) == 0
+
+
+def test_what_would_wait_too_long_is_refused_and_not_counted() -> None:
+    throttle = Throttle(calls_per_second=2)
+    throttle.delay_ms("other", 1_000.0)
+    waits = [throttle.delay_ms("greedy", 1_000.0) for _ in range(20)]
+    assert waits[-1] == AHEAD_MAX_MS
+    assert throttle.delay_ms("greedy", 1_000.0 + AHEAD_MAX_MS) == 0
 
 
 async def test_what_waits_is_bounded_and_the_rest_is_refused() -> None:
     throttle = Throttle(
-        calls_max=1,
-        window_ms=1_000_000,
-        delay_max_ms=50,
+        calls_per_second=1,
         waiting_max=6,
         waiting_per_connection_max=4,
         refused_max=3,
     )
-    throttle.must_wait("a", 0)
     asked = [throttle.is_refused(peer) for peer in "ab" * 20]
     refused = await asyncio.gather(*asked)
     assert sum(refused) >= 40 - 6 - 3

@@ -70,7 +70,7 @@ def nobody() -> Endpoint:
         (VOTE, VoteResponse),
         (BeginQuorumEpochRequest(CLUSTER, 3, KEY, (), KEY), BeginQuorumEpochResponse),
         (EndQuorumEpochRequest(CLUSTER, 3, KEY, (KEY,)), EndQuorumEpochResponse),
-        (fetch_request(max_wait_ms=0), FetchResponse),
+        (fetch_request(max_wait_ms=0, max_bytes=1_000), FetchResponse),
         (snapshot_request(), FetchSnapshotResponse),
         (UpdateVoterRequest(CLUSTER, 3, Voter(KEY)), AdminResponse),
         (ApiVersionsRequest(CLUSTER), ApiVersionsResponse),
@@ -87,6 +87,15 @@ async def test_a_request_is_answered_with_its_response(
         answer = await transport.call(endpoint_of(server), request_, 2_000)
     assert isinstance(answer, response)
     assert node.asked == [request_]
+
+
+async def test_a_fetch_outside_of_a_stream_gets_no_more_than_64_kib(
+    transport: PeerTransport,
+) -> None:
+    node = Node(voters=VoterSet((Voter(KEY),)))
+    async with serving(node) as server:
+        await transport.call(endpoint_of(server), fetch_request(max_wait_ms=0), 2_000)
+    assert node.asked == [fetch_request(max_wait_ms=0, max_bytes=64 * 1024)]
 
 
 async def test_what_peers_do_not_say_to_each_other_is_misuse(transport: PeerTransport) -> None:

@@ -30,7 +30,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-BURST_MS = 20
+BURST_MS = 100
 """What a connection may ask for at once, as milliseconds of its share."""
 
 AHEAD_MAX_MS = 2_000

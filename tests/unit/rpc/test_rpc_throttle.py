@@ -69,7 +69,7 @@ def test_large_answers_count_as_the_calls_that_they_cost() -> None:
     throttle = Throttle(calls_per_second=1_000)
     throttle.delay_ms("other", 1_000.0)
     throttle.delay_ms("reader", 1_000.0)
-    throttle.charge("reader", 100, 1_000.0)
+    throttle.charge("reader", 400, 1_000.0)
     assert throttle.delay_ms("reader", 1_050.0) > BURST_MS
     assert throttle.delay_ms("other", 1_050.0) == 0
     assert throttle.delay_ms("reader", 1_000.0 + AHEAD_MAX_MS) == 0

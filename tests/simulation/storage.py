@@ -27,6 +27,7 @@ from quorate.raft.batches import Batch, KRaftVersion, Voters
 from quorate.raft.config import InitialState
 from quorate.raft.logstate import LogState
 from quorate.raft.types import BOOTSTRAP_SNAPSHOT, ElectionState, OffsetAndEpoch, VoterSet
+from quorate.raft.value import value
 
 from tests.simulation.errors import InvariantError
 
@@ -34,7 +35,7 @@ BATCH_BYTES = 100
 """What a batch counts against `max_bytes`."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Snapshot:
     """A checkpoint of committed records.
 

@@ -9,12 +9,11 @@ SnapshotHeaderRecord.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from quorate.raft.types import ReplicaKey, VoterSet
+from quorate.raft.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeaderChange:
     """Written first in each epoch by its leader. `voters` is the set in force, `granting` who voted
     for it.
@@ -26,21 +25,21 @@ class LeaderChange:
     version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class KRaftVersion:
     """The finalized level of the feature kraft.version from this offset on."""
 
     level: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Voters:
     """The entire set of voters from this offset on (KRaftVoters in Kafka's dumps)."""
 
     voters: VoterSet
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SnapshotHeader:
     """First record of a checkpoint. `last_contained_log_timestamp`: milliseconds since 1970, 0 if
     unknown.
@@ -49,12 +48,12 @@ class SnapshotHeader:
     last_contained_log_timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SnapshotFooter:
     """Last record of a checkpoint: what lacks it is incomplete."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UnknownControl:
     """A control record of a type that is not the quorum's (a transaction marker, say): kept, never
     acted on.
@@ -69,7 +68,7 @@ ControlRecord = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Batch:
     """One record batch: the unit of append, replication and atomicity.
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from quorate.raft.batches import Batch
 from quorate.raft.errors import CorruptionError, FatalError
 from quorate.raft.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
+from quorate.raft.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Valid:
     """The position is in this log: records can be read from there."""
 
@@ -28,14 +28,14 @@ class Valid:
 VALID = Valid()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Diverging:
     """The position is not in this log: the asker truncates to at most `end` and asks again."""
 
     end: OffsetAndEpoch
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BehindSnapshot:
     """The position lies before this log's start: the asker needs `snapshot`."""
 

@@ -11,14 +11,15 @@ is meant for one replica, the receiver's. Offsets are log offsets; times are mil
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter, VoterSet
+from quorate.raft.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CurrentLeader:
     """Whom the answering replica takes for the leader. `epoch` is its own epoch; `id` None if no
     leader is known.
@@ -32,7 +33,7 @@ class CurrentLeader:
 # --- elections ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class VoteRequest:
     """KIP-853 Vote with KIP-996's pre_vote. `epoch` is the candidate's: its own when pre-voting,
     else one more.
@@ -47,7 +48,7 @@ class VoteRequest:
     pre_vote: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class VoteResponse:
     error: ErrorCode
     leader: CurrentLeader
@@ -55,7 +56,7 @@ class VoteResponse:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BeginQuorumEpochRequest:
     """The leader of `epoch` says so, with its endpoints, to the voter `voter`."""
 
@@ -66,14 +67,14 @@ class BeginQuorumEpochRequest:
     voter: ReplicaKey
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BeginQuorumEpochResponse:
     error: ErrorCode
     leader: CurrentLeader
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EndQuorumEpochRequest:
     """The leader of `epoch` resigns. `preferred_candidates`: the first elects at once, the others
     wait their turn.
@@ -86,7 +87,7 @@ class EndQuorumEpochRequest:
     leader_endpoints: tuple[Endpoint, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EndQuorumEpochResponse:
     error: ErrorCode
     leader: CurrentLeader
@@ -96,7 +97,7 @@ class EndQuorumEpochResponse:
 # --- replication ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchRequest:
     """Asks for records from `offset` and acknowledges all before it as durable.
 
@@ -120,7 +121,7 @@ class FetchRequest:
     endpoints: tuple[Endpoint, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchResponse:
     """Exactly one of: an error, a divergence to truncate to, a snapshot to fetch, or records from
     `records_from`.
@@ -144,7 +145,7 @@ class FetchResponse:
     traces: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchSnapshotRequest:
     """Asks for the bytes of `snapshot` from `position` on; resumable (KIP-630)."""
 
@@ -156,7 +157,7 @@ class FetchSnapshotRequest:
     max_bytes: int = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FetchSnapshotResponse:
     """Bytes [position, position + len(data)) of a snapshot of `size` bytes. The owner of the files
     fills `data`.
@@ -175,14 +176,14 @@ class FetchSnapshotResponse:
 # --- membership -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApiVersionsRequest:
     """Asks a node who it is and which kraft.version it supports."""
 
     cluster_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ApiVersionsResponse:
     error: ErrorCode
     replica: ReplicaKey
@@ -190,7 +191,7 @@ class ApiVersionsResponse:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddVoterRequest:
     """KIP-853 AddVoter. The new voter's first endpoint is dialled before anything is written.
 
@@ -205,7 +206,7 @@ class AddVoterRequest:
     ack_when_committed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RemoveVoterRequest:
     """KIP-853 RemoveVoter. Id and directory must both match, except for voters whose directory is
     unknown.
@@ -216,7 +217,7 @@ class RemoveVoterRequest:
     timeout_ms: int = 30_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UpdateVoterRequest:
     """KIP-853 UpdateVoter: a voter tells the leader of `epoch` its endpoints and supported
     versions.
@@ -227,7 +228,7 @@ class UpdateVoterRequest:
     voter: Voter
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UpdateKRaftVersionRequest:
     """The part of UpdateFeatures that is the quorum's: finalize `level` of kraft.version."""
 
@@ -237,7 +238,7 @@ class UpdateKRaftVersionRequest:
     timeout_ms: int = 30_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TransferLeadershipRequest:
     """Asks the leader to resign in favour of `target`, a voter, once that has caught up."""
 
@@ -246,7 +247,7 @@ class TransferLeadershipRequest:
     timeout_ms: int = 30_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AdminResponse:
     """The answer to every request that changes the quorum."""
 
@@ -255,7 +256,7 @@ class AdminResponse:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReadIndexRequest:
     """Asks for an offset up to which a read is linearizable: the leader confirms itself with a
     majority first.
@@ -265,7 +266,7 @@ class ReadIndexRequest:
     timeout_ms: int = 5_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReadIndexResponse:
     error: ErrorCode
     leader: CurrentLeader
@@ -273,12 +274,12 @@ class ReadIndexResponse:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeQuorumRequest:
     cluster_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReplicaStatus:
     """What the leader knows of one replica. Times are the leader's wall clock; -1 where nothing is
     known.
@@ -291,7 +292,7 @@ class ReplicaStatus:
     endpoints: tuple[Endpoint, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DescribeQuorumResponse:
     """The leader's view; from any other node NOT_LEADER_OR_FOLLOWER with its own voter set and the
     leader it knows.

@@ -7,12 +7,12 @@ order and reported by their ticket.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from quorate.raft.batches import Batch
 from quorate.raft.messages import AddVoterRequest, PeerRequest, RemoveVoterRequest, Response
 from quorate.raft.types import ElectionState, Endpoint, OffsetAndEpoch, VoterSet
+from quorate.raft.value import value
 
 
 class RoleName(StrEnum):
@@ -26,7 +26,7 @@ class RoleName(StrEnum):
     RESIGNED = "resigned"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PersistElection:
     """Write quorum-state durably, in the form of that kraft.version."""
 
@@ -34,7 +34,7 @@ class PersistElection:
     kraft_version: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AppendBatches:
     """Append to the log. A batch with `control` and no `data` is the leader's own: whoever writes
     it encodes it.
@@ -44,7 +44,7 @@ class AppendBatches:
     batches: tuple[Batch, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TruncateLog:
     """Drop everything at and after `end_offset`."""
 
@@ -52,7 +52,7 @@ class TruncateLog:
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Send:
     """Send a request to a peer. Its answer, or its failure, comes back with `request_id`.
 
@@ -68,7 +68,7 @@ class Send:
     to_leader: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SendAdmin:
     """Send a membership request of this replica's own (auto join) to the leader."""
 
@@ -78,7 +78,7 @@ class SendAdmin:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Respond:
     """Answer the inbound request that was given with `request_id`."""
 
@@ -86,14 +86,14 @@ class Respond:
     response: Response
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HighWatermarkAdvanced:
     """Everything before `offset` is committed."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeadershipAcquired:
     """This replica leads `epoch`; its own records begin at `start_offset`."""
 
@@ -101,7 +101,7 @@ class LeadershipAcquired:
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LeadershipLost:
     """This replica no longer leads `epoch`: the outcome of what it appended and did not commit is
     unknown.
@@ -110,7 +110,7 @@ class LeadershipLost:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RoleChanged:
     """For logs, metrics and readiness."""
 
@@ -120,7 +120,7 @@ class RoleChanged:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class VotersChanged:
     """The voter set in force changed. removed_self: a record took this very replica out of it."""
 
@@ -130,7 +130,7 @@ class VotersChanged:
     removed_self: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StartSnapshotFetch:
     """Prepare to receive a snapshot; report how many of its bytes are there already with
     `snapshot_position`.
@@ -139,7 +139,7 @@ class StartSnapshotFetch:
     snapshot: OffsetAndEpoch
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WriteSnapshotChunk:
     """Write a range of the snapshot being received."""
 
@@ -148,7 +148,7 @@ class WriteSnapshotChunk:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InstallSnapshot:
     """Verify the received snapshot and let it replace the log; report `snapshot_installed` or
     `snapshot_failed`.
@@ -157,7 +157,7 @@ class InstallSnapshot:
     snapshot: OffsetAndEpoch
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Notice:
     """One line for the log: something an operator may want to know."""
 

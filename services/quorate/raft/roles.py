@@ -19,6 +19,7 @@ from quorate.raft.messages import (
 )
 from quorate.raft.outputs import RoleName
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter, VoterSet
+from quorate.raft.value import value
 
 NEVER = 1 << 62
 """A deadline that does not come."""
@@ -162,7 +163,7 @@ class ReplicaProgress:
     begin_sent_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ParkedFetch:
     """A Fetch that waits for records, a higher high watermark, a read round, or its deadline."""
 
@@ -174,7 +175,7 @@ class ParkedFetch:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PendingRead:
     """A ReadIndex that waits for a majority to confirm `round`; offset -1 until this epoch has
     committed.

@@ -9,7 +9,9 @@ Source: KIP-853, "Replica directory ID", "Set of voters", VotersRecord, QuorumSt
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+
+from quorate.raft.value import ordered_value, value
 
 DirectoryId = str
 ZERO_UUID: DirectoryId = "A" * 22
@@ -18,7 +20,7 @@ NO_NODE = -1
 """The id that stands for "no replica" on disk and on the wire."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@ordered_value
 class ReplicaKey:
     """A replica: its id and the directory it runs on. A replaced disk makes another replica."""
 
@@ -29,7 +31,7 @@ class ReplicaKey:
         return f"{self.id}-{self.directory_id}" if self.directory_id else str(self.id)
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@ordered_value
 class Endpoint:
     """Where a replica listens: `name` is the listener's name, `port` 1 to 65535."""
 
@@ -41,7 +43,7 @@ class Endpoint:
         return f"{self.name}://{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@ordered_value
 class VersionRange:
     """The inclusive range of a feature's levels that a node supports."""
 
@@ -59,7 +61,7 @@ SUPPORTED_KRAFT_VERSION = VersionRange(0, 1)
 """What this implementation supports: 0 is KIP-595 with static voters, 1 is KIP-853."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@ordered_value
 class Voter:
     """One member of a voter set. `endpoints` keeps the order of `controller.listener.names`: the
     first is dialled.
@@ -85,7 +87,7 @@ def same_replica(known: ReplicaKey, claimed: ReplicaKey) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class VoterSet:
     """An immutable set of voters with unique ids, ordered by id. majority: how many are one."""
 
@@ -165,7 +167,7 @@ class VoterSet:
         return VoterSet(tuple(replace(v, key=ReplicaKey(v.id)) for v in self.voters))
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@ordered_value
 class OffsetAndEpoch:
     """An end offset (exclusive) and the epoch of the record before it. Names snapshots and
     divergences.
@@ -182,7 +184,7 @@ BOOTSTRAP_SNAPSHOT = OffsetAndEpoch(0, 0)
 """`0…0-0…0.checkpoint`, which `storage format` writes; it is never replicated."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ElectionState:
     """What `quorum-state` holds (KIP-853, QuorumStateData): durable before any answer that depends
     on it.

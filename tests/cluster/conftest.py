@@ -34,6 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=int(os.environ.get(RUNS_VARIABLE, "1")),
         help=f"how often the measured scenario runs ({RUNS_VARIABLE})",
     )
+    parser.addoption(
+        "--spark", action="store_true", help="build the pipeline's image and run it (large, slow)"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -76,14 +79,20 @@ def build() -> Images:
     base = subprocess.run([str(LAB / "image"), "python:3.13-slim"], capture_output=True, text=True)
     if base.returncode != 0:
         pytest.fail(f"{LAB}/image python:3.13-slim: {base.stderr[-2000:]}")
-    for image, target in ((made.controller, "controller"), (made.operator, "operator")):
-        began = time.monotonic()
-        command = [str(LAB / "load"), image, "Dockerfile", ".", "--target", target, "--layers"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
-        if done.returncode != 0:
-            pytest.fail(f"{' '.join(command)}: {done.stderr[-2000:]}")
-        print(f"\nbuilt {image} in {time.monotonic() - began:.0f} s")
+    build_image(made.controller, "controller")
+    build_image(made.operator, "operator")
     return made
+
+
+def build_image(image: str, target: str) -> str:
+    """An image of the working tree, in the lab's node; its reference."""
+    began = time.monotonic()
+    command = [str(LAB / "load"), image, "Dockerfile", ".", "--target", target, "--layers"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(command)}: {done.stderr[-2000:]}")
+    print(f"\nbuilt {image} in {time.monotonic() - began:.0f} s")
+    return image
 
 
 @contextmanager

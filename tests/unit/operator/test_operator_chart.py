@@ -172,17 +172,21 @@ def test_cert_manager_certifies_brokers_too(helm: str) -> None:
     assert paths == {"ca.crt", *(f"broker-{n}.{kind}" for n in (0, 1) for kind in ("crt", "key"))}
 
 
-def test_the_pipeline_is_scheduled_where_it_can_connect(helm: str) -> None:
-    done = run(helm, "template", "x", str(CHART), *KUBE, "--set=pipeline.enabled=true")
-    assert done.returncode != 0
-    assert "quorum.tls.enabled=false" in done.stderr
-    values = ("pipeline.enabled=true", "quorum.tls.enabled=false", "pipeline.claim=tables")
-    made = rendered(helm, *values)["CronJob/x-pipeline"]["spec"]
+@pytest.mark.parametrize("tls", [True, False])
+def test_the_pipeline_is_scheduled_with_what_it_needs_to_connect(helm: str, tls: bool) -> None:
+    values = ("pipeline.enabled=true", f"quorum.tls.enabled={str(tls).lower()}")
+    made = rendered(helm, *values, "pipeline.claim=tables")["CronJob/x-pipeline"]["spec"]
     pod = made["jobTemplate"]["spec"]["template"]
-    assert pod["spec"]["containers"][0]["args"][:2] == ["pipeline", "run"]
+    container = pod["spec"]["containers"][0]
+    assert container["args"][:2] == ["pipeline", "run"]
     assert pod["metadata"]["labels"]["quorate.dev/client"] == "true"
-    claims = [v["persistentVolumeClaim"] for v in pod["spec"]["volumes"] if v["name"] == "tables"]
-    assert claims == [{"claimName": "tables"}]
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    assert volumes["tables"]["persistentVolumeClaim"] == {"claimName": "tables"}
+    assert ("tls" in volumes) == tls
+    options = [arg.split("=")[0] for arg in container["args"] if arg.startswith("--tls")]
+    assert options == (["--tls-ca", "--tls-certificate", "--tls-key"] if tls else [])
+    if tls:
+        assert volumes["tls"]["secret"]["secretName"] == naming.client_secret("x")
 
 
 @pytest.mark.parametrize(

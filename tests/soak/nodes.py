@@ -1,0 +1,233 @@
+"""Controllers whose disk and clock fail on demand: real processes with `faults.c` loaded first.
+
+`Faults` are the triggers of one node: files in a folder that the library looks at. What it injects
+it notes there too, so that a test can tell a fault that was survived from one that never happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from quorate.controller.formatting import random_uuid
+from quorate.raft.messages import DescribeQuorumResponse
+from quorate.rpc.client import ClientError, QuorumClient
+
+from tests.integration.support import CLUSTER, Node, environment, free_ports, here
+
+SOURCE = Path(__file__).with_name("faults.c")
+WAIT_S = 60.0
+POLL_S = 0.1
+
+FSYNC_FAILS = "fsync-fails"
+DISK_FULL = "disk-full"
+CLOCK = "clock"
+
+Condition = Callable[[DescribeQuorumResponse], bool]
+
+
+class NotWithinTimeError(Exception):
+    """What a quorum should have come to, and did not."""
+
+
+def compiler() -> str | None:
+    return shutil.which("cc") or shutil.which("gcc")
+
+
+def build_library(folder: Path) -> Path:
+    """Compile `faults.c` into a folder."""
+    command = compiler()
+    assert command is not None, "a C compiler is needed: cc or gcc"
+    target = folder / "faults.so"
+    arguments = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o", target, SOURCE]
+    built = subprocess.run([command, *arguments, "-ldl"], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return target
+
+
+class Faults:
+    """The triggers of one node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def begin(self, fault: str) -> None:
+        """FSYNC_FAILS or DISK_FULL, until `end`."""
+        (self.folder / fault).touch()
+
+    def end(self, fault: str) -> None:
+        (self.folder / fault).unlink()
+
+    def shift_clock(self, seconds: int) -> None:
+        """Let the wall clock be so far from the right time."""
+        fresh = self.folder / "clock.new"
+        fresh.write_text(str(seconds))
+        fresh.rename(self.folder / CLOCK)
+
+    @property
+    def injected(self) -> list[str]:
+        """One line for each failed call and each change of the clock."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / "injected").read_text().splitlines()
+        return []
+
+    def count(self, *kinds: str) -> int:
+        """How often calls of these names failed; "clock" counts its jumps."""
+        return sum(line.startswith(kinds) for line in self.injected)
+
+
+class FaultyNode(Node):
+    """A controller with the library in its process."""
+
+    def __init__(
+        self, folder: Path, node_id: int, port: int, library: Path, **settings: object
+    ) -> None:
+        super().__init__(folder.resolve(), node_id, port, **settings)
+        self._library = library
+        self.faults = Faults(self.folder / "faults")
+
+    def start(self) -> None:
+        loaded = {
+            "LD_PRELOAD": str(self._library),
+            "FAULTS_FOLDER": str(self.faults.folder),
+            "FAULTS_DATA": str(self.data),
+        }
+        with self.log_file.open("ab") as output:
+            self.said_before = output.tell()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "quorate.cli.main", "controller", str(self.properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment() | loaded,
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, None while it runs."""
+        assert self.process is not None
+        return self.process.poll()
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    async def ended(self, timeout_s: float = WAIT_S) -> int:
+        """Wait until the process ends by itself; its status."""
+        deadline = time.monotonic() + timeout_s
+        while (status := self.status) is None:
+            if time.monotonic() > deadline:
+                raise NotWithinTimeError(f"controller {self.id} did not end: {self.recently()}")
+            await asyncio.sleep(POLL_S)
+        return status
+
+    def recently(self) -> str:
+        """What the process has said since its start."""
+        return self.said(self.said_before)
+
+
+class FaultyQuorum:
+    """Voters from the first, and a client that watches them; `close` ends all."""
+
+    def __init__(self, folder: Path, library: Path, ids: Sequence[int], **settings: object) -> None:
+        ports = free_ports(len(ids))
+        self.addresses = [f"127.0.0.1:{port}" for port in ports]
+        settings = {"controller.quorum.bootstrap.servers": ",".join(self.addresses)} | settings
+        self.nodes = {
+            node_id: FaultyNode(folder, node_id, port, library, **settings)
+            for node_id, port in zip(ids, ports, strict=True)
+        }
+        voters = ",".join(f"{n.id}@{n.address}:{random_uuid()}" for n in self.nodes.values())
+        for node in self.nodes.values():
+            self.format(node, f"--initial-controllers={voters}")
+        self.admin: QuorumClient | None = None
+
+    def format(self, node: Node, how: str) -> None:
+        ran = here("storage", "format", "-t", CLUSTER, "-c", node.properties, how)
+        assert ran.status == 0, ran
+
+    async def start(self) -> None:
+        self.admin = QuorumClient(self.addresses)
+        for node in self.nodes.values():
+            node.start()
+        await self.whole()
+
+    async def close(self) -> None:
+        if self.admin is not None:
+            await self.admin.close()
+        for node in self.nodes.values():
+            node.kill()
+
+    async def until(
+        self, what: str, condition: Condition, timeout_s: float = WAIT_S
+    ) -> DescribeQuorumResponse:
+        """Ask until there is a leader whose view is as wanted."""
+        assert self.admin is not None
+        deadline = time.monotonic() + timeout_s
+        seen: object = None
+        while time.monotonic() < deadline:
+            try:
+                description = await self.admin.describe_quorum()
+            except ClientError as error:
+                seen = error
+            else:
+                seen = description.response
+                if description.is_leaders_view and condition(description.response):
+                    return description.response
+            await asyncio.sleep(POLL_S)
+        raise NotWithinTimeError(f"{what} within {timeout_s:.0f} s; seen last: {seen}")
+
+    async def leader(self, after_epoch: int = -1) -> tuple[FaultyNode, int]:
+        """The leader of a later epoch, and its epoch."""
+        described = await self.until(
+            f"a leader after epoch {after_epoch}", lambda d: d.leader.epoch > after_epoch
+        )
+        assert described.leader.id is not None
+        return self.nodes[described.leader.id], described.leader.epoch
+
+    async def whole(self) -> DescribeQuorumResponse:
+        """Wait until every node is a voter that has caught up with what is committed now."""
+        described = await self.until(
+            f"voters {sorted(self.nodes)}",
+            lambda d: {status.replica.id for status in d.voters} == set(self.nodes),
+        )
+        for node in self.nodes.values():
+            await self._back(node, described.high_watermark)
+        return await self.until("a leader", lambda _: True)
+
+    async def _back(self, node: FaultyNode, offset: int) -> None:
+        """Wait until the node itself says that it is a voter and has `offset`."""
+        assert self.admin is not None
+        deadline = time.monotonic() + WAIT_S
+        seen: object = None
+        while time.monotonic() < deadline:
+            if node.status is not None:
+                raise NotWithinTimeError(
+                    f"controller {node.id} ended with {node.status}:\n{node.recently()[-2000:]}"
+                )
+            try:
+                seen = status = await self.admin.node_status(node.address)
+            except ClientError as error:
+                seen = error
+            else:
+                if status.ready and status.is_voter and status.high_watermark >= offset:
+                    return
+            await asyncio.sleep(POLL_S)
+        raise NotWithinTimeError(f"controller {node.id} is not back at {offset}: {seen}")

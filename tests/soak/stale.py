@@ -1,0 +1,72 @@
+"""Linearizable reads that go to one node only, whoever leads: what must a deposed leader not do?
+
+`QuorumClient` looks for the leader; these reads do not. Each is a stream of its own on a connection
+that is open already, so that a node that sleeps finds them in its socket when it wakes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import grpc.aio
+from quorate.history import HistoryChecker
+from quorate.raft.errors import ErrorCode
+from quorate.records.batch import iter_batches, iter_records
+from quorate.rpc.convert_quorum import decode_read_chunk, encode_read_request
+from quorate.rpc.reading import READ
+from quorate.rpc.values import ReadRequest
+from quorate.v1 import quorum_pb2
+
+TIMEOUT_S = 30.0
+OVERLAP = 64
+
+
+class DirectReads:
+    """Reads of `address` alone. answered, refused, broken: how they ended."""
+
+    def __init__(self, address: str, history: HistoryChecker[str], name: str) -> None:
+        self._history = history
+        self._prefix = name.encode()
+        self._channel = grpc.aio.insecure_channel(address)
+        self._read = self._channel.unary_stream(
+            READ,
+            request_serializer=quorum_pb2.ReadRequest.SerializeToString,
+            response_deserializer=quorum_pb2.ReadResponse.FromString,
+        )
+        self._under_way: list[asyncio.Task[None]] = []
+        self.answered = 0
+        self.refused = 0
+        self.broken = 0
+
+    def begin(self) -> None:
+        """One more read, which begins now."""
+        self._under_way.append(asyncio.create_task(self._one()))
+
+    async def end(self) -> None:
+        """Wait for the answers, close the connection."""
+        await asyncio.gather(*self._under_way)
+        await self._channel.close()
+
+    async def _one(self) -> None:
+        token = self._history.begin_read()
+        begin = max(0, token.floor - OVERLAP)
+        request = ReadRequest(begin, timeout_ms=int(TIMEOUT_S * 1000))
+        records: list[tuple[int, str]] = []
+        try:
+            async for message in self._read(encode_read_request(request), timeout=TIMEOUT_S):
+                chunk = decode_read_chunk(message)
+                if chunk.error is not ErrorCode.NONE:
+                    self.refused += 1
+                    return
+                for header, batch in iter_batches(chunk.records):
+                    for record in iter_records(batch, header):
+                        value = bytes(record.value or b"")
+                        if record.offset >= begin and value.startswith(self._prefix):
+                            records.append((record.offset, value.decode()))
+        except grpc.aio.AioRpcError:
+            self.broken += 1
+            return
+        end = records[-1][0] + 1 if records else begin
+        self._history.read(token, end, records, from_offset=begin)
+        self.answered += 1

@@ -1,0 +1,155 @@
+"""Faults that the simulation only plays, on real processes: disks, clocks, and a leader asleep.
+
+Each test injects one into a quorum of three under load, sees that it was injected, and ends with
+the checker's verdict over everything that the clients were told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.soak.load import NAME, Load
+from tests.soak.nodes import DISK_FULL, FSYNC_FAILS, FaultyNode, FaultyQuorum
+from tests.soak.stale import DirectReads
+
+pytestmark = pytest.mark.timeout(240)
+
+SOME = 200
+ASLEEP_S = 10.0
+READS_ASLEEP = 20
+READS_AWAKE = 40
+JUMPS_S = (300, -300, 0, 3600, -1800, 0)
+SYNCS = ("fsync", "fdatasync")
+WRITES = ("write", "pwrite", "posix_fallocate")
+
+
+@asynccontextmanager
+async def under_load(quorum: FaultyQuorum) -> AsyncIterator[Load]:
+    """Clients while the block runs; then the verdict."""
+    load = Load(quorum.addresses)
+    await load.start()
+    try:
+        await load.progress(SOME)
+        load.writes.measure()
+        yield load
+        gap_ms = load.writes.longest_gap_s * 1000
+        await load.progress(SOME)
+    finally:
+        violations = await load.verify()
+    assert not violations, [str(violation) for violation in violations[:5]]
+    assert load.read_count > 0
+    print(
+        f"\n{load.acknowledged} acknowledged, all there; {load.writes.unknown_count} unknown; "
+        f"{load.read_count} linearizable reads; longest gap {gap_ms:.0f} ms",
+        end=" ",
+    )
+
+
+async def pick(quorum: FaultyQuorum, role: str) -> FaultyNode:
+    """The leader, or one that does not lead."""
+    leader, _ = await quorum.leader()
+    if role == "leader":
+        return leader
+    return next(node for node in quorum.nodes.values() if node is not leader)
+
+
+def assert_ended_with_one_line(node: FaultyNode, status: int, said: str) -> None:
+    """The process gave up in order, and said why."""
+    assert status == 1
+    log = node.recently()
+    assert "Traceback" not in log, log
+    assert re.search(rf"^quorate: error: .*{said}", log, re.MULTILINE), log
+
+
+@pytest.mark.parametrize("role", ["follower", "leader"])
+async def test_a_sync_that_fails_ends_the_replica_and_nothing_else(
+    trio: FaultyQuorum, role: str
+) -> None:
+    async with under_load(trio) as load:
+        victim = await pick(trio, role)
+        victim.faults.begin(FSYNC_FAILS)
+        status = await victim.ended()
+        assert_ended_with_one_line(victim, status, "Input/output error")
+        assert victim.faults.count(*SYNCS) > 0
+        await load.progress(SOME)
+        leader, _ = await trio.leader()
+        assert leader is not victim
+        victim.faults.end(FSYNC_FAILS)
+        victim.start()
+        await trio.whole()
+
+
+@pytest.mark.parametrize("role", ["follower", "leader"])
+async def test_a_full_disk_loses_nothing(trio: FaultyQuorum, role: str) -> None:
+    async with under_load(trio) as load:
+        victim = await pick(trio, role)
+        victim.faults.begin(DISK_FULL)
+        status = await victim.ended()
+        assert_ended_with_one_line(victim, status, "no space is left to write")
+        refused = victim.faults.count(*WRITES)
+        assert refused > 0
+        await load.progress(SOME)
+        # As a supervisor does it: no space yet, so it ends again, and harms nobody.
+        victim.start()
+        assert await victim.ended() == 1
+        assert "Traceback" not in victim.recently(), victim.recently()
+        assert victim.faults.count(*WRITES) > refused
+        await load.progress(SOME)
+        victim.faults.end(DISK_FULL)
+        victim.start()
+        await trio.whole()
+
+
+async def test_a_leader_that_slept_answers_no_stale_read(trio: FaultyQuorum) -> None:
+    async with under_load(trio) as load:
+        sleeper, epoch = await trio.leader()
+        reads = DirectReads(sleeper.address, load.history, NAME)
+        reads.begin()
+        await until(lambda: reads.answered == 1)
+        sleeper.pause()
+        try:
+            leader, _ = await trio.leader(epoch)
+            assert leader is not sleeper
+            await load.progress(SOME)
+            # They lie in the sleeper's socket: it was the leader of epoch `epoch` when they came.
+            for _ in range(READS_ASLEEP):
+                reads.begin()
+                await asyncio.sleep(ASLEEP_S / READS_ASLEEP)
+        finally:
+            sleeper.resume()
+        for _ in range(READS_AWAKE):
+            reads.begin()
+            await asyncio.sleep(0.02)
+        await reads.end()
+        await trio.whole()
+    assert reads.refused >= READS_ASLEEP, vars(reads)
+    print(f"{reads.refused} of {1 + READS_ASLEEP + READS_AWAKE} reads of the sleeper refused")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "not within 30 s"
+        await asyncio.sleep(0.02)
+
+
+async def test_clocks_that_jump_change_no_leader(trio: FaultyQuorum) -> None:
+    async with under_load(trio) as load:
+        leader, epoch = await trio.leader()
+        for number, shift in enumerate(JUMPS_S):
+            leader.faults.shift_clock(shift)
+            await until(lambda jumps=number + 1: leader.faults.count("clock") == jumps)
+            await load.progress(SOME)
+            await asyncio.sleep(1.5)
+        assert await trio.leader() == (leader, epoch)
+        assert load.writes.longest_gap_s < 2.0
+        await trio.whole()
+    for node in trio.nodes.values():
+        assert "Traceback" not in node.said()
+        assert node.said().count(" in epoch ") < 10, node.said()

@@ -23,7 +23,10 @@ class LinkFaults(Targets):
         return True
 
     def _a_while(self, number: float) -> int:
-        return self._span(number, 50 * MS, 10 * SECOND)
+        # In a stable scenario who was cut off is back at the leader before the next fault: two
+        # faults at once may well be a reason to change it.
+        longest = 7 * SECOND if self.cluster.scenario.stable else 10 * SECOND
+        return self._span(number, 50 * MS, longest)
 
     def _partition(self, n: Numbers) -> bool:
         """Two groups that do not hear each other."""

@@ -40,14 +40,15 @@ def controller(
 ) -> None:
     """Run a controller until SIGTERM or SIGINT.
 
-    Its directory must have been formatted: see `quorate storage format --help`.
+    Its directory must have been formatted: see `quorate storage format --help`. With
+    zookeeper.metadata.migration.enable it takes over a cluster: see `quorate migrate --help`.
     """
     from quorate.cli.settings_file import load
 
     config = load(file)
     for warning in config.warnings:
         print_warning(warning)
-    from quorate.controller.main import run_controller
+    from quorate.controller.migrating_main import run_migrating_controller
     from quorate.recovery.staged import apply_staged
 
-    raise typer.Exit(run_controller(config, apply_staged))
+    raise typer.Exit(run_migrating_controller(config, apply_staged))

@@ -73,7 +73,7 @@ COMMANDS: dict[str, Lazy] = {
     "migrate": Lazy(
         "quorate.cli.migrate",
         "app",
-        "Move a cluster out of ZooKeeper: controller, plan, status, finalize, rollback.",
+        "Move a cluster out of ZooKeeper: plan, status, finalize, rollback.",
     ),
     "bench": Lazy(
         "quorate.cli.bench.command", "bench", "Measure commits, failover, catching up, memory."

@@ -1,5 +1,7 @@
-"""`quorate migrate`: out of ZooKeeper (KIP-866): controller, plan, status, finalize, rollback.
+"""`quorate migrate`: out of ZooKeeper (KIP-866): plan, status, finalize, rollback.
 
+The migration itself is done by the quorum's controllers, which run with
+`zookeeper.metadata.migration.enable=true` and `zookeeper.connect` (`quorate controller FILE`).
 `plan` and `status` only read. `finalize` ends a migration for good once no controller has
 `zookeeper.metadata.migration.enable` any more. `rollback` gives ZooKeeper back to its brokers; the
 controllers must be stopped by then.
@@ -53,6 +55,15 @@ Ensemble = Annotated[
         help="The ensemble, as in zookeeper.connect.",
     ),
 ]
+TlsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--zk-tls-config-file",
+        metavar="FILE",
+        help="Properties with zookeeper.ssl.client.enable=true and what belongs to it: a "
+        "controller's own will do.",
+    ),
+]
 
 
 @app.callback()
@@ -63,48 +74,30 @@ def migrate(
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
 ) -> None:
-    """Move a cluster out of ZooKeeper: see what would be copied, follow, finish, or go back."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    """Move a cluster out of ZooKeeper: see what would be copied, follow, finish, or go back.
 
-
-@app.command("controller")
-def controller(
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="The controller's properties; left out: the environment has them."
-        ),
-    ] = None,
-) -> None:
-    """Run a controller that takes part in the migration, until SIGTERM or SIGINT.
-
-    Besides its other settings: zookeeper.metadata.migration.enable=true and zookeeper.connect.
+    The controllers do it: format a new quorum with the cluster's id (plan says it), add
+    zookeeper.metadata.migration.enable=true and zookeeper.connect to every controller's properties,
+    and start them with `quorate controller FILE`. `quorate controller --help-settings` explains
+    these settings and those of TLS to ZooKeeper.
     """
-    from quorate.controller.migration_settings import load_migrating_config
-    from quorate.recovery.staged import apply_staged
-
-    with _extra():
-        from quorate.controller.migrating_main import run_migrating_controller
-
-    config, settings = load_migrating_config(file)
-    for warning in config.warnings:
-        if not any(name in warning for name in (ENABLE, "zookeeper.connect")):
-            print_warning(warning)
-    raise typer.Exit(run_migrating_controller(config, settings, apply_staged))
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
 
 
 # --- plan -----------------------------------------------------------------------------------------
 
 
 @app.command("plan")
-def plan(*, zookeeper: Ensemble, as_json: AsJson = False) -> None:
+def plan(
+    *, zookeeper: Ensemble, zk_tls_config_file: TlsFile = None, as_json: AsJson = False
+) -> None:
     """Say what would be copied, which brokers are waited for, and what is wrong. Only reads.
 
     Exit status 0 only if nothing stands in the way.
     """
     from quorate.migration.planning import plan as make_plan
 
-    with _ensemble(zookeeper) as client:
+    with _ensemble(zookeeper, zk_tls_config_file) as client:
         tree = _read(client)
     with _bar("looking at topics") as update:
         found = make_plan(tree, update)
@@ -153,6 +146,7 @@ def status(
     context: typer.Context,
     *,
     zookeeper: Ensemble,
+    zk_tls_config_file: TlsFile = None,
     bootstrap_controller: BootstrapController = None,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
@@ -165,7 +159,7 @@ def status(
 
     image = _image(context, timeout)
     state = ZkMigrationState(image.features.zk_migration)
-    with _ensemble(zookeeper) as client:
+    with _ensemble(zookeeper, zk_tls_config_file) as client:
         tree = _read(client)
         found = {"state": state.name, **_waits(image, tree), **_position(image, tree)}
         differences = _differences(image, tree) if state is ZkMigrationState.MIGRATION else []
@@ -290,6 +284,7 @@ def rollback(
     context: typer.Context,
     *,
     zookeeper: Ensemble,
+    zk_tls_config_file: TlsFile = None,
     bootstrap_controller: BootstrapController = None,
     bootstrap_server: BootstrapServer = None,
     command_config: CommandConfig = None,
@@ -309,16 +304,12 @@ def rollback(
                 f"a controller runs at {host}:{port}: stop all controllers of the quorum first, or "
                 "they claim ZooKeeper again"
             )
-    with _ensemble(zookeeper) as client:
+    with _ensemble(zookeeper, zk_tls_config_file) as client:
         holder = client.read(znodes.CONTROLLER)
         epoch = -1 if holder is None else int(holder.object().get("kraftControllerEpoch", -1))
         migration = client.read(znodes.MIGRATION)
         if epoch < 0 and migration is None:
             raise CommandError("nothing to roll back: no quorum has claimed this ZooKeeper")
-        if epoch < 0 and holder is not None:
-            raise CommandError(
-                f"broker {holder.object().get('brokerid')} leads ZooKeeper already: nothing to do"
-            )
         client.release()
     if as_json:
         print_json({"released": True, "epoch": epoch})
@@ -348,16 +339,19 @@ def _extra() -> Iterator[None]:
 
 
 @contextmanager
-def _ensemble(connect: str) -> Iterator[ZooKeeper]:
+def _ensemble(connect: str, tls_file: Path | None) -> Iterator[ZooKeeper]:
     """A connection to ZooKeeper; its errors as one line."""
     with _extra():
         from quorate.migration.zookeeper import ZooKeeper
+    from quorate.controller.given import read_given
+    from quorate.controller.migration_settings import read_zookeeper_tls
     from quorate.migration.errors import MigrationError
 
+    tls = None if tls_file is None else read_zookeeper_tls(read_given(tls_file, {}))
     # What the library would say of each attempt is in the one error.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     try:
-        client = ZooKeeper(connect)
+        client = ZooKeeper(connect, tls=tls)
         client.start()
         try:
             yield client

@@ -10,38 +10,26 @@ Rules:
 3. Reading a configuration looks at no other file, except at the PEM files that an SSL listener
    needs.
 
-The settings themselves are declared in `settings.py`. Source: Kafka's KafkaConfig and
-SocketServerConfigs for what must fit together; KIP-853, "Configuration".
+The settings are declared in `settings.py` and read by `given.py`; here is what must fit together.
+Source: Kafka's KafkaConfig and SocketServerConfigs; KIP-853, "Configuration".
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
 
-from quorate.controller.kafka_names import is_kafkas
-from quorate.controller.settings import (
-    BY_NAME,
-    REFUSED,
-    SETTINGS,
-    Address,
-    Setting,
-)
+from quorate.controller.given import ConfigError, Given, read_given, read_properties, suggestion
+from quorate.controller.migration_settings import MigrationSettings, read_migration
+from quorate.controller.settings import Address
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.rpc.principals import PrincipalMapping
 from quorate.telemetry.logs import LogFormat
 
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here, bound only if somebody asks for it
-PREFIX = "QUORATE_"
-
-
-class ConfigError(Exception):
-    """A configuration that cannot be used; its text is one line for the person who wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +84,7 @@ class ControllerConfig:
     static_voters: controller.quorum.voters, in force at kraft.version 0 only. metadata_log_dir
     holds meta.properties and `__cluster_metadata-0`; log_dirs are all directories to format.
     tls: None if no listener is encrypted. protocols: whether the listener of a name is encrypted,
-    of all names in listener.security.protocol.map.
+    of all names in listener.security.protocol.map. migration: from ZooKeeper.
     """
 
     node_id: int
@@ -133,6 +121,7 @@ class ControllerConfig:
     tls: TlsFiles | None = None
     security: Security = Security()
     protocols: Mapping[str, bool] = field(default_factory=dict, hash=False)
+    migration: MigrationSettings = field(default_factory=MigrationSettings)
     warnings: tuple[str, ...] = ()
     source: str = "the environment"
 
@@ -164,142 +153,14 @@ def load_config(
     path: None for "everything is in the environment". environment: `os.environ` if not given.
     Raises ConfigError.
     """
-    given = _read(path, os.environ if environment is None else environment)
+    given = read_given(path, os.environ if environment is None else environment)
     return _build(given)
-
-
-# --- reading --------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Given:
-    """What was written, where, and what it means: `values` are parsed, `places` say where each one
-    stands.
-    """
-
-    source: str
-    values: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.texts
-
-    def get(self, name: str) -> Any:
-        return self.values[name]
-
-    def require(self, name: str, because: str = "") -> Any:
-        if self.values[name] is None or self.values[name] == ():
-            setting = BY_NAME[name]
-            raise ConfigError(
-                f"{self.source}: {name} is not set{because}; it takes {setting.form.accepts} "
-                f"(or set {setting.variable} in the environment)"
-            )
-        return self.values[name]
-
-    def fail(self, name: str, reason: str) -> NoReturn:
-        """Refuse the value of `name`, which does not fit with others."""
-        place = self.places.get(name, self.source)
-        raise ConfigError(f"{place}: {name}={_shown(self.texts.get(name, ''))}: {reason}")
-
-
-def read_properties(path: Path) -> dict[str, tuple[str, int]]:
-    """The properties in `path`: name to value and line. The last of several wins, as in Java.
-    Raises ConfigError.
-    """
-    import javaproperties  # noqa: PLC0415 - 20 ms that commands without a file do not pay
-
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    if b"\0" in data:
-        raise ConfigError(f"{path}: not a properties file: it contains a zero byte")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")  # what java.util.Properties reads
-    found: dict[str, tuple[str, int]] = {}
-    line = 1
-    try:
-        for element in javaproperties.parse(text):
-            if isinstance(element, javaproperties.KeyValue):
-                found[element.key] = (element.value, line)
-            line += max(1, element.source.count("\n"))
-    except javaproperties.InvalidUEscapeError as error:
-        raise ConfigError(f"{path}:{line}: not a properties file: {error}") from None
-    return found
-
-
-def _read(path: Path | None, environment: Mapping[str, str]) -> _Given:
-    given = _Given(source="the environment" if path is None else str(path))
-    if path is not None:
-        for name, (text, line) in read_properties(path).items():
-            place = f"{path}:{line}"
-            if name in BY_NAME:
-                given.texts[name], given.places[name] = text.strip(), place
-            elif name in REFUSED:
-                raise ConfigError(f"{place}: {name} is not supported: {REFUSED[name]}")
-            elif is_kafkas(name):
-                given.warnings.append(
-                    f"{place}: {name} is Kafka's and means nothing to Quorate's controller: ignored"
-                )
-            else:
-                shown = name if name.isprintable() else repr(name)
-                raise ConfigError(f"{place}: {shown} is not a setting{suggestion(name, BY_NAME)}")
-    _read_environment(given, environment)
-    for setting in SETTINGS:
-        given.values[setting.name] = _parse(setting, given)
-    return given
-
-
-def _read_environment(given: _Given, environment: Mapping[str, str]) -> None:
-    variables = {variable: setting.name for setting in SETTINGS for variable in setting.variables}
-    for variable in sorted(environment):
-        if variable in variables:
-            name = variables[variable]
-            given.texts[name] = environment[variable].strip()
-            given.places[name] = f"environment variable {variable}"
-        elif variable.startswith(PREFIX):
-            # Others write QUORATE_… too (Kubernetes does, for a service of that name): no error.
-            near = difflib.get_close_matches(variable, variables, n=1, cutoff=0.9)
-            if near:
-                given.warnings.append(
-                    f"environment variable {variable} is not a setting: did you mean {near[0]}?"
-                )
-
-
-def _parse(setting: Setting, given: _Given) -> Any:
-    text = given.texts.get(setting.name, setting.default)
-    if text is None or (text == "" and setting.default in (None, "")):
-        return () if setting.form.type == "list" else None
-    try:
-        return setting.form.parse(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"{given.places[setting.name]}: {setting.name}={_shown(text)}: {error}; "
-            f"accepted: {setting.form.accepts}"
-        ) from None
-
-
-def _shown(text: str) -> str:
-    """A value as errors show it: short, and never a key that was written where a path belongs."""
-    if "-----BEGIN" in text or "PRIVATE KEY" in text:
-        return "[hidden]"
-    return text if len(text) <= 200 else text[:200] + "…"
-
-
-def suggestion(name: str, known: Mapping[str, object]) -> str:
-    """A hint at the closest known name, or nothing."""
-    near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else "; `quorate config-docs` lists them all"
 
 
 # --- checking what must fit together --------------------------------------------------------------
 
 
-def _build(given: _Given) -> ControllerConfig:
+def _build(given: Given) -> ControllerConfig:
     given.require("process.roles")
     node_id: int = given.require("node.id")
     listeners = _listeners(given)
@@ -349,12 +210,13 @@ def _build(given: _Given) -> ControllerConfig:
         tls=_tls(given, listeners),
         security=_security(given),
         protocols=_protocols(given),
+        migration=read_migration(given),
         warnings=tuple(given.warnings),
         source=given.source,
     )
 
 
-def _listeners(given: _Given) -> tuple[Listener, ...]:
+def _listeners(given: Given) -> tuple[Listener, ...]:
     """The controller's listeners in the order of controller.listener.names; a controller has no
     others.
     """
@@ -384,7 +246,7 @@ def _listeners(given: _Given) -> tuple[Listener, ...]:
     )
 
 
-def _is_tls(given: _Given, name: str) -> bool:
+def _is_tls(given: Given, name: str) -> bool:
     protocols: Mapping[str, str] = given.get("listener.security.protocol.map") or {}
     if name not in protocols and protocols and name not in ("PLAINTEXT", "SSL"):
         given.fail("listener.security.protocol.map", f"it does not name the listener {name}")
@@ -397,12 +259,12 @@ def _is_tls(given: _Given, name: str) -> bool:
     return protocol == "SSL"
 
 
-def _protocols(given: _Given) -> dict[str, bool]:
+def _protocols(given: Given) -> dict[str, bool]:
     mapped: Mapping[str, str] = given.get("listener.security.protocol.map") or {}
     return {name: protocol == "SSL" for name, protocol in mapped.items()}
 
 
-def _endpoints(given: _Given, listeners: tuple[Listener, ...]) -> tuple[Endpoint, ...]:
+def _endpoints(given: Given, listeners: tuple[Listener, ...]) -> tuple[Endpoint, ...]:
     advertised: dict[str, Endpoint] = {e.name: e for e in given.get("advertised.listeners")}
     for endpoint in advertised.values():
         if endpoint.name not in {listener.name for listener in listeners}:
@@ -424,7 +286,7 @@ def _endpoints(given: _Given, listeners: tuple[Listener, ...]) -> tuple[Endpoint
     return tuple(endpoints)
 
 
-def _directories(given: _Given) -> tuple[Path, ...]:
+def _directories(given: Given) -> tuple[Path, ...]:
     """The metadata log's directory first, then the other log directories."""
     log_dirs: tuple[Path, ...] = given.get("log.dirs") or given.get("log.dir")
     metadata: Path | None = given.get("metadata.log.dir") or next(iter(log_dirs), None)
@@ -436,7 +298,7 @@ def _directories(given: _Given) -> tuple[Path, ...]:
     return (metadata, *(directory for directory in log_dirs if directory != metadata))
 
 
-def _static_voters(given: _Given, node_id: int, listener_name: str) -> VoterSet:
+def _static_voters(given: Given, node_id: int, listener_name: str) -> VoterSet:
     static = given.get("controller.quorum.voters")
     voters = VoterSet.of(
         Voter(ReplicaKey(v.id), (Endpoint(listener_name, v.address.host, v.address.port),))
@@ -450,7 +312,7 @@ def _static_voters(given: _Given, node_id: int, listener_name: str) -> VoterSet:
     return voters
 
 
-def _auto_join(given: _Given) -> bool:
+def _auto_join(given: Given) -> bool:
     auto_join: bool = given.get("controller.quorum.auto.join.enable")
     if auto_join and not given.get("controller.quorum.bootstrap.servers"):
         given.fail(
@@ -461,7 +323,7 @@ def _auto_join(given: _Given) -> bool:
     return auto_join
 
 
-def _trace_sample_ratio(given: _Given) -> float:
+def _trace_sample_ratio(given: Given) -> float:
     ratio: float = given.get("quorate.trace.sample.ratio")
     if ratio and not given.get("quorate.otlp.endpoint"):
         given.fail(
@@ -470,7 +332,7 @@ def _trace_sample_ratio(given: _Given) -> float:
     return ratio
 
 
-def _security(given: _Given) -> Security:
+def _security(given: Given) -> Security:
     authorizer = given.get("authorizer.class.name") is not None
     for name in ("super.users", "allow.everyone.if.no.acl.found"):
         if name in given and not authorizer:
@@ -493,7 +355,7 @@ def _security(given: _Given) -> Security:
 # --- TLS ------------------------------------------------------------------------------------------
 
 
-def _tls(given: _Given, listeners: tuple[Listener, ...]) -> TlsFiles | None:
+def _tls(given: Given, listeners: tuple[Listener, ...]) -> TlsFiles | None:
     encrypted = next((listener.name for listener in listeners if listener.tls), None)
     if encrypted is None:
         return None
@@ -510,20 +372,19 @@ def _tls(given: _Given, listeners: tuple[Listener, ...]) -> TlsFiles | None:
         ca = "ssl.ca.location"
     given.require(ca, because)
     return TlsFiles(
-        certificate=_pem(given, certificate, "CERTIFICATE"),
-        key=_pem(given, key, "PRIVATE KEY"),
-        ca=_pem(given, ca, "CERTIFICATE"),
+        certificate=given.pem(certificate, "CERTIFICATE"),
+        key=given.pem(key, "PRIVATE KEY"),
+        ca=given.pem(ca, "CERTIFICATE"),
     )
 
 
-def _pem(given: _Given, name: str, wanted: str) -> Path:
-    path: Path = given.get(name)
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        given.fail(name, f"cannot be read: {error.strerror}")
-    if f"{wanted}-----".encode() not in text:
-        given.fail(name, f"it holds no PEM {wanted.lower()}")
-    if wanted == "PRIVATE KEY" and b"ENCRYPTED" in text:
-        given.fail(name, "the private key is encrypted; an unencrypted one is needed")
-    return path
+__all__ = [
+    "ConfigError",
+    "ControllerConfig",
+    "Listener",
+    "Security",
+    "TlsFiles",
+    "load_config",
+    "read_properties",
+    "suggestion",
+]

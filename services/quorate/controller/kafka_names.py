@@ -43,7 +43,9 @@ server.max.startup.time.ms ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher
 ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
 ssl.keymanager.algorithm ssl.keystore.password ssl.protocol ssl.provider
 ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.password
-zookeeper.metadata.migration.enable
+zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
+zookeeper.metadata.migration.min.batch.size zookeeper.ssl.cipher.suites
+zookeeper.ssl.enabled.protocols zookeeper.ssl.protocol
 """
 
 FAMILIES: tuple[str, ...] = tuple(_FAMILIES.split())

@@ -10,6 +10,7 @@ process with one line and an exit status that is not 0.
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import logging
 import os
@@ -20,6 +21,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from quorate.controller.companion import Accompany, GatedService, Parts
 from quorate.controller.config import ConfigError, ControllerConfig
 from quorate.controller.security import node_gate, server_limits
 from quorate.controller.telemetry import STARTING, ControllerTelemetry
@@ -83,13 +85,17 @@ Prepare = Callable[[Path], str]
 """Called with the locked directory before its log is opened; what it did as one line, or ""."""
 
 
-def run_controller(config: ControllerConfig, prepare: Prepare | None = None) -> int:
-    """Run until SIGTERM or SIGINT; return the exit status."""
+def run_controller(
+    config: ControllerConfig, prepare: Prepare | None = None, accompany: Accompany | None = None
+) -> int:
+    """Run until SIGTERM or SIGINT; return the exit status. accompany: makes what lives beside the
+    node.
+    """
     context = logs.configure(config.node_id, config.log_format)
     loop = MeasuredLoop if ControllerTelemetry.is_wanted(config) else None
     try:
         with asyncio.Runner(loop_factory=loop) as runner:
-            return runner.run(Controller(config, context, prepare).run())
+            return runner.run(Controller(config, context, prepare, accompany).run())
     except ENDINGS as error:
         print(f"quorate: error: {error}", file=sys.stderr)
         return 1
@@ -99,11 +105,16 @@ class Controller:
     """One controller. `run` is its whole life."""
 
     def __init__(
-        self, config: ControllerConfig, context: NodeContext, prepare: Prepare | None = None
+        self,
+        config: ControllerConfig,
+        context: NodeContext,
+        prepare: Prepare | None = None,
+        accompany: Accompany | None = None,
     ) -> None:
         self._config = config
         self._context = context
         self._prepare = prepare
+        self._accompany = accompany
         self._telemetry = ControllerTelemetry(config)
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
@@ -248,7 +259,12 @@ class Controller:
         metadata.bind(driver)
         if self._gate is not None:
             self._gate.follow(loader)
-        service = NodeService(
+        companion = None
+        if self._accompany is not None:
+            parts = Parts(config, meta.cluster_id, driver, loader, metadata, tls, self._fail)
+            companion = self._accompany(parts)
+        serve = NodeService if companion is None else functools.partial(GatedService, companion)
+        service = serve(
             driver,
             batch_bytes_max=BATCH_BYTES_MAX,
             is_ready=self._is_ready,
@@ -259,9 +275,11 @@ class Controller:
         policy = SnapshotPolicy(config.snapshot_interval_bytes_max, config.snapshot_interval_ms_max)
         snapshotter = Snapshotter(driver, policy, loader)
         self._context.position = lambda: (node.epoch, node.core.log.end_offset)
+        if companion is not None:
+            companion.start()
         loader.start()
         driver.start()
-        self._telemetry.watch(driver)
+        self._telemetry.watch(driver, None if companion is None else companion.samples)
         snapshotter.start()
         health = asyncio.create_task(self._report_health())
         # What was loaded stays: collecting it again and again costs commits their latency.
@@ -274,6 +292,8 @@ class Controller:
         await driver.hand_over(SHUTDOWN_TIMEOUT_S)
         if self._server is not None:
             await self._server.stop()
+        if companion is not None:
+            await companion.stop()
         await metadata.close()
         await loader.stop()
         await driver.close()

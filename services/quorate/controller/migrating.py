@@ -2,6 +2,8 @@
 
 Owns the driver of KIP-866 on this node, and its work in ZooKeeper. Steps:
 
+0. The ensemble must hold this quorum's cluster: if it answers and does not, the process ends. Not
+   where the log says that there is nothing to migrate (any more).
 1. This node leads and its metadata is empty: it writes PRE_MIGRATION, and metadata.version beside
    it, before anything else. From then on until the copy is committed only brokers' registrations
    and heartbeats are taken; everything else hears NOT_CONTROLLER.
@@ -25,62 +27,52 @@ Source: KIP-866; KIP-919 (controller registration).
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import logging
-import os
-import signal
-import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from quorate.controller.config import ControllerConfig
-from quorate.controller.migration_settings import ENABLE, MigrationSettings
+from quorate.controller.companion import Parts
+from quorate.controller.migrating_measures import Measures, migration_samples
+from quorate.controller.migrating_registration import (
+    APPEND_TIMEOUT_MS,
+    LEVEL,
+    UNDER_WAY,
+    Registration,
+    new_id,
+)
+from quorate.controller.migrating_steps import step
+from quorate.controller.migration_settings import ENABLE
 from quorate.metadata.changes import Changes
 from quorate.metadata.feature_manager import bootstrap_records
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.requests import BrokerHeartbeat, DescribeCluster, RegisterBroker
 from quorate.migration import driver as d
 from quorate.migration.copying import copy
-from quorate.migration.errors import FencedError, MigrationError
-from quorate.migration.office import Office, Written
+from quorate.migration.errors import FencedError, MigrationError, WrongClusterError
 from quorate.migration.znodes import Tree
 from quorate.raft.errors import ErrorCode
+from quorate.raft.roles import Leader
 from quorate.records.metadata import (
     AbortTransactionRecord,
     MetadataRecord,
-    RegisterControllerRecord,
-    RegisteredEndpoint,
-    RegisteredFeature,
     ZkMigrationState,
     ZkMigrationStateRecord,
     encode,
 )
-from quorate.rpc.client import QuorumClient
-from quorate.rpc.errors import RpcError
-from quorate.rpc.tls import TlsConfig
-from quorate.runtime.driver import RaftDriver
-from quorate.runtime.metadata_loader import MetadataLoader
-from quorate.runtime.metadata_service import MetadataService
+from quorate.telemetry.samples import Sample
+
+if TYPE_CHECKING:
+    from quorate.migration.office import Office, Written
 
 LOGGER = logging.getLogger(__name__)
 
-LEVEL = 21
-"""3.9-IV0, the last metadata.version that brokers in ZooKeeper mode know."""
-APPEND_TIMEOUT_MS = 30_000
 LOOK_PERIOD_S = 0.2
 """How often leadership and registrations are looked at, seconds."""
-REGISTER_PAUSE_S = 1.0
 GRACE_S = 3.0
 """How long a leader without the setting waits for the others to be restarted, seconds."""
 POSITION_PERIOD_S = 5.0
 """How often /migration follows a log whose records change nothing in ZooKeeper, seconds."""
-DIE_VARIABLE = "QUORATE_TEST_MIGRATION_DIE_AT"
-"""Tests set it to `STEP MARKER`: whoever comes to that step first makes the file MARKER, and is
-killed as by `kill -9`.
-"""
 
 TAKEN_BEFORE_THE_COPY = (RegisterBroker, BrokerHeartbeat, DescribeCluster)
 
@@ -89,44 +81,19 @@ class _AppendError(MigrationError):
     """The log did not take a batch, or it is not known whether it did."""
 
 
-@dataclass(slots=True)
-class Measures:
-    """For people and metrics (KIP-866, "Metrics")."""
-
-    snapshot_ms: float = 0.0
-    delta_ms: float = 0.0
-    znodes_read: int = 0
-    znodes_known: int = 0
-
-
 class Migration:
-    """One controller's. `start` it when the node listens, `stop` it before the node ends."""
+    """One controller's: a `companion.Companion`."""
 
-    def __init__(
-        self,
-        settings: MigrationSettings,
-        config: ControllerConfig,
-        raft: RaftDriver,
-        loader: MetadataLoader,
-        metadata: MetadataService,
-        *,
-        tls: TlsConfig | None = None,
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         self.measures = Measures()
-        self._settings = settings
-        self._config = config
-        self._raft = raft
-        self._loader = loader
-        self._metadata = metadata
-        self._tls = tls
-        self._driver = d.Driver(enabled=settings.enabled)
-        self._incarnation = _new_id()
-        self._office = Office(
-            settings.connect or "",
-            config.node_id,
-            session_timeout_s=settings.session_timeout_ms / 1000,
-            on_write=lambda _operation: _step("writing"),
-        )
+        self._settings = parts.config.migration
+        self._parts = parts
+        self._raft = parts.raft
+        self._loader = parts.loader
+        self._metadata = parts.metadata
+        self._driver = d.Driver(enabled=self._settings.enabled)
+        self._registration = Registration(parts)
+        self._office = _open_office(parts) if self._settings.enabled else None
         self._changes: Changes | None = None
         self._led: int | None = None
         self._prepared: int | None = None
@@ -134,22 +101,33 @@ class Migration:
         self._position_at = 0.0
         self._said: set[str] = set()
         self._wake = asyncio.Event()
+        self._log_known = asyncio.Event()
         self._work: asyncio.Queue[tuple[int, d.Output]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        """Without the setting nothing runs until there is a migration in the log."""
+        if self._settings.enabled:
+            self._run()
         self._loader.add_listener(self._changed)
-        for run in (self._look, self._obey, self._register):
+
+    def _run(self) -> None:
+        for run in (self._look, self._obey, self._registration.run):
             self._tasks.append(asyncio.create_task(run(), name=f"migration-{run.__name__}"))
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._settings.enabled:
+        if self._office is not None:
             await asyncio.to_thread(self._office.close)
+
+    def samples(self) -> Iterator[Sample]:
+        """The leader's metrics, none elsewhere."""
+        if isinstance(self._raft.node.core.role, Leader):
+            yield from migration_samples(self._loader.image, self.measures, self.lag)
 
     @property
     def state(self) -> d.State:
@@ -178,6 +156,10 @@ class Migration:
 
     def _changed(self, image: MetadataImage, changes: Changes) -> None:
         """The loader's listener."""
+        if not self._tasks:
+            if image.features.zk_migration not in UNDER_WAY:
+                return
+            self._run()
         if self._changes is not None:
             self._changes.add(changes)
         self._apply(image)
@@ -200,6 +182,8 @@ class Migration:
         """Follow leadership, readiness and time; hand over what the driver asks for."""
         while True:
             self._wake.clear()
+            if self._knows_the_log():
+                self._log_known.set()
             try:
                 await self._follow()
             except _AppendError as error:
@@ -295,7 +279,37 @@ class Migration:
 
     # --- outputs ----------------------------------------------------------------------------------
 
+    @property
+    def _zookeeper(self) -> Office:
+        assert self._office is not None, "without the setting nothing is asked of ZooKeeper"
+        return self._office
+
+    async def _check(self) -> None:
+        """Step 0. An ensemble that does not answer now may answer later: every claim looks too."""
+        await self._log_known.wait()
+        image = self._loader.image
+        if not _is_new(image) and image.features.zk_migration not in UNDER_WAY:
+            return
+        try:
+            await asyncio.to_thread(self._zookeeper.check_cluster)
+        except WrongClusterError as error:
+            self._parts.on_fatal(error)
+        except (MigrationError, OSError) as error:
+            LOGGER.warning("migration: %s", error)
+
+    def _knows_the_log(self) -> bool:
+        """Whether all that was committed before this epoch is in the image."""
+        node = self._raft.node
+        committed = node.high_watermark
+        return (
+            node.is_attached
+            and self._loader.offset >= committed
+            and node.epoch_before(committed) == node.epoch
+        )
+
     async def _obey(self) -> None:
+        if self._settings.enabled:
+            await self._check()
         while True:
             epoch, output = await self._work.get()
             if isinstance(output, d.Moved):
@@ -304,7 +318,7 @@ class Migration:
                 )
                 if output.after is d.State.INACTIVE:
                     self._changes = None
-                _step(output.after)
+                step(output.after)
                 continue
             try:
                 await self._do(epoch, output)
@@ -329,14 +343,14 @@ class Migration:
             return
         match output:
             case d.ReadBrokers():
-                brokers = await asyncio.to_thread(self._office.known_brokers)
+                brokers = await asyncio.to_thread(self._zookeeper.known_brokers)
                 self._driver.brokers_read(epoch, brokers, self._now_ms)
             case d.Claim():
-                await asyncio.to_thread(self._office.claim, output.epoch)
-                _step("claimed")
+                await asyncio.to_thread(self._zookeeper.claim, output.epoch)
+                step("claimed")
                 self._driver.claimed(epoch)
             case d.ReadTree():
-                tree = await asyncio.to_thread(self._office.read_tree, self._read_progress)
+                tree = await asyncio.to_thread(self._zookeeper.read_tree, self._read_progress)
                 self._driver.tree_read(epoch, tree)
             case d.Copy():
                 await self._copy(output.tree)
@@ -346,7 +360,7 @@ class Migration:
                     await self._abort("the active controller changed")
             case d.Synchronize():
                 self._changes = Changes()
-                written = await self._in_zookeeper(self._office.synchronize)
+                written = await self._in_zookeeper(self._zookeeper.synchronize)
                 self.measures.snapshot_ms = written.milliseconds
                 LOGGER.info(
                     "migration: synchronized ZooKeeper with offset %d, %d operations, %.0f ms",
@@ -378,7 +392,7 @@ class Migration:
             return image.offset
         self._position_at = now
         try:
-            written = await self._in_zookeeper(self._office.write_changes, changes)
+            written = await self._in_zookeeper(self._zookeeper.write_changes, changes)
         except BaseException:
             changes.add(self._changes or Changes())
             self._changes = changes
@@ -394,7 +408,7 @@ class Migration:
 
     async def _copy(self, tree: Tree) -> None:
         """All of the tree as one transaction; whatever goes wrong aborts it."""
-        batches = copy(tree, _new_id, self._loader.image.level)
+        batches = copy(tree, new_id, self._loader.image.level)
         count = 0
         begun = False
         try:
@@ -402,7 +416,7 @@ class Migration:
                 begun = True
                 await self._append(batch)
                 count += len(batch)
-                _step("copying" if count > 1 else "copy-begun")
+                step("copying" if count > 1 else "copy-begun")
         except BaseException as error:
             if begun:
                 with contextlib.suppress(_AppendError):
@@ -418,52 +432,6 @@ class Migration:
         error, _, text = await self._metadata.append_records(values, APPEND_TIMEOUT_MS)
         if error is not ErrorCode.NONE:
             raise _AppendError(f"the log took no records: {error.name}{text and ': '}{text}")
-
-    # --- registration -----------------------------------------------------------------------------
-
-    async def _register(self) -> None:
-        """Step 2: say once a life of this process whether it has the setting."""
-        while True:
-            await asyncio.sleep(REGISTER_PAUSE_S)
-            image = self._loader.image
-            if image.features.zk_migration not in (
-                ZkMigrationState.PRE_MIGRATION,
-                ZkMigrationState.MIGRATION,
-            ):
-                continue
-            registered = image.cluster.controllers.get(self._config.node_id)
-            if registered is not None and registered.incarnation_id == self._incarnation:
-                continue
-            if image.in_transaction or self._raft.node.current_leader.id is None:
-                continue
-            try:
-                await self._register_at_leader()
-            except RpcError as error:
-                LOGGER.warning("migration: not registered yet: %s", error)
-
-    async def _register_at_leader(self) -> None:
-        value = encode(self._registration(), 0)
-        if self._metadata.is_active:
-            await self._metadata.append_records([value], APPEND_TIMEOUT_MS)
-            return
-        config = self._config
-        addresses = [f"{e.host}:{e.port}" for e in (*config.bootstrap_endpoints, *config.endpoints)]
-        async with QuorumClient(addresses, tls=self._tls, request_timeout_ms=5_000) as client:
-            await client.append([(None, value)])
-
-    def _registration(self) -> RegisterControllerRecord:
-        return RegisterControllerRecord(
-            controller_id=self._config.node_id,
-            incarnation_id=self._incarnation,
-            zk_migration_ready=self._settings.enabled,
-            end_points=tuple(
-                RegisteredEndpoint(
-                    each.name, each.host, each.port, int(self._config.is_encrypted(each.name))
-                )
-                for each in self._config.endpoints
-            ),
-            features=(RegisteredFeature("metadata.version", 1, LEVEL),),
-        )
 
 
 def _is_new(image: MetadataImage) -> bool:
@@ -481,19 +449,19 @@ def _first_records() -> list[MetadataRecord]:
     return bootstrap_records({"metadata.version": LEVEL})
 
 
+def _open_office(parts: Parts) -> Office:
+    from quorate.migration.office import Office  # noqa: PLC0415 - needs the extra
+
+    settings = parts.config.migration
+    return Office(
+        settings.connect or "",
+        parts.config.node_id,
+        parts.cluster_id,
+        session_timeout_s=settings.session_timeout_ms / 1000,
+        tls=settings.tls,
+        on_write=lambda _operation: step("writing"),
+    )
+
+
 def _list(ids: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(ids)))
-
-
-def _new_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-
-
-def _step(name: str) -> None:
-    """The test switch: end here, if this is the step at which this process is to be killed."""
-    step, _, marker = os.environ.get(DIE_VARIABLE, "").partition(" ")
-    if not marker or step != name:
-        return
-    with contextlib.suppress(FileExistsError):
-        Path(marker).touch(exist_ok=False)
-        os.kill(os.getpid(), signal.SIGKILL)

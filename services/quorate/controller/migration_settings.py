@@ -1,143 +1,224 @@
-"""The settings of the migration from ZooKeeper, read from the controller's own properties.
+"""The settings of the migration from ZooKeeper: declared, and checked against each other.
 
-They have Kafka's names. The environment overrides the file, as for every setting
-(QUORATE_ZOOKEEPER_CONNECT is zookeeper.connect). What does not fit together is a ConfigError that
-names the setting.
+They have Kafka's names and defaults, and are read like every setting of a controller. What does not
+fit together is refused before anything starts, with one line that names the setting; what only the
+log or ZooKeeper can tell is found as soon as they are read.
 
-| misconfiguration | said of |
-|---|---|
-| the migration without an ensemble | zookeeper.connect |
-| the migration in a process that is a broker too | zookeeper.metadata.migration.enable |
-| an ensemble that is asked for with TLS | zookeeper.ssl.client.enable |
-| a value that is no boolean, number or list of addresses | the setting itself |
-| a cluster that was never in ZooKeeper, or has left it for good | the log: ...migration.enable |
-| a leader without the setting while others have it | it resigns; the log: ...migration.enable |
+| misconfiguration | refused by | said of |
+|---|---|---|
+| a value that is no boolean, number or list of addresses | the configuration | the setting |
+| the migration without an ensemble | the configuration | zookeeper.connect |
+| the migration in a process that is a broker too | the configuration | ...migration.enable |
+| TLS without authorities, without a key, with Java's stores | the configuration | the store |
+| access control lists on znodes | the configuration | zookeeper.set.acl |
+| the migration without the library that speaks to ZooKeeper | the start | ...migration.enable |
+| an ensemble that holds no cluster, or another cluster | the start | zookeeper.connect |
+| a leader without the setting while others have it | it resigns | ...migration.enable |
+| a cluster that was never in ZooKeeper, or left it for good | the log | ...migration.enable |
 
-Source: KIP-866, "Configuration" and "Misconfigurations".
+In the last row the quorum goes on as if the setting were not there, as the KIP has it.
+
+Source: KIP-866, "Configuration" and "Misconfigurations"; Kafka 3.9's ZkConfigs.
 """
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from quorate.controller.config import ConfigError, ControllerConfig, load_config, read_properties
-from quorate.controller.settings import BY_NAME, Form, Setting, parse_address, split_list
+from quorate.controller.forms import (
+    Form,
+    Setting,
+    boolean,
+    choice,
+    milliseconds,
+    parse_address,
+    path,
+    split_list,
+)
+from quorate.migration.tls import ZooKeeperTls
+
+if TYPE_CHECKING:
+    from quorate.controller.given import Given
 
 ENABLE = "zookeeper.metadata.migration.enable"
 CONNECT = "zookeeper.connect"
 SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
+SET_ACL = "zookeeper.set.acl"
 SECURE = "zookeeper.ssl.client.enable"
+KEY_STORE = "zookeeper.ssl.keystore.location"
+TRUST_STORE = "zookeeper.ssl.truststore.location"
+IDENTIFICATION = "zookeeper.ssl.endpoint.identification.algorithm"
+
+CLIENT_PORT = 2181
 
 
-def _parse_boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("not a boolean")
-    return text.lower() == "true"
+def _ensemble() -> Form:
+    def parse(text: str) -> str:
+        hosts, slash, root = text.partition("/")
+        for entry in split_list(hosts):
+            has_port = ":" in entry.rpartition("]")[2]
+            parse_address(entry if has_port else f"{entry}:{CLIENT_PORT}")
+        if not split_list(hosts):
+            raise ValueError("it names no host")
+        if slash and (not root or root.endswith("/")):
+            raise ValueError(f"{slash}{root} is no path")
+        return text
+
+    return Form("string", "host:port,…/chroot", parse)
 
 
-def _parse_connect(text: str) -> str:
-    """`host:port,host:port/chroot`; a port may be left out."""
-    hosts, slash, root = text.partition("/")
-    for entry in split_list(hosts):
-        parse_address(entry if ":" in entry.rpartition("]")[2] else f"{entry}:2181")
-    if not split_list(hosts):
-        raise ValueError("it names no host")
-    if slash and (not root or root.endswith("/")):
-        raise ValueError(f"{slash}{root} is no path")
-    return text
+def _identification() -> Form:
+    def parse(text: str) -> bool:
+        if text.upper() not in ("HTTPS", ""):
+            raise ValueError("not one of them")
+        return bool(text)
+
+    return Form("string", "HTTPS, or nothing", parse)
 
 
-def _parse_milliseconds(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= 2**31 - 1:
-        raise ValueError("not a number from 1 to 2147483647")
-    return int(text)
-
-
-_BOOLEAN = Form("boolean", "true, false", _parse_boolean)
-
-SETTINGS: tuple[Setting, ...] = (
-    Setting(ENABLE, _BOOLEAN, "false", "Whether this quorum takes over a cluster from ZooKeeper."),
+MIGRATION_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        ENABLE,
+        boolean(),
+        "false",
+        "Whether this quorum takes over a cluster from ZooKeeper (KIP-866). All its controllers "
+        "need it; none may have it when the migration shall end. Needs the extra migration.",
+    ),
     Setting(
         CONNECT,
-        Form("string", "host:port,…/chroot", _parse_connect),
+        _ensemble(),
         None,
-        "The ZooKeeper ensemble of the cluster that is migrated.",
+        "The ZooKeeper ensemble of the cluster that is migrated; required by "
+        "zookeeper.metadata.migration.enable.",
     ),
     Setting(
         SESSION_TIMEOUT,
-        Form("int (ms)", "1 to 2147483647", _parse_milliseconds),
+        milliseconds(1),
         "18000",
-        "How long ZooKeeper waits for this controller before it forgets the connection.",
+        "How long ZooKeeper waits for this controller before it forgets the connection. The claim "
+        "of the cluster does not depend on it.",
     ),
-    Setting(SECURE, _BOOLEAN, "false", "TLS to ZooKeeper: not supported."),
+    Setting(
+        SET_ACL,
+        boolean(),
+        "false",
+        "Must be false: znodes are written open to the world, as Kafka does by default.",
+    ),
+    Setting(
+        SECURE,
+        boolean(),
+        "false",
+        "Whether to speak TLS to ZooKeeper, on its secureClientPort.",
+    ),
+    Setting(
+        "zookeeper.clientCnxnSocket",
+        choice("org.apache.zookeeper.ClientCnxnSocketNetty"),
+        None,
+        "What Kafka needs for TLS to ZooKeeper; it changes nothing here.",
+    ),
+    Setting(
+        "zookeeper.ssl.keystore.type",
+        choice("PEM"),
+        None,
+        "Must be PEM where zookeeper.ssl.keystore.location is set: Java's stores are not read.",
+    ),
+    Setting(
+        KEY_STORE,
+        path(),
+        None,
+        "A PEM file with the private key and the certificate that ZooKeeper asks for; not set: "
+        "none is shown.",
+    ),
+    Setting(
+        "zookeeper.ssl.truststore.type",
+        choice("PEM"),
+        None,
+        "Must be PEM where zookeeper.ssl.truststore.location is set: Java's stores are not read.",
+    ),
+    Setting(
+        TRUST_STORE,
+        path(),
+        None,
+        "A PEM file with the authorities of ZooKeeper's certificate, which count beside the "
+        "system's; required by zookeeper.ssl.client.enable.",
+    ),
+    Setting(
+        IDENTIFICATION,
+        _identification(),
+        "HTTPS",
+        "Whether ZooKeeper's certificate must name its host; empty: it need not.",
+    ),
 )
+
+MIGRATION_REFUSED: dict[str, str] = {
+    "zookeeper.ssl.keystore.password": "an encrypted private key cannot be read here: decrypt it "
+    "and protect the file instead",
+    "zookeeper.ssl.truststore.password": "Java's stores are not read: name a PEM file in "
+    "zookeeper.ssl.truststore.location",
+    "zookeeper.ssl.crl.enable": "lists of revoked certificates are not looked at here",
+    "zookeeper.ssl.ocsp.enable": "nobody is asked for revoked certificates here",
+}
+"""Kafka's settings that would leave the connection less protected than its owner believes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationSettings:
-    """connect: None where no migration is asked for."""
+    """What a controller is told of it; all at their defaults where no migration is asked for.
+    tls: None for connections in clear.
+    """
 
     enabled: bool = False
     connect: str | None = None
     session_timeout_ms: int = 18_000
+    tls: ZooKeeperTls | None = None
 
 
-def load_migrating_config(
-    path: Path | None, environment: Mapping[str, str] | None = None
-) -> tuple[ControllerConfig, MigrationSettings]:
-    """A controller's configuration, and its part of the migration. ConfigError."""
-    environment = os.environ if environment is None else environment
-    texts, places = _given(path, environment)
-    settings = _build(texts, places, str(path) if path is not None else "the environment")
-    # The reader of the other settings refuses names that it does not know.
-    for setting in SETTINGS:
-        BY_NAME.setdefault(setting.name, setting)
-    return load_config(path, environment), settings
-
-
-def _given(
-    path: Path | None, environment: Mapping[str, str]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """What is written, and where."""
-    texts: dict[str, str] = {}
-    places: dict[str, str] = {}
-    if path is not None:
-        for name, (text, line) in read_properties(path).items():
-            texts[name], places[name] = text.strip(), f"{path}:{line}"
-    for setting in (*SETTINGS, BY_NAME["process.roles"]):
-        for variable in setting.variables:
-            if variable in environment:
-                texts[setting.name] = environment[variable].strip()
-                places[setting.name] = f"environment variable {variable}"
-    return texts, places
-
-
-def _build(texts: Mapping[str, str], places: Mapping[str, str], source: str) -> MigrationSettings:
-    values: dict[str, Any] = {}
-    for setting in SETTINGS:
-        text = texts.get(setting.name) or setting.default
-        try:
-            values[setting.name] = None if text is None else setting.form.parse(text)
-        except ValueError as error:
-            raise ConfigError(
-                f"{places[setting.name]}: {setting.name}={text}: {error}; "
-                f"accepted: {setting.form.accepts}"
-            ) from None
-    enabled = values[ENABLE]
-    if enabled and "broker" in split_list(texts.get("process.roles", "")):
-        raise ConfigError(
-            f"{places[ENABLE]}: {ENABLE}=true: a process that is a broker too cannot migrate; "
-            "process.roles must be controller"
+def check_roles(given: Given) -> None:
+    """Refuse the migration in a process that is a broker too, before anything else about roles:
+    the migration is what its owner has to give up, or to do elsewhere.
+    """
+    is_wanted = given.texts.get(ENABLE, "").lower() == "true"
+    if is_wanted and "broker" in split_list(given.texts.get("process.roles", "")):
+        given.fail(
+            ENABLE,
+            "a process that is a broker too cannot migrate; process.roles must be controller",
         )
-    if enabled and values[CONNECT] is None:
-        raise ConfigError(
-            f"{source}: {CONNECT} is not set, and {ENABLE} is true; it takes host:port,…/chroot"
-        )
-    if values[SECURE]:
-        raise ConfigError(f"{places[SECURE]}: {SECURE}=true: ZooKeeper over TLS is not supported")
-    return MigrationSettings(enabled, values[CONNECT], values[SESSION_TIMEOUT])
+
+
+def read_migration(given: Given) -> MigrationSettings:
+    """The migration's part of a configuration. ConfigError."""
+    enabled: bool = given.get(ENABLE)
+    if not enabled:
+        _warn_of_idle(given)
+        return MigrationSettings()
+    given.require(CONNECT, f", and {ENABLE} is true")
+    if given.get(SET_ACL):
+        given.fail(SET_ACL, "access control lists on znodes are not supported: it must be false")
+    return MigrationSettings(
+        enabled=True,
+        connect=given.get(CONNECT),
+        session_timeout_ms=given.get(SESSION_TIMEOUT),
+        tls=read_zookeeper_tls(given),
+    )
+
+
+def _warn_of_idle(given: Given) -> None:
+    for setting in MIGRATION_SETTINGS:
+        if setting.name != ENABLE and setting.name in given:
+            given.warnings.append(
+                f"{given.places[setting.name]}: {setting.name} means nothing without {ENABLE}: "
+                "ignored"
+            )
+
+
+def read_zookeeper_tls(given: Given) -> ZooKeeperTls | None:
+    """How to connect to ZooKeeper; None for in clear. ConfigError."""
+    if not given.get(SECURE):
+        return None
+    given.require(TRUST_STORE, f", and {SECURE} is true")
+    key_store = None
+    if given.get(KEY_STORE) is not None:
+        key_store = given.pem(KEY_STORE, "PRIVATE KEY")
+        given.pem(KEY_STORE, "CERTIFICATE")
+    return ZooKeeperTls(given.pem(TRUST_STORE, "CERTIFICATE"), key_store, given.get(IDENTIFICATION))

@@ -60,6 +60,7 @@ class ControllerTelemetry:
         self.why_not_running = STARTING
         self._config = config
         self._driver: RaftDriver | None = None
+        self._samples: Callable[[], Iterable[Sample]] | None = None
         self._metrics: Metrics | None = None
         self._tracing: Tracing | None = None
         self._http: HttpListener | None = None
@@ -100,9 +101,11 @@ class ControllerTelemetry:
             text = f"quorate.http.listener={address}: cannot listen there: {error.strerror}"
             raise TelemetryError(text) from None
 
-    def watch(self, driver: RaftDriver) -> None:
-        """From now on there is a replica to tell about."""
-        self._driver = driver
+    def watch(
+        self, driver: RaftDriver, samples: Callable[[], Iterable[Sample]] | None = None
+    ) -> None:
+        """From now on there is a replica to tell about, and what `samples` gives besides."""
+        self._driver, self._samples = driver, samples
 
     def traces(self) -> WriteTraces | None:
         """What the driver follows appends with; None if nobody wants that."""
@@ -173,7 +176,8 @@ class ControllerTelemetry:
 
         def read() -> None:
             try:
-                future.set_result([*quorum_samples(driver), *self._rates()])
+                besides = () if self._samples is None else self._samples()
+                future.set_result([*quorum_samples(driver), *self._rates(), *besides])
             except Exception as error:
                 future.set_exception(error)
 

@@ -3,6 +3,7 @@
 MigrationError
 ├── ZNodeError            a znode does not hold what Kafka 3.9 writes there: path and reason
 ├── FencedError           another controller has claimed ZooKeeper since
+├── WrongClusterError     ZooKeeper holds no cluster, or another one than the quorum's
 └── ZooKeeperError        ZooKeeper does not answer, or refuses us
 """
 
@@ -24,6 +25,10 @@ class ZNodeError(MigrationError):
 
 class FencedError(MigrationError):
     """Another controller has claimed ZooKeeper since; nothing was written."""
+
+
+class WrongClusterError(MigrationError):
+    """ZooKeeper holds no cluster, or another one than the quorum's."""
 
 
 class ZooKeeperError(MigrationError):

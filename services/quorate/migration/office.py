@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from quorate.metadata.changes import Changes
 from quorate.metadata.image import MetadataImage
 from quorate.migration import writing, znodes
-from quorate.migration.errors import FencedError, MigrationError
+from quorate.migration.errors import FencedError, MigrationError, WrongClusterError, ZNodeError
 from quorate.migration.operations import Operation
 from quorate.migration.reading import known_brokers
+from quorate.migration.tls import ZooKeeperTls
 from quorate.migration.znodes import Tree
 from quorate.migration.zookeeper import Lease, Position, Progress, ZooKeeper
 
@@ -32,21 +33,25 @@ class Written:
 
 
 class Office:
-    """connect, session_timeout_s: of ZooKeeper. on_write: called with each operation before it is
-    written.
+    """connect, session_timeout_s, tls: of ZooKeeper. cluster_id: the quorum's, which ZooKeeper's
+    must be. on_write: called with each operation before it is written.
     """
 
     def __init__(
         self,
         connect: str,
         controller_id: int,
+        cluster_id: str,
         *,
         session_timeout_s: float = 18.0,
+        tls: ZooKeeperTls | None = None,
         on_write: Callable[[Operation], None] = lambda _operation: None,
     ) -> None:
         self._connect = connect
         self._controller_id = controller_id
+        self._cluster_id = cluster_id
         self._session_timeout_s = session_timeout_s
+        self._tls = tls
         self._on_write = on_write
         self._client: ZooKeeper | None = None
         self._lease: Lease | None = None
@@ -62,7 +67,9 @@ class Office:
     def client(self) -> ZooKeeper:
         """The connection, made when it is needed. ZooKeeperError."""
         if self._client is None:
-            client = ZooKeeper(self._connect, session_timeout_s=self._session_timeout_s)
+            client = ZooKeeper(
+                self._connect, session_timeout_s=self._session_timeout_s, tls=self._tls
+            )
             client.start()
             self._client = client
         return self._client
@@ -74,8 +81,24 @@ class Office:
         trees = (znodes.BROKER_IDS, f"{znodes.CONFIG}/brokers", znodes.DELETE_TOPICS)
         return known_brokers(client.read_some((znodes.TOPICS, *topics), trees))
 
+    def check_cluster(self) -> None:
+        """WrongClusterError, ZooKeeperError."""
+        node = self.client.read(znodes.CLUSTER_ID)
+        try:
+            found = None if node is None else node.object().get("id")
+        except ZNodeError as error:
+            raise WrongClusterError(f"zookeeper.connect={self._connect}: {error}") from None
+        if found != self._cluster_id:
+            says = "is missing" if node is None else f"says {found}"
+            raise WrongClusterError(
+                f"zookeeper.connect={self._connect}: {znodes.CLUSTER_ID} {says}, and this quorum "
+                f"was formatted for the cluster {self._cluster_id}: correct the ensemble or its "
+                "chroot, or format the quorum for that cluster"
+            )
+
     def claim(self, epoch: int) -> None:
-        """FencedError, ZooKeeperError."""
+        """FencedError, WrongClusterError, ZooKeeperError."""
+        self.check_cluster()
         self._lease = self.client.claim(self._controller_id, epoch)
         self._is_unsure = False
 

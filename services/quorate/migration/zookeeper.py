@@ -32,6 +32,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE
 from quorate.migration import znodes
 from quorate.migration.errors import FencedError, ZNodeError, ZooKeeperError
 from quorate.migration.operations import Create, CreateSequential, Delete, Operation, SetData
+from quorate.migration.tls import ZooKeeperTls
 from quorate.migration.znodes import Tree, ZNode
 
 READS_IN_FLIGHT = 256
@@ -99,14 +100,18 @@ class ZooKeeper:
     """
 
     def __init__(
-        self, connect: str, *, session_timeout_s: float = 18.0, secure: bool = False
+        self, connect: str, *, session_timeout_s: float = 18.0, tls: ZooKeeperTls | None = None
     ) -> None:
         self.connect_string = connect
         self._acl: Sequence[ACL] = OPEN_ACL_UNSAFE
         self._client = KazooClient(
             hosts=connect,
             timeout=session_timeout_s,
-            use_ssl=secure,
+            use_ssl=tls is not None,
+            ca=tls and str(tls.ca),
+            certfile=tls and tls.key_store and str(tls.key_store),
+            keyfile=tls and tls.key_store and str(tls.key_store),
+            check_hostname=tls is not None and tls.check_host,
             connection_retry=KazooRetry(max_tries=-1, max_delay=2.0),
             command_retry=KazooRetry(max_tries=3, max_delay=2.0),
         )
@@ -202,57 +207,42 @@ class ZooKeeper:
     def claim(self, controller_id: int, epoch: int) -> Lease:
         """Become ZooKeeper's controller, for the quorum's leader of `epoch`.
 
-        1. Advance /controller_epoch and put a persistent /controller in place of the ephemeral one,
-           in one transaction: every write of the former controller fails from now on.
-        2. Say in /migration whose it is; what it says of the log's offset stays.
+        One transaction, on the versions that were read before it: it advances /controller_epoch,
+        puts a persistent /controller in place of the ephemeral one, and says in /migration whose it
+        is; what that says of the log's offset stays. Every write of whoever claimed or was elected
+        before fails from then on, and a claim that was decided on before another one fails itself.
 
         FencedError if a leader of our epoch or a later one holds it. ZooKeeperError, also where
         somebody else changed it at the same time: then it may be tried again.
         """
         current = self.read(znodes.CONTROLLER_EPOCH)
         holder = self.read(znodes.CONTROLLER)
-        if holder is not None:
-            fields = holder.object()
-            other_id, other = int(fields["brokerid"]), int(fields.get("kraftControllerEpoch", -1))
-            if other > epoch or (other == epoch and other_id != controller_id):
-                raise FencedError(
-                    f"controller {other_id} holds ZooKeeper since epoch {other}, ours is {epoch}"
-                )
-        transaction = self._client.transaction()
-        if current is None:
-            zk_epoch = 1
-            transaction.create(znodes.CONTROLLER_EPOCH, b"1", self._acl)
-        else:
-            zk_epoch = int(current.text()) + 1
-            transaction.set_data(
-                znodes.CONTROLLER_EPOCH, str(zk_epoch).encode(), version=current.version
-            )
-        if holder is not None:
-            transaction.delete(znodes.CONTROLLER, holder.version)
-        transaction.create(znodes.CONTROLLER, _controller(controller_id, epoch), self._acl)
-        try:
-            self._commit(transaction, "claiming ZooKeeper")
-        except FencedError:
-            raise ZooKeeperError("claiming ZooKeeper: another controller did meanwhile") from None
-        version = 0 if current is None else current.version + 1
         node = self.read(znodes.MIGRATION)
+        _refuse_older(holder, node, controller_id, epoch)
+        zk_epoch = 1 if current is None else int(current.text()) + 1
         position = Position(controller_id, epoch, -1, -1)
         if node is not None:
             before = Position.decode(node)
             position = replace(before, controller_id=controller_id, controller_epoch=epoch)
-        lease = Lease(controller_id, epoch, zk_epoch, version, -1, position)
-        return self._write_position(lease, position, None if node is None else node.version)
-
-    def _write_position(self, lease: Lease, position: Position, version: int | None) -> Lease:
         transaction = self._client.transaction()
-        transaction.check(znodes.CONTROLLER_EPOCH, lease.epoch_version)
-        if version is None:
-            transaction.create(znodes.MIGRATION, position.encode(), self._acl)
-        else:
-            transaction.set_data(znodes.MIGRATION, position.encode(), version=version)
-        self._commit(transaction, f"writing {znodes.MIGRATION}")
-        after = 0 if version is None else version + 1
-        return replace(lease, migration_version=after, position=position)
+        epoch_version = self._put(transaction, znodes.CONTROLLER_EPOCH, current, b"%d" % zk_epoch)
+        if holder is not None:
+            transaction.delete(znodes.CONTROLLER, holder.version)
+        transaction.create(znodes.CONTROLLER, _controller(controller_id, epoch), self._acl)
+        migration_version = self._put(transaction, znodes.MIGRATION, node, position.encode())
+        try:
+            self._commit(transaction, "claiming ZooKeeper")
+        except FencedError:
+            raise ZooKeeperError("claiming ZooKeeper: another controller did meanwhile") from None
+        return Lease(controller_id, epoch, zk_epoch, epoch_version, migration_version, position)
+
+    def _put(self, transaction: Any, path: str, before: ZNode | None, data: bytes) -> int:
+        """Create a znode that was not there, or set one that is unchanged; its version then."""
+        if before is None:
+            transaction.create(path, data, self._acl)
+            return 0
+        transaction.set_data(path, data, version=before.version)
+        return before.version + 1
 
     def refresh(self, lease: Lease) -> Lease:
         """The claim as it is now, after a write of which it is not known whether it was done.
@@ -268,15 +258,25 @@ class ZooKeeper:
     def release(self) -> None:
         """Give ZooKeeper back to its brokers: /controller and /migration go (KIP-866 "Rollback").
 
-        The brokers elect a controller among themselves as soon as /controller is gone.
+        One transaction on what was read before it: what a controller claims, or a broker is elected
+        to, at the same time stays. The brokers elect a controller among themselves as soon as
+        /controller is gone; one that they have is left alone. ZooKeeperError.
         """
-        for path in (znodes.MIGRATION, znodes.CONTROLLER):
-            try:
-                self._client.retry(self._client.delete, path)
-            except NoNodeError:
-                continue
-            except (KazooException, KazooTimeoutError) as error:
-                raise self._failed(f"deleting {path}", error) from None
+        current = self.read(znodes.CONTROLLER_EPOCH)
+        holder, migration = self.read(znodes.CONTROLLER), self.read(znodes.MIGRATION)
+        transaction = self._client.transaction()
+        if current is not None:
+            transaction.check(znodes.CONTROLLER_EPOCH, current.version)
+        if migration is not None:
+            transaction.delete(znodes.MIGRATION, migration.version)
+        if holder is not None and not _is_brokers(holder):
+            transaction.delete(znodes.CONTROLLER, holder.version)
+        try:
+            self._commit(transaction, "giving ZooKeeper back")
+        except FencedError:
+            raise ZooKeeperError(
+                "giving ZooKeeper back: a controller took it at the same time"
+            ) from None
 
     # --- writing under the claim ------------------------------------------------------------------
 
@@ -355,6 +355,32 @@ def _is_partition(path: str) -> bool:
 def _is_state(path: str) -> bool:
     """Whether it is a partition's state, which has no children."""
     return path.endswith("/state") and _is_partition(path.removesuffix("/state"))
+
+
+def _refuse_older(
+    holder: ZNode | None, migration: ZNode | None, controller_id: int, epoch: int
+) -> None:
+    """FencedError if the quorum's leader of a later epoch, or another of ours, was there before.
+
+    /migration tells where /controller has gone; once a broker leads again it is of the past.
+    """
+    claims = []
+    if holder is not None:
+        fields = holder.object()
+        claims.append((int(fields["brokerid"]), int(fields.get("kraftControllerEpoch", -1))))
+    if migration is not None and not _is_brokers(holder):
+        position = Position.decode(migration)
+        claims.append((position.controller_id, position.controller_epoch))
+    for other_id, other in claims:
+        if other > epoch or (other == epoch and other_id != controller_id):
+            raise FencedError(
+                f"controller {other_id} holds ZooKeeper since epoch {other}, ours is {epoch}"
+            )
+
+
+def _is_brokers(holder: ZNode | None) -> bool:
+    """Whether it is the /controller of a broker in ZooKeeper mode."""
+    return holder is not None and int(holder.object().get("kraftControllerEpoch", -1)) < 0
 
 
 def _controller(controller_id: int, epoch: int) -> bytes:

@@ -94,7 +94,11 @@ class LogReader:
         async def call(address: Address, remaining_ms: float) -> _OpenRead:
             return await self._open_at(address, request, remaining_ms)
 
-        opened = await self._search.ask(call, request.timeout_ms, may_repeat=True)
+        try:
+            opened = await self._search.ask(call, request.timeout_ms, may_repeat=True)
+        except TransportError as error:
+            text = f"no answer within {request.timeout_ms} ms ({error})"
+            raise AdminError(ErrorCode.REQUEST_TIMED_OUT, text) from None
         if opened.error is not ErrorCode.NONE:
             opened.call.cancel()
             self._channels.release(opened.link)

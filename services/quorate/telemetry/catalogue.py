@@ -2,7 +2,8 @@
 against it, and it against what a controller really exports.
 
 Names and meanings are those of KIP-595 ("Metrics", with KIP-996's states), KIP-853 ("Monitoring")
-where they have one. The others say "Quorate". Times are seconds, sizes bytes.
+and KIP-866 ("Metrics") where they have one. The others say "Quorate". Times are seconds, sizes
+bytes, where the name says nothing else.
 """
 
 from __future__ import annotations
@@ -179,6 +180,47 @@ QUORUM_METRICS: tuple[Metric, ...] = (
 )
 """Of a replica that runs."""
 
+MIGRATION_METRICS: tuple[Metric, ...] = (
+    _gauge(
+        "ZkMigrationState",
+        "KIP-866",
+        "0: no migration, 1: under way, 2: begun, nothing copied yet, 3: finished",
+        leader_only=True,
+    ),
+    _gauge(
+        "MetadataType",
+        "KIP-866",
+        "Where metadata is decided: 1: in ZooKeeper, 2: in the log, 3: in the log, and written to "
+        "both",
+        leader_only=True,
+    ),
+    _gauge(
+        "MigratingZkBrokerCount",
+        "KIP-866",
+        "Brokers in ZooKeeper mode that are registered",
+        leader_only=True,
+    ),
+    _gauge(
+        "ZkWriteBehindLag",
+        "KIP-866",
+        "Committed records that ZooKeeper does not show yet",
+        leader_only=True,
+    ),
+    _gauge(
+        "ZkWriteSnapshotTimeMs",
+        "KIP-866",
+        "Milliseconds that the last synchronization of ZooKeeper took",
+        leader_only=True,
+    ),
+    _gauge(
+        "ZkWriteDeltaTimeMs",
+        "KIP-866",
+        "Milliseconds that the last write of changes to ZooKeeper took",
+        leader_only=True,
+    ),
+)
+"""Of the migration from ZooKeeper; 0 where there is none, and MetadataType 2."""
+
 PROCESS_METRICS: tuple[Metric, ...] = (
     _gauge("formatted", "Quorate", "0 while the node waits to be formatted"),
     _gauge("start-time", "Quorate", "When the process began, since 1970", "s"),
@@ -191,7 +233,7 @@ PROCESS_METRICS: tuple[Metric, ...] = (
 )
 """Of every process, also while it waits to be formatted."""
 
-METRICS = QUORUM_METRICS + PROCESS_METRICS
+METRICS = QUORUM_METRICS + MIGRATION_METRICS + PROCESS_METRICS
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
 

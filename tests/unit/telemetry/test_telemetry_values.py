@@ -38,6 +38,12 @@ KIP_NAMES = {
     "fetch-records-rate",
     "append-records-rate",
     "poll-idle-ratio",
+    "ZkMigrationState",
+    "MetadataType",
+    "MigratingZkBrokerCount",
+    "ZkWriteBehindLag",
+    "ZkWriteSnapshotTimeMs",
+    "ZkWriteDeltaTimeMs",
 }
 
 

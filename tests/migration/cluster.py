@@ -23,35 +23,39 @@ from quorate.records.metadata import (
 from quorate.rpc.client import QuorumClient
 from quorate.rpc.errors import RpcError
 
-from tests.integration.support import CLUSTER, Node, Quorum, environment, until
+from tests.integration.support import Node, Quorum, environment, until
 
 IDS = (3001, 3002, 3003)
 BROKERS = (1, 2)
 STATE_S = 60.0
+CLUSTER = "-osK_z-yS4WP9LBCencUOA"
+"""The id of the cluster whose ZooKeeper data is stored."""
 DIE = "QUORATE_TEST_MIGRATION_DIE_AT"
+STOP = "QUORATE_TEST_MIGRATION_STOP_AT"
 
 
 class MigratingNode(Node):
-    """A controller started with `quorate migrate controller`. die_at: of the test switch. alone:
-    without the settings of the migration, whatever its file says.
+    """A controller with the test switches. die_at, stop_at: of them. alone: without the setting of
+    the migration, whatever its file says.
     """
 
     die_at = ""
+    stop_at = ""
     alone = False
 
     def start(self) -> None:
         with self.log_file.open("ab") as output:
             self.said_before = output.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "quorate.cli.main", "migrate", "controller",
-                 str(self.properties)],
+                [sys.executable, "-m", "quorate.cli.main", "controller", str(self.properties)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env=environment()
                 | ({DIE: self.die_at} if self.die_at else {})
+                | ({STOP: self.stop_at} if self.stop_at else {})
                 | ({"QUORATE_ZOOKEEPER_METADATA_MIGRATION_ENABLE": "false"} if self.alone else {}),
-            )  # fmt: skip
+            )
 
     @property
     def is_alive(self) -> bool:
@@ -76,20 +80,20 @@ class MigratingQuorum(Quorum):
         for node in self.nodes.values():
             node.__class__ = MigratingNode
 
-    def format_and_start(self) -> None:
+    def format_and_start(self, cluster_id: str = CLUSTER) -> None:
         ids = [f"{'A' * 20}{index}A" for index in range(1, 4)]
         voters = ",".join(
             f"{node.id}@{node.address}:{directory}"
             for node, directory in zip(self.nodes.values(), ids, strict=True)
         )
         for node in self.nodes.values():
+            node.configure(self._settings)
             status = main(
-                ["storage", "format", "-t", CLUSTER, "-c", str(node.properties),
+                ["storage", "format", "-t", cluster_id, "-c", str(node.properties),
                  "--initial-controllers", voters]
             )  # fmt: skip
             assert status == 0
         for node in self.nodes.values():
-            node.configure(self._settings)
             node.start()
 
     def said(self) -> str:

@@ -42,6 +42,7 @@ class Server:
     folder: Path
     jars: Path
     port: int = 0
+    settings: dict[str, object] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = field(default=None)
 
     @property
@@ -60,7 +61,8 @@ class Server:
         settings.write_text(
             f"dataDir={self.folder / 'data'}\nclientPort={self.port}\n"
             "clientPortAddress=127.0.0.1\ntickTime=500\nmaxClientCnxns=0\n"
-            "minSessionTimeout=2000\nadmin.enableServer=false\n"
+            "minSessionTimeout=2000\nmaxSessionTimeout=120000\nadmin.enableServer=false\n"
+            + "".join(f"{name}={value}\n" for name, value in self.settings.items())
         )
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(

@@ -177,10 +177,6 @@ QUORUM_METRICS: tuple[Metric, ...] = (
         "s",
     ),
     _gauge("snapshot-size", "Quorate", "Of the newest snapshot; absent if there is none", "By"),
-)
-"""Of a replica that runs."""
-
-MIGRATION_METRICS: tuple[Metric, ...] = (
     _gauge(
         "ZkMigrationState",
         "KIP-866",
@@ -219,7 +215,7 @@ MIGRATION_METRICS: tuple[Metric, ...] = (
         leader_only=True,
     ),
 )
-"""Of the migration from ZooKeeper; 0 where there is none, and MetadataType 2."""
+"""Of a replica that runs."""
 
 PROCESS_METRICS: tuple[Metric, ...] = (
     _gauge("formatted", "Quorate", "0 while the node waits to be formatted"),
@@ -233,7 +229,7 @@ PROCESS_METRICS: tuple[Metric, ...] = (
 )
 """Of every process, also while it waits to be formatted."""
 
-METRICS = QUORUM_METRICS + MIGRATION_METRICS + PROCESS_METRICS
+METRICS = QUORUM_METRICS + PROCESS_METRICS
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
 

@@ -1,0 +1,292 @@
+"""The forms of settings: how a value is written, what is accepted, what it is read as.
+
+A form's `parse` raises ValueError with the reason alone; who calls it adds the setting and the
+place. What is declared in them is in `settings` and `migration_settings`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from quorate.raft.types import Endpoint
+from quorate.rpc.principals import PrincipalMapping
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+_LISTENER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_HOST = re.compile(r"[A-Za-z0-9_.%:-]*")
+
+
+class Address(NamedTuple):
+    """A host and a TCP port. `host` has no brackets, also when it is an IPv6 address."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class StaticVoter(NamedTuple):
+    """One entry of `controller.quorum.voters`: at kraft.version 0 an id alone names a voter."""
+
+    id: int
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a value is written. `parse` raises ValueError with the reason, without name or value."""
+
+    type: str
+    accepts: str
+    parse: Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. `default` is the text that would be written, None if there is no default."""
+
+    name: str
+    form: Form
+    default: str | None
+    doc: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that overrides the file; our own settings name us once."""
+        return "QUORATE_" + self.name.removeprefix("quorate.").upper().replace(".", "_")
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """`variable`, and how it is spelled by rule alone, with our name twice."""
+        return tuple({self.variable: 1, "QUORATE_" + self.name.upper().replace(".", "_"): 1})
+
+
+# --- forms ----------------------------------------------------------------------------------------
+
+
+def parse_address(text: str, *, wildcard: bool = False) -> Address:
+    """`host:port` or `[ipv6]:port`. With `wildcard` the host may be empty."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon:
+        raise ValueError(f"{text!r} is not host:port")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"an IPv6 address needs brackets: [{host}]:{port}")
+    if not host and not wildcard:
+        raise ValueError(f"{text!r} names no host")
+    if not _HOST.fullmatch(host):
+        raise ValueError(f"{host!r} is not a host name")
+    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+        raise ValueError(f"{port!r} is not a port from 1 to 65535")
+    return Address(host, int(port))
+
+
+def split_list(text: str) -> list[str]:
+    """The entries of a comma-separated list, without blanks around them."""
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
+
+
+def integer(minimum: int, maximum: int = INT_MAX) -> Form:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,20}", text):
+            raise ValueError("not an integer")
+        value = int(text)
+        if not minimum <= value <= maximum:
+            raise ValueError(f"too {'small' if value < minimum else 'large'}")
+        return value
+
+    return Form("int", f"{minimum} to {maximum}", parse)
+
+
+def milliseconds(minimum: int, maximum: int = INT_MAX) -> Form:
+    form = integer(minimum, maximum)
+    return Form("int (ms)", form.accepts, form.parse)
+
+
+def size(minimum: int, maximum: int = LONG_MAX) -> Form:
+    form = integer(minimum, maximum)
+    return Form("int (bytes)", form.accepts, form.parse)
+
+
+def boolean() -> Form:
+    def parse(text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError("not a boolean")
+        return text.lower() == "true"
+
+    return Form("boolean", "true, false", parse)
+
+
+def choice(*values: str) -> Form:
+    def parse(text: str) -> str:
+        found = next((value for value in values if value.lower() == text.lower()), None)
+        if found is None:
+            raise ValueError("not one of them")
+        return found
+
+    return Form("string", ", ".join(values), parse)
+
+
+def names() -> Form:
+    def parse(text: str) -> tuple[str, ...]:
+        names = [name.upper() for name in split_list(text)]
+        for name in names:
+            if not _LISTENER_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is not a listener's name")
+        _refuse_duplicates(names)
+        return tuple(names)
+
+    return Form("list", "NAME,…", parse)
+
+
+def listeners() -> Form:
+    def parse(text: str) -> tuple[Endpoint, ...]:
+        endpoints = []
+        for entry in split_list(text):
+            name, separator, address = entry.partition("://")
+            if not separator or not _LISTENER_NAME.fullmatch(name):
+                raise ValueError(f"{entry!r} is not NAME://host:port")
+            host, port = parse_address(address, wildcard=True)
+            endpoints.append(Endpoint(name.upper(), host, port))
+        _refuse_duplicates([endpoint.name for endpoint in endpoints])
+        return tuple(endpoints)
+
+    return Form("list", "NAME://host:port,…", parse)
+
+
+def addresses() -> Form:
+    return Form(
+        "list", "host:port,…", lambda text: tuple(parse_address(e) for e in split_list(text))
+    )
+
+
+def static_voters() -> Form:
+    def parse(text: str) -> tuple[StaticVoter, ...]:
+        voters = []
+        for entry in split_list(text):
+            voter_id, separator, address = entry.partition("@")
+            if not separator or not re.fullmatch(r"[0-9]{1,10}", voter_id):
+                raise ValueError(f"{entry!r} is not id@host:port")
+            voters.append(StaticVoter(int(voter_id), parse_address(address)))
+        _refuse_duplicates([str(voter.id) for voter in voters])
+        return tuple(voters)
+
+    return Form("list", "id@host:port,…", parse)
+
+
+def protocols() -> Form:
+    known = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+    def parse(text: str) -> dict[str, str]:
+        result: dict[str, str] = {}
+        for entry in split_list(text):
+            name, separator, protocol = (part.strip().upper() for part in entry.partition(":"))
+            if not separator or not _LISTENER_NAME.fullmatch(name):
+                raise ValueError(f"{entry!r} is not NAME:PROTOCOL")
+            if protocol not in known:
+                raise ValueError(f"{protocol!r} is not a security protocol")
+            if name in result:
+                raise ValueError(f"{name} appears twice")
+            result[name] = protocol
+        return result
+
+    return Form("list", "NAME:PLAINTEXT, NAME:SSL,…", parse)
+
+
+def path() -> Form:
+    def parse(text: str) -> Path:
+        if "\0" in text:
+            raise ValueError("not a path")
+        return Path(text)
+
+    return Form("path", "a path", parse)
+
+
+def directories() -> Form:
+    def parse(text: str) -> tuple[Path, ...]:
+        entries = split_list(text)
+        if not entries:
+            raise ValueError("empty")
+        _refuse_duplicates(entries)
+        return tuple(Path(entry) for entry in entries)
+
+    return Form("list", "DIR,…", parse)
+
+
+def http_address() -> Form:
+    return Form("string", "host:port, :port", lambda text: parse_address(text, wildcard=True))
+
+
+def url() -> Form:
+    def parse(text: str) -> str:
+        scheme, separator, address = text.partition("://")
+        if scheme not in ("http", "https") or not separator:
+            raise ValueError("not a URL of http or https")
+        parse_address(address.rstrip("/"))
+        return text
+
+    return Form("string", "http://host:port, https://host:port", parse)
+
+
+def ratio() -> Form:
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]*\.?[0-9]+", text):
+            raise ValueError("not a number")
+        value = float(text)
+        if value > 1:
+            raise ValueError("too large")
+        return value
+
+    return Form("float", "0 to 1", parse)
+
+
+def roles() -> Form:
+    def parse(text: str) -> tuple[str, ...]:
+        roles = split_list(text)
+        for role in roles:
+            if role not in ("broker", "controller"):
+                raise ValueError(f"{role!r} is not a role")
+        _refuse_duplicates(roles)
+        if roles != ["controller"]:
+            raise ValueError("this version runs controllers only, no brokers")
+        return tuple(roles)
+
+    return Form("list", "controller", parse)
+
+
+def identifier() -> Form:
+    def parse(text: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
+            raise ValueError("not an identifier")
+        return text
+
+    return Form("string", "1 to 64 of A-Z a-z 0-9 . _ -", parse)
+
+
+def principals() -> Form:
+    def parse(text: str) -> tuple[str, ...]:
+        principals = [entry.strip() for entry in text.split(";") if entry.strip()]
+        for principal in principals:
+            if not re.fullmatch(r"User:.+", principal):
+                raise ValueError(f"{principal!r} is not User:NAME")
+        return tuple(principals)
+
+    return Form("list", "User:NAME;User:NAME;…", parse)
+
+
+def mapping_rules() -> Form:
+    return Form("string", "DEFAULT, RULE:pattern/replacement/[LU],…", PrincipalMapping.parse)
+
+
+def _refuse_duplicates(entries: list[str]) -> None:
+    for entry in entries:
+        if entries.count(entry) > 1:
+            raise ValueError(f"{entry} appears twice")

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from quorate.rpc.limits import ChannelLimits
 
 from tests.soak.load import NAME, Load
 from tests.soak.nodes import DISK_FULL, FSYNC_FAILS, FaultyNode, FaultyQuorum
@@ -24,6 +25,10 @@ SOME = 200
 ASLEEP_S = 10.0
 READS_ASLEEP = 20
 READS_AWAKE = 40
+LIMITS = ChannelLimits()
+NOTICED_S = (LIMITS.keepalive_ms + LIMITS.keepalive_timeout_ms) / 1000
+"""How long a client waits at most for a process that sleeps: its connection stays open."""
+
 JUMPS_S = (300, -300, 0, 3600, -1800, 0)
 SYNCS = ("fsync", "fdatasync")
 WRITES = ("write", "pwrite", "posix_fallocate")
@@ -117,6 +122,7 @@ async def test_a_leader_that_slept_answers_no_stale_read(trio: FaultyQuorum) -> 
             leader, _ = await trio.leader(epoch)
             assert leader is not sleeper
             await load.progress(SOME)
+            assert load.writes.longest_gap_s < NOTICED_S + 5
             # They lie in the sleeper's socket: it was the leader of epoch `epoch` when they came.
             for _ in range(READS_ASLEEP):
                 reads.begin()

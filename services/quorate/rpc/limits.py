@@ -64,6 +64,7 @@ class ServerLimits:
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 5_000),
+            ("grpc.http2.ping_timeout_ms", 5_000),
             ("grpc.max_concurrent_streams", self.streams_per_connection_max),
             ("grpc.max_allowed_incoming_connections", self.connections_max),
         ]
@@ -95,6 +96,9 @@ class ChannelLimits:
             ("grpc.dns_min_time_between_resolutions_ms", self.resolve_interval_min_ms),
             ("grpc.keepalive_time_ms", self.keepalive_ms),
             ("grpc.keepalive_timeout_ms", self.keepalive_timeout_ms),
+            # A process that is stopped has a kernel that goes on acknowledging: for the answer to
+            # the ping itself gRPC would wait a minute.
+            ("grpc.http2.ping_timeout_ms", self.keepalive_timeout_ms),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             # Whether to try again is decided here, never below.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from quorate.records.metadata import (
     ZkMigrationState,
 )
 
-from tests.integration.support import assert_error, here, quorate, until
+from tests.integration.support import OTHER_CLUSTER, assert_error, free_ports, here, quorate, until
 from tests.migration.cluster import IDS, STATE_S, MigratingQuorum, differences
 from tests.migration.conftest import Server
 
@@ -50,6 +51,21 @@ def zookeeper(server: Server) -> Tree:
         client.close()
 
 
+def measured(ports: dict[int, int]) -> dict[str, float]:
+    """What the one that leads tells of the migration; the others tell nothing of it."""
+    told = []
+    for port in ports.values():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            found = re.findall(
+                r"^quorate_(zk\w+|metadatatype|migratingzkbrokercount)(?:{[^}]*})? (\S+)$",
+                answer.read().decode(),
+                re.MULTILINE,
+            )
+        told.append({name: float(value) for name, value in found})
+    (leaders,) = (each for each in told if each)
+    return leaders
+
+
 def in_step(server: Server, quorum: MigratingQuorum) -> bool:
     return differences(zookeeper(server), quorum.image(), dual=True) == []
 
@@ -58,8 +74,13 @@ def in_step(server: Server, quorum: MigratingQuorum) -> bool:
 def test_a_cluster_becomes_led_by_a_quorum(
     server: Server, znodes: Tree, quorum: MigratingQuorum
 ) -> None:
+    ports = dict(zip(IDS, free_ports(len(IDS)), strict=True))
+    for node in quorum.nodes.values():
+        node.configure({"quorate.http.listener": f"127.0.0.1:{ports[node.id]}"})
     quorum.format_and_start()
     quorum.until_state(ZkMigrationState.PRE_MIGRATION)
+    shown = measured(ports)
+    assert (shown["zkmigrationstate"], shown["metadatatype"]) == (2, 1)
     refused = here("topics", "--bootstrap-controller", quorum.addresses, "list", "--timeout", "2")
     assert refused.status == 1, "nothing is answered before the copy"
     quorum.register_brokers()
@@ -73,6 +94,10 @@ def test_a_cluster_becomes_led_by_a_quorum(
         counts[AbortTransactionRecord.__name__],
     ) == (1, 1, 0), "one transaction"
     quorum.until_said("DUAL_WRITE")
+    shown = measured(ports)
+    assert (shown["zkmigrationstate"], shown["metadatatype"]) == (1, 3)
+    assert shown["migratingzkbrokercount"] == 2
+    assert shown["zkwritesnapshottimems"] > 0
     tree = zookeeper(server)
     controller = tree[z.CONTROLLER].object()
     assert controller["brokerid"] in IDS
@@ -348,3 +373,85 @@ def test_a_cluster_with_metadata_of_its_own_is_left_alone(
     assert "zookeeper.metadata.migration.enable=true" in quorum.said()
     assert quorum.image().features.zk_migration == ZkMigrationState.NONE
     assert z.MIGRATION not in zookeeper(server)
+
+
+def without_position(tree: Tree) -> dict[str, tuple[bytes | None, int]]:
+    """Every znode's data and version, but for /migration, which moves with the log."""
+    return {path: (n.data, n.version) for path, n in tree.items() if path != z.MIGRATION}
+
+
+@pytest.mark.timeout(240)
+def test_what_a_paused_leader_was_about_to_write_is_refused_when_it_wakes_up(
+    server: Server, tmp_path: Path
+) -> None:
+    """It stops between deciding on a write and sending it, and goes on once another has claimed
+    ZooKeeper and written all of that: before it can hear of it.
+    """
+    marker = tmp_path / "stopped"
+    # Its session is not to expire meanwhile: what refuses the write is the claim alone.
+    quorum = MigratingQuorum(tmp_path, server.connect, **{"zookeeper.session.timeout.ms": "60000"})
+    for node in quorum.nodes.values():
+        node.stop_at = f"writing {marker}"
+    try:
+        quorum.format_and_start()
+        quorum.until_state(ZkMigrationState.PRE_MIGRATION)
+        quorum.register_brokers()
+        until("a leader stops before its first write", marker.exists, STATE_S)
+        old_id = zookeeper(server)[z.CONTROLLER].object()["brokerid"]
+        old = quorum.nodes[old_id]
+        assert old.process is not None
+        until(
+            "another controller claims ZooKeeper and writes",
+            lambda: (
+                zookeeper(server)[z.CONTROLLER].object()["brokerid"] != old_id
+                and in_step(server, quorum)
+            ),
+            STATE_S,
+        )
+        before, since = zookeeper(server), len(old.said())
+        old.process.send_signal(signal.SIGCONT)
+        until(
+            "its write is refused",
+            lambda: "another controller has claimed ZooKeeper since" in old.said()[since:],
+        )
+        after = zookeeper(server)
+        assert without_position(after) == without_position(before)
+        position = after[z.MIGRATION].object()
+        assert position["kraft_controller_id"] != old_id
+        quorum.append(ConfigRecord(4, "1", "num.io.threads", "12", version=0))
+        until("both say the same", lambda: in_step(server, quorum))
+    finally:
+        for node in quorum.nodes.values():
+            if node.process is not None:
+                node.process.send_signal(signal.SIGCONT)
+        quorum.kill()
+
+
+@pytest.mark.timeout(120)
+def test_an_ensemble_of_another_cluster_ends_every_controller_at_its_start(
+    server: Server, quorum: MigratingQuorum
+) -> None:
+    quorum.format_and_start(OTHER_CLUSTER)
+    until("they end", lambda: not any(node.is_alive for node in quorum.nodes.values()), STATE_S)
+    for node in quorum.nodes.values():
+        assert node.process is not None
+        assert node.process.returncode == 1
+        last = node.said().splitlines()[-1]
+        assert last.startswith(f"quorate: error: zookeeper.connect={server.connect}: /cluster/id")
+        assert OTHER_CLUSTER in last
+    assert z.MIGRATION not in zookeeper(server), "nothing was claimed"
+
+
+@pytest.mark.timeout(120)
+def test_an_ensemble_without_a_cluster_ends_the_controller_at_its_start(
+    empty: Server, tmp_path: Path
+) -> None:
+    quorum = MigratingQuorum(tmp_path, f"{empty.connect}/wrong/chroot")
+    try:
+        quorum.format_and_start()
+        until("one ends", lambda: not all(n.is_alive for n in quorum.nodes.values()), STATE_S)
+        said = quorum.said()
+        assert f"quorate: error: zookeeper.connect={empty.connect}/wrong/chroot: " in said
+        assert "/cluster/id is missing" in said
+    finally:
+        quorum.kill()

@@ -7,16 +7,21 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from quorate.migration import znodes as z
 from quorate.migration.errors import FencedError, ZooKeeperError
 from quorate.migration.operations import Create, Delete, SetData
+from quorate.migration.tls import ZooKeeperTls
 from quorate.migration.znodes import Tree
-from quorate.migration.zookeeper import WRITE_OPERATIONS_MAX, Position, ZooKeeper
+from quorate.migration.zookeeper import WRITE_OPERATIONS_MAX, Lease, Position, ZooKeeper
 
+from tests.certificates import make_authority, make_certificate, needs_openssl
+from tests.integration.support import free_ports, here
 from tests.migration.conftest import ROOT, Server
 
 
@@ -232,3 +237,155 @@ def test_what_zookeeper_holds_survives_a_restart(server: Server) -> None:
     assert controller is not None
     assert json.loads(controller.text())["brokerid"] == 3000
     client.close()
+
+
+class Overtaken(ZooKeeper):
+    """One that is paused between what it reads and the transaction that it then commits: meanwhile
+    `rival` does something.
+    """
+
+    rival: Callable[[], object] | None = None
+
+    def _commit(self, *arguments: Any) -> None:
+        rival, self.rival = self.rival, None
+        if rival is not None:
+            rival()
+        super()._commit(*arguments)
+
+
+@pytest.fixture
+def overtaken(server: Server) -> Iterator[Overtaken]:
+    made = Overtaken(server.connect, session_timeout_s=6.0)
+    made.start()
+    yield made
+    made.close()
+
+
+def test_a_claim_that_was_decided_on_before_another_changes_nothing(
+    server: Server, overtaken: Overtaken
+) -> None:
+    other = server.client()
+    leases: list[Lease] = []
+    overtaken.rival = lambda: leases.append(other.claim(3001, 6))
+    with pytest.raises(ZooKeeperError, match="another controller did meanwhile"):
+        overtaken.claim(3000, 5)
+    (lease,) = leases
+    assert other.refresh(lease) == lease, "nothing of the late claim was done"
+    controller = other.read(z.CONTROLLER)
+    assert controller is not None
+    assert controller.object()["brokerid"] == 3001
+    with pytest.raises(FencedError, match="controller 3001 holds ZooKeeper since epoch 6"):
+        overtaken.claim(3000, 5)
+    other.close()
+
+
+def test_a_claim_does_not_come_before_a_brokers_that_is_elected_meanwhile(
+    server: Server, overtaken: Overtaken
+) -> None:
+    """As Kafka elects: /controller and /controller_epoch in one transaction."""
+    other = server.client()
+    raw = other._client
+    if other.read(z.CONTROLLER) is not None:
+        raw.delete(z.CONTROLLER)
+
+    def elect() -> None:
+        transaction = raw.transaction()
+        transaction.create(z.CONTROLLER, b'{"version":1,"brokerid":2,"timestamp":"0"}')
+        transaction.set_data(z.CONTROLLER_EPOCH, b"2")
+        assert not [each for each in transaction.commit() if isinstance(each, Exception)]
+
+    overtaken.rival = elect
+    with pytest.raises(ZooKeeperError, match="another controller did meanwhile"):
+        overtaken.claim(3000, 5)
+    assert other.read(z.MIGRATION) is None, "all of a claim, or nothing"
+    # The next attempt sees the broker, and fences it.
+    assert overtaken.claim(3000, 5).zk_epoch == 3
+    other.close()
+
+
+def test_who_led_before_does_not_come_back_where_controller_is_gone(server: Server) -> None:
+    client = server.client()
+    client.claim(3001, 6)
+    client._client.delete(z.CONTROLLER)
+    with pytest.raises(FencedError, match="controller 3001 holds ZooKeeper since epoch 6"):
+        client.claim(3000, 5)
+    assert client.claim(3002, 7).position.controller_id == 3002
+    # Once a broker leads again, what a quorum left in /migration is of the past.
+    client._client.delete(z.CONTROLLER)
+    client._client.create(z.CONTROLLER, b'{"version":1,"brokerid":1,"timestamp":"0"}')
+    assert client.claim(3000, 1).epoch == 1
+    client.close()
+
+
+def test_what_is_taken_while_it_is_given_back_stays_taken(
+    server: Server, overtaken: Overtaken
+) -> None:
+    overtaken.claim(3000, 5)
+    other = server.client()
+    leases: list[Lease] = []
+    overtaken.rival = lambda: leases.append(other.claim(3001, 6))
+    with pytest.raises(ZooKeeperError, match="took it at the same time"):
+        overtaken.release()
+    assert other.refresh(leases[0]) == leases[0]
+    # A broker that leads is left alone, and what a quorum left behind goes.
+    other._client.delete(z.CONTROLLER)
+    other._client.create(z.CONTROLLER, b'{"version":1,"brokerid":1,"timestamp":"0"}')
+    overtaken.release()
+    controller = other.read(z.CONTROLLER)
+    assert controller is not None
+    assert controller.object()["brokerid"] == 1
+    assert other.read(z.MIGRATION) is None
+    other.close()
+
+
+@needs_openssl
+def test_tls_in_both_directions(jars: Path, tmp_path: Path) -> None:
+    """ZooKeeper's own TLS: it shows a certificate, and asks for ours."""
+    authority = make_authority(tmp_path, "authority")
+    stores = {}
+    for name in ("zookeeper", "controller"):
+        certificate, key = make_certificate(tmp_path, name, authority)
+        stores[name] = tmp_path / f"{name}-store.pem"
+        stores[name].write_bytes(key.read_bytes() + certificate.read_bytes())
+    folder = tmp_path / "zk"
+    folder.mkdir()
+    (port,) = free_ports(1)
+    server = Server(
+        folder,
+        jars,
+        settings={
+            "secureClientPort": port,
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "ssl.keyStore.location": stores["zookeeper"],
+            "ssl.keyStore.type": "PEM",
+            "ssl.trustStore.location": authority[0],
+            "ssl.trustStore.type": "PEM",
+        },
+    ).start()
+    try:
+        tls = ZooKeeperTls(authority[0], stores["controller"])
+        client = ZooKeeper(f"127.0.0.1:{port}", session_timeout_s=6.0, tls=tls)
+        client.start()
+        assert client.claim(3000, 5).zk_epoch == 1
+        client.close()
+        stranger = make_authority(tmp_path, "stranger")
+        for refused in (
+            ZooKeeperTls(stranger[0], stores["controller"]),
+            ZooKeeperTls(authority[0]),
+        ):
+            client = ZooKeeper(f"127.0.0.1:{port}", session_timeout_s=6.0, tls=refused)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("quorate.migration.zookeeper.CONNECT_TIMEOUT_S", 3.0)
+                with pytest.raises(ZooKeeperError, match="no session"):
+                    client.start()
+        properties = tmp_path / "tls.properties"
+        properties.write_text(
+            "zookeeper.ssl.client.enable=true\n"
+            f"zookeeper.ssl.truststore.location={authority[0]}\n"
+            f"zookeeper.ssl.keystore.location={stores['controller']}\n"
+        )
+        where = ("--zookeeper", f"127.0.0.1:{port}", "--zk-tls-config-file", properties)
+        ran = here("migrate", "plan", *where, "--json")
+        assert "/cluster/id: there is no cluster here" in ran.json()["problems"]
+    finally:
+        server.kill()

@@ -72,7 +72,10 @@ def test_what_is_left_of_them_after_a_migration_is_ignored_with_a_warning_each(
     write: Write,
 ) -> None:
     config = load(
-        write(MIGRATING | {"zookeeper.metadata.migration.enable": "false", "zookeeper.set.acl": "true"})
+        write(
+            MIGRATING
+            | {"zookeeper.metadata.migration.enable": "false", "zookeeper.set.acl": "true"}
+        )
     )
     assert config.migration == MigrationSettings()
     assert len(config.warnings) == 2

@@ -18,8 +18,8 @@ from pathlib import Path
 import grpc.aio
 import pytest
 from quorate.metadata.image import MetadataImage
-from quorate.records.metadata.partitions import PartitionRecord, TopicRecord
 from quorate.records.batch import build_data_batch, iter_batches, iter_records, stamp
+from quorate.records.metadata.partitions import PartitionRecord, TopicRecord
 from quorate.rpc.client import QuorumClient
 
 from tests.integration.support import Node, free_ports

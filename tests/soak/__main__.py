@@ -31,7 +31,7 @@ def table(report: Report) -> Table:
     shown = Table("what", "figure", title=f"{report.seconds:.0f} s, seed {report.seed}")
     for kind, count in report.faults.items():
         injected = report.injected.get(kind)
-        more = "" if injected is None else f" ({injected} failures or jumps injected)"
+        more = "" if injected is None else f" ({injected} injected)"
         shown.add_row(kind, f"{count}{more}")
     shown.add_row("faults at the leader", str(report.faults_at_leader), end_section=True)
     for name in ("appended", "acknowledged", "unknown", "refused"):

@@ -43,6 +43,7 @@ class Load:
         self.committed: list[tuple[int, str]] = []
         self.read_count = 0
         self.failed_reads = 0
+        self._why_failed = ""
         self.bulk_bytes = 0
         self._bulk_bytes_per_s = bulk_bytes_per_s
         self._client = QuorumClient(addresses)
@@ -86,18 +87,21 @@ class Load:
         begin = max(0, self._position - OVERLAP)
         try:
             records = await self._values(begin)
-        except ClientError:
-            self.failed_reads += 1
-            return False
+        except ClientError as error:
+            return self._failed(str(error))
         if records and records[0][0] < begin:
-            self.failed_reads += 1  # from a snapshot: these are not their offsets
-            return False
+            return self._failed(f"a snapshot stands for what begins at {begin}")
         end = records[-1][0] + 1 if records else begin
         self.history.read(token, end, records, from_offset=begin)
         self.committed += [each for each in records if each[0] >= self._position]
         self._position = max(self._position, end)
         self.read_count += 1
         return True
+
+    def _failed(self, why: str) -> bool:
+        self.failed_reads += 1
+        self._why_failed = why
+        return False
 
     async def _values(self, begin: int) -> list[tuple[int, str]]:
         prefix = f"{NAME}-".encode()
@@ -144,7 +148,7 @@ class Load:
     async def _to_the_end(self) -> None:
         deadline = time.monotonic() + END_WAIT_S
         while not await self._read():
-            assert time.monotonic() < deadline, f"no read within {END_WAIT_S:.0f} s"
+            assert time.monotonic() < deadline, f"no read: {self._why_failed}"
             await asyncio.sleep(READ_PAUSE_S)
 
 

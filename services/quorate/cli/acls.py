@@ -1,7 +1,7 @@
 """`quorate acls`: Kafka's `kafka-acls`: list, add and remove access control entries.
 
-Quorate's own services do not authorize by these entries: they are kept for the brokers of the
-cluster, Kafka's among them.
+They are kept in the metadata log. Controllers authorize by them once an authoriser is set
+(`authorizer.class.name`), and so do the brokers of the cluster, Kafka's among them.
 
 Source: Kafka's AclCommand; messages are Kafka's. KIP-290 (prefixed patterns).
 """

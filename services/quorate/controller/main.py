@@ -34,7 +34,7 @@ from quorate.log.meta_properties import (
     ensure_directory_id,
 )
 from quorate.log.metadata_log import LogConfig, MetadataLog
-from quorate.log.quorum_state import QuorumStateFile
+from quorate.log.quorum_state import REMOVED_MARKER, QuorumStateFile
 from quorate.metadata.controller import ControllerSettings, MetadataController
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft import outputs as out
@@ -66,11 +66,6 @@ SHUTDOWN_TIMEOUT_S = 3.0
 
 UNSAFE_ISR_VARIABLE = "QUORATE_TEST_UNSAFE_ISR"
 """Tests set it to see what KIP-841's checks are good for: without them records are lost."""
-
-REMOVED_MARKER = "removed-voter"
-"""A file in `__cluster_metadata-0`: this replica was removed from the voters and does not join
-again
-by itself."""
 
 
 class ControllerError(Exception):

@@ -27,6 +27,11 @@ QUORUM_STATE_FILE = "quorum-state"
 RESERVE_BYTES = 512
 """What the reserve holds before its first use; longer than any content."""
 
+REMOVED_MARKER = "removed-voter"
+"""A file beside it: a record took this replica out of the voters, and it does not join again by
+itself. Who makes it a voter again takes the file away.
+"""
+
 
 class QuorumStateFile:
     """The file in `directory`, which is the partition's (`__cluster_metadata-0`)."""

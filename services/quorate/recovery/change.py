@@ -26,7 +26,7 @@ from typing import Any
 from quorate.log.disk import Disk
 from quorate.log.lock import LOCK_FILE
 from quorate.log.metadata_log import LogConfig, MetadataLog, partition_directory
-from quorate.log.quorum_state import QuorumStateFile
+from quorate.log.quorum_state import REMOVED_MARKER, QuorumStateFile
 from quorate.log.segments import LOG_SUFFIX, files_by_offset
 from quorate.log.snapshots import CHECKPOINT_SUFFIX
 from quorate.raft.batches import ControlRecord, LeaderChange, Voters
@@ -37,9 +37,6 @@ from quorate.recovery.examine import Examination
 
 BACKUP_PREFIX = "recover-backup-"
 REPORT_PREFIX = "recover-report-"
-REMOVED_MARKER = "removed-voter"
-"""A file in the partition's directory: a record took this replica out of the voters. The controller
-keeps it; a replica that a remedy makes a voter again must not have it."""
 
 NAMES_MAX = 100
 """How many backups or reports of one second get names of their own."""

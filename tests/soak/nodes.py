@@ -46,7 +46,17 @@ def build_library(folder: Path) -> Path:
     command = compiler()
     assert command is not None, "a C compiler is needed: cc or gcc"
     target = folder / "faults.so"
-    arguments = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o", target, SOURCE]
+    arguments = [
+        "-shared",
+        "-fPIC",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-o",
+        str(target),
+        str(SOURCE),
+    ]
     built = subprocess.run([command, *arguments, "-ldl"], capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     return target

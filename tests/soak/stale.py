@@ -46,7 +46,7 @@ class DirectReads:
     async def end(self) -> None:
         """Wait for the answers, close the connection."""
         await asyncio.gather(*self._under_way)
-        await self._channel.close()
+        await self._channel.close(None)
 
     async def _one(self) -> None:
         token = self._history.begin_read()

@@ -79,8 +79,8 @@ def test_a_cluster_becomes_led_by_a_quorum(
         node.configure({"quorate.http.listener": f"127.0.0.1:{ports[node.id]}"})
     quorum.format_and_start()
     quorum.until_state(ZkMigrationState.PRE_MIGRATION)
-    shown = measured(ports)
-    assert (shown["zkmigrationstate"], shown["metadatatype"]) == (2, 1)
+    counted = measured(ports)
+    assert (counted["zkmigrationstate"], counted["metadatatype"]) == (2, 1)
     refused = here("topics", "--bootstrap-controller", quorum.addresses, "list", "--timeout", "2")
     assert refused.status == 1, "nothing is answered before the copy"
     quorum.register_brokers()
@@ -94,10 +94,10 @@ def test_a_cluster_becomes_led_by_a_quorum(
         counts[AbortTransactionRecord.__name__],
     ) == (1, 1, 0), "one transaction"
     quorum.until_said("DUAL_WRITE")
-    shown = measured(ports)
-    assert (shown["zkmigrationstate"], shown["metadatatype"]) == (1, 3)
-    assert shown["migratingzkbrokercount"] == 2
-    assert shown["zkwritesnapshottimems"] > 0
+    counted = measured(ports)
+    assert (counted["zkmigrationstate"], counted["metadatatype"]) == (1, 3)
+    assert counted["migratingzkbrokercount"] == 2
+    assert counted["zkwritesnapshottimems"] > 0
     tree = zookeeper(server)
     controller = tree[z.CONTROLLER].object()
     assert controller["brokerid"] in IDS

@@ -56,7 +56,7 @@ def table(report: Report) -> Table:
 
 
 def main(
-    minutes: Annotated[float, typer.Option(min=0.5)] = 30.0,
+    minutes: Annotated[float, typer.Option(min=3.0)] = 30.0,
     seed: Annotated[int | None, typer.Option(help="Of the faults' order.")] = None,
     nodes: Annotated[int, typer.Option(min=3, max=9)] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON on stdout.")] = False,

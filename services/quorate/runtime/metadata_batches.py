@@ -68,13 +68,36 @@ def _plain_values(batch: memoryview, header: BatchHeader) -> list[tuple[int, byt
     first = header.base_offset
     try:
         for expected in range(header.count):
-            length, position = _short_varint(data, position)
+            # The three numbers are read in place where they are short: a call costs as much as
+            # the rest of a record.
+            length = data[position]
+            if length < 0x80 and not length & 1:
+                length >>= 1
+                position += 1
+            else:
+                length, position = _short_varint(data, position)
             end = position + length
             # Attributes, then the timestamp's delta.
-            delta, at = _short_varint(data, position + (2 if data[position + 1] < 0x80 else 3))
+            at = position + (2 if data[position + 1] < 0x80 else 3)
+            delta, second = data[at], data[at + 1]
+            if delta & 1:
+                return None  # it is negative
+            if delta < 0x80:
+                delta >>= 1
+                at += 1
+            elif second < 0x80:
+                delta = (delta + ((second - 1) << 7)) >> 1
+                at += 2
+            else:
+                delta, at = _short_varint(data, at)
             if delta != expected or data[at] != 1:
                 return None
-            size, at = _short_varint(data, at + 1)
+            size = data[at + 1]
+            if size < 0x80 and not size & 1:
+                size >>= 1
+                at += 2
+            else:
+                size, at = _short_varint(data, at + 1)
             position = at + size + 1
             if position != end or data[position - 1] != 0:
                 return None

@@ -22,7 +22,7 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[W1|W2|W2p|W2u|W3|W4|W4g|W5|W6|W7|W8|W9|machine|all]…",
+            metavar="[W1|W2|W2p|W2u|W3|W4|W4g|W5|W6|W7|W8|W9|metadata|machine|all]…",
             help="What to measure; without names, what ends within a few minutes.",
         ),
     ] = None,
@@ -46,8 +46,15 @@ def bench(
     kills: Annotated[int, typer.Option("--kills", min=1, help="Of W4 and W4g.")] = 10,
     records: Annotated[
         int,
-        typer.Option("--records", min=1, help="In the log of W5; W8 ends with ten times it."),
+        typer.Option(
+            "--records",
+            min=1,
+            help="In the log of W5 and the checkpoint of metadata; W8 ends with ten times it.",
+        ),
     ] = 1_000_000,
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, help="What metadata creates.")
+    ] = 100_000,
     mebibytes: Annotated[
         int, typer.Option("--mebibytes", min=1, help="What the leader of W6 holds.")
     ] = 1024,
@@ -83,6 +90,8 @@ def bench(
     W7   resident memory of an idle controller
     W8   W1 and W4 on 0, 1 and 10 million records
     W9   W1 and W2 with 1, 3, 5, 7 and 9 voters
+    metadata  100,000 partitions: create, snapshot, load, fail over; replay
+         and a start from a checkpoint of a million records
     """
     from quorate.cli.bench.workloads import Bench
 
@@ -97,6 +106,7 @@ def bench(
         records=records,
         grown=(0, records, 10 * records),
         bytes_held=mebibytes * 1024 * 1024,
+        partitions=partitions,
         folder=directory,
         bootstrap=tuple(bootstrap.split(",")) if bootstrap else (),
     )

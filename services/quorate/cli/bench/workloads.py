@@ -1,4 +1,4 @@
-"""W1 to W9: each is a function of a bench that returns its measurements.
+"""W1 to W9 and others: each is a function of a bench that returns its measurements.
 
 W1   one caller, one durable 256-byte commit after the other
 W2   64 callers in one process, each awaiting its own commit, through the client library
@@ -12,6 +12,7 @@ W6   a voter with an empty log is added while the leader holds a gigabyte
 W7   resident memory of an idle controller
 W8   W1 and W4 as the log grows
 W9   W1 and W2 with 1 to 9 voters
+metadata  100,000 partitions (see `many_partitions`)
 
 W1 to W3 can also be put on a quorum that runs already; the others stop processes and want one of
 their own.
@@ -50,7 +51,8 @@ class Bench:
     """What was asked for. `note` hears what is being done, for people.
 
     seconds: of each throughput measurement. commits: of W1. records: in the log of W5.
-    grown: log sizes of W8, records. bytes_held: what the leader of W6 holds.
+    grown: log sizes of W8, records. bytes_held: what the leader of W6 holds. partitions: created by
+    `metadata`.
     """
 
     voters: int = 3
@@ -60,6 +62,7 @@ class Bench:
     records: int = 1_000_000
     grown: tuple[int, ...] = (0, 1_000_000, 10_000_000)
     bytes_held: int = GIB
+    partitions: int = 100_000
     folder: Path | None = None
     bootstrap: tuple[str, ...] = ()
     run: int = 0
@@ -376,6 +379,12 @@ async def machine(bench: Bench) -> list[Measurement]:
     ]  # fmt: skip
 
 
+async def metadata(bench: Bench) -> list[Measurement]:
+    from quorate.cli.bench.many_partitions import many_partitions
+
+    return await many_partitions(bench)
+
+
 WORKLOADS: dict[str, Workload] = {
     "W1": one_caller,
     "W2": many_callers,
@@ -389,6 +398,7 @@ WORKLOADS: dict[str, Workload] = {
     "W7": idle_memory,
     "W8": growing_log,
     "W9": more_voters,
+    "metadata": metadata,
     "machine": machine,
 }
 DEFAULT = ("W1", "W2", "W2p", "W2u", "W3", "W4", "W4g", "W7")

@@ -68,9 +68,9 @@ API_KEYS: Final[Mapping[str, int]] = MappingProxyType({cls.TYPE: cls.API_KEY for
 _VERSIONS = [
     (cls, version) for cls in _DECLARED for version in range(cls.VERSIONS.min, cls.VERSIONS.max + 1)
 ]
-_STEPS: dict[tuple[int, int], Step] = {
-    (cls.API_KEY, version): structure_step(cls, version) for cls, version in _VERSIONS
-}
+_STEPS: dict[tuple[int, int], Step] = {}
+"""By api key and version, made when the first record of that kind is read."""
+
 _PUTS: dict[tuple[int, int], tuple[bytes, Put]] = {
     (cls.API_KEY, version): (
         varint(FRAME_VERSION) + varint(cls.API_KEY) + varint(version),
@@ -110,7 +110,7 @@ def decode(value: Buffer) -> MetadataRecord | UnknownRecord:
             api_key, version, position = data[1], data[2], 3
         else:
             api_key, version, position = _read_frame(data)
-        step = _STEPS.get((api_key, version))
+        step = _STEPS.get((api_key, version)) or _step_of(api_key, version)
         if step is None:
             return UnknownRecord(api_key, version, data[position:])
         out: list[Any] = []
@@ -123,6 +123,15 @@ def decode(value: Buffer) -> MetadataRecord | UnknownRecord:
         )
     record: MetadataRecord = out[0]
     return record
+
+
+def _step_of(api_key: int, version: int) -> Step | None:
+    """None for what is not declared."""
+    cls = RECORD_TYPES.get(api_key)
+    if cls is None or not cls.VERSIONS.min <= version <= cls.VERSIONS.max:
+        return None
+    step = _STEPS[api_key, version] = structure_step(cls, version)
+    return step
 
 
 def _read_frame(data: bytes) -> tuple[int, int, int]:

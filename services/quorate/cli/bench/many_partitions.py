@@ -1,0 +1,273 @@
+"""`metadata`: what many partitions cost the metadata controller.
+
+1. Three controllers, and three brokers that do no more than register and beat. Topics of ten
+   partitions with three replicas each are created, a hundred a request, until there are as many
+   partitions as asked for.
+2. The leader's process is killed; what counts is when another has made a topic.
+3. The image that the killed one's directory holds is written as a checkpoint and read again, in
+   this process.
+4. A checkpoint of so many records is read, in this process: records a second of processor time.
+5. A controller of its own starts on it; what counts is when it answers from it.
+
+Source: KIP-500, KIP-630 (what a snapshot is for).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from quorate.cli.bench.quorum import Quorum
+from quorate.cli.bench.report import Measurement, percentile
+from quorate.cli.bench.workloads import Bench, resident_mib
+from quorate.cli.local_cluster import HOST, LocalCluster
+from quorate.cli.output import CommandError
+from quorate.log.disk import Disk
+from quorate.log.metadata_log import create_partition_directory, partition_directory
+from quorate.log.snapshots import CHECKPOINT_SUFFIX, SnapshotStore, snapshot_name
+from quorate.metadata import requests as r
+from quorate.metadata.image import MetadataImage
+from quorate.metadata.levels import LATEST_LEVEL, METADATA_VERSION, SUPPORTED
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.records.metadata import (
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    TopicRecord,
+)
+from quorate.records.primitives import uuid_from_bytes
+from quorate.rpc.client import ClientError
+from quorate.rpc.metadata_client import MetadataClient
+from quorate.runtime.metadata_batches import snapshot_batches
+from quorate.runtime.metadata_files import read_directory, read_snapshot
+
+NAME = "metadata"
+BROKERS = (1001, 1002, 1003)
+BEAT_S = 1.0
+UNFENCED_TIMEOUT_S = 30.0
+PARTITIONS_A_TOPIC = 10
+TOPICS_A_REQUEST = 100
+TIMEOUT_MS = 60_000
+READY_TIMEOUT_S = 120.0
+
+
+async def many_partitions(bench: Bench) -> list[Measurement]:
+    """See the module. `bench.partitions` are created, `bench.records` are in the checkpoint."""
+    found: list[Measurement] = []
+    async with bench.quorum() as quorum, MetadataClient(quorum.bootstrap) as client:
+        async with _brokers(client):
+            found += await _created(bench, quorum, client)
+            killed = await quorum.leader()
+            found += await _failed_over(bench, quorum, client, killed)
+        data = quorum.own.nodes[killed].data
+        found += await asyncio.to_thread(_written_and_read, bench, data)
+    with tempfile.TemporaryDirectory(prefix="quorate-bench-", dir=bench.folder) as folder:
+        found += await _large_checkpoint(bench, Path(folder))
+    return found
+
+
+def _took(bench: Bench, metric: str, value: float, unit: str, n: int) -> Measurement:
+    return bench.took(NAME, metric, value, unit, n, partitions=bench.partitions)
+
+
+# --- brokers that only register -------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _brokers(client: MetadataClient) -> AsyncIterator[None]:
+    unfenced = [asyncio.Event() for _ in BROKERS]
+    beats = [
+        asyncio.create_task(_beat(client, broker, event))
+        for broker, event in zip(BROKERS, unfenced, strict=True)
+    ]
+    try:
+        async with asyncio.timeout(UNFENCED_TIMEOUT_S):
+            await asyncio.gather(*(event.wait() for event in unfenced))
+        yield
+    finally:
+        for task in beats:
+            task.cancel()
+        await asyncio.gather(*beats, return_exceptions=True)
+
+
+async def _beat(client: MetadataClient, broker: int, unfenced: asyncio.Event) -> None:
+    number = BROKERS.index(broker) + 1
+    answer = await client.ask(
+        r.RegisterBroker(
+            broker,
+            uuid_from_bytes(bytes([number] * 16)),
+            (Endpoint("PLAINTEXT", HOST, 9000 + number),),
+            log_dirs=(uuid_from_bytes(bytes([200, *[number] * 15])),),
+            features=tuple(r.BrokerFeature(name, levels) for name, levels in SUPPORTED.items()),
+        )
+    )
+    while True:
+        try:
+            beat = await client.ask(
+                r.BrokerHeartbeat(broker, answer.broker_epoch, answer.broker_epoch)
+            )
+        except ClientError:
+            continue  # between two leaders
+        if beat.error is ErrorCode.NONE and not beat.is_fenced:
+            unfenced.set()
+        await asyncio.sleep(BEAT_S)
+
+
+# --- a quorum -------------------------------------------------------------------------------------
+
+
+def _topics(first: int, count: int) -> tuple[r.NewTopic, ...]:
+    names = (f"topic-{number:06}" for number in range(first, first + count))
+    return tuple(r.NewTopic(name, PARTITIONS_A_TOPIC, len(BROKERS)) for name in names)
+
+
+async def _create(client: MetadataClient, topics: tuple[r.NewTopic, ...]) -> None:
+    answer = await client.ask(r.CreateTopics(topics), timeout_ms=TIMEOUT_MS)
+    for topic in answer.topics:
+        if topic.error is not ErrorCode.NONE:
+            raise CommandError(f"topic {topic.name}: {topic.error.name} {topic.message}")
+
+
+async def _created(bench: Bench, quorum: Quorum, client: MetadataClient) -> list[Measurement]:
+    count = -(-bench.partitions // PARTITIONS_A_TOPIC)
+    leader = quorum.own.processes[await quorum.leader()].pid
+    empty = resident_mib(leader)
+    times: list[float] = []
+    began = time.monotonic()
+    for first in range(0, count, TOPICS_A_REQUEST):
+        asked = time.monotonic()
+        await _create(client, _topics(first, min(TOPICS_A_REQUEST, count - first)))
+        times.append(time.monotonic() - asked)
+        bench.note(f"{(first + TOPICS_A_REQUEST) * PARTITIONS_A_TOPIC:,} partitions")
+    seconds = time.monotonic() - began
+    await quorum.until_all_caught_up()
+    times.sort()
+    made = count * PARTITIONS_A_TOPIC
+    return [
+        _took(bench, "create", seconds, "s", made),
+        _took(bench, "create, partitions a second", made / seconds, "/s", made),
+        _took(bench, f"create {TOPICS_A_REQUEST} topics, p50", percentile(times, 0.5) * 1000,
+              "ms", len(times)),
+        _took(bench, f"create {TOPICS_A_REQUEST} topics, p99", percentile(times, 0.99) * 1000,
+              "ms", len(times)),
+        _took(bench, "resident memory of the leader, empty", empty, "MiB", 1),
+        _took(bench, "resident memory of the leader, full", resident_mib(leader), "MiB", 1),
+    ]  # fmt: skip
+
+
+async def _failed_over(
+    bench: Bench, quorum: Quorum, client: MetadataClient, leader: int
+) -> list[Measurement]:
+    bench.note("kill -9 of the leader")
+    began = time.monotonic()
+    await asyncio.to_thread(quorum.own.kill, leader)
+    await _create(client, (r.NewTopic("after-the-kill", 1, len(BROKERS)),))
+    return [_took(bench, "kill -9 to the next topic", time.monotonic() - began, "s", 1)]
+
+
+def _written_and_read(bench: Bench, directory: Path) -> list[Measurement]:
+    bench.note("a checkpoint of it")
+    image = read_directory(directory)
+    snapshot = OffsetAndEpoch(image.offset + 1, image.epoch)
+    count = sum(1 for _ in image.records())
+    with tempfile.TemporaryDirectory(prefix="quorate-bench-", dir=bench.folder) as folder:
+        store = SnapshotStore(create_partition_directory(Path(folder)), Disk())
+        began = time.monotonic()
+        store.write(snapshot, 0, None, 0, snapshot_batches(image.records(), 0))
+        written = time.monotonic() - began
+        path = partition_directory(Path(folder)) / (snapshot_name(snapshot) + CHECKPOINT_SUFFIX)
+        size = path.stat().st_size / 1024**2
+        began = time.monotonic()
+        read_snapshot(path)
+        read = time.monotonic() - began
+    return [
+        _took(bench, "write the checkpoint", written, "s", count),
+        _took(bench, "size of the checkpoint", size, "MiB", count),
+        _took(bench, "load the checkpoint", read, "s", count),
+    ]
+
+
+# --- a large checkpoint ---------------------------------------------------------------------------
+
+
+def _records(count: int) -> Iterator[MetadataRecord]:
+    """As an image would write them: topics with a hundred partitions, `count` records in all."""
+    yield FeatureLevelRecord(METADATA_VERSION, LATEST_LEVEL)
+    directories = tuple(uuid_from_bytes(bytes([200, *[n] * 15])) for n in (1, 2, 3))
+    topic_id = ""
+    for number in range(count - 1):
+        topic, partition = divmod(number, 101)
+        if partition == 0:
+            topic_id = uuid_from_bytes(b"topic!" + topic.to_bytes(10, "big"))
+            yield TopicRecord(f"topic-{topic:06}", topic_id)
+        else:
+            yield PartitionRecord(
+                partition - 1, topic_id, BROKERS, BROKERS, (), (), BROKERS[partition % 3],
+                leader_epoch=0, partition_epoch=0, directories=directories,
+            )  # fmt: skip
+
+
+async def _large_checkpoint(bench: Bench, folder: Path) -> list[Measurement]:
+    bench.note(f"a checkpoint of {bench.records:,} records")
+    cluster = LocalCluster(folder / "cluster")
+    cluster.create([1])
+    node = cluster.nodes[1]
+    snapshot = OffsetAndEpoch(bench.records, 1)
+    endpoint = Endpoint("CONTROLLER", HOST, node.port)
+    voters = VoterSet.of((Voter(ReplicaKey(1, node.directory_id), (endpoint,)),))
+    store = SnapshotStore(partition_directory(node.data), Disk())
+    batches = snapshot_batches(_records(bench.records), 0)
+    await asyncio.to_thread(store.write, snapshot, 1, voters, 0, batches)
+    path = partition_directory(node.data) / (snapshot_name(snapshot) + CHECKPOINT_SUFFIX)
+    rate = await asyncio.to_thread(_replay_rate, path, bench.records)
+    bench.note(f"a start from {bench.records:,} records")
+    try:
+        began = time.monotonic()
+        cluster.start()
+        await _until_loaded(cluster)
+        seconds = time.monotonic() - began
+        memory = resident_mib(cluster.processes[1].pid)
+    finally:
+        for node_id in cluster.running:
+            cluster.kill(node_id)
+    return [
+        _took(bench, "replay, records a second a core", rate, "/s", bench.records),
+        _took(bench, "start from the large checkpoint", seconds, "s", bench.records),
+        _took(bench, "resident memory after that", memory, "MiB", bench.records),
+    ]
+
+
+def _replay_rate(path: Path, count: int) -> float:
+    # As in a controller that starts: what is made here stays.
+    gc.disable()
+    try:
+        began = time.process_time()
+        image: MetadataImage = read_snapshot(path)
+        seconds = time.process_time() - began
+    finally:
+        gc.enable()
+    assert image.offset == count - 1
+    return count / seconds
+
+
+async def _until_loaded(cluster: LocalCluster) -> None:
+    """Until the controller refuses to make a topic that the checkpoint holds."""
+    request = r.CreateTopics((r.NewTopic("topic-000000", 1, 1),), validate_only=True)
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    async with MetadataClient(cluster.addresses) as client:
+        while time.monotonic() < deadline:
+            cluster.check_running()
+            try:
+                answer = await client.ask(request, timeout_ms=1_000)
+            except ClientError:
+                continue
+            if answer.topics[0].error is ErrorCode.TOPIC_ALREADY_EXISTS:
+                return
+            await asyncio.sleep(0.02)
+    raise CommandError(f"controller 1 was not ready in {READY_TIMEOUT_S:.0f} s")

@@ -39,6 +39,7 @@ from quorate.records.metadata import (
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
+    RegisterBrokerRecord,
     TopicRecord,
 )
 from quorate.records.primitives import uuid_from_bytes
@@ -200,8 +201,11 @@ def _records(count: int) -> Iterator[MetadataRecord]:
     """As an image would write them: topics with a hundred partitions, `count` records in all."""
     yield FeatureLevelRecord(METADATA_VERSION, LATEST_LEVEL)
     directories = tuple(uuid_from_bytes(bytes([200, *[n] * 15])) for n in (1, 2, 3))
+    for broker, directory in zip(BROKERS, directories, strict=True):
+        # Unfenced: what is measured is the start, not the move of every leader.
+        yield RegisterBrokerRecord(broker, fenced=False, log_dirs=(directory,))
     topic_id = ""
-    for number in range(count - 1):
+    for number in range(count - 1 - len(BROKERS)):
         topic, partition = divmod(number, 101)
         if partition == 0:
             topic_id = uuid_from_bytes(b"topic!" + topic.to_bytes(10, "big"))

@@ -3,7 +3,8 @@
 Owns the driver of KIP-866 on this node, and its work in ZooKeeper. Steps:
 
 0. The ensemble must hold this quorum's cluster: if it answers and does not, the process ends. Not
-   where the log says that there is nothing to migrate (any more).
+   where the log says that there is nothing to migrate (any more): who has no quorum yet to learn
+   that from says what is wrong, and waits.
 1. This node leads and its metadata is empty: it writes PRE_MIGRATION, and metadata.version beside
    it, before anything else. From then on until the copy is committed only brokers' registrations
    and heartbeats are taken; everything else hears NOT_CONTROLLER.
@@ -69,6 +70,9 @@ LOGGER = logging.getLogger(__name__)
 
 LOOK_PERIOD_S = 0.2
 """How often leadership and registrations are looked at, seconds."""
+LOG_KNOWN_S = 10.0
+"""After so long without knowing what is committed a wrong ensemble is said, if it is one."""
+
 GRACE_S = 3.0
 """How long a leader without the setting waits for the others to be restarted, seconds."""
 POSITION_PERIOD_S = 5.0
@@ -286,7 +290,12 @@ class Migration:
 
     async def _check(self) -> None:
         """Step 0. An ensemble that does not answer now may answer later: every claim looks too."""
-        await self._log_known.wait()
+        try:
+            async with asyncio.timeout(LOG_KNOWN_S):
+                await self._log_known.wait()
+        except TimeoutError:
+            await self._warn_of_another_cluster()
+            await self._log_known.wait()
         image = self._loader.image
         if not _is_new(image) and image.features.zk_migration not in UNDER_WAY:
             return
@@ -296,6 +305,16 @@ class Migration:
             self._parts.on_fatal(error)
         except (MigrationError, OSError) as error:
             LOGGER.warning("migration: %s", error)
+
+    async def _warn_of_another_cluster(self) -> None:
+        """Without a quorum the log may still hold a migration that has ended, which needs no
+        ensemble: no reason to end the process, but one to say what is wrong. The controllers that
+        have ended for it may be why there is no quorum.
+        """
+        try:
+            await asyncio.to_thread(self._zookeeper.check_cluster)
+        except (MigrationError, OSError) as error:
+            self._complain(str(error))
 
     def _knows_the_log(self) -> bool:
         """Whether all that was committed before this epoch is in the image."""

@@ -70,10 +70,15 @@ def _plain_values(batch: memoryview, header: BatchHeader) -> list[tuple[int, byt
         for expected in range(header.count):
             # The three numbers are read in place where they are short: a call costs as much as
             # the rest of a record.
-            length = data[position]
-            if length < 0x80 and not length & 1:
+            length, second = data[position], data[position + 1]
+            if length & 1:
+                return None  # it is negative
+            if length < 0x80:
                 length >>= 1
                 position += 1
+            elif second < 0x80:
+                length = (length + ((second - 1) << 7)) >> 1
+                position += 2
             else:
                 length, position = _short_varint(data, position)
             end = position + length
@@ -81,7 +86,7 @@ def _plain_values(batch: memoryview, header: BatchHeader) -> list[tuple[int, byt
             at = position + (2 if data[position + 1] < 0x80 else 3)
             delta, second = data[at], data[at + 1]
             if delta & 1:
-                return None  # it is negative
+                return None
             if delta < 0x80:
                 delta >>= 1
                 at += 1
@@ -92,10 +97,15 @@ def _plain_values(batch: memoryview, header: BatchHeader) -> list[tuple[int, byt
                 delta, at = _short_varint(data, at)
             if delta != expected or data[at] != 1:
                 return None
-            size = data[at + 1]
-            if size < 0x80 and not size & 1:
+            size, second = data[at + 1], data[at + 2]
+            if size & 1:
+                return None
+            if size < 0x80:
                 size >>= 1
                 at += 2
+            elif second < 0x80:
+                size = (size + ((second - 1) << 7)) >> 1
+                at += 3
             else:
                 size, at = _short_varint(data, at + 1)
             position = at + size + 1

@@ -180,6 +180,11 @@ class Node:
     def log_file(self) -> Path:
         return self.folder / "controller.log"
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """What its process gets in the environment besides."""
+        return {}
+
     def start(self) -> None:
         with self.log_file.open("ab") as output:
             self.said_before = output.tell()
@@ -188,7 +193,7 @@ class Node:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=environment(),
+                env=environment() | self.variables,
             )
 
     def said(self, since: int = 0) -> str:

@@ -15,6 +15,21 @@ FIGURES = {
     "W2p": {"throughput", "p50", "p99"},
     "W4": {"min", "median", "max"},
     "W6": {"until it votes", "received", "one stream to one disk", "share of the floor"},
+    "metadata": {
+        "create",
+        "create, partitions a second",
+        "create 100 topics, p50",
+        "create 100 topics, p99",
+        "resident memory of the leader, empty",
+        "resident memory of the leader, full",
+        "kill -9 to the next topic",
+        "write the checkpoint",
+        "size of the checkpoint",
+        "load the checkpoint",
+        "replay, records a second a core",
+        "start from the large checkpoint",
+        "resident memory after that",
+    },
 }
 
 
@@ -22,8 +37,8 @@ FIGURES = {
 def test_a_workload_prints_its_figures_as_lines_of_json(workload: str, tmp_path: Path) -> None:
     out = tmp_path / "lines"
     done = succeed(
-        "bench", workload, *SMALL, "--mebibytes", "8", "--dir", str(tmp_path), "--json",
-        "--out", str(out),
+        "bench", workload, *SMALL, "--mebibytes", "8", "--partitions", "300",
+        "--dir", str(tmp_path), "--json", "--out", str(out),
     )  # fmt: skip
     lines = [json.loads(line) for line in done.out.splitlines()]
     assert {line["metric"] for line in lines} == FIGURES[workload]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from quorate.records.metadata import (
 from quorate.rpc.client import QuorumClient
 from quorate.rpc.errors import RpcError
 
-from tests.integration.support import Node, Quorum, environment, until
+from tests.integration.support import Node, Quorum, until
 
 IDS = (3001, 3002, 3003)
 BROKERS = (1, 2)
@@ -43,19 +41,13 @@ class MigratingNode(Node):
     stop_at = ""
     alone = False
 
-    def start(self) -> None:
-        with self.log_file.open("ab") as output:
-            self.said_before = output.tell()
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "quorate.cli.main", "controller", str(self.properties)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment()
-                | ({DIE: self.die_at} if self.die_at else {})
-                | ({STOP: self.stop_at} if self.stop_at else {})
-                | ({"QUORATE_ZOOKEEPER_METADATA_MIGRATION_ENABLE": "false"} if self.alone else {}),
-            )
+    @property
+    def variables(self) -> dict[str, str]:
+        return (
+            ({DIE: self.die_at} if self.die_at else {})
+            | ({STOP: self.stop_at} if self.stop_at else {})
+            | ({"QUORATE_ZOOKEEPER_METADATA_MIGRATION_ENABLE": "false"} if self.alone else {})
+        )
 
     @property
     def is_alive(self) -> bool:

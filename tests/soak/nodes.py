@@ -11,7 +11,6 @@ import contextlib
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from quorate.controller.formatting import random_uuid
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.rpc.client import ClientError, QuorumClient
 
-from tests.integration.support import CLUSTER, Node, environment, free_ports, here
+from tests.integration.support import CLUSTER, Node, free_ports, here
 
 SOURCE = Path(__file__).with_name("faults.c")
 WAIT_S = 60.0
@@ -104,21 +103,13 @@ class FaultyNode(Node):
         self._library = library
         self.faults = Faults(self.folder / "faults")
 
-    def start(self) -> None:
-        loaded = {
+    @property
+    def variables(self) -> dict[str, str]:
+        return {
             "LD_PRELOAD": str(self._library),
             "FAULTS_FOLDER": str(self.faults.folder),
             "FAULTS_DATA": str(self.data),
         }
-        with self.log_file.open("ab") as output:
-            self.said_before = output.tell()
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "quorate.cli.main", "controller", str(self.properties)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment() | loaded,
-            )
 
     @property
     def pid(self) -> int:

@@ -40,10 +40,10 @@ from quorate.controller.migrating_registration import (
     LEVEL,
     UNDER_WAY,
     Registration,
-    new_id,
 )
 from quorate.controller.migrating_steps import step
 from quorate.controller.migration_settings import ENABLE
+from quorate.log.meta_properties import random_uuid
 from quorate.metadata.changes import Changes
 from quorate.metadata.feature_manager import bootstrap_records
 from quorate.metadata.image import MetadataImage
@@ -427,7 +427,7 @@ class Migration:
 
     async def _copy(self, tree: Tree) -> None:
         """All of the tree as one transaction; whatever goes wrong aborts it."""
-        batches = copy(tree, new_id, self._loader.image.level)
+        batches = copy(tree, random_uuid, self._loader.image.level)
         count = 0
         begun = False
         try:

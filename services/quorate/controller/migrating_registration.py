@@ -10,11 +10,10 @@ Source: KIP-866, "Migration Trigger"; KIP-919, "Controller Registration".
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
-import uuid
 
 from quorate.controller.companion import Parts
+from quorate.log.meta_properties import random_uuid
 from quorate.records.metadata import (
     RegisterControllerRecord,
     RegisteredEndpoint,
@@ -36,17 +35,12 @@ REGISTER_PAUSE_S = 1.0
 UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
 
 
-def new_id() -> str:
-    """A random id as Kafka writes them."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-
-
 class Registration:
     """One controller's; `run` until it is cancelled."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._incarnation = new_id()
+        self._incarnation = random_uuid()
 
     async def run(self) -> None:
         while True:

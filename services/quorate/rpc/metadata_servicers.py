@@ -22,12 +22,11 @@ from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.convert_metadata import METHODS, MetadataAnswer, Method
 from quorate.rpc.gate import Admission, Gate, Refusal
-from quorate.rpc.throttle import FIELDS_BYTES, Throttle
+from quorate.rpc.throttle import Turns
 
 LOGGER = logging.getLogger(__name__)
 
 NO_LEADER = CurrentLeader(0)
-BUSY = "the server is busy, and this connection has had its share; slow down"
 NOT_SERVED = "this node is not formatted, or serves no metadata"
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -45,9 +44,9 @@ class MetadataHandler(Protocol):
 class MetadataSlot:
     """Who handles requests now; a node that is formatted later changes it."""
 
-    def __init__(self, gate: Gate | None = None, throttle: Throttle | None = None) -> None:
+    def __init__(self, gate: Gate | None, turns: Turns) -> None:
         self.gate = gate
-        self._throttle = throttle
+        self.turns = turns
         self._handler: MetadataHandler | None = None
 
     def use(self, handler: object) -> None:
@@ -56,16 +55,10 @@ class MetadataSlot:
 
     async def handler(self, context: Context) -> MetadataHandler:
         """Who answers, in turn where the server is busy, or the end of the call."""
-        if self._throttle is not None and await self._throttle.is_refused(context.peer()):
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, BUSY)
+        await self.turns.wait(context)
         if self._handler is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_SERVED)
         return self._handler
-
-    def charge(self, context: Context, answer: Any) -> None:
-        """Count the answer's size where shares are kept."""
-        if self._throttle is not None:
-            self._throttle.charge(context.peer(), answer.ByteSize() // FIELDS_BYTES)
 
 
 def add_metadata_services(server: grpc.aio.Server, slot: MetadataSlot) -> tuple[str, ...]:
@@ -103,7 +96,7 @@ def _serve(slot: MetadataSlot, method: Method) -> Callable[[Any, Context], Await
     async def serve(message: Any, context: Context) -> Any:
         handler = await slot.handler(context)
         answer = await _answer(slot, method, handler, message, context)
-        slot.charge(context, answer)
+        slot.turns.charge(context, answer)
         return answer
 
     return serve

@@ -27,7 +27,7 @@ from quorate.rpc.handler import NodeHandler
 from quorate.rpc.limits import ServerLimits, format_address, parse_address
 from quorate.rpc.metadata_servicers import MetadataSlot, add_metadata_services
 from quorate.rpc.servicers import QuorumServicer, RaftServicer, Slot
-from quorate.rpc.throttle import Throttle
+from quorate.rpc.throttle import Throttle, Turns
 from quorate.rpc.tls import TlsConfig
 from quorate.telemetry.context import TRACE_PARENT, TRACE_PARENT_CHARS, TRACE_PARENT_KEY
 from quorate.v1 import quorum_pb2, quorum_pb2_grpc, raft_pb2, raft_pb2_grpc
@@ -68,9 +68,10 @@ class Servicers:
         limits: ServerLimits,
         gate: Gate | None = None,
     ) -> None:
-        throttle = Throttle(limits.calls_per_second_max) if limits.calls_per_second_max else None
-        self._slot = Slot(handler, gate, throttle)
-        self._metadata = MetadataSlot(gate, throttle)
+        calls = limits.calls_per_second_max
+        turns = Turns(Throttle(calls) if calls else None)
+        self._slot = Slot(handler, gate, turns)
+        self._metadata = MetadataSlot(gate, turns)
         self._metadata.use(handler)
         self._quorum = QuorumServicer(self._slot, limits)
         self.health = health.aio.HealthServicer()  # type: ignore[attr-defined]

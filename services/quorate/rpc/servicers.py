@@ -43,7 +43,7 @@ from quorate.rpc.channels import EOF
 from quorate.rpc.gate import Asker, Gate, method_name
 from quorate.rpc.handler import NodeHandler, RaftHandler
 from quorate.rpc.limits import LONE_FETCH_BYTES_MAX, SNAPSHOT_PIECE_BYTES_MAX, ServerLimits
-from quorate.rpc.throttle import FIELDS_BYTES, RECORDS_BYTES, Throttle
+from quorate.rpc.throttle import RECORDS_BYTES, Turns
 from quorate.rpc.values import (
     Buffer,
     DescribeFeaturesResponse,
@@ -62,7 +62,6 @@ M = TypeVar("M", bound=Message)
 RESPONSE_ROOM_BYTES = 64 * 1024
 """What a FetchResponse may take beside its records."""
 
-BUSY = "the server is busy, and this connection has had its share; slow down"
 NOT_FORMATTED = "this node is not formatted: it serves Format and NodeStatus only"
 
 
@@ -71,11 +70,9 @@ class Slot:
     life: when the node has been formatted.
     """
 
-    def __init__(
-        self, handler: NodeHandler, gate: Gate | None = None, throttle: Throttle | None = None
-    ) -> None:
+    def __init__(self, handler: NodeHandler, gate: Gate | None, turns: Turns) -> None:
         self.gate = gate
-        self._throttle = throttle
+        self.turns = turns
         self.use(handler)
 
     def use(self, handler: NodeHandler) -> None:
@@ -87,19 +84,9 @@ class Slot:
         """Who calls, where it matters."""
         return Asker.of(self.gate, context)
 
-    async def turn(self, context: Context) -> None:
-        """Wait for one's turn where the server is busy, or end the call."""
-        if self._throttle is not None and await self._throttle.is_refused(context.peer()):
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, BUSY)
-
-    def charge(self, context: Context, answer: Message, call_bytes: int = FIELDS_BYTES) -> None:
-        """Count the answer's size where shares are kept."""
-        if self._throttle is not None:
-            self._throttle.charge(context.peer(), answer.ByteSize() // call_bytes)
-
     async def admin(self, context: Context) -> RaftHandler:
         """As `raft`, in turn."""
-        await self.turn(context)
+        await self.turns.wait(context)
         return await self.raft(context)
 
     async def raft(self, context: Context) -> RaftHandler:
@@ -259,7 +246,7 @@ class RaftServicer(raft_pb2_grpc.RaftServicer):
         wanted = request.max_bytes if request.HasField("max_bytes") else LONE_FETCH_BYTES_MAX
         request.max_bytes = min(wanted, LONE_FETCH_BYTES_MAX)
         answer = await self._one_fetch(handler, request, context, self._slot.asker(context))
-        self._slot.charge(context, answer, RECORDS_BYTES)
+        self._slot.turns.charge(context, answer, RECORDS_BYTES)
         return answer
 
     async def FetchStream(
@@ -336,7 +323,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         handler = await self._slot.admin(context)
         asker = self._slot.asker(context)
         answer = await _DESCRIBE.serve(request, context, handler.handle, asker)
-        self._slot.charge(context, answer)
+        self._slot.turns.charge(context, answer)
         return answer
 
     async def AddVoter(
@@ -381,7 +368,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
     async def Format(
         self, request: quorum_pb2.FormatRequest, context: Context
     ) -> quorum_pb2.FormatResponse:
-        await self._slot.turn(context)
+        await self._slot.turns.wait(context)
         return await _FORMAT.serve(
             request, context, self._slot.handler.format, self._slot.asker(context)
         )
@@ -389,7 +376,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
     async def NodeStatus(
         self, request: quorum_pb2.NodeStatusRequest, context: Context
     ) -> quorum_pb2.NodeStatusResponse:
-        await self._slot.turn(context)
+        await self._slot.turns.wait(context)
         asker = self._slot.asker(context)
         if asker is not None and (refused := asker.refusal(request, request)) is not None:
             text = f"{refused.error.name} {refused.message}".rstrip()

@@ -30,6 +30,13 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+import grpc
+from google.protobuf.message import Message
+
+from quorate.rpc.gate import Context
+
+BUSY = "the server is busy, and this connection has had its share; slow down"
+
 BURST_MS = 100
 """What a connection may ask for at once, as milliseconds of its share."""
 
@@ -47,7 +54,7 @@ RECORDS_BYTES = 16 * 1024
 class Throttle:
     """calls_per_second: of all connections together. `is_refused` is what callers ask."""
 
-    calls_per_second: int = 300
+    calls_per_second: int
     waiting_max: int = 1_024
     waiting_per_connection_max: int = 64
     refused_max: int = 4_096
@@ -125,3 +132,25 @@ class Throttle:
         clock = max(self._clocks.setdefault(peer, 0.0), now_ms)
         clock += calls * self._share_ms() * random.uniform(0.5, 1.5)  # noqa: S311
         self._clocks[peer] = min(clock, now_ms + AHEAD_MAX_MS)
+
+
+class Turns:
+    """The shares of one server, for all of its services; without a throttle nobody waits."""
+
+    def __init__(self, throttle: Throttle | None = None) -> None:
+        self._throttle = throttle
+
+    async def wait(self, context: Context) -> None:
+        """Wait for one's turn, or end the call."""
+        if self._throttle is not None and await self._throttle.is_refused(context.peer()):
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, BUSY)
+
+    def charge(
+        self,
+        context: Context,
+        answer: Message,
+        call_bytes: int = FIELDS_BYTES,
+    ) -> None:
+        """Count the answer's size; `call_bytes` of it cost as much as a call."""
+        if self._throttle is not None:
+            self._throttle.charge(context.peer(), answer.ByteSize() // call_bytes)

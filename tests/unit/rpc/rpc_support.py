@@ -253,3 +253,23 @@ def fetch_request(offset: int = 0, **changes: object) -> FetchRequest:
 
 def snapshot_request(position: int = 0, max_bytes: int = 1 << 20) -> FetchSnapshotRequest:
     return FetchSnapshotRequest(CLUSTER, KEY, 3, OffsetAndEpoch(10, 2), position, max_bytes)
+
+
+class Pair:
+    """Two nodes of one quorum; `lead` says which of them leads, from which epoch on."""
+
+    def __init__(self, nodes: list[Node], servers: list[RpcServer]) -> None:
+        self.nodes = nodes
+        self.servers = servers
+
+    @property
+    def addresses(self) -> list[str]:
+        return [address_of(server) for server in self.servers]
+
+    def lead(self, index: int | None, epoch: int) -> None:
+        leader = CurrentLeader(epoch)
+        if index is not None:
+            endpoints = (endpoint_of(self.servers[index]),)
+            leader = CurrentLeader(epoch, self.nodes[index].id, endpoints)
+        for node in self.nodes:
+            node.leader = leader

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from quorate.rpc.transport import PeerTransport, TransportError, TransportKind
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.unit.rpc.rpc_support import CLUSTER, HOST, KEY, Node, address_of, endpoint_of, serving
+
+NOBODY = 65_534
 
 VOTE = VoteRequest(CLUSTER, 4, KEY, KEY, 0, 0, pre_vote=True)
 
@@ -201,9 +205,28 @@ async def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         TlsConfig(certificate, None).channel_credentials()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
-    key = pem(tmp_path / "key.pem", "PRIVATE KEY")
-    key.chmod(0)
-    with pytest.raises(TlsError, match=r"key.pem: the key cannot be read: Permission denied"):
-        TlsConfig(pem(tmp_path / "c.pem", "CERTIFICATE"), key).channel_credentials()
+@contextmanager
+def not_root() -> Iterator[None]:
+    """Root may read everything: be somebody else meanwhile."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if user == 0:
+            os.seteuid(0)
+
+
+def test_a_file_that_may_not_be_read_is_named() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        certificate, key = (
+            pem(folder / "c.pem", "CERTIFICATE"),
+            pem(folder / "key.pem", "PRIVATE KEY"),
+        )
+        key.chmod(0)
+        words = r"key.pem: the key cannot be read: Permission denied"
+        with not_root(), pytest.raises(TlsError, match=words):
+            TlsConfig(certificate, key).channel_credentials()

@@ -19,7 +19,7 @@ import gc
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from quorate.cli.bench.quorum import Quorum
@@ -28,10 +28,10 @@ from quorate.cli.bench.workloads import Bench, resident_mib
 from quorate.cli.local_cluster import HOST, LocalCluster
 from quorate.cli.output import CommandError
 from quorate.log.disk import Disk
+from quorate.log.meta_properties import random_uuid
 from quorate.log.metadata_log import create_partition_directory, partition_directory
 from quorate.log.snapshots import CHECKPOINT_SUFFIX, SnapshotStore, snapshot_name
 from quorate.metadata import requests as r
-from quorate.metadata.image import MetadataImage
 from quorate.metadata.levels import LATEST_LEVEL, METADATA_VERSION, SUPPORTED
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
@@ -56,6 +56,7 @@ PARTITIONS_A_TOPIC = 10
 TOPICS_A_REQUEST = 100
 TIMEOUT_MS = 60_000
 READY_TIMEOUT_S = 120.0
+POLL_S = 0.02
 
 
 async def many_partitions(bench: Bench) -> list[Measurement]:
@@ -73,6 +74,11 @@ async def many_partitions(bench: Bench) -> list[Measurement]:
     return found
 
 
+def _directory_of(broker: int) -> str:
+    """The log directory's id, none of those that Kafka reserves."""
+    return uuid_from_bytes(bytes([200, *[BROKERS.index(broker)] * 15]))
+
+
 def _took(bench: Bench, metric: str, value: float, unit: str, n: int) -> Measurement:
     return bench.took(NAME, metric, value, unit, n, partitions=bench.partitions)
 
@@ -88,8 +94,13 @@ async def _brokers(client: MetadataClient) -> AsyncIterator[None]:
         for broker, event in zip(BROKERS, unfenced, strict=True)
     ]
     try:
-        async with asyncio.timeout(UNFENCED_TIMEOUT_S):
-            await asyncio.gather(*(event.wait() for event in unfenced))
+        try:
+            async with asyncio.timeout(UNFENCED_TIMEOUT_S):
+                await asyncio.gather(*(event.wait() for event in unfenced))
+        except TimeoutError:
+            raise CommandError(
+                f"the brokers were not unfenced in {UNFENCED_TIMEOUT_S:.0f} s"
+            ) from None
         yield
     finally:
         for task in beats:
@@ -98,25 +109,22 @@ async def _brokers(client: MetadataClient) -> AsyncIterator[None]:
 
 
 async def _beat(client: MetadataClient, broker: int, unfenced: asyncio.Event) -> None:
-    number = BROKERS.index(broker) + 1
     answer = await client.ask(
         r.RegisterBroker(
             broker,
-            uuid_from_bytes(bytes([number] * 16)),
-            (Endpoint("PLAINTEXT", HOST, 9000 + number),),
-            log_dirs=(uuid_from_bytes(bytes([200, *[number] * 15])),),
+            random_uuid(),
+            (Endpoint("PLAINTEXT", HOST, 9092),),
+            log_dirs=(_directory_of(broker),),
             features=tuple(r.BrokerFeature(name, levels) for name, levels in SUPPORTED.items()),
         )
     )
     while True:
-        try:
+        with suppress(ClientError):  # between two leaders
             beat = await client.ask(
                 r.BrokerHeartbeat(broker, answer.broker_epoch, answer.broker_epoch)
             )
-        except ClientError:
-            continue  # between two leaders
-        if beat.error is ErrorCode.NONE and not beat.is_fenced:
-            unfenced.set()
+            if beat.error is ErrorCode.NONE and not beat.is_fenced:
+                unfenced.set()
         await asyncio.sleep(BEAT_S)
 
 
@@ -200,7 +208,7 @@ def _written_and_read(bench: Bench, directory: Path) -> list[Measurement]:
 def _records(count: int) -> Iterator[MetadataRecord]:
     """As an image would write them: topics with a hundred partitions, `count` records in all."""
     yield FeatureLevelRecord(METADATA_VERSION, LATEST_LEVEL)
-    directories = tuple(uuid_from_bytes(bytes([200, *[n] * 15])) for n in (1, 2, 3))
+    directories = tuple(map(_directory_of, BROKERS))
     for broker, directory in zip(BROKERS, directories, strict=True):
         # Unfenced: what is measured is the start, not the move of every leader.
         yield RegisterBrokerRecord(broker, fenced=False, log_dirs=(directory,))
@@ -252,7 +260,7 @@ def _replay_rate(path: Path, count: int) -> float:
     gc.disable()
     try:
         began = time.process_time()
-        image: MetadataImage = read_snapshot(path)
+        image = read_snapshot(path)
         seconds = time.process_time() - began
     finally:
         gc.enable()
@@ -267,11 +275,9 @@ async def _until_loaded(cluster: LocalCluster) -> None:
     async with MetadataClient(cluster.addresses) as client:
         while time.monotonic() < deadline:
             cluster.check_running()
-            try:
+            with suppress(ClientError):
                 answer = await client.ask(request, timeout_ms=1_000)
-            except ClientError:
-                continue
-            if answer.topics[0].error is ErrorCode.TOPIC_ALREADY_EXISTS:
-                return
-            await asyncio.sleep(0.02)
+                if answer.topics[0].error is ErrorCode.TOPIC_ALREADY_EXISTS:
+                    return
+            await asyncio.sleep(POLL_S)
     raise CommandError(f"controller 1 was not ready in {READY_TIMEOUT_S:.0f} s")

@@ -12,9 +12,7 @@ default; `| None` makes a field nullable in all of its versions; a field with a 
 field in all of its versions; every version is flexible (KIP-482). Kafka's name of a field is ours
 in camel case, and a record's type name is its class's in upper snake case.
 
-Records are values: type checkers treat them as frozen, and they hash and compare by their content
-(`version` aside). They are not frozen at run time because building one would take five times as
-long.
+Records are values (`raft.value`), `version` aside.
 
 Source: KIP-631 (metadata records), KIP-482 (flexible versions), Kafka's message format README.
 """
@@ -40,6 +38,7 @@ from typing import (
 )
 
 from quorate.raft.types import VersionRange
+from quorate.raft.value import value
 
 
 class Kind(StrEnum):
@@ -123,7 +122,7 @@ def wire(
 @dataclass_transform(frozen_default=True, field_specifiers=(wire,))
 def structure(cls: type[S]) -> type[S]:
     """Declare a nested structure; its fields have the versions of the record around it."""
-    made = dataclasses.dataclass(slots=True, unsafe_hash=True)(cls)
+    made = value(cls)
     hints = get_type_hints(made, include_extras=True)
     made.FIELDS = tuple(
         _field_spec(field, hints[field.name])
@@ -160,7 +159,7 @@ class _Declared:
 # `structure` itself cannot declare the bases: it looks for fields that they do not have.
 @dataclass_transform(frozen_default=True, field_specifiers=(wire,))
 def _base(cls: type[S]) -> type[S]:
-    return dataclasses.dataclass(slots=True, unsafe_hash=True)(cls)
+    return value(cls)
 
 
 @_base

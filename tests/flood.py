@@ -24,6 +24,7 @@ from typing import Annotated
 import grpc
 import grpc.aio
 import typer
+from quorate.cli.bench.workloads import resident_mib
 from quorate.rpc.client import QuorumClient
 from quorate.rpc.fields import directory_to_wire
 from quorate.rpc.limits import MESSAGE_BYTES_MAX
@@ -70,12 +71,6 @@ async def write(client: QuorumClient, seconds: float) -> list[float]:
         latencies.append(time.monotonic() - began)
         await asyncio.sleep(PAUSE_S)
     return latencies
-
-
-def memory_mib(pid: int) -> float:
-    text = Path(f"/proc/{pid}/status").read_text()
-    kib = next(line.split()[1] for line in text.splitlines() if line.startswith("VmRSS"))
-    return int(kib) / 1024
 
 
 def open_channel(address: str) -> grpc.aio.Channel:
@@ -126,7 +121,7 @@ async def flood(address: str, pid: int, idle: int, greedy: int, seconds: float) 
     async with QuorumClient([address]) as client:
         await write(client, WARM_UP * PAUSE_S)
         quiet = await write(client, seconds)
-        report.memory_quiet_mib = memory_mib(pid)
+        report.memory_quiet_mib = resident_mib(pid)
         for channel in channels:
             await asyncio.wait_for(channel.channel_ready(), 30)
         # The greedy ones are processes of their own: they shall not slow this one's clock.
@@ -137,7 +132,7 @@ async def flood(address: str, pid: int, idle: int, greedy: int, seconds: float) 
         )
         await asyncio.sleep(2 + greedy / 100)
         flooded = await write(client, seconds)
-        report.memory_flooded_mib = memory_mib(pid)
+        report.memory_flooded_mib = resident_mib(pid)
         output, _ = await process.communicate()
         ended.update(json.loads(output))
     for channel in channels:

@@ -14,6 +14,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quorate.cli.bench.workloads import resident_mib
+from quorate.cli.output import CommandError
+
 WARM_UP_S = 20.0
 WARM_UP_BYTES = 24 << 20
 """More than the tail cache (16 MiB) holds."""
@@ -47,11 +50,10 @@ class Life:
 
     def sample(self, written_bytes: int) -> None:
         """Look at the process; nothing if it is gone."""
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError, StopIteration):
-            text = Path(f"/proc/{self.pid}/status").read_text()
-            kib = next(line.split()[1] for line in text.splitlines() if line.startswith("VmRSS"))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, CommandError):
+            rss_mib = resident_mib(self.pid)
             fds = sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
-            self.samples.append(Sample(time.monotonic(), written_bytes, int(kib) / 1024, fds))
+            self.samples.append(Sample(time.monotonic(), written_bytes, rss_mib, fds))
 
     @property
     def warm(self) -> list[Sample]:

@@ -12,14 +12,14 @@ import os
 import socket
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
 
 from quorate.broker.config import BrokerConfig
 from quorate.cli.output import UsageError
-from quorate.controller.config import WILDCARD_HOSTS, ConfigError, read_properties, suggestion
+from quorate.controller.config import WILDCARD_HOSTS
+from quorate.controller.given import Given, Table, read_given
 from quorate.controller.kafka_names import is_kafkas
+from quorate.controller.migration_settings import ENABLE
 from quorate.controller.settings import BY_NAME, REFUSED, Form, Setting
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.rpc.limits import format_address
@@ -127,28 +127,13 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
-@dataclass(slots=True)
-class _Given:
-    """What was written, and where: `values` are parsed."""
-
-    source: str
-    values: dict[str, Any]
-    places: dict[str, str]
-
-    def __getitem__(self, name: str) -> Any:
-        return self.values[name]
-
-    def require(self, name: str) -> Any:
-        if self.values[name] in (None, ()):
-            setting = SETTINGS[name]
-            raise ConfigError(
-                f"{self.source}: {name} is not set; it takes {setting.form.accepts} "
-                f"(or set {setting.variable} in the environment)"
-            )
-        return self.values[name]
-
-    def fail(self, name: str, reason: str) -> NoReturn:
-        raise ConfigError(f"{self.places.get(name, self.source)}: {name}: {reason}")
+TABLE = Table(
+    "broker",
+    SETTINGS,
+    REFUSED | {ENABLE: "a broker here is never in ZooKeeper mode; controllers have this setting"},
+    lambda name: name in BY_NAME or is_kafkas(name),
+    "quorate broker --help-settings",
+)
 
 
 def settings_text(width: int) -> str:
@@ -177,66 +162,27 @@ def load_broker(path: Path | None, environment: Mapping[str, str] | None = None)
     environment = os.environ if environment is None else environment
     if path is None and "QUORATE_NODE_ID" not in environment:
         raise UsageError("the properties FILE is missing, and QUORATE_NODE_ID is not set either")
-    warnings: list[str] = []
-    texts, places = _texts(path, environment, warnings)
-    source = "the environment" if path is None else str(path)
-    values = {name: _parse(setting, texts, places) for name, setting in SETTINGS.items()}
-    return _build(_Given(source, values, places), warnings)
+    return _build(read_given(path, environment, TABLE))
 
 
-def _texts(
-    path: Path | None, environment: Mapping[str, str], warnings: list[str]
-) -> tuple[dict[str, str], dict[str, str]]:
-    texts: dict[str, str] = {}
-    places: dict[str, str] = {}
-    for name, (text, line) in ({} if path is None else read_properties(path)).items():
-        place = f"{path}:{line}"
-        if name in SETTINGS:
-            texts[name], places[name] = text.strip(), place
-        elif name in REFUSED:
-            raise ConfigError(f"{place}: {name} is not supported: {REFUSED[name]}")
-        elif name in BY_NAME or is_kafkas(name):
-            warnings.append(f"{place}: {name} means nothing to Quorate's broker: ignored")
-        else:
-            raise ConfigError(f"{place}: {name} is not a setting{suggestion(name, SETTINGS)}")
-    for name, setting in SETTINGS.items():
-        if setting.variable in environment:
-            texts[name] = environment[setting.variable].strip()
-            places[name] = f"environment variable {setting.variable}"
-    return texts, places
-
-
-def _parse(setting: Setting, texts: Mapping[str, str], places: Mapping[str, str]) -> Any:
-    text = texts.get(setting.name, setting.default)
-    if text is None or text == "":
-        return () if setting.form.type == "list" else None
-    try:
-        return setting.form.parse(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"{places[setting.name]}: {setting.name}={text[:200]}: {error}; "
-            f"accepted: {setting.form.accepts}"
-        ) from None
-
-
-def _build(given: _Given, warnings: list[str]) -> BrokerConfig:
+def _build(given: Given) -> BrokerConfig:
     given.require("process.roles")
     names: tuple[str, ...] = given.require("controller.listener.names")
     listeners: tuple[Endpoint, ...] = given.require("listeners")
     for endpoint in listeners:
         if endpoint.name in names:
             given.fail("listeners", f"{endpoint.name} is the controllers', and this is a broker")
-    static = given["controller.quorum.voters"] or ()
-    bootstrap = given["controller.quorum.bootstrap.servers"] or tuple(v.address for v in static)
+    static = given.get("controller.quorum.voters") or ()
+    bootstrap = given.get("controller.quorum.bootstrap.servers") or tuple(v.address for v in static)
     if not bootstrap:
         given.require("controller.quorum.bootstrap.servers")
-    log_dirs: tuple[Path, ...] = given["log.dirs"] or given["log.dir"]
-    metadata: Path | None = given["metadata.log.dir"]
+    log_dirs: tuple[Path, ...] = given.get("log.dirs") or given.get("log.dir")
+    metadata: Path | None = given.get("metadata.log.dir")
     if not log_dirs:
         log_dirs = (metadata,) if metadata is not None else given.require("log.dirs")
-    protocols = given["listener.security.protocol.map"] or {}
+    protocols = given.get("listener.security.protocol.map") or {}
     encrypted = _encrypted(given, (*names, *(e.name for e in listeners)), protocols)
-    if given["broker.session.timeout.ms"] <= given["broker.heartbeat.interval.ms"]:
+    if given.get("broker.session.timeout.ms") <= given.get("broker.heartbeat.interval.ms"):
         given.fail("broker.session.timeout.ms", "it must be longer than the heartbeats' interval")
     return BrokerConfig(
         node_id=given.require("node.id"),
@@ -252,37 +198,37 @@ def _build(given: _Given, warnings: list[str]) -> BrokerConfig:
             Voter(ReplicaKey(v.id), (Endpoint(names[0], v.address.host, v.address.port),))
             for v in static
         ),
-        cluster_id=given["cluster.id"],
-        rack=given["broker.rack"],
+        cluster_id=given.get("cluster.id"),
+        rack=given.get("broker.rack"),
         encrypted=encrypted,
         protocols={name: protocol == "SSL" for name, protocol in protocols.items()},
         tls=_tls(given) if encrypted else None,
-        heartbeat_interval_ms=given["broker.heartbeat.interval.ms"],
-        session_timeout_ms=given["broker.session.timeout.ms"],
-        registration_timeout_ms=given["initial.broker.registration.timeout.ms"],
-        controlled_shutdown=given["controlled.shutdown.enable"],
-        controlled_shutdown_timeout_ms=given["quorate.controlled.shutdown.timeout.ms"],
-        lag_time_max_ms=given["replica.lag.time.max.ms"],
-        fetch_wait_max_ms=given["replica.fetch.wait.max.ms"],
-        fetch_bytes_max=given["replica.fetch.response.max.bytes"],
-        fetch_partition_bytes_max=given["replica.fetch.max.bytes"],
-        fetch_backoff_ms=given["replica.fetch.backoff.ms"],
-        min_insync_replicas=given["min.insync.replicas"],
-        flush_interval_messages=given["log.flush.interval.messages"],
-        flush_interval_ms=given["log.flush.interval.ms"],
-        segment_bytes_max=given["log.segment.bytes"],
-        message_bytes_max=given["message.max.bytes"],
-        checkpoint_interval_ms=given["replica.high.watermark.checkpoint.interval.ms"],
-        raft_fetch_timeout_ms=given["controller.quorum.fetch.timeout.ms"],
-        raft_request_timeout_ms=given["controller.quorum.request.timeout.ms"],
-        raft_retry_backoff_ms=given["controller.quorum.retry.backoff.ms"],
-        warnings=tuple(warnings),
+        heartbeat_interval_ms=given.get("broker.heartbeat.interval.ms"),
+        session_timeout_ms=given.get("broker.session.timeout.ms"),
+        registration_timeout_ms=given.get("initial.broker.registration.timeout.ms"),
+        controlled_shutdown=given.get("controlled.shutdown.enable"),
+        controlled_shutdown_timeout_ms=given.get("quorate.controlled.shutdown.timeout.ms"),
+        lag_time_max_ms=given.get("replica.lag.time.max.ms"),
+        fetch_wait_max_ms=given.get("replica.fetch.wait.max.ms"),
+        fetch_bytes_max=given.get("replica.fetch.response.max.bytes"),
+        fetch_partition_bytes_max=given.get("replica.fetch.max.bytes"),
+        fetch_backoff_ms=given.get("replica.fetch.backoff.ms"),
+        min_insync_replicas=given.get("min.insync.replicas"),
+        flush_interval_messages=given.get("log.flush.interval.messages"),
+        flush_interval_ms=given.get("log.flush.interval.ms"),
+        segment_bytes_max=given.get("log.segment.bytes"),
+        message_bytes_max=given.get("message.max.bytes"),
+        checkpoint_interval_ms=given.get("replica.high.watermark.checkpoint.interval.ms"),
+        raft_fetch_timeout_ms=given.get("controller.quorum.fetch.timeout.ms"),
+        raft_request_timeout_ms=given.get("controller.quorum.request.timeout.ms"),
+        raft_retry_backoff_ms=given.get("controller.quorum.retry.backoff.ms"),
+        warnings=tuple(given.warnings),
         source=given.source,
     )
 
 
 def _encrypted(
-    given: _Given, names: tuple[str, ...], protocols: Mapping[str, str]
+    given: Given, names: tuple[str, ...], protocols: Mapping[str, str]
 ) -> frozenset[str]:
     """The listeners that use TLS, of the broker and of the controllers."""
     found = set()
@@ -295,9 +241,9 @@ def _encrypted(
     return frozenset(found)
 
 
-def _endpoints(given: _Given, listeners: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+def _endpoints(given: Given, listeners: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
     """How others dial the listeners."""
-    advertised = {e.name: e for e in given["advertised.listeners"] or ()}
+    advertised = {e.name: e for e in given.get("advertised.listeners") or ()}
     for name in advertised.keys() - {e.name for e in listeners}:
         given.fail("advertised.listeners", f"{name} is not in listeners")
     found = []
@@ -309,7 +255,7 @@ def _endpoints(given: _Given, listeners: tuple[Endpoint, ...]) -> tuple[Endpoint
     return tuple(found)
 
 
-def _tls(given: _Given) -> TlsConfig:
+def _tls(given: Given) -> TlsConfig:
     certificate = given.require("ssl.certificate.location")
     key = given.require("ssl.key.location")
     return TlsConfig(certificate, key, given.require("ssl.ca.location"))

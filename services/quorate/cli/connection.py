@@ -148,7 +148,7 @@ def _from_file(path: Path | None) -> Connection:
     """The connection that a properties file describes: a controller's own, or a client's."""
     if path is None:
         return Connection(())
-    from quorate.controller.config import ConfigError, load_config, read_properties, suggestion
+    from quorate.controller.config import ConfigError, load_config, nearest, read_properties
     from quorate.rpc.tls import TlsConfig
 
     given = read_properties(path)
@@ -160,9 +160,10 @@ def _from_file(path: Path | None) -> Connection:
         return Connection(config.bootstrap_servers, tls)
     for name, (_, line) in given.items():
         if name not in CLIENT_SETTINGS:
-            near = suggestion(name, dict.fromkeys(CLIENT_SETTINGS))
-            if "did you mean" in near:
-                raise ConfigError(f"{path}:{line}: {name} is not a client's setting{near}")
+            if near := nearest(name, CLIENT_SETTINGS):
+                raise ConfigError(
+                    f"{path}:{line}: {name} is not a client's setting; did you mean {near}?"
+                )
             print_warning(f"{path}:{line}: {name} means nothing to this command: ignored")
     values = {name: text.strip() for name, (text, _) in given.items()}
     return Connection((), _client_tls(path, values), _client_timeout(path, values))

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorate.controller.given import ConfigError, Given, read_given, read_properties, suggestion
+from quorate.controller.given import ConfigError, Given, nearest, read_given, read_properties
 from quorate.controller.migration_settings import MigrationSettings, read_migration
 from quorate.controller.settings import Address
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
@@ -385,6 +385,6 @@ __all__ = [
     "Security",
     "TlsFiles",
     "load_config",
+    "nearest",
     "read_properties",
-    "suggestion",
 ]

@@ -1,7 +1,8 @@
-"""What was given to a controller, and where: a properties file and the environment over it, parsed.
+"""What was given to a process, and where: a properties file and the environment over it, parsed.
 
 Each setting by itself: which ones must fit together is checked by who asks for them, with `Given`'s
-`require`, `fail` and `pem`. Rules 1 and 2 of `config` hold here.
+`require`, `fail` and `pem`. Rules 1 and 2 of `config` hold here. Which settings there are is a
+`Table`: a controller's by default; a broker has its own.
 
 Source: Kafka's KafkaConfig for names; java.util.Properties for the file.
 """
@@ -9,20 +10,38 @@ Source: Kafka's KafkaConfig for names; java.util.Properties for the file.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from quorate.controller.kafka_names import is_kafkas
 from quorate.controller.migration_settings import check_roles
-from quorate.controller.settings import BY_NAME, REFUSED, SETTINGS, Setting
+from quorate.controller.settings import BY_NAME, REFUSED, Setting
 
 PREFIX = "QUORATE_"
 
 
 class ConfigError(Exception):
     """A configuration that cannot be used; its text is one line for the person who wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What one kind of process may be told: `settings` by name, and what is said of other names.
+
+    refused: why a setting is an error. ignored: a warning for a name that means something
+    elsewhere. listed_by: the command that prints the settings.
+    """
+
+    process: str
+    settings: Mapping[str, Setting]
+    refused: Mapping[str, str]
+    ignored: Callable[[str], bool]
+    listed_by: str
+
+
+CONTROLLER = Table("controller", BY_NAME, REFUSED, is_kafkas, "quorate config-docs")
 
 
 @dataclass(slots=True)
@@ -32,6 +51,7 @@ class Given:
     """
 
     source: str
+    table: Table = CONTROLLER
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
@@ -45,7 +65,7 @@ class Given:
 
     def require(self, name: str, because: str = "") -> Any:
         if self.values[name] is None or self.values[name] == ():
-            setting = BY_NAME[name]
+            setting = self.table.settings[name]
             raise ConfigError(
                 f"{self.source}: {name} is not set{because}; it takes {setting.form.accepts} "
                 f"(or set {setting.variable} in the environment)"
@@ -99,32 +119,44 @@ def read_properties(path: Path) -> dict[str, tuple[str, int]]:
     return found
 
 
-def read_given(path: Path | None, environment: Mapping[str, str]) -> Given:
-    """All settings, each by itself. Raises ConfigError."""
-    given = Given(source="the environment" if path is None else str(path))
-    if path is not None:
-        for name, (text, line) in read_properties(path).items():
-            place = f"{path}:{line}"
-            if name in BY_NAME:
-                given.texts[name], given.places[name] = text.strip(), place
-            elif name in REFUSED:
-                raise ConfigError(f"{place}: {name} is not supported: {REFUSED[name]}")
-            elif is_kafkas(name):
-                given.warnings.append(
-                    f"{place}: {name} is Kafka's and means nothing to Quorate's controller: ignored"
-                )
-            else:
-                shown = name if name.isprintable() else repr(name)
-                raise ConfigError(f"{place}: {shown} is not a setting{suggestion(name, BY_NAME)}")
+def read_given(
+    path: Path | None, environment: Mapping[str, str], table: Table = CONTROLLER
+) -> Given:
+    """All settings of `table`, each by itself. Raises ConfigError."""
+    given = Given("the environment" if path is None else str(path), table)
+    for name, (text, line) in ({} if path is None else read_properties(path)).items():
+        _take(given, name, text.strip(), f"{path}:{line}")
     _read_environment(given, environment)
     check_roles(given)
-    for setting in SETTINGS:
+    for setting in table.settings.values():
         given.values[setting.name] = _parse(setting, given)
     return given
 
 
+def _take(given: Given, name: str, text: str, place: str) -> None:
+    table = given.table
+    if name in table.settings:
+        given.texts[name], given.places[name] = text, place
+    elif name in table.refused:
+        raise ConfigError(f"{place}: {name} is not supported: {table.refused[name]}")
+    elif table.ignored(name):
+        whose = "Kafka's and" if is_kafkas(name) else "another process's and"
+        given.warnings.append(
+            f"{place}: {name} is {whose} means nothing to Quorate's {table.process}: ignored"
+        )
+    else:
+        shown = name if name.isprintable() else repr(name)
+        near = nearest(name, table.settings)
+        hint = f"did you mean {near}?" if near else f"`{table.listed_by}` lists them all"
+        raise ConfigError(f"{place}: {shown} is not a setting; {hint}")
+
+
 def _read_environment(given: Given, environment: Mapping[str, str]) -> None:
-    variables = {variable: setting.name for setting in SETTINGS for variable in setting.variables}
+    variables = {
+        variable: setting.name
+        for setting in given.table.settings.values()
+        for variable in setting.variables
+    }
     for variable in sorted(environment):
         if variable in variables:
             name = variables[variable]
@@ -159,7 +191,6 @@ def _shown(text: str) -> str:
     return text if len(text) <= 200 else text[:200] + "…"
 
 
-def suggestion(name: str, known: Mapping[str, object]) -> str:
-    """A hint at the closest known name, or nothing."""
-    near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else "; `quorate config-docs` lists them all"
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """The known name that `name` may be a slip of."""
+    return next(iter(difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)), None)

@@ -64,6 +64,8 @@ def test_the_environment_overrides_the_file_and_foreign_settings_are_named(tmp_p
         ({"brokr.rack": "r"}, "did you mean broker.rack?"),
         ({"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"}, "ssl."),
         ({"ssl.key.password": "x"}, "not supported"),
+        ({"zookeeper.metadata.migration.enable": "true"}, "never in ZooKeeper mode"),
+        ({"xyzzy": "x"}, "--help-settings"),
     ],
 )
 def test_what_is_wrong_is_one_line(

@@ -15,7 +15,7 @@ Entering controlled shutdown and being fenced take the broker out of every ISR a
 leaderships (the last member of an ISR stays in, leaderless); unfencing elects for leaderless
 partitions only. Controlled shutdown is left by registering anew with another incarnation.
 
-Source: KIP-631, KIP-841, KIP-858, KIP-966 (unclean restarts); Kafka's BrokerHeartbeatManager and
+Source: KIP-631, KIP-841, KIP-858, KIP-866, KIP-966 (unclean restarts); Kafka's BrokerHeartbeatManager and
 ClusterControlManager.
 """
 
@@ -54,6 +54,7 @@ from quorate.records.metadata import (
     RegisteredFeature,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    ZkMigrationState,
 )
 from quorate.records.metadata.nodes import FENCE, UNFENCE
 from quorate.records.metadata.nodes import IN_CONTROLLED_SHUTDOWN as ENTERS_SHUTDOWN
@@ -61,6 +62,7 @@ from quorate.records.metadata.nodes import IN_CONTROLLED_SHUTDOWN as ENTERS_SHUT
 PORT_MAX = 65_535
 LEVEL_MAX = 32_767
 NODE_ID_MAX = 2**31 - 1
+UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
 
 
 # --- registration ---------------------------------------------------------------------------------
@@ -87,6 +89,7 @@ def register(
             for feature in request.features
         ),
         rack=request.rack,
+        is_migrating_zk_broker=request.is_migrating_zk_broker,
         fenced=existing.fenced if existing is not None and is_same else True,
         in_controlled_shutdown=(
             existing.in_controlled_shutdown if existing is not None and is_same else False
@@ -118,6 +121,7 @@ def _check_registration(work: Work, request: RegisterBroker, cluster_id: str, no
     fault = _malformed(request)
     if fault:
         raise RefusedError(ErrorCode.INVALID_REGISTRATION, fault)
+    _check_mode(work, request)
     existing = work.image.cluster.brokers.get(request.broker_id)
     if (
         existing is not None
@@ -133,6 +137,22 @@ def _check_registration(work: Work, request: RegisterBroker, cluster_id: str, no
         )
     _check_directories(work, request)
     _check_features(work, request)
+
+
+def _check_mode(work: Work, request: RegisterBroker) -> None:
+    """In ZooKeeper mode only during a migration, and before the copy in no other (KIP-866)."""
+    state = work.image.features.zk_migration
+    if request.is_migrating_zk_broker and state not in UNDER_WAY:
+        raise RefusedError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            "Controller does not support registering ZK brokers.",
+        )
+    if not request.is_migrating_zk_broker and state == ZkMigrationState.PRE_MIGRATION:
+        raise RefusedError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            "Controller is in pre-migration mode and cannot register KRaft brokers until the "
+            "metadata migration is complete.",
+        )
 
 
 def _malformed(request: RegisterBroker) -> str:

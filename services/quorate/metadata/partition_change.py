@@ -8,12 +8,13 @@ Steps of `Change.build`, as Kafka's PartitionChangeBuilder has them:
 3. A leader is chosen: the present one if it can stay, else the first replica that is in sync (or
    eligible) and acceptable; the preferred one first in a preferred election; one that is not in
    sync only in an unclean election. An unclean leader is the whole ISR, and is recovering.
-4. The leader epoch grows when the leader changes, when a replica leaves the assignment, and below
-   metadata.version 3.6-IV0 when the ISR shrinks.
+4. The leader epoch grows when the leader changes, when a replica leaves the assignment, and when the
+   ISR shrinks: below metadata.version 3.6-IV0, and as long as a migration from ZooKeeper is under
+   way, since a leader in ZooKeeper mode learns of a change by a higher epoch only (KIP-866).
 5. An empty target ISR changes nothing without eligible leader replicas: the last member stays in,
    and its partition is leaderless (KIP-841).
 
-Source: KIP-841, KIP-455, KIP-704 (leader recovery), KIP-858, KIP-966.
+Source: KIP-841, KIP-455, KIP-704 (leader recovery), KIP-858, KIP-866, KIP-966.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from quorate.metadata.partitions import (
     Partition,
 )
 from quorate.metadata.work import Work
-from quorate.records.metadata import PartitionChangeRecord
+from quorate.records.metadata import PartitionChangeRecord, ZkMigrationState
 
 Brokers = tuple[int, ...]
 
@@ -104,7 +105,7 @@ class Change:
         names_leader = (
             leader != old.leader
             or not set(old.replicas) <= set(self.replicas)
-            or (level < NO_EPOCH_BUMP_ON_SHRINK and not set(old.isr) <= set(isr or old.isr))
+            or (self._shrinks_with_epoch(level) and not set(old.isr) <= set(isr or old.isr))
         )
         if isr == () and not self.work.elr_enabled:
             isr = old.isr
@@ -127,6 +128,11 @@ class Change:
         )
         nothing = PartitionChangeRecord(old.partition_id, old.topic_id)
         return None if record == nothing else record
+
+    def _shrinks_with_epoch(self, level: int) -> bool:
+        """Step 4."""
+        is_migrating = self.work.image.features.zk_migration == ZkMigrationState.MIGRATION
+        return level < NO_EPOCH_BUMP_ON_SHRINK or is_migrating
 
     def _complete_reassignment(self) -> None:
         """Step 1. Every replica that is being added must be in sync, and one that stays."""

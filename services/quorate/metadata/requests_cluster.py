@@ -139,7 +139,8 @@ class RegisterBroker:
     parallel (0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL).
 
     incarnation_id: of this process, made when it starts. previous_epoch: what the disk says of the
-    broker's last epoch after a clean shutdown, -1 otherwise (KIP-966).
+    broker's last epoch after a clean shutdown, -1 otherwise (KIP-966). is_migrating_zk_broker: it
+    runs in ZooKeeper mode and takes part in the migration (KIP-866).
     """
 
     broker_id: int
@@ -151,6 +152,7 @@ class RegisterBroker:
     features: tuple[BrokerFeature, ...] = ()
     security_protocols: tuple[int, ...] = ()
     previous_epoch: int = NO_EPOCH
+    is_migrating_zk_broker: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ class BrokerFeature(_message.Message):
     def __init__(self, name: _Optional[str] = ..., supported: _Optional[_Union[_common_pb2.VersionRange, _Mapping]] = ...) -> None: ...
 
 class RegisterBrokerRequest(_message.Message):
-    __slots__ = ("timeout_ms", "cluster_id", "broker_id", "incarnation_id", "endpoints", "rack", "log_dirs", "features", "security_protocols", "previous_epoch")
+    __slots__ = ("timeout_ms", "cluster_id", "broker_id", "incarnation_id", "endpoints", "rack", "log_dirs", "features", "security_protocols", "previous_epoch", "is_migrating_zk_broker")
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,7 @@ class RegisterBrokerRequest(_message.Message):
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     SECURITY_PROTOCOLS_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_MIGRATING_ZK_BROKER_FIELD_NUMBER: _ClassVar[int]
     timeout_ms: int
     cluster_id: str
     broker_id: int
@@ -37,7 +38,8 @@ class RegisterBrokerRequest(_message.Message):
     features: _containers.RepeatedCompositeFieldContainer[BrokerFeature]
     security_protocols: _containers.RepeatedScalarFieldContainer[int]
     previous_epoch: int
-    def __init__(self, timeout_ms: _Optional[int] = ..., cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[BrokerFeature, _Mapping]]] = ..., security_protocols: _Optional[_Iterable[int]] = ..., previous_epoch: _Optional[int] = ...) -> None: ...
+    is_migrating_zk_broker: bool
+    def __init__(self, timeout_ms: _Optional[int] = ..., cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[BrokerFeature, _Mapping]]] = ..., security_protocols: _Optional[_Iterable[int]] = ..., previous_epoch: _Optional[int] = ..., is_migrating_zk_broker: _Optional[bool] = ...) -> None: ...
 
 class RegisterBrokerResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader", "broker_epoch", "error", "message")

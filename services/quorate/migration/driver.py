@@ -212,6 +212,8 @@ class Driver:
                 if self._known_brokers is None:
                     return "the list of ZooKeeper's brokers"
                 missing = sorted(self._known_brokers - self._registered)
+                if not missing:
+                    return "a broker to register"
                 return f"brokers {', '.join(map(str, missing))} to register"
             case _:
                 return ""
@@ -378,7 +380,8 @@ class Driver:
             self._move(State.WAIT_FOR_BROKERS, "every controller is ready")
             self._outputs.append(ReadBrokers())
         if self.state is State.WAIT_FOR_BROKERS and self._known_brokers is not None:
-            if self._known_brokers <= self._registered:
+            # Nobody at all is a cluster that is just being started, not one without brokers.
+            if self._registered and self._known_brokers <= self._registered:
                 self._move(State.BECOME_CONTROLLER, "every broker has registered")
                 self._claim()
             elif self._retry_at_ms is None:

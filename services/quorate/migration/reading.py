@@ -230,9 +230,11 @@ def _scram(node: ZNode, user: str, mechanism: int, text: str) -> UserScramCreden
 
 
 def read_producer_ids(tree: Tree) -> Iterator[Batch]:
-    """The next block begins where the last one that was given away ends."""
+    """The next block begins where the last one that was given away ends. Without one Kafka leaves
+    the znode empty.
+    """
     node = tree.get(znodes.PRODUCER_IDS)
-    if node is not None:
+    if node is not None and node.data:
         fields = node.object()
         broker, end = _integer(node, fields.get("broker")), _integer(node, fields.get("block_end"))
         yield [ProducerIdsRecord(broker_id=broker, broker_epoch=-1, next_producer_id=end + 1)]

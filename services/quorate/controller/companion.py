@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from quorate.controller.config import ControllerConfig
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.convert_metadata import MetadataAnswer
+from quorate.rpc.gate import Gate
 from quorate.rpc.tls import TlsConfig
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
@@ -24,7 +25,7 @@ from quorate.telemetry.samples import Sample
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What a companion works with. tls: of the listeners and for dialling other controllers.
-    on_fatal: ends the process with the error's text as its one line.
+    on_fatal: ends the process with the error's text as its one line. gate: who may ask what.
     """
 
     config: ControllerConfig
@@ -34,6 +35,7 @@ class Parts:
     metadata: MetadataService
     tls: TlsConfig | None
     on_fatal: Callable[[BaseException], None]
+    gate: Gate | None = None
 
 
 class Companion(Protocol):

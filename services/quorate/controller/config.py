@@ -130,6 +130,11 @@ class ControllerConfig:
         """controller.listener.names: the first is the one that others dial."""
         return tuple(listener.name for listener in self.listeners)
 
+    @property
+    def grpc_listeners(self) -> tuple[Listener, ...]:
+        """All but the one on which brokers in ZooKeeper mode speak their own protocol."""
+        return tuple(each for each in self.listeners if each.name != self.migration.listener)
+
     def is_encrypted(self, listener_name: str) -> bool:
         """Whether to dial a listener of that name with TLS. A name that means nothing here is taken
         for one like the first of controller.listener.names, which the bootstrap servers' have.

@@ -170,7 +170,7 @@ class Controller:
         if self._server is not None:
             self._server.use(handler)
             return
-        listeners = self._config.listeners
+        listeners = self._config.grpc_listeners
         secure = [f"{each.host}:{each.port}" for each in listeners if each.tls]
         plain = [f"{each.host}:{each.port}" for each in listeners if not each.tls]
         self._server = await start_server(
@@ -256,7 +256,9 @@ class Controller:
             self._gate.follow(loader)
         companion = None
         if self._accompany is not None:
-            parts = Parts(config, meta.cluster_id, driver, loader, metadata, tls, self._fail)
+            parts = Parts(
+                config, meta.cluster_id, driver, loader, metadata, tls, self._fail, self._gate
+            )
             companion = self._accompany(parts)
         serve = NodeService if companion is None else functools.partial(GatedService, companion)
         service = serve(

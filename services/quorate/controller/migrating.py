@@ -18,9 +18,10 @@ Owns the driver of KIP-866 on this node, and its work in ZooKeeper. Steps:
    any more, and no broker is in ZooKeeper mode, whoever leads ends the migration for good
    (POST_MIGRATION).
 
-What is not here is the bridge to brokers in ZooKeeper mode, which speak Kafka's protocol. They
-replicate the metadata log as observers (Fetch) before they register, so without it they never do,
-and the driver waits for them without having claimed anything.
+6. Where `quorate.migration.listener.name` is set, brokers in ZooKeeper mode find their controller
+   there (`bridge`), from the beginning until the migration has ended. They replicate the metadata
+   log as observers before they register, so without it they never do, and the driver waits for them
+   without having claimed anything. They are told of leaders and ISRs after ZooKeeper says the same.
 
 Source: KIP-866; KIP-919 (controller registration).
 """
@@ -34,6 +35,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from quorate.controller.companion import Parts
+from quorate.controller.migrating_bridge import BrokersBridge
 from quorate.controller.migrating_measures import Measures, migration_samples
 from quorate.controller.migrating_registration import (
     APPEND_TIMEOUT_MS,
@@ -98,6 +100,7 @@ class Migration:
         self._driver = d.Driver(enabled=self._settings.enabled)
         self._registration = Registration(parts)
         self._office = _open_office(parts) if self._settings.enabled else None
+        self._bridge = BrokersBridge(parts, self.refuses)
         self._changes: Changes | None = None
         self._led: int | None = None
         self._prepared: int | None = None
@@ -118,13 +121,14 @@ class Migration:
         self._loader.add_listener(self._changed)
 
     def _run(self) -> None:
-        for run in (self._look, self._obey, self._registration.run):
+        for run in (self._look, self._obey, self._registration.run, self._bridge.run):
             self._tasks.append(asyncio.create_task(run(), name=f"migration-{run.__name__}"))
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._bridge.close()
         if self._office is not None:
             await asyncio.to_thread(self._office.close)
 
@@ -337,6 +341,7 @@ class Migration:
                 )
                 if output.after is d.State.INACTIVE:
                     self._changes = None
+                    await self._bridge.silence()
                 step(output.after)
                 continue
             try:
@@ -389,10 +394,8 @@ class Migration:
                 )
                 self._driver.synchronized(epoch, written.offset)
             case d.TellBrokers():
-                self._complain(
-                    "migration: nothing speaks Kafka's protocol to brokers in ZooKeeper mode here: "
-                    "they are not told of leaders and ISRs"
-                )
+                zk_epoch = self._zookeeper.zk_epoch
+                await self._bridge.tell_everything(self._loader.image, zk_epoch)
                 self._driver.brokers_told(epoch, self._now_ms)
             case d.WriteChanges():
                 offset = await self._write_changes()
@@ -418,6 +421,7 @@ class Migration:
             raise
         if changes:
             self.measures.delta_ms = written.milliseconds
+            await self._bridge.tell(self._loader.image, changes)
         return written.offset
 
     def _read_progress(self, read: int, known: int) -> None:

@@ -11,6 +11,7 @@ log or ZooKeeper can tell is found as soon as they are read.
 | the migration in a process that is a broker too | the configuration | ...migration.enable |
 | TLS without authorities, without a key, with Java's stores | the configuration | the store |
 | access control lists on znodes | the configuration | zookeeper.set.acl |
+| a listener for brokers that is no other of the controller's | the configuration | the listener |
 | the migration without the library that speaks to ZooKeeper | the start | ...migration.enable |
 | an ensemble that holds no cluster, or another cluster | the start | zookeeper.connect |
 | a leader without the setting while others have it | it resigns | ...migration.enable |
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 ENABLE = "zookeeper.metadata.migration.enable"
 CONNECT = "zookeeper.connect"
+LISTENER = "quorate.migration.listener.name"
+BROKER_LISTENER = "inter.broker.listener.name"
 SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
 SET_ACL = "zookeeper.set.acl"
 SECURE = "zookeeper.ssl.client.enable"
@@ -68,6 +71,15 @@ def _ensemble() -> Form:
     return Form("string", "host:port,…/chroot", parse)
 
 
+def _listener_name() -> Form:
+    def parse(text: str) -> str:
+        if not text.replace("_", "").replace("-", "").isalnum():
+            raise ValueError("not the name of a listener")
+        return text.upper()
+
+    return Form("string", "the name of a listener", parse)
+
+
 def _identification() -> Form:
     def parse(text: str) -> bool:
         if text.upper() not in ("HTTPS", ""):
@@ -91,6 +103,21 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
         None,
         "The ZooKeeper ensemble of the cluster that is migrated; required by "
         "zookeeper.metadata.migration.enable.",
+    ),
+    Setting(
+        LISTENER,
+        _listener_name(),
+        None,
+        "Ours. Which of controller.listener.names brokers in ZooKeeper mode dial: it speaks "
+        "Kafka's protocol, and all others gRPC. Not the first, and not encrypted. Not set: such "
+        "brokers find no controller here, and the migration waits for them.",
+    ),
+    Setting(
+        BROKER_LISTENER,
+        _listener_name(),
+        None,
+        "The brokers' listener on which they are told of leaders and ISRs during the migration. It "
+        "must be PLAINTEXT. Not set: a broker's first listener that is.",
     ),
     Setting(
         SESSION_TIMEOUT,
@@ -165,13 +192,16 @@ MIGRATION_REFUSED: dict[str, str] = {
 @dataclass(frozen=True, slots=True)
 class MigrationSettings:
     """What a controller is told of it; all at their defaults where no migration is asked for.
-    tls: None for connections in clear.
+    tls: None for connections in clear. listener: on which brokers in ZooKeeper mode find this
+    controller, if any; broker_listener: on which they are dialled.
     """
 
     enabled: bool = False
     connect: str | None = None
     session_timeout_ms: int = 18_000
     tls: ZooKeeperTls | None = None
+    listener: str | None = None
+    broker_listener: str | None = None
 
 
 def check_roles(given: Given) -> None:
@@ -200,7 +230,27 @@ def read_migration(given: Given) -> MigrationSettings:
         connect=given.get(CONNECT),
         session_timeout_ms=given.get(SESSION_TIMEOUT),
         tls=read_zookeeper_tls(given),
+        listener=_listener(given),
+        broker_listener=given.get(BROKER_LISTENER),
     )
+
+
+def _listener(given: Given) -> str | None:
+    name: str | None = given.get(LISTENER)
+    if name is None:
+        return None
+    names: tuple[str, ...] = given.require("controller.listener.names")
+    if name not in names:
+        given.fail(LISTENER, "it is not in controller.listener.names")
+    if name == names[0]:
+        given.fail(
+            LISTENER, "the first of controller.listener.names is that of the controllers themselves"
+        )
+    protocols = given.get("listener.security.protocol.map") or {}
+    protocol = protocols.get(name, name if name in ("PLAINTEXT", "SSL") else "PLAINTEXT")
+    if protocol != "PLAINTEXT":
+        given.fail(LISTENER, f"{name} is {protocol}, and only PLAINTEXT is spoken to brokers")
+    return name
 
 
 def _warn_of_idle(given: Given) -> None:

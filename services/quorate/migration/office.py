@@ -74,6 +74,13 @@ class Office:
             self._client = client
         return self._client
 
+    @property
+    def zk_epoch(self) -> int:
+        """The number in `/controller_epoch` since the claim. FencedError without one."""
+        if self._lease is None:
+            raise FencedError("ZooKeeper is not claimed by this controller")
+        return self._lease.zk_epoch
+
     def known_brokers(self) -> frozenset[int]:
         """Every broker that must take part (see `reading`), without a look at the partitions."""
         client = self.client

@@ -1,0 +1,13 @@
+"""The bridge to brokers in ZooKeeper mode while a cluster migrates: Kafka's own protocol.
+
+Such brokers speak nothing else, in both directions. `server` answers what they send to a controller
+(`replication`, `lifecycle`, `forwarding`), and `propagation` sends them what a controller of theirs
+would have (`telling` says what, `channels` sees that it arrives). No rule of the metadata stands
+here: requests become those of `metadata.requests` and go the way of all others.
+
+`schemas` is the only module that knows the library with Kafka's messages, kio, which the extra
+`migration` installs.
+
+Source: KIP-866, "ZK Broker", "Forwarding", "Controller RPCs"; KIP-590 (Envelope), KIP-595 (Fetch),
+KIP-630 (FetchSnapshot).
+"""

@@ -1,0 +1,144 @@
+"""The bridge of one controller: its listener, and its messages to brokers.
+
+What it needs of its node it is given: who answers requests for metadata (`ask`), and the driver for
+the log. It listens from `open` to `close`; whether that is now, the migration decides.
+
+Source: KIP-866.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quorate.bridge import schemas as s
+from quorate.bridge.forwarding import FORWARDED, answer_bare, answer_envelope
+from quorate.bridge.lifecycle import LIFECYCLE
+from quorate.bridge.propagation import Propagation
+from quorate.bridge.replication import Replication
+from quorate.bridge.server import BridgeServer, Connection
+from quorate.metadata.requests import Refused
+from quorate.raft.errors import ErrorCode
+from quorate.rpc.convert_metadata import METHODS, TIMEOUT_MS, MetadataAnswer
+from quorate.rpc.gate import Admission, Gate, Refusal
+from quorate.rpc.principals import Caller
+from quorate.runtime.driver import RaftDriver
+
+LOGGER = logging.getLogger(__name__)
+
+Handle = Callable[[Any, int], Awaitable[MetadataAnswer]]
+"""Gives a request to the metadata controller, with its time in ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeSettings:
+    """node_id, cluster_id: this controller's. listener: the name of the endpoints that brokers
+    dial; host, port: where it listens. broker_listener: the brokers' listener to dial, None for
+    their first that is PLAINTEXT.
+    """
+
+    node_id: int
+    cluster_id: str
+    listener: str
+    host: str
+    port: int
+    broker_listener: str | None = None
+
+
+class Bridge:
+    """gate: who may ask what; None for everybody everything."""
+
+    def __init__(
+        self,
+        settings: BridgeSettings,
+        raft: RaftDriver,
+        handle: Handle,
+        gate: Gate | None = None,
+    ) -> None:
+        self.propagation = Propagation(settings.node_id, settings.broker_listener)
+        self._settings = settings
+        self._raft = raft
+        self._handle = handle
+        self._gate = gate
+        self._replication = Replication(raft, settings.cluster_id, settings.listener)
+        self._server: BridgeServer | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._server is not None
+
+    async def open(self) -> None:
+        """Listen, unless it does already. OSError."""
+        if self._server is not None:
+            return
+        settings = self._settings
+        self._server = server = BridgeServer(self._answer)
+        await server.start(settings.host, settings.port)
+        LOGGER.info(
+            "bridge: listens for brokers in ZooKeeper mode on %s:%d",
+            settings.host or "*",
+            settings.port,
+        )
+
+    async def close(self) -> None:
+        """Listen and tell no longer."""
+        await self.propagation.silence()
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    async def _answer(self, call: s.Call, connection: Connection) -> Any:
+        caller = Caller(host=connection.host)
+        if call.api_key in (s.FETCH, s.FETCH_SNAPSHOT):
+            return await self._replicate(call, connection, caller)
+        if call.api_key == s.ENVELOPE:
+            refused = self._refusal(caller, "RegisterBroker", call.body)
+            if refused is not None:
+                return s.response_type(s.ENVELOPE, call.version)(
+                    error_code=s.error_field(refused.error)
+                )
+            return await answer_envelope(call, self._ask)
+        if call.api_key in FORWARDED:
+            return await answer_bare(call, self._ask, caller)
+        read, write = LIFECYCLE[call.api_key]
+        answer = await self._ask(read(call.body), TIMEOUT_MS, caller)
+        if isinstance(answer.response, Refused):
+            return write(call.version, answer.response.error, None)
+        return write(call.version, answer.error, answer.response)
+
+    async def _replicate(self, call: s.Call, connection: Connection, caller: Caller) -> Any:
+        is_fetch = call.api_key == s.FETCH
+        refused = self._refusal(caller, "Fetch" if is_fetch else "FetchSnapshot", call.body)
+        if refused is not None:
+            return s.make(
+                s.response_type(call.api_key, call.version),
+                throttle_time=s.milliseconds(),
+                error_code=s.error_field(refused.error),
+                responses=(),
+                topics=(),
+            )
+        if is_fetch:
+            return await self._replication.fetch(call, connection)
+        return await self._replication.fetch_snapshot(call, connection)
+
+    def _refusal(self, caller: Caller, name: str, request: Any) -> Refusal | None:
+        return None if self._gate is None else self._gate.refusal(caller, name, request)
+
+    async def _ask(self, request: Any, timeout_ms: int, caller: Caller) -> MetadataAnswer:
+        """What `rpc.metadata_servicers` does with a request that came over gRPC."""
+        admitted: Refusal | Admission = Admission(request)
+        if self._gate is not None:
+            admitted = self._gate.admit(caller, METHODS[type(request)].name, request)
+        leader = self._raft.node.current_leader
+        if isinstance(admitted, Refusal):
+            return MetadataAnswer(admitted.error, leader, message=admitted.message)
+        if admitted.answer is not None:
+            return MetadataAnswer(ErrorCode.NONE, leader, admitted.answer)
+        answer = await self._handle(admitted.request, timeout_ms)
+        if answer.response is None or isinstance(answer.response, Refused):
+            return answer
+        return replace(answer, response=admitted.finish(answer.response))

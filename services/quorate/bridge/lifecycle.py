@@ -1,0 +1,146 @@
+"""What brokers ask of their controller for themselves: registration, heartbeats, ISRs, ids.
+
+Each message becomes the request of `metadata.requests` that the gRPC service gives to the metadata
+controller too, and its answer goes back in Kafka's form. A node that is not the active controller
+answers NOT_CONTROLLER, and the broker looks for the leader with its Fetches.
+
+Source: KIP-631, KIP-730, KIP-841, KIP-903; KIP-866 "Broker Registration".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from quorate.bridge import schemas as s
+from quorate.metadata import requests as r
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import Endpoint, VersionRange
+
+
+def registration(body: Any) -> r.RegisterBroker:
+    return r.RegisterBroker(
+        broker_id=body.broker_id,
+        incarnation_id=s.uuid_text(body.incarnation_id),
+        endpoints=tuple(Endpoint(e.name, e.host, e.port) for e in body.listeners),
+        cluster_id=body.cluster_id,
+        rack=body.rack,
+        log_dirs=tuple(map(s.uuid_text, body.log_dirs)),
+        features=tuple(
+            r.BrokerFeature(f.name, VersionRange(f.min_supported_version, f.max_supported_version))
+            for f in body.features
+        ),
+        security_protocols=tuple(e.security_protocol for e in body.listeners),
+        previous_epoch=body.previous_broker_epoch,
+        is_migrating_zk_broker=body.is_migrating_zk_broker,
+    )
+
+
+def registered(version: int, error: ErrorCode, response: Any) -> Any:
+    answered = response or r.RegisterBrokerResponse(error=error)
+    return s.make(
+        s.response_type(s.BROKER_REGISTRATION, version),
+        throttle_time=s.milliseconds(),
+        error_code=s.error_field(answered.error),
+        broker_epoch=answered.broker_epoch,
+    )
+
+
+def heartbeat(body: Any) -> r.BrokerHeartbeat:
+    return r.BrokerHeartbeat(
+        broker_id=body.broker_id,
+        broker_epoch=body.broker_epoch,
+        metadata_offset=body.current_metadata_offset,
+        want_fence=body.want_fence,
+        want_shutdown=body.want_shut_down,
+        offline_log_dirs=tuple(map(s.uuid_text, body.offline_log_dirs)),
+    )
+
+
+def heard(version: int, error: ErrorCode, response: Any) -> Any:
+    answered = response or r.BrokerHeartbeatResponse(error=error)
+    return s.make(
+        s.response_type(s.BROKER_HEARTBEAT, version),
+        throttle_time=s.milliseconds(),
+        error_code=s.error_field(answered.error),
+        is_caught_up=answered.caught_up,
+        is_fenced=answered.is_fenced,
+        should_shut_down=answered.should_shut_down,
+    )
+
+
+def isr_change(body: Any) -> r.AlterPartition:
+    return r.AlterPartition(
+        broker_id=body.broker_id,
+        broker_epoch=body.broker_epoch,
+        topics=tuple(
+            r.TopicProposals(
+                tuple(
+                    r.PartitionProposal(
+                        partition=p.partition_index,
+                        leader_epoch=p.leader_epoch,
+                        partition_epoch=p.partition_epoch,
+                        isr=tuple(
+                            r.IsrMember(m.broker_id, m.broker_epoch) for m in p.new_isr_with_epochs
+                        ),
+                        leader_recovery_state=p.leader_recovery_state,
+                    )
+                    for p in topic.partitions
+                ),
+                topic_id=s.uuid_text(topic.topic_id),
+            )
+            for topic in body.topics
+        ),
+        version=body.__version__,
+    )
+
+
+def isr_changed(version: int, error: ErrorCode, response: Any) -> Any:
+    answered = response or r.AlterPartitionResponse(error=error)
+    module = s.response_module(s.ALTER_PARTITION, version)
+    return module.AlterPartitionResponse(
+        throttle_time=s.milliseconds(),
+        error_code=s.error_field(answered.error),
+        topics=tuple(
+            module.TopicData(
+                topic_id=s.uuid_field(topic.topic_id),
+                partitions=tuple(
+                    module.PartitionData(
+                        partition_index=p.partition,
+                        error_code=s.error_field(p.error),
+                        leader_id=p.leader,
+                        leader_epoch=p.leader_epoch,
+                        isr=p.isr,
+                        leader_recovery_state=p.leader_recovery_state,
+                        partition_epoch=p.partition_epoch,
+                    )
+                    for p in topic.partitions
+                ),
+            )
+            for topic in answered.topics
+        ),
+    )
+
+
+def producer_ids(body: Any) -> r.AllocateProducerIds:
+    return r.AllocateProducerIds(body.broker_id, body.broker_epoch)
+
+
+def allocated(version: int, error: ErrorCode, response: Any) -> Any:
+    answered = response or r.AllocateProducerIdsResponse(error=error)
+    return s.make(
+        s.response_type(s.ALLOCATE_PRODUCER_IDS, version),
+        throttle_time=s.milliseconds(),
+        error_code=s.error_field(answered.error),
+        producer_id_start=answered.start,
+        producer_id_len=answered.count,
+    )
+
+
+LIFECYCLE: dict[int, tuple[Callable[[Any], Any], Callable[[int, ErrorCode, Any], Any]]] = {
+    s.BROKER_REGISTRATION: (registration, registered),
+    s.BROKER_HEARTBEAT: (heartbeat, heard),
+    s.ALTER_PARTITION: (isr_change, isr_changed),
+    s.ALLOCATE_PRODUCER_IDS: (producer_ids, allocated),
+}
+"""How a message is read, and its answer written: from (version, error, response or None)."""

@@ -1,0 +1,108 @@
+"""Tells brokers in ZooKeeper mode what a controller of theirs would: the image, and its changes.
+
+Owns the channels, one to each broker that is told, and the image that they were told of last. All
+calls come from one task, in the order of the log. The work on much is a thread's.
+
+Source: KIP-866 "Controller RPCs"; Kafka's MigrationPropagator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from quorate.bridge import telling
+from quorate.bridge.channels import Channel
+from quorate.bridge.telling import Message, Sender, Told
+from quorate.metadata.changes import Changes
+from quorate.metadata.image import MetadataImage
+
+LOGGER = logging.getLogger(__name__)
+
+
+class Propagation:
+    """controller_id: in whose name. listener: see `telling.Sender`."""
+
+    def __init__(self, controller_id: int, listener: str | None) -> None:
+        self._controller_id = controller_id
+        self._listener = listener
+        self._sender: Sender | None = None
+        self._told: MetadataImage | None = None
+        self._channels: dict[int, Channel] = {}
+        self._unreachable: set[int] = set()
+
+    async def tell_everything(self, image: MetadataImage, zk_epoch: int) -> None:
+        """Everything to everybody. The image stays the caller's, and may change afterwards."""
+        self._sender = sender = Sender(self._controller_id, zk_epoch, self._listener)
+        copy = image.copy()
+        brokers = frozenset(telling.receivers(copy))
+        told = await asyncio.to_thread(telling.everything, copy, sender, brokers)
+        await self._send(copy, told)
+        LOGGER.info(
+            "bridge: told brokers %s everything up to offset %d",
+            ", ".join(map(str, sorted(brokers))) or "(none)",
+            copy.offset,
+        )
+
+    async def tell(self, image: MetadataImage, changes: Changes) -> None:
+        """What changed since, to those whom it concerns."""
+        if self._told is None or self._sender is None:
+            return
+        copy = image.copy()
+        told = await asyncio.to_thread(telling.changed, self._told, copy, changes, self._sender)
+        await self._send(copy, told)
+
+    async def silence(self) -> None:
+        """This node is the brokers' controller no longer: nothing more is sent."""
+        channels, self._channels = self._channels, {}
+        self._told = self._sender = None
+        await asyncio.gather(*(channel.close() for channel in channels.values()))
+
+    async def _send(self, image: MetadataImage, told: Told) -> None:
+        self._told = image
+        await self._connect(image)
+        for broker_id, messages in told.items():
+            if (channel := self._channels.get(broker_id)) is not None:
+                channel.send(messages)
+
+    async def _connect(self, image: MetadataImage) -> None:
+        """A channel to each receiver in its present life, and none to others."""
+        receivers = telling.receivers(image)
+        for broker_id, channel in list(self._channels.items()):
+            broker = receivers.get(broker_id)
+            if broker is None or broker.broker_epoch != channel.epoch:
+                del self._channels[broker_id]
+                await channel.close()
+        for broker_id, broker in receivers.items():
+            if broker_id in self._channels:
+                continue
+            endpoint = telling.reached_at(broker, self._listener)
+            if endpoint is None or endpoint.security_protocol != telling.PLAINTEXT:
+                self._complain(broker_id)
+                continue
+            self._unreachable.discard(broker_id)
+            self._channels[broker_id] = Channel(
+                broker_id,
+                broker.broker_epoch,
+                (endpoint.host, endpoint.port),
+                f"controller-{self._controller_id}",
+                self._renew,
+            )
+
+    def _complain(self, broker_id: int) -> None:
+        if broker_id not in self._unreachable:
+            self._unreachable.add(broker_id)
+            LOGGER.error(
+                "bridge: broker %d has no listener%s that is PLAINTEXT: it is told of no leaders "
+                "and ISRs",
+                broker_id,
+                "" if self._listener is None else f" {self._listener}",
+            )
+
+    async def _renew(self, broker_id: int) -> Sequence[Message]:
+        """A channel's queue was too long: everything as it was told last to others."""
+        if self._told is None or self._sender is None:
+            return ()
+        told = await asyncio.to_thread(telling.everything, self._told, self._sender, (broker_id,))
+        return told.get(broker_id, ())

@@ -1,0 +1,198 @@
+"""The metadata log as Kafka's observers fetch it: Fetch and FetchSnapshot of `__cluster_metadata`.
+
+Both become the quorum's own requests, and what is sent are the log's stored bytes: they are Kafka's
+batches already. A Kafka observer does not say which high watermark it knows (version 18 would), so
+the connection remembers what it was told.
+
+Errors stand where Kafka's raft client looks for them: an inconsistent cluster at the top, all else
+beside the partition, with the leader and its endpoint of this listener where it is another.
+
+Source: KIP-595 "Fetch", KIP-630 "FetchSnapshot", KIP-853 (NodeEndpoints, ReplicaDirectoryId).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from quorate.bridge import schemas as s
+from quorate.bridge.server import Connection
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import (
+    CurrentLeader,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+)
+from quorate.raft.types import ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey
+from quorate.runtime.driver import Bytes, RaftDriver
+
+TOPIC = "__cluster_metadata"
+TOPIC_ID = f"{'A' * 21}Q"
+BYTES_MAX = 8 * 1024 * 1024
+NO_NODE = -1
+
+
+class Replication:
+    """listener: the name of the endpoints that the brokers dial."""
+
+    def __init__(self, raft: RaftDriver, cluster_id: str, listener: str) -> None:
+        self._raft = raft
+        self._cluster_id = cluster_id
+        self._listener = listener
+
+    # --- Fetch ------------------------------------------------------------------------------------
+
+    async def fetch(self, call: s.Call, connection: Connection) -> Any:
+        """Wait for news as long as the broker does, and answer with whole batches."""
+        body = call.body
+        wrong = self._wrong_cluster(body.cluster_id)
+        found = [(t, p) for t in body.topics for p in t.partitions]
+        if wrong or len(found) != 1 or s.uuid_text(found[0][0].topic_id) != TOPIC_ID:
+            error = ErrorCode.INCONSISTENT_CLUSTER_ID if wrong else ErrorCode.INVALID_REQUEST
+            return _fetch_response(call.version, error)
+        topic, partition = found[0]
+        if partition.partition != 0:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return _fetch_response(call.version, error)
+        response, data = await self._raft.ask(
+            FetchRequest(
+                self._cluster_id,
+                ReplicaKey(
+                    body.replica_state.replica_id, _directory(partition.replica_directory_id)
+                ),
+                partition.current_leader_epoch,
+                partition.fetch_offset,
+                max(0, partition.last_fetched_epoch),
+                connection.told,
+                max_wait_ms=max(0, body.max_wait // s.milliseconds(1)),
+                max_bytes=min(BYTES_MAX, max(1, body.max_bytes)),
+            )
+        )
+        assert isinstance(response, FetchResponse), type(response)
+        if response.error is ErrorCode.NONE:
+            connection.told = response.high_watermark
+        return self._fetched(call.version, topic.topic_id, response, data)
+
+    def _fetched(
+        self, version: int, topic_id: Any, found: FetchResponse, data: Sequence[Bytes]
+    ) -> Any:
+        module = s.response_module(s.FETCH, version)
+        optional: dict[str, Any] = {}
+        if found.diverging is not None:
+            optional["diverging_epoch"] = module.EpochEndOffset(
+                epoch=found.diverging.epoch, end_offset=found.diverging.offset
+            )
+        if found.snapshot is not None:
+            optional["snapshot_id"] = module.SnapshotId(
+                end_offset=found.snapshot.offset, epoch=found.snapshot.epoch
+            )
+        partition = module.PartitionData(
+            partition_index=0,
+            error_code=s.error_field(found.error),
+            high_watermark=found.high_watermark,
+            log_start_offset=found.log_start_offset,
+            current_leader=module.LeaderIdAndEpoch(
+                leader_id=_id(found.leader), leader_epoch=found.leader.epoch
+            ),
+            aborted_transactions=(),
+            records=b"".join(data),
+            **optional,
+        )
+        topic = module.FetchableTopicResponse(topic_id=topic_id, partitions=(partition,))
+        return _fetch_response(
+            version, ErrorCode.NONE, (topic,), self._endpoints(module.NodeEndpoint, found.leader)
+        )
+
+    # --- FetchSnapshot ----------------------------------------------------------------------------
+
+    async def fetch_snapshot(self, call: s.Call, _connection: Connection) -> Any:
+        """Some bytes of a snapshot."""
+        body = call.body
+        wrong = self._wrong_cluster(body.cluster_id)
+        found = [(t, p) for t in body.topics for p in t.partitions]
+        if wrong or len(found) != 1 or found[0][0].name != TOPIC:
+            error = ErrorCode.INCONSISTENT_CLUSTER_ID if wrong else ErrorCode.INVALID_REQUEST
+            return _snapshot_response(call.version, error)
+        partition = found[0][1]
+        response, _ = await self._raft.ask(
+            FetchSnapshotRequest(
+                self._cluster_id,
+                ReplicaKey(body.replica_id, _directory(partition.replica_directory_id)),
+                partition.current_leader_epoch,
+                OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
+                partition.position,
+                min(BYTES_MAX, max(1, body.max_bytes)),
+            )
+        )
+        assert isinstance(response, FetchSnapshotResponse), type(response)
+        module = s.response_module(s.FETCH_SNAPSHOT, call.version)
+        snapshot = response.snapshot or OffsetAndEpoch(-1, -1)
+        answered = module.PartitionSnapshot(
+            index=0,
+            error_code=s.error_field(response.error),
+            snapshot_id=module.SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
+            current_leader=module.LeaderIdAndEpoch(
+                leader_id=_id(response.leader), leader_epoch=response.leader.epoch
+            ),
+            size=response.size,
+            position=response.position,
+            unaligned_records=response.data,
+        )
+        return _snapshot_response(
+            call.version,
+            ErrorCode.NONE,
+            (module.TopicSnapshot(name=TOPIC, partitions=(answered,)),),
+            self._endpoints(module.NodeEndpoint, response.leader),
+        )
+
+    # --- both -------------------------------------------------------------------------------------
+
+    def _wrong_cluster(self, cluster_id: str | None) -> bool:
+        return cluster_id is not None and cluster_id != self._cluster_id
+
+    def _endpoints(self, kind: Any, leader: CurrentLeader) -> tuple[Any, ...]:
+        """Where the brokers reach the leader; nothing where it does not say so."""
+        endpoint = bridge_endpoint(leader.endpoints, self._listener)
+        if leader.id is None or endpoint is None:
+            return ()
+        return (s.make(kind, node_id=leader.id, host=endpoint.host, port=endpoint.port),)
+
+
+def bridge_endpoint(endpoints: Sequence[Endpoint], listener: str) -> Endpoint | None:
+    """A controller's endpoint for brokers in ZooKeeper mode."""
+    return next((endpoint for endpoint in endpoints if endpoint.name == listener), None)
+
+
+def _directory(value: Any) -> str | None:
+    text = s.uuid_text(value)
+    return None if text == ZERO_UUID else text
+
+
+def _id(leader: CurrentLeader) -> int:
+    return NO_NODE if leader.id is None else leader.id
+
+
+def _fetch_response(
+    version: int, error: ErrorCode, topics: tuple[Any, ...] = (), endpoints: tuple[Any, ...] = ()
+) -> Any:
+    return s.make(
+        s.response_module(s.FETCH, version).FetchResponse,
+        throttle_time=s.milliseconds(),
+        error_code=s.error_field(error),
+        responses=topics,
+        node_endpoints=endpoints,
+    )
+
+
+def _snapshot_response(
+    version: int, error: ErrorCode, topics: tuple[Any, ...] = (), endpoints: tuple[Any, ...] = ()
+) -> Any:
+    return s.make(
+        s.response_module(s.FETCH_SNAPSHOT, version).FetchSnapshotResponse,
+        throttle_time=s.milliseconds(),
+        error_code=s.error_field(error),
+        topics=topics,
+        node_endpoints=endpoints,
+    )

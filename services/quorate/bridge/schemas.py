@@ -1,0 +1,231 @@
+"""Kafka's messages as bytes and back, in the versions that a 3.9 broker in ZooKeeper mode speaks.
+
+Rules:
+1. Messages are kio's classes, got by API key and version: their fields have the names of Kafka's
+   schemas in snake case. `make` builds one and leaves out what a version has no field for.
+2. Whatever does not decode is a `BadMessageError`, be it short, unknown or nonsense.
+3. UUIDs are text here as everywhere in Quorate, and errors are `ErrorCode`.
+
+Source: Kafka's protocol guide; KIP-482 (flexible versions), KIP-511 (ApiVersions).
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import uuid
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from kio.index import load_entity_module, load_payload_module
+from kio.schema.errors import ErrorCode as KafkaError
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import ZERO_UUID
+from quorate.records.primitives import uuid_from_bytes, uuid_to_bytes
+
+FETCH: Final = 1
+LEADER_AND_ISR: Final = 4
+STOP_REPLICA: Final = 5
+UPDATE_METADATA: Final = 6
+API_VERSIONS: Final = 18
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
+CREATE_ACLS: Final = 30
+DELETE_ACLS: Final = 31
+ALTER_CONFIGS: Final = 33
+CREATE_PARTITIONS: Final = 37
+ELECT_LEADERS: Final = 43
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+ALTER_PARTITION_REASSIGNMENTS: Final = 45
+LIST_PARTITION_REASSIGNMENTS: Final = 46
+ALTER_CLIENT_QUOTAS: Final = 49
+ALTER_USER_SCRAM_CREDENTIALS: Final = 51
+ALTER_PARTITION: Final = 56
+ENVELOPE: Final = 58
+FETCH_SNAPSHOT: Final = 59
+BROKER_REGISTRATION: Final = 62
+BROKER_HEARTBEAT: Final = 63
+ALLOCATE_PRODUCER_IDS: Final = 67
+
+SERVED: Final[dict[int, tuple[int, int]]] = {
+    FETCH: (17, 17),
+    API_VERSIONS: (0, 4),
+    CREATE_TOPICS: (2, 7),
+    DELETE_TOPICS: (1, 6),
+    CREATE_ACLS: (1, 3),
+    DELETE_ACLS: (1, 3),
+    ALTER_CONFIGS: (0, 2),
+    CREATE_PARTITIONS: (0, 3),
+    ELECT_LEADERS: (0, 2),
+    INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ALTER_PARTITION_REASSIGNMENTS: (0, 0),
+    LIST_PARTITION_REASSIGNMENTS: (0, 0),
+    ALTER_CLIENT_QUOTAS: (0, 1),
+    ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
+    ALTER_PARTITION: (3, 3),
+    ENVELOPE: (0, 0),
+    FETCH_SNAPSHOT: (1, 1),
+    BROKER_REGISTRATION: (4, 4),
+    BROKER_HEARTBEAT: (1, 1),
+    ALLOCATE_PRODUCER_IDS: (0, 0),
+}
+"""What a controller of the bridge answers: API key to its lowest and highest version."""
+
+SENT: Final[dict[int, int]] = {LEADER_AND_ISR: 7, STOP_REPLICA: 4, UPDATE_METADATA: 8}
+"""What it sends to brokers, and in which version: the first that names a KRaft controller."""
+
+
+class BadMessageError(Exception):
+    """Bytes that are no message of those served here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request with its header. body: kio's; None for a version that is not served."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str
+    body: Any
+
+
+def read_call(frame: bytes) -> Call:
+    """A request as it came in a frame. BadMessageError."""
+    if len(frame) < 8:
+        raise BadMessageError(f"a request of {len(frame)} bytes")
+    api_key = int.from_bytes(frame[0:2], "big", signed=True)
+    version = int.from_bytes(frame[2:4], "big", signed=True)
+    correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
+    served = SERVED.get(api_key)
+    if served is None:
+        raise BadMessageError(f"a request with API key {api_key}, which is not served here")
+    if not served[0] <= version <= served[1]:
+        if api_key == API_VERSIONS:
+            return Call(api_key, version, correlation_id, "", None)
+        raise BadMessageError(f"version {version} of API {api_key}: not one of {served}")
+    kind = request_type(api_key, version)
+    try:
+        header, size = entity_reader(kind.__header_schema__)(frame, 0)
+        body, _ = entity_reader(kind)(frame, size)
+    except Exception as error:
+        raise BadMessageError(f"API {api_key} version {version}: {_reason(error)}") from error
+    return Call(api_key, version, correlation_id, header.client_id or "", body)
+
+
+def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
+    """The correlation id and body of a response. BadMessageError."""
+    kind = response_type(api_key, version)
+    try:
+        header, size = entity_reader(kind.__header_schema__)(frame, 0)
+        body, _ = entity_reader(kind)(frame, size)
+    except Exception as error:
+        raise BadMessageError(f"API {api_key} version {version}: {_reason(error)}") from error
+    return header.correlation_id, body
+
+
+def read_principal(data: bytes) -> str:
+    """The principal in an envelope, as Kafka writes it: `User:name`. BadMessageError."""
+    if data[:2] != b"\0\0":
+        raise BadMessageError(f"a principal of version {data[:2].hex()}")
+    kind = load_entity_module("default_principal_data", 0, EntityType.data).DefaultPrincipalData
+    try:
+        found, _ = entity_reader(kind)(data, 2)
+    except Exception as error:
+        raise BadMessageError(f"a principal: {_reason(error)}") from error
+    return f"{found.type_}:{found.name}"
+
+
+def write_response(correlation_id: int, body: Any) -> bytes:
+    """A response with its header."""
+    return write(body.__header_schema__(correlation_id=correlation_id), body)
+
+
+def write_header(api_key: int, version: int, correlation_id: int, client_id: str) -> bytes:
+    """A request's header, to stand before its body."""
+    header = request_type(api_key, version).__header_schema__(
+        request_api_key=api_key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    return write(header)
+
+
+def write(*parts: Any) -> bytes:
+    """Messages, or parts of one, one after the other."""
+    buffer = io.BytesIO()
+    for part in parts:
+        entity_writer(type(part))(buffer, part)
+    return buffer.getvalue()
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+# --- classes --------------------------------------------------------------------------------------
+
+
+@cache
+def request_module(api_key: int, version: int) -> Any:
+    """The classes of a request, the nested ones too."""
+    return load_payload_module(api_key, version, EntityType.request)
+
+
+@cache
+def response_module(api_key: int, version: int) -> Any:
+    """The classes of a response, the nested ones too."""
+    return load_payload_module(api_key, version, EntityType.response)
+
+
+@cache
+def request_type(api_key: int, version: int) -> Any:
+    return _main(request_module(api_key, version), EntityType.request)
+
+
+@cache
+def response_type(api_key: int, version: int) -> Any:
+    return _main(response_module(api_key, version), EntityType.response)
+
+
+def _main(module: Any, kind: EntityType) -> Any:
+    """The class of the whole message: the one of its module that is not nested."""
+    (found,) = (
+        each
+        for each in vars(module).values()
+        if getattr(each, "__type__", None) is kind and each.__module__ == module.__name__
+    )
+    return found
+
+
+def make(kind: Any, **fields: Any) -> Any:
+    """A message or part of one, without the fields that its version does not have."""
+    known = kind.__dataclass_fields__
+    return kind(**{name: value for name, value in fields.items() if name in known})
+
+
+# --- fields ---------------------------------------------------------------------------------------
+
+
+@cache
+def error_field(error: ErrorCode) -> KafkaError:
+    return KafkaError(int(error))
+
+
+@cache
+def milliseconds(count: int = 0) -> datetime.timedelta:
+    return datetime.timedelta(milliseconds=count)
+
+
+def uuid_field(text: str) -> uuid.UUID | None:
+    """None is how kio spells the zero UUID."""
+    return None if text == ZERO_UUID or not text else uuid.UUID(bytes=uuid_to_bytes(text))
+
+
+def uuid_text(value: uuid.UUID | None) -> str:
+    return ZERO_UUID if value is None else uuid_from_bytes(value.bytes)

@@ -1,0 +1,306 @@
+"""Requests about topics and partitions, from Kafka's form into Quorate's, and the answers back.
+
+Source: KIP-4, KIP-195, KIP-455, KIP-460, KIP-516 (topic ids).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+from quorate.bridge import schemas as s
+from quorate.metadata import requests as r
+from quorate.raft.errors import ErrorCode
+
+
+class RefusedCallError(Exception):
+    """A request that Quorate has no form for; its text is for the client."""
+
+    def __init__(self, error: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.error = error
+
+
+# --- CreateTopics ---------------------------------------------------------------------------------
+
+
+def create_topics(body: Any) -> r.CreateTopics:
+    return r.CreateTopics(
+        tuple(
+            r.NewTopic(
+                topic.name,
+                topic.num_partitions,
+                topic.replication_factor,
+                _assignments(topic),
+                tuple((config.name, config.value) for config in topic.configs),
+            )
+            for topic in body.topics
+        ),
+        body.validate_only,
+    )
+
+
+def _assignments(topic: Any) -> tuple[tuple[int, ...], ...]:
+    by_index = {a.partition_index: tuple(a.broker_ids) for a in topic.assignments}
+    if sorted(by_index) != list(range(len(topic.assignments))):
+        raise RefusedCallError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    return tuple(by_index[index] for index in range(len(by_index)))
+
+
+def topics_created(version: int, response: r.CreateTopicsResponse) -> Any:
+    module = s.response_module(s.CREATE_TOPICS, version)
+    return s.make(
+        module.CreateTopicsResponse,
+        throttle_time=s.milliseconds(),
+        topics=tuple(_created(module, topic) for topic in response.topics),
+    )
+
+
+def _created(module: Any, topic: r.CreatedTopic) -> Any:
+    is_done = topic.error is ErrorCode.NONE
+    configs = None
+    if is_done and hasattr(module, "CreatableTopicConfigs"):
+        configs = tuple(
+            module.CreatableTopicConfigs(
+                name=name, value=value, read_only=False, config_source=1, is_sensitive=False
+            )
+            for name, value in topic.configs
+        )
+    return s.make(
+        module.CreatableTopicResult,
+        name=topic.name,
+        topic_id=s.uuid_field(topic.topic_id),
+        error_code=s.error_field(topic.error),
+        error_message=topic.message or None,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=configs,
+    )
+
+
+def no_topics_created(
+    request: r.CreateTopics, error: ErrorCode, text: str
+) -> r.CreateTopicsResponse:
+    return r.CreateTopicsResponse(
+        tuple(r.CreatedTopic(t.name, error, text) for t in request.topics)
+    )
+
+
+# --- DeleteTopics ---------------------------------------------------------------------------------
+
+
+def delete_topics(body: Any) -> r.DeleteTopics:
+    if hasattr(body, "topic_names"):
+        return r.DeleteTopics(tuple(map(r.TopicRef, body.topic_names)))
+    return r.DeleteTopics(
+        tuple(r.TopicRef(topic.name or "", s.uuid_text(topic.topic_id)) for topic in body.topics)
+    )
+
+
+def topics_deleted(version: int, response: r.DeleteTopicsResponse) -> Any:
+    module = s.response_module(s.DELETE_TOPICS, version)
+    return s.make(
+        module.DeleteTopicsResponse,
+        throttle_time=s.milliseconds(),
+        responses=tuple(
+            s.make(
+                module.DeletableTopicResult,
+                name=topic.name or None,
+                topic_id=s.uuid_field(topic.topic_id),
+                error_code=s.error_field(topic.error),
+                error_message=topic.message or None,
+            )
+            for topic in response.topics
+        ),
+    )
+
+
+def no_topics_deleted(
+    request: r.DeleteTopics, error: ErrorCode, text: str
+) -> r.DeleteTopicsResponse:
+    return r.DeleteTopicsResponse(
+        tuple(r.DeletedTopic(t.name, t.topic_id, error, text) for t in request.topics)
+    )
+
+
+# --- CreatePartitions -----------------------------------------------------------------------------
+
+
+def create_partitions(body: Any) -> r.CreatePartitions:
+    return r.CreatePartitions(
+        tuple(
+            r.NewPartitions(
+                topic.name,
+                topic.count,
+                None
+                if topic.assignments is None
+                else tuple(tuple(each.broker_ids) for each in topic.assignments),
+            )
+            for topic in body.topics
+        ),
+        body.validate_only,
+    )
+
+
+def partitions_created(version: int, response: r.CreatePartitionsResponse) -> Any:
+    module = s.response_module(s.CREATE_PARTITIONS, version)
+    return s.make(
+        module.CreatePartitionsResponse,
+        throttle_time=s.milliseconds(),
+        results=tuple(
+            s.make(
+                module.CreatePartitionsTopicResult,
+                name=topic.name,
+                error_code=s.error_field(topic.error),
+                error_message=topic.message or None,
+            )
+            for topic in response.topics
+        ),
+    )
+
+
+def no_partitions_created(
+    request: r.CreatePartitions, error: ErrorCode, text: str
+) -> r.CreatePartitionsResponse:
+    return r.CreatePartitionsResponse(
+        tuple(r.Outcome(topic.name, error, text) for topic in request.topics)
+    )
+
+
+# --- ElectLeaders ---------------------------------------------------------------------------------
+
+
+def elect_leaders(body: Any) -> r.ElectLeaders:
+    return r.ElectLeaders(
+        getattr(body, "election_type", 0),
+        None
+        if body.topic_partitions is None
+        else tuple((t.topic, index) for t in body.topic_partitions for index in t.partitions),
+    )
+
+
+def leaders_elected(version: int, response: r.ElectLeadersResponse) -> Any:
+    module = s.response_module(s.ELECT_LEADERS, version)
+    return s.make(
+        module.ElectLeadersResponse,
+        throttle_time=s.milliseconds(),
+        error_code=s.error_field(response.error),
+        replica_election_results=tuple(
+            module.ReplicaElectionResult(
+                topic=topic,
+                partition_result=tuple(
+                    s.make(
+                        module.PartitionResult,
+                        partition_id=p.partition,
+                        error_code=s.error_field(p.error),
+                        error_message=p.message or None,
+                    )
+                    for p in partitions
+                ),
+            )
+            for topic, partitions in _by_topic(response.partitions)
+        ),
+    )
+
+
+def no_leaders_elected(
+    request: r.ElectLeaders, error: ErrorCode, text: str
+) -> r.ElectLeadersResponse:
+    wanted = request.partitions or ()
+    return r.ElectLeadersResponse(
+        tuple(r.PartitionOutcome(topic, index, error, text) for topic, index in wanted), error, text
+    )
+
+
+# --- reassignments --------------------------------------------------------------------------------
+
+
+def reassign(body: Any) -> r.AlterPartitionReassignments:
+    return r.AlterPartitionReassignments(
+        tuple(
+            r.Reassignment(
+                topic.name, p.partition_index, None if p.replicas is None else tuple(p.replicas)
+            )
+            for topic in body.topics
+            for p in topic.partitions
+        )
+    )
+
+
+def reassigned(version: int, response: r.AlterPartitionReassignmentsResponse) -> Any:
+    module = s.response_module(s.ALTER_PARTITION_REASSIGNMENTS, version)
+    return s.make(
+        module.AlterPartitionReassignmentsResponse,
+        throttle_time=s.milliseconds(),
+        error_code=s.error_field(response.error),
+        error_message=response.message or None,
+        responses=tuple(
+            module.ReassignableTopicResponse(
+                name=topic,
+                partitions=tuple(
+                    module.ReassignablePartitionResponse(
+                        partition_index=p.partition,
+                        error_code=s.error_field(p.error),
+                        error_message=p.message or None,
+                    )
+                    for p in partitions
+                ),
+            )
+            for topic, partitions in _by_topic(response.partitions)
+        ),
+    )
+
+
+def not_reassigned(
+    _request: r.AlterPartitionReassignments, error: ErrorCode, text: str
+) -> r.AlterPartitionReassignmentsResponse:
+    return r.AlterPartitionReassignmentsResponse((), error, text)
+
+
+def list_reassignments(body: Any) -> r.ListPartitionReassignments:
+    return r.ListPartitionReassignments(
+        None
+        if body.topics is None
+        else tuple((t.name, index) for t in body.topics for index in t.partition_indexes)
+    )
+
+
+def reassignments_listed(version: int, response: Any) -> Any:
+    """response: a Refused says why there is no list."""
+    module = s.response_module(s.LIST_PARTITION_REASSIGNMENTS, version)
+    is_list = isinstance(response, r.ListPartitionReassignmentsResponse)
+    found = response.reassignments if is_list else ()
+    return s.make(
+        module.ListPartitionReassignmentsResponse,
+        throttle_time=s.milliseconds(),
+        error_code=s.error_field(ErrorCode.NONE if is_list else response.error),
+        error_message=None if is_list else response.message or None,
+        topics=tuple(
+            module.OngoingTopicReassignment(
+                name=topic,
+                partitions=tuple(
+                    module.OngoingPartitionReassignment(
+                        partition_index=p.partition,
+                        replicas=p.replicas,
+                        adding_replicas=p.adding_replicas,
+                        removing_replicas=p.removing_replicas,
+                    )
+                    for p in partitions
+                ),
+            )
+            for topic, partitions in _by_topic(found)
+        ),
+    )
+
+
+def no_list(_request: r.ListPartitionReassignments, error: ErrorCode, text: str) -> r.Refused:
+    return r.Refused(error, text)
+
+
+def _by_topic(parts: Iterable[Any]) -> list[tuple[str, list[Any]]]:
+    ordered = sorted(parts, key=lambda part: (part.topic, part.partition))
+    return [(topic, list(found)) for topic, found in groupby(ordered, lambda part: part.topic)]

@@ -1,0 +1,111 @@
+"""The bridge to brokers in ZooKeeper mode, as the migration uses it: when it is open, who answers.
+
+It listens on every controller that has `quorate.migration.listener.name`, from the moment a
+migration is under way until it has ended, so that brokers find the one that leads. What they ask is
+refused and answered as over gRPC. Without the setting there is none: then this says so once, and
+nothing else.
+
+Source: KIP-866, "Controller RPCs", "Broker Registration".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from quorate.controller.companion import Parts
+from quorate.controller.migrating_registration import UNDER_WAY
+from quorate.controller.migration_settings import LISTENER
+from quorate.metadata.changes import Changes
+from quorate.metadata.image import MetadataImage
+from quorate.raft.errors import ErrorCode
+from quorate.records.metadata import ZkMigrationState
+from quorate.rpc.convert_metadata import MetadataAnswer
+
+if TYPE_CHECKING:
+    from quorate.bridge.bridge import Bridge
+
+LOGGER = logging.getLogger(__name__)
+
+LOOK_PERIOD_S = 0.2
+"""How often is looked whether the migration has begun or ended, seconds."""
+
+
+class BrokersBridge:
+    """One controller's. refuses: why a request is not taken now, or ""."""
+
+    def __init__(self, parts: Parts, refuses: Callable[[object], str]) -> None:
+        self._parts = parts
+        self._bridge: Bridge | None = None
+        if parts.config.migration.listener is not None:
+            self._bridge = _build(parts, refuses)
+        self._said = False
+
+    async def run(self) -> None:
+        """Keep it open while it is wanted, until cancelled."""
+        bridge = self._bridge
+        while bridge is not None:
+            state = self._parts.loader.image.features.zk_migration
+            if state in UNDER_WAY and not bridge.is_open:
+                try:
+                    await bridge.open()
+                except OSError as error:
+                    self._parts.on_fatal(error)
+                    return
+            elif state == ZkMigrationState.POST_MIGRATION and bridge.is_open:
+                LOGGER.info("bridge: closed, the migration is finalized")
+                await bridge.close()
+            await asyncio.sleep(LOOK_PERIOD_S)
+
+    async def close(self) -> None:
+        if self._bridge is not None:
+            await self._bridge.close()
+
+    async def tell_everything(self, image: MetadataImage, zk_epoch: int) -> None:
+        """The whole state to every broker in ZooKeeper mode, in the name of the claim of
+        `zk_epoch`.
+        """
+        if self._bridge is not None:
+            await self._bridge.propagation.tell_everything(image, zk_epoch)
+        elif not self._said:
+            self._said = True
+            LOGGER.error(
+                "migration: %s is not set: brokers in ZooKeeper mode are not told of leaders and "
+                "ISRs",
+                LISTENER,
+            )
+
+    async def tell(self, image: MetadataImage, changes: Changes) -> None:
+        """What changed."""
+        if self._bridge is not None:
+            await self._bridge.propagation.tell(image, changes)
+
+    async def silence(self) -> None:
+        """This node is not the brokers' controller any more."""
+        if self._bridge is not None:
+            await self._bridge.propagation.silence()
+
+
+def _build(parts: Parts, refuses: Callable[[object], str]) -> Bridge:
+    from quorate.bridge.bridge import Bridge, BridgeSettings  # noqa: PLC0415 - needs the extra
+
+    config = parts.config
+    (listener,) = (each for each in config.listeners if each.name == config.migration.listener)
+    settings = BridgeSettings(
+        config.node_id,
+        parts.cluster_id,
+        listener.name,
+        listener.host,
+        listener.port,
+        config.migration.broker_listener,
+    )
+
+    async def handle(request: Any, timeout_ms: int) -> MetadataAnswer:
+        if text := refuses(request):
+            leader = parts.raft.node.current_leader
+            return MetadataAnswer(ErrorCode.NOT_CONTROLLER, leader, None, text)
+        return await parts.metadata.handle(request, timeout_ms)
+
+    return Bridge(settings, parts.raft, handle, parts.gate)

@@ -1,0 +1,107 @@
+"""Real Kafka 3.9.1 brokers in ZooKeeper mode, each a process with a folder of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from tests.integration.support import HOST, until
+
+START_S = 60.0
+
+
+class Broker:
+    """connect: of ZooKeeper. It migrates once `migrate_to` says where the controllers are."""
+
+    def __init__(
+        self, folder: Path, jars: Path, broker_id: int, port: int, connect: str, **settings: object
+    ) -> None:
+        self.id = broker_id
+        self.port = port
+        self.folder = folder / f"broker-{broker_id}"
+        self.folder.mkdir(parents=True)
+        self.jars = jars
+        self.process: subprocess.Popen[bytes] | None = None
+        self.settings: dict[str, object] = {
+            "broker.id": broker_id,
+            "zookeeper.connect": connect,
+            "zookeeper.session.timeout.ms": 6000,
+            "listeners": f"PLAINTEXT://{HOST}:{port}",
+            "log.dirs": self.folder / "data",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "replica.lag.time.max.ms": 5000,
+            "num.network.threads": 1,
+            "num.io.threads": 2,
+            "log.cleaner.enable": "false",
+            **settings,
+        }
+
+    def migrate_to(self, controllers: dict[int, int]) -> None:
+        """controllers: the bridge's port of each controller."""
+        self.settings |= {
+            "inter.broker.protocol.version": "3.9",
+            "zookeeper.metadata.migration.enable": "true",
+            "controller.quorum.voters": ",".join(
+                f"{node}@{HOST}:{port}" for node, port in controllers.items()
+            ),
+            "controller.listener.names": "BRIDGE",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BRIDGE:PLAINTEXT",
+        }
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / "server.log"
+
+    def said(self) -> str:
+        return self.log_file.read_text() if self.log_file.exists() else ""
+
+    def start(self, *options: str) -> None:
+        properties = self.folder / "server.properties"
+        properties.write_text("".join(f"{k}={v}\n" for k, v in self.settings.items()))
+        with self.log_file.open("ab") as output:
+            self.process = subprocess.Popen(
+                [
+                    "nice", "-n", "10", "java", "-Xmx400m", "-XX:TieredStopAtLevel=1",
+                    "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.showDateTime=true",
+                    *options, "-cp", f"{self.jars}/*", "kafka.Kafka", str(properties),
+                ],
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                env=dict(os.environ),
+            )  # fmt: skip
+
+    def wait_listening(self) -> None:
+        def listens() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, self.said()[-4000:]
+            with socket.socket() as probe:
+                return probe.connect_ex((HOST, self.port)) == 0
+
+        until(f"broker {self.id} listens", listens, START_S)
+
+    def stop(self, timeout_s: float = 60.0) -> None:
+        """As an administrator would: SIGTERM."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout_s)
+        self.kill()
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()

@@ -82,6 +82,50 @@ class Changes(LinkFaults):
         two = self._remove((n[4], *n[1:])) if n[5] < 0.7 else self._add((n[4], *n[1:]))
         return one or two
 
+    def _remove_while_silent(self, n: Numbers) -> bool:
+        """As many voters go down as may; when the leader has not heard of them for a fetch timeout,
+        someone wants one of the others to leave, with whom the last majority would go.
+        """
+        leader = self.cluster.leader()
+        if leader is None:
+            return False
+        others = [voter.key for voter in leader.voters if voter.id != leader.id]
+        self.random.shuffle(others)
+        silent = others[: len(leader.voters) // 2]
+        timeout_us = self.cluster.scenario.fetch_timeout_ms * MS
+        for key in silent:
+            node = self.cluster.nodes[key.id - 1]
+            node.stop("prefix", silent=n[3] < 0.5)
+            self._start_later(node, 3 * timeout_us + self._span(n[4], 10 * MS, 4 * SECOND))
+        there = [leader.key, *others[len(silent) :]]
+        leaving = there[int(n[0] * len(there))]
+        wait = timeout_us + 10 * MS + int(n[1] * timeout_us // 4)
+        self.scheduler.after(wait, self._remove_now, leaving, (n[0], 0.0, 0.9, *n[3:]))
+        return bool(silent)
+
+    def _remove_now(self, key: ReplicaKey, n: Numbers) -> None:
+        if not self.healed and key in self._believed_voters():
+            self._remove_key(key, n)
+
+    def _leave_unheard(self, n: Numbers) -> bool:
+        """The leader is asked to leave, appends that, and nobody hears of it: its messages are lost
+        from now on, and its process ends before it could resign.
+        """
+        leader = self.cluster.leader()
+        if leader is None or not self._remove_key(leader.key, (n[0], 0.0, 0.9, *n[3:])):
+            return False
+        others = [node.index for node in self.cluster.nodes if node is not leader]
+        cut = self.network.cut([(leader.index, other) for other in others])
+        wait = 6 * MS + self._span(n[1], 0, 50 * MS)
+        self.scheduler.after(wait, self._end_unheard, leader, leader.life, cut, n[2])
+        return True
+
+    def _end_unheard(self, node: SimNode, life: int, cut: int, number: float) -> None:
+        if node.life == life and not self.healed:
+            node.stop("prefix")
+            self._start_later(node, self._span(number, 10 * MS, 2 * SECOND))
+        self.network.heal(cut)
+
     def _change_at_election(self, n: Numbers) -> bool:
         """A change for whoever leads next, before it has committed anything; half the time the
         leader of now, which has such a change as well, is cut off first.

@@ -136,11 +136,7 @@ class Cluster:
 
     def listen(self, node: SimNode) -> None:
         """The node listens on its fixed port and on the one that it advertises."""
-        listening = self.network.listening
-        host = f"n{node.id}"
-        for place in [place for place in listening if place[0] == host]:
-            del listening[place]
-        listening[host, FIXED_PORT] = listening[host, node.port] = node
+        self.network.listen(node, f"n{node.id}", (FIXED_PORT, node.port))
 
     def config_of(self, node: SimNode) -> RaftConfig:
         scenario = self.scenario

@@ -183,7 +183,7 @@ class Injector(Changes):
         self._disks += 1
         self.lost_disks += 1
         self.cluster.oracle.lost_disks[node.key] = node.disk
-        node.disk = Disk(directory_id(node.id, self._disks))
+        node.use_disk(Disk(directory_id(node.id, self._disks)))
         node.voter_sets = []
         if self.cluster.trace is not None:
             self.cluster.trace(node, f"has another disk: {node.key}")

@@ -23,6 +23,8 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     VotersOfTheLog                   in force is the last set in the log, also after truncation
     VotersHaveDirectories            at kraft.version 1 every voter is a (id, directory id)
     CaughtUpBeforeAdded              who is added to the voters has replicated
+    RemovalCanCommit                 a leader removes a voter only while it hears a majority of
+                                     those that are left
     SnapshotAtLogStart               a log that was cut at its start has the snapshot for it
     SnapshotHoldsVoters              a snapshot says who the voters were where it ends
     LeaderNeverLoadsSnapshot         only followers do
@@ -215,7 +217,7 @@ class Oracle:
             previous = batch.epoch
             if batch.control:
                 self._appends_control(node, batch)
-        leader = self._leading.get(node.raft.core.epoch) if node.raft is not None else None
+        leader = self._leading.get(node.core.epoch)
         if leader is not None and leader is not node:
             self._are_of(leader, node, batches)
 
@@ -263,6 +265,8 @@ class Oracle:
                 raise InvariantError("ChangeAfterCommitInEpoch", text)
             if own:
                 self._are_caught_up(node, record.voters)
+            if own and len(record.voters) < len(node.voters):
+                self._can_commit(node, record.voters)
             node.voter_sets.append((offset, record.voters))
 
     def _are_caught_up(self, node: SimNode, voters: VoterSet) -> None:
@@ -273,6 +277,23 @@ class Oracle:
             if is_new and (disk is None or disk.log.end == 0):
                 text = f"{node.key} adds {voter.key}, which has replicated nothing"
                 raise InvariantError("CaughtUpBeforeAdded", text)
+
+    @staticmethod
+    def _can_commit(node: SimNode, voters: VoterSet) -> None:
+        """A majority of the voters that a removal leaves are the leader, or fetched from it in its
+        epoch and within the fetch timeout, by its clock: what it appends is in force at once, and
+        without them neither it nor anything after it could commit.
+        """
+        assert node.config is not None
+        oldest_ms = node.now_ms() - node.config.fetch_timeout_ms
+        there = [
+            voter.key
+            for voter in voters
+            if voter.key == node.key or node.heard.get(voter.key, -1) >= oldest_ms
+        ]
+        if len(there) < voters.majority:
+            text = f"{node.key} appends {voters} while it hears only {[str(key) for key in there]}"
+            raise InvariantError("RemovalCanCommit", text)
 
     def follows_its_log(self, node: SimNode, voters: VoterSet) -> None:
         """`voters` is in force at a node."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from quorate.raft.messages import Response
 from quorate.raft.outputs import Send, SendAdmin
+from quorate.raft.types import Endpoint
 
 from tests.simulation.scheduler import MS, Scheduler
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 
 class Network:
-    """Carries requests and their answers between nodes. Rates are probabilities per message."""
+    """Carries requests and their answers between nodes. Rates are probabilities per message.
+    moves: how often a node began to listen elsewhere.
+    """
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
         self.cluster = cluster
@@ -36,12 +39,27 @@ class Network:
         self.delay_min_us = 200
         self.delay_spread_us = 2 * MS
         self.straggle_us = 3_000 * MS
-        self.listening: dict[tuple[str, int], SimNode] = {}
+        self.moves = 0
+        self._listening: dict[tuple[str, int], SimNode] = {}
         self._cuts: dict[int, list[tuple[int, int]]] = {}
         self._cut_number = 0
         self.lost = 0
         self.duplicated = 0
         self.straggled = 0
+
+    # --- places -----------------------------------------------------------------------------------
+
+    def listen(self, node: SimNode, host: str, ports: tuple[int, ...]) -> None:
+        """The node listens on these ports of that host from now on, and on no other."""
+        self.moves += 1
+        listening = self._listening
+        for place in [place for place in listening if place[0] == host]:
+            del listening[place]
+        for port in ports:
+            listening[host, port] = node
+
+    def _listener(self, endpoint: Endpoint) -> SimNode | None:
+        return self._listening.get((endpoint.host, endpoint.port))
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -87,8 +105,7 @@ class Network:
         return False
 
     def send(self, source: SimNode, output: Send | SendAdmin) -> None:
-        endpoint = output.endpoint
-        target = self.listening.get((endpoint.host, endpoint.port))
+        target = self._listener(output.endpoint)
         if target is None:
             self.cluster.dropped(output.request)
             self.scheduler.after(self._delay(), source.receive_refusal, source.life, output)
@@ -96,22 +113,22 @@ class Network:
         if source.cut >> target.index & 1 or (self.loss and self._is_lost()):
             self.cluster.dropped(output.request)
             return
-        args = (target, source, source.life, output)
+        life, moves = source.life, self.moves
         if self.stragglers:
             delay = self._delay()
         else:
             delay = self.delay_min_us + int(self.random() * self.delay_spread_us)
-        self.scheduler.after(delay, self._arrive, *args)
+        self.scheduler.after(delay, self._arrive, target, source, life, output, moves)
         if self.duplicates and isinstance(output, Send) and self.random() < self.duplicates:
             self.duplicated += 1
-            self.scheduler.after(self._delay(), self._arrive, *args)
+            self.scheduler.after(self._delay(), self._arrive, target, source, life, output, moves)
 
     def _arrive(
-        self, target: SimNode, source: SimNode, life: int, output: Send | SendAdmin
+        self, target: SimNode, source: SimNode, life: int, output: Send | SendAdmin, moves: int
     ) -> None:
-        endpoint = output.endpoint
-        listens = self.listening.get((endpoint.host, endpoint.port)) is target
-        if target.raft is None or not listens:
+        if target.raft is None or (
+            moves != self.moves and self._listener(output.endpoint) is not target
+        ):
             self.cluster.dropped(output.request)
             if not target.is_silent and self.reaches(target, source):
                 self.scheduler.after(self._delay(), source.receive_refusal, life, output)

@@ -13,8 +13,15 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from quorate.raft.config import RaftConfig
+from quorate.raft.core import Core
 from quorate.raft.errors import ErrorCode
-from quorate.raft.messages import FetchResponse, Request, Response
+from quorate.raft.messages import (
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    Request,
+    Response,
+)
 from quorate.raft.node import RaftNode
 from quorate.raft.outputs import Send, SendAdmin
 from quorate.raft.roles import NEVER
@@ -28,18 +35,22 @@ from tests.simulation.storage import Disk
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
+FETCHES = frozenset({FetchRequest, FetchSnapshotRequest})
+
 Waiter = tuple[Any, int, int, object]
 """Who asked: (node or callback, its life, its request id, the request)."""
 
 
 class SimNode:
-    """One node. `raft` is None while the process does not run; `life` numbers its runs."""
+    """One node. `raft` is None while the process does not run; `life` numbers its runs. `heard`:
+    when every replica fetched last in the epoch that this process leads, on its own clock.
+    """
 
     __slots__ = (
         "_armed_ms", "_last_request_id", "_timer_us", "appends", "applied", "auto_join",
-        "can_vote", "clock", "cluster", "config", "cut", "disk", "fuse", "fuse_at_election",
-        "high_watermark", "id", "index", "installing", "is_leading", "is_silent", "led_epoch",
-        "life", "loaded", "network", "oracle", "paused_until", "port", "raft", "random",
+        "can_vote", "clock", "cluster", "config", "core", "cut", "disk", "fuse", "fuse_at_election",
+        "heard", "high_watermark", "id", "index", "installing", "is_leading", "is_silent", "key",
+        "led_epoch", "life", "loaded", "network", "oracle", "paused_until", "port", "raft", "random",
         "scheduler", "sync_delay_us", "sync_fails", "syncing", "trace", "voter_sets", "voters",
         "voters_moved", "waiting",
     )  # fmt: skip
@@ -52,9 +63,10 @@ class SimNode:
         self.trace = cluster.trace
         self.index = index
         self.id = index + 1
-        self.disk = disk
+        self.use_disk(disk)
         self.clock = clock
         self.raft: RaftNode | None = None
+        self.core: Core
         self.config: RaftConfig | None = None
         self.life = 0
         self.port = 0
@@ -73,6 +85,7 @@ class SimNode:
     def _reset(self) -> None:
         self.waiting: dict[int, Waiter] = {}
         self.appends: deque[tuple[int, tuple[object, ...]]] = deque()
+        self.heard: dict[ReplicaKey, int] = {}
         self.high_watermark = 0
         self.applied = 0
         self.led_epoch = -1
@@ -88,9 +101,10 @@ class SimNode:
         self._timer_us = -1
         self._armed_ms = NEVER
 
-    @property
-    def key(self) -> ReplicaKey:
-        return ReplicaKey(self.id, self.disk.directory_id)
+    def use_disk(self, disk: Disk) -> None:
+        """From now on this is the node's disk, and so the node another replica."""
+        self.disk = disk
+        self.key = ReplicaKey(self.id, disk.directory_id)
 
     @property
     def voters_in_log(self) -> VoterSet:
@@ -119,6 +133,7 @@ class SimNode:
             self.trace(self, f"starts: log [{disk.log.start}, {disk.log.end}), "
                                f"election {disk.election}, voters {self.voters}")  # fmt: skip
         self.raft = RaftNode(self.config, initial, self.random, self.now_ms())
+        self.core = self.raft.core
         self._flush()
 
     def stop(self, mode: str, *, silent: bool = False) -> None:
@@ -164,12 +179,14 @@ class SimNode:
             self.receive_request, request, source, life, request_id
         ):
             return
-        self._last_request_id += 1
-        mine = self._last_request_id
+        self._last_request_id = mine = self._last_request_id + 1
         self.waiting[mine] = (source, life, request_id, request)
         if self.trace is not None:
             self.trace(self, f"<- {self.cluster.name(source)} {request}")
-        raft.handle_request(mine, request, self.clock.now_ms(self.scheduler.now))
+        now_ms = self.clock.now_ms(self.scheduler.now)
+        if request.__class__ in FETCHES and request.epoch == self.led_epoch:  # type: ignore[union-attr]
+            self.heard[request.replica] = now_ms  # type: ignore[union-attr]
+        raft.handle_request(mine, request, now_ms)
         self._flush()
 
     def receive_response(self, life: int, request_id: int, response: Response) -> None:
@@ -180,7 +197,7 @@ class SimNode:
             return
         if self.trace is not None:
             self.trace(self, f"<- answer {request_id} {response}")
-        is_old = isinstance(response, FetchResponse) and response.leader.epoch < raft.core.epoch
+        is_old = isinstance(response, FetchResponse) and response.leader.epoch < self.core.epoch
         raft.handle_response(request_id, response, self.clock.now_ms(self.scheduler.now))
         if is_old:
             self.oracle.takes_nothing(self, response)
@@ -219,10 +236,13 @@ class SimNode:
             return
         self._timer_us, self._armed_ms = -1, NEVER
         now_ms = self.clock.now_ms(self.scheduler.now)
-        if now_ms >= raft.next_deadline_ms():
-            if self.trace is not None:
-                self.trace(self, "tick")
-            raft.tick(now_ms)
+        deadline_ms = raft.next_deadline_ms()
+        if now_ms < deadline_ms:
+            self._arm(deadline_ms)  # an earlier input made this tick needless
+            return
+        if self.trace is not None:
+            self.trace(self, "tick")
+        raft.tick(now_ms)
         self._flush()
 
     def _synced(self, life: int, ticket: int) -> None:
@@ -247,12 +267,12 @@ class SimNode:
         """Begin a sync of what is volatile, unless one is under way or the disk is full."""
         if self.syncing:
             return
-        log = self.disk.log
-        if not log.is_dirty or self.disk.is_full:
+        ticket = self.disk.log.last_ticket
+        if ticket is None or self.disk.is_full:
             return
         self.syncing = True
         delay = 100 + int(self.random.random() * self.sync_delay_us)
-        self.scheduler.after(delay, self._synced, self.life, log.last_ticket)
+        self.scheduler.after(delay, self._synced, self.life, ticket)
 
     def disk_has_room(self) -> None:
         self.disk.is_full = False
@@ -326,9 +346,10 @@ class SimNode:
             DO[output.__class__](self, output)
             if self.raft is not raft:
                 return
-        core, disk = raft.core, self.disk
-        if disk.election is None or core.epoch != disk.election.epoch:
-            text = f"{self.key} is in epoch {raft.epoch}, on disk is {disk.election}"
+        core, disk = self.core, self.disk
+        election = disk.election
+        if election is None or core.epoch != election.epoch:
+            text = f"{self.key} is in epoch {raft.epoch}, on disk is {election}"
             raise InvariantError("MonotonicEpoch", text)
         if core.log.durable_end > disk.log.durable_end:
             text = f"{self.key} takes {core.log.durable_end} for durable, on disk is {disk.log}"

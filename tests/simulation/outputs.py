@@ -60,7 +60,8 @@ def append(node: SimNode, output: AppendBatches) -> None:
     node.disk.log.append(output.ticket, output.batches)
     if node.disk.is_full and node.is_leading:
         node.scheduler.after(100, node.resign, node.life, "the disk is full")
-    node.sync()
+    if not node.syncing:
+        node.sync()
 
 
 def truncate(node: SimNode, output: TruncateLog) -> None:
@@ -97,31 +98,30 @@ def respond(node: SimNode, output: Respond) -> None:
         raise InvariantError("AnsweredOnce", f"{node.key} answers nobody with {output}")
     source, life, request_id, request = waiter
     response = output.response
-    kind = type(response)
     if isinstance(response, FetchResponse):
         assert isinstance(request, FetchRequest)
-        if response.error is ErrorCode.NONE and request.epoch != response.leader.epoch:
+        if request.epoch != response.leader.epoch and response.error is ErrorCode.NONE:
             node.oracle.answers_another_epoch(node, request, response)
-        response = with_records(node, response)
-    elif isinstance(response, FetchSnapshotResponse):
+        if response.records_from is not None:
+            response = with_records(node, response, response.records_from)
+        if node.trace is not None:
+            node.trace(node, f"-> answer to {node.cluster.name(source)} {response}")
+        node.network.respond(node, source, life, request_id, response)
+        return
+    if isinstance(response, FetchSnapshotResponse):
         response = with_bytes(node, response)
     if node.trace is not None:
         node.trace(node, f"-> answer to {node.cluster.name(source)} {response}")
+    node.cluster.answered(node, request, response)
     if source.__class__ is not node.__class__:
-        node.cluster.answered(node, request, response)
         source(node, request, response)
-    else:
-        if kind is VoteResponse:
-            node.oracle.votes(node, request, response)  # type: ignore[arg-type]
-        if kind is not FetchResponse:
-            node.cluster.answered(node, request, response)
-        node.network.respond(node, source, life, request_id, response)
+        return
+    if isinstance(response, VoteResponse):
+        node.oracle.votes(node, request, response)  # type: ignore[arg-type]
+    node.network.respond(node, source, life, request_id, response)
 
 
-def with_records(node: SimNode, response: FetchResponse) -> FetchResponse:
-    offset = response.records_from
-    if offset is None:
-        return response
+def with_records(node: SimNode, response: FetchResponse, offset: int) -> FetchResponse:
     return FetchResponse(
         response.error, response.leader, response.high_watermark, response.log_start_offset,
         None, None, offset, response.max_bytes, response.read_round,
@@ -164,6 +164,7 @@ def committed(node: SimNode, output: HighWatermarkAdvanced) -> None:
 def acquired(node: SimNode, output: LeadershipAcquired) -> None:
     node.oracle.leads(node, output.epoch)
     node.led_epoch = output.epoch
+    node.heard.clear()
     node.is_leading = True
     node.cluster.elections += 1
     node.cluster.injector.elected(node)

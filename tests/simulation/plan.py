@@ -57,7 +57,15 @@ FAULTS: dict[str, float] = {
     "snapshot": 2.5,
     "clean": 1.5,
 }
-"""Every kind of action with its weight in the default mix."""
+"""Every kind of action that the default mix draws one by one, with its weight."""
+
+TARGETED: dict[str, float] = {
+    "remove_while_silent": 0.08,
+    "leave_unheard": 0.1,
+}
+"""What the even mix hardly ever brings about, with the share of the seeds that have it besides
+(`_draw_targeted`).
+"""
 
 NETWORK = (
     "lossy", "duplicating", "straggling", "partition", "one_way", "partial", "isolate_leader",
@@ -75,7 +83,7 @@ PROCESSES = (
 DISKS = ("slow_disk", "fsync_fails", "full_disk", "lost_disk", "replace", "snapshot", "clean")
 MEMBERSHIP = (
     "add", "add_nonsense", "remove", "remove_leader", "two_callers", "change_at_election",
-    "replace", "update", "upgrade",
+    "replace", "update", "upgrade", "remove_while_silent", "leave_unheard",
 )  # fmt: skip
 """Those that ask for a change of the voters. A seed may have more of one of these groups."""
 
@@ -172,7 +180,32 @@ def draw(seed: int) -> Scenario:
         Action(at, kind, tuple(random.random() for _ in range(6)))
         for at, kind in zip(times, kinds, strict=True)
     )
-    return replace(scenario, actions=actions)
+    return replace(scenario, actions=actions + _draw_targeted(scenario))
+
+
+def _draw_targeted(scenario: Scenario) -> tuple[Action, ...]:
+    """What takes several steps in the right order, drawn from numbers of its own: the rest of the
+    plan is the same with and without.
+    """
+    random = Random(f"targeted {scenario.seed}")
+
+    def action(at_us: int, kind: str) -> Action:
+        return Action(at_us, kind, tuple(random.random() for _ in range(6)))
+
+    actions: list[Action] = []
+    for kind, share in TARGETED.items():
+        # Of two voters neither can do without the other.
+        times = 4 if kind == "leave_unheard" and scenario.voters == 1 else 1
+        if random.random() >= times * share:
+            continue
+        at = random.randint(2 * SECOND, scenario.faults_us)
+        if kind == "leave_unheard":
+            # Who leaves joined not long ago: after a restart it cannot tell that this was
+            # committed, nor what followed.
+            last = Action(at - 500 * MS, "transfer", (0.999, 0.0, 1.0, 0.0, 0.0, 0.0))
+            actions += [action(at - SECOND, "add"), last]
+        actions.append(action(at, kind))
+    return tuple(actions)
 
 
 def _draw_calm(seed: int, random: Random) -> Scenario:

@@ -34,8 +34,8 @@ class Scheduler:
 
     def after(self, delay_us: int, function: Callable[..., None], *args: Any) -> None:
         """Run `function(*args)` when this many microseconds have passed."""
-        self.number += 1
-        heappush(self.heap, (self.now + delay_us, self.number, function, args))
+        self.number = number = self.number + 1
+        heappush(self.heap, (self.now + delay_us, number, function, args))
 
     def at(self, time_us: int, function: Callable[..., None], *args: Any) -> None:
         """Run `function(*args)` at that time, which is not in the past."""
@@ -44,11 +44,15 @@ class Scheduler:
 
     def run_until(self, time_us: int) -> None:
         """Run everything that is due before or at that time. Raise if that never ends."""
-        heap = self.heap
-        count = 0
+        heap, count, limit = self.heap, 0, EVENTS_MAX
         try:
-            while heap and heap[0][0] <= time_us and count <= EVENTS_MAX:
-                self.now, _, function, args = heappop(heap)
+            while heap and count <= limit:
+                event = heappop(heap)
+                now, _, function, args = event
+                if now > time_us:
+                    heappush(heap, event)
+                    break
+                self.now = now
                 count += 1
                 function(*args)
         finally:

@@ -71,10 +71,7 @@ class Storage(Protocol):
     def durable_end(self) -> int: ...
 
     @property
-    def is_dirty(self) -> bool: ...
-
-    @property
-    def last_ticket(self) -> int: ...
+    def last_ticket(self) -> int | None: ...
 
     def append(self, ticket: int, batches: tuple[Batch, ...]) -> None: ...
 
@@ -97,13 +94,10 @@ class Storage(Protocol):
     def recover(self, snapshot: Snapshot | None) -> InitialState: ...
 
 
-@dataclass(slots=True)
-class _Change:
-    """A volatile change, with what undoes it. removed None: an append from `offset` on."""
-
-    ticket: int
-    offset: int
-    removed: list[Batch] | None
+_Change = tuple[int, int, list[Batch] | None]
+"""A volatile change, with what undoes it: (ticket, offset, the batches that a truncation to
+`offset` removed; None for an append from `offset` on).
+"""
 
 
 class SimLog:
@@ -123,29 +117,27 @@ class SimLog:
         return f"[{self.start}, {self.end}), durable to {self.durable_end}"
 
     @property
-    def is_dirty(self) -> bool:
-        return bool(self._journal)
-
-    @property
-    def last_ticket(self) -> int:
-        """The ticket of the last volatile change; only while there is one."""
-        return self._journal[-1].ticket
+    def last_ticket(self) -> int | None:
+        """The ticket of the last volatile change, None if all is durable."""
+        return self._journal[-1][0] if self._journal else None
 
     def append(self, ticket: int, batches: tuple[Batch, ...]) -> None:
-        self._journal.append(_Change(ticket, self.end, None))
+        end = self.end
+        self._journal.append((ticket, end, None))
         for batch in batches:
-            if batch.base_offset != self.end:
-                text = f"append of {batch.base_offset} to a log that ends at {self.end}"
+            base = batch.base_offset
+            if base != end:
+                text = f"append of {base} to a log that ends at {end}"
                 raise InvariantError("LogContract", text)
             self._batches.append(batch)
-            self._bases.append(batch.base_offset)
-            self.end = batch.last_offset + 1
+            self._bases.append(base)
+            self.end = end = batch.last_offset + 1
 
     def truncate(self, ticket: int, end_offset: int) -> None:
         if not self.start.offset <= end_offset <= self.end:
             text = f"truncation to {end_offset} outside of [{self.start.offset}, {self.end}]"
             raise InvariantError("LogContract", text)
-        self._journal.append(_Change(ticket, end_offset, self._cut(end_offset)))
+        self._journal.append((ticket, end_offset, self._cut(end_offset)))
         self.durable_end = min(self.durable_end, end_offset)
 
     def _cut(self, end_offset: int) -> list[Batch]:
@@ -160,17 +152,18 @@ class SimLog:
     def synced(self, ticket: int) -> None:
         """Everything up to this ticket is durable."""
         journal = self._journal
-        while journal and journal[0].ticket <= ticket:
+        while journal and journal[0][0] <= ticket:
             journal.popleft()
         end = self.end
-        for change in journal:
-            end = min(end, change.offset)
+        for _, offset, _ in journal:
+            if offset < end:  # noqa: PLR1730 - once a sync: a call costs more
+                end = offset
         self.durable_end = max(end, self.start.offset)
 
     def read(self, offset: int, max_bytes: int) -> tuple[Batch, ...]:
         """At least one batch, more as far as `max_bytes` allows."""
         first = bisect_right(self._bases, offset) - 1
-        if first < 0 or self._batches[first].end_offset <= offset:
+        if first < 0 or self._batches[first].last_offset < offset:
             return ()
         return tuple(self._batches[first : first + max(1, max_bytes // BATCH_BYTES)])
 
@@ -210,19 +203,19 @@ class SimLog:
         kept = 0 if mode == "all" else int(random.random() * (count + 1))
         while len(self._journal) > kept:
             self._undo(self._journal.pop())
-        if mode == "torn" and self._journal and self._journal[-1].removed is None:
-            change = self._journal[-1]
-            bases = [base for base in self._bases if base >= change.offset]
+        if mode == "torn" and self._journal and self._journal[-1][2] is None:
+            bases = [base for base in self._bases if base >= self._journal[-1][1]]
             if bases:
                 self._cut(bases[int(random.random() * len(bases))])
         self._journal.clear()
 
     def _undo(self, change: _Change) -> None:
-        if change.removed is None:
-            if change.offset < self.end:
-                self._cut(max(change.offset, self.start.offset))
+        _, offset, removed = change
+        if removed is None:
+            if offset < self.end:
+                self._cut(max(offset, self.start.offset))
             return
-        for batch in change.removed:
+        for batch in removed:
             if batch.base_offset >= self.start.offset:
                 self._batches.append(batch)
                 self._bases.append(batch.base_offset)

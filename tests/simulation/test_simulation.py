@@ -17,7 +17,7 @@ from tests.simulation.__main__ import saved_seeds
 from tests.simulation.determinism import HASH_SEEDS, compare
 from tests.simulation.mutants.catalogue import MUTANTS
 from tests.simulation.mutants.patching import mutated_sources
-from tests.simulation.plan import FAULTS, Action, Scenario, draw
+from tests.simulation.plan import FAULTS, TARGETED, Action, Scenario, draw
 from tests.simulation.runner import Summary, run_scenario, run_seed
 from tests.simulation.scheduler import SECOND
 from tests.simulation.shrink import Reduced
@@ -56,7 +56,7 @@ def test_fresh_seeds(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_kind_of_fault_is_in_the_default_mix() -> None:
     drawn = {action.kind for seed in range(200) for action in draw(seed).actions}
-    assert drawn == set(FAULTS)
+    assert drawn == {*FAULTS, *TARGETED}
 
 
 def test_a_calm_cluster_keeps_its_leader_while_a_minority_is_cut_off() -> None:

@@ -16,6 +16,7 @@ import logging
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import CurrentLeader
@@ -62,6 +63,10 @@ class AppendStream:
                 self._begin(message)
                 await self._until(self._has_room)
             await self._until(self._is_drained)
+        except DecodeError:
+            # What came before it is answered first: gRPC cannot send an answer and the end at once.
+            await self._until(self._is_drained)
+            raise
         finally:
             self._is_open = False
 

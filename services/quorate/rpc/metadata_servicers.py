@@ -22,9 +22,11 @@ from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.convert_metadata import METHODS, MetadataAnswer, Method
 from quorate.rpc.gate import Admission, Gate, Refusal
+from quorate.rpc.refusals import Refusals
 from quorate.rpc.throttle import Turns
 
 LOGGER = logging.getLogger(__name__)
+REFUSALS = Refusals(LOGGER)
 
 NO_LEADER = CurrentLeader(0)
 NOT_SERVED = "this node is not formatted, or serves no metadata"
@@ -115,7 +117,7 @@ async def _answer(
             answer = await _admitted(handler, admitted, timeout_ms)
         return method.encode_answer(answer)
     except ViolationError as error:
-        LOGGER.warning("%s from %s is refused: %s", method.name, context.peer(), error)
+        REFUSALS.say(method.name, context.peer(), error)
         refused = MetadataAnswer(ErrorCode.INVALID_REQUEST, NO_LEADER, message=str(error))
     except Exception as error:
         LOGGER.exception("%s from %s failed", method.name, context.peer())

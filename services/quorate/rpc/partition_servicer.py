@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.rpc import partition_convert as convert
@@ -32,9 +33,11 @@ from quorate.rpc.partition_values import (
     ProduceResponse,
     ProducerIdentity,
 )
+from quorate.rpc.refusals import ReadableOnly, Refusals
 from quorate.v1 import partition_pb2, partition_pb2_grpc
 
 LOGGER = logging.getLogger(__name__)
+REFUSALS = Refusals(LOGGER)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 PARTITION_SERVICE: str = partition_pb2.DESCRIPTOR.services_by_name["Partition"].full_name
@@ -66,7 +69,7 @@ class PartitionHandler(Protocol):
 
 def _failed(what: str, context: Context, error: Exception) -> tuple[ErrorCode, str]:
     if isinstance(error, ViolationError):
-        LOGGER.warning("%s from %s is refused: %s", what, context.peer(), error)
+        REFUSALS.say(what, context.peer(), error)
         return ErrorCode.INVALID_REQUEST, str(error)
     LOGGER.exception("%s from %s failed", what, context.peer())
     return ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {type(error).__name__}"
@@ -84,7 +87,7 @@ class PartitionServicer(partition_pb2_grpc.PartitionServicer):
         """Serve on a server that has not been started."""
         # The generated function is not typed.
         partition_pb2_grpc.add_PartitionServicer_to_server(  # type: ignore[no-untyped-call]
-            self, server
+            self, ReadableOnly(server)
         )
 
     async def Produce(
@@ -171,10 +174,17 @@ class _ProduceStream:
                     or self._bytes >= self._limits.append_bytes_in_flight_max
                 ):
                     await self._wait()
-            while self._messages:
-                await self._wait()
+            await self._drain()
+        except DecodeError:
+            # What came before it is answered first: gRPC cannot send an answer and the end at once.
+            await self._drain()
+            raise
         finally:
             self._is_open = False
+
+    async def _drain(self) -> None:
+        while self._messages:
+            await self._wait()
 
     async def _wait(self) -> None:
         self._changed.clear()

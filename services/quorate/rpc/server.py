@@ -19,13 +19,14 @@ from typing import Any
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from quorate.rpc.errors import ListenError, PortInUseError
 from quorate.rpc.gate import Gate
 from quorate.rpc.handler import NodeHandler
 from quorate.rpc.limits import ServerLimits, format_address, parse_address
 from quorate.rpc.metadata_servicers import MetadataSlot, add_metadata_services
+from quorate.rpc.refusals import ReadableOnly
 from quorate.rpc.servicers import QuorumServicer, RaftServicer, Slot
 from quorate.rpc.throttle import Throttle, Turns
 from quorate.rpc.tls import TlsConfig
@@ -76,15 +77,20 @@ class Servicers:
         self._quorum = QuorumServicer(self._slot, limits)
         self.health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         raft = RaftServicer(self._slot, limits)
+        adding: Any = ReadableOnly(server)
         # The generated functions are not typed.
-        raft_pb2_grpc.add_RaftServicer_to_server(raft, server)  # type: ignore[no-untyped-call]
+        raft_pb2_grpc.add_RaftServicer_to_server(raft, adding)  # type: ignore[no-untyped-call]
         quorum_pb2_grpc.add_QuorumServicer_to_server(  # type: ignore[no-untyped-call]
-            self._quorum, server
+            self._quorum, adding
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
-        metadata = add_metadata_services(server, self._metadata)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, adding)
+        metadata = add_metadata_services(adding, self._metadata)
         names = (RAFT_SERVICE, QUORUM_SERVICE, *metadata, *_SURROUNDING)
-        reflection.enable_server_reflection(names, server)
+        # Not by `enable_server_reflection`, which looks at the server's type.
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+            reflection.aio.ReflectionServicer(names),  # type: ignore[attr-defined]
+            adding,
+        )
 
     def use(self, handler: NodeHandler) -> None:
         """Let another handler answer from now on: the node was formatted and runs."""

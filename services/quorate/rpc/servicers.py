@@ -43,6 +43,7 @@ from quorate.rpc.channels import EOF
 from quorate.rpc.gate import Asker, Gate, method_name
 from quorate.rpc.handler import NodeHandler, RaftHandler
 from quorate.rpc.limits import LONE_FETCH_BYTES_MAX, SNAPSHOT_PIECE_BYTES_MAX, ServerLimits
+from quorate.rpc.refusals import Refusals
 from quorate.rpc.throttle import RECORDS_BYTES, Turns
 from quorate.rpc.values import (
     Buffer,
@@ -53,6 +54,7 @@ from quorate.rpc.values import (
 from quorate.v1 import quorum_pb2, quorum_pb2_grpc, raft_pb2, raft_pb2_grpc
 
 LOGGER = logging.getLogger(__name__)
+REFUSALS = Refusals(LOGGER)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 V = TypeVar("V")
@@ -97,7 +99,7 @@ class Slot:
 
 
 def _refused(message: Message, context: Context, error: ViolationError) -> str:
-    LOGGER.warning("%s from %s is refused: %s", method_name(message), context.peer(), error)
+    REFUSALS.say(method_name(message), context.peer(), error)
     return str(error)
 
 

@@ -1,0 +1,160 @@
+"""Requests that are refused before anything is done for them: what the caller and the log hear.
+
+Rules:
+1. Bytes that are no message of their method end the call with INVALID_ARGUMENT, whatever the
+   method. gRPC by itself would answer UNKNOWN and write a stack trace for each.
+2. The log has a line for each refusal while they are few. Whoever sends thousands a second must not
+   fill the disk with them: what is left out is counted, and the next line tells how many.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+LOGGER = logging.getLogger(__name__)
+
+LINES_PER_SECOND = 5.0
+BURST = 50.0
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Behavior = Callable[[Any, Context], Any]
+
+
+class Refusals:
+    """Writes refusals to a log: `BURST` at once, `LINES_PER_SECOND` in the long run."""
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._tokens = BURST
+        self._at = clock()
+        self._untold = 0
+
+    def say(self, what: str, whom: str, why: object) -> None:
+        """One refusal: the method, the peer, the reason."""
+        now = self._clock()
+        self._tokens = min(BURST, self._tokens + (now - self._at) * LINES_PER_SECOND)
+        self._at = now
+        if self._tokens < 1:
+            self._untold += 1
+            return
+        self._tokens -= 1
+        more = f" ({self._untold} more were refused before it)" if self._untold else ""
+        self._untold = 0
+        self._logger.warning("%s from %s is refused: %s%s", what, whom, why, more)
+
+
+class _Unreadable:
+    """Stands for a request that could not be decoded."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: DecodeError) -> None:
+        self.error = error
+
+
+class ReadableOnly:
+    """Stands for a server while services are added to it: their methods get what can be decoded."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server: Any = server  # its types leave the registered handlers out
+        self._guard = _Guard(Refusals(LOGGER))
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
+        """As `grpc.aio.Server` has it."""
+        self._server.add_generic_rpc_handlers(
+            tuple(_GuardedService(handler, self._guard) for handler in handlers)
+        )
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """As `grpc.aio.Server` has it."""
+        guarded = {name: self._guard.method(name, each) for name, each in handlers.items()}
+        self._server.add_registered_method_handlers(service, guarded)
+
+
+class _GuardedService(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """The methods of one service, each made once."""
+
+    def __init__(self, handler: Any, guard: _Guard) -> None:
+        self._handler = handler
+        self._guard = guard
+        self._methods: dict[str, Any] = {}
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        name = handler_call_details.method
+        found = self._methods.get(name)
+        if found is None:
+            method = self._handler.service(handler_call_details)
+            if method is None:
+                return None  # which is not kept: strangers choose the name
+            found = self._methods[name] = self._guard.method(name.rpartition("/")[2], method)
+        return found
+
+
+class _Guard:
+    """Makes of a method one that never sees what cannot be decoded."""
+
+    def __init__(self, refusals: Refusals) -> None:
+        self._refusals = refusals
+
+    def method(self, name: str, method: Any) -> Any:
+        behavior = (
+            method.unary_unary or method.unary_stream or method.stream_unary or method.stream_stream
+        )
+        wrap = self._giving if inspect.isasyncgenfunction(behavior) else self._serving
+        serve = wrap(name, behavior)
+        if method.request_streaming:
+            # A stream's messages are decoded where they are read: the error comes from there.
+            field = "stream_stream" if method.response_streaming else "stream_unary"
+            return method._replace(**{field: serve})
+        field = "unary_stream" if method.response_streaming else "unary_unary"
+        lenient = _lenient(method.request_deserializer)
+        return method._replace(**{field: serve}, request_deserializer=lenient)
+
+    def _serving(self, name: str, behavior: Behavior) -> Behavior:
+        async def serve(request: Any, context: Context) -> Any:
+            try:
+                if isinstance(request, _Unreadable):
+                    raise request.error
+                return await behavior(request, context)
+            except DecodeError as error:
+                await self._refuse(name, context, error)
+            except NotImplementedError:
+                # What the generated base classes do, for a method that a library does not have yet.
+                await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{name} is not served")
+
+        return serve
+
+    def _giving(self, name: str, behavior: Behavior) -> Behavior:
+        async def give(request: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                if isinstance(request, _Unreadable):
+                    raise request.error
+                async for response in behavior(request, context):
+                    yield response
+            except DecodeError as error:
+                await self._refuse(name, context, error)
+
+        return give
+
+    async def _refuse(self, name: str, context: Context, error: DecodeError) -> None:
+        self._refusals.say(name, context.peer(), error)
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{name}: {error}")
+
+
+def _lenient(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def deserialize(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except DecodeError as error:
+            return _Unreadable(error)
+
+    return deserialize

@@ -62,8 +62,12 @@ def _structure(rng: random.Random, cls: type[Structure], version: int) -> Any:
 def record(rng: random.Random) -> tuple[MetadataRecord, int]:
     """A record, and a version that can hold it."""
     cls, version = rng.choice(VERSIONS)
+    return of(rng, cls, version), version
+
+
+def of(rng: random.Random, cls: type[MetadataRecord], version: int) -> MetadataRecord:
     made: MetadataRecord = _structure(rng, cls, version)
-    return made, version
+    return made
 
 
 def records(rng: random.Random, count: int) -> list[tuple[MetadataRecord, int]]:

@@ -6,10 +6,12 @@ Needs no Spark: what turns bytes into Arrow batches is tested by itself.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from quorate.records.batch import build_data_batch, iter_batches, iter_records, stamp
 from quorate.records.errors import RecordsError
@@ -27,7 +29,7 @@ from quorate.records.metadata import (
     json_text,
     to_json,
 )
-from quorate.spark import framing
+from quorate.spark import framing, shapes
 from quorate.spark.columns import LEDGER, Origin, column_name, layer_schema, rows
 from quorate.spark.errors import DamagedError
 from quorate.spark.options import OFFSET_MAX
@@ -91,6 +93,70 @@ def plain(value: object) -> object:
     if hasattr(value, "FIELDS"):
         return {spec.json_name: plain(getattr(value, spec.name)) for spec in value.FIELDS}
     return value
+
+
+def alike(rng: random.Random, count: int) -> list[bytes]:
+    """Values of records of few shapes: a record with some of its fields exchanged for others'."""
+    cls, version = rng.choice(arbitrary.VERSIONS)
+    pool = [arbitrary.of(rng, cls, version) for _ in range(9)]
+    bases = [encode(record, version) for record in pool[:3]]
+    values: list[bytes] = []
+    for _ in range(count):
+        record = rng.choice(pool[:3])
+        for spec in rng.choices(cls.FIELDS, k=rng.randrange(3)) if cls.FIELDS else ():
+            record = dataclasses.replace(
+                record, **{spec.name: getattr(rng.choice(pool), spec.name)}
+            )
+        values.append(encode(record, version) if rng.random() < 0.8 else rng.choice(bases))
+    return values
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_records_that_look_alike_are_what_decoding_one_by_one_says(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shapes, "ROWS_MIN", 4)
+    rng = random.Random(seed)
+    values = alike(rng, 300)
+    if seed % 2:
+        for at in rng.sample(range(len(values)), 40):
+            value = bytearray(values[at])
+            for _ in range(rng.randint(1, 2)):
+                value[rng.randrange(3, len(value))] = rng.randrange(256)
+            values[at] = bytes(value[: rng.choice((len(value), rng.randint(3, len(value))))])
+    for found in (ledger(log_of([[(None, value) for value in values]])) for _ in range(2)):
+        for row, value in zip(found, values, strict=True):
+            assert (row["data"], row["error"]) == one_by_one(value)
+
+
+def test_most_records_of_a_log_look_alike() -> None:
+    rng = random.Random(3)
+    made = [PartitionRecord(rng.randrange(500), replicas=(1, 2), isr=(1, 2)) for _ in range(1000)]
+    values = [encode(record) for record in made]
+    data = np.frombuffer(b"".join(values) + bytes(framing.PAD), np.uint8)
+    ends = np.cumsum([len(value) for value in values])
+    begins = ends - [len(value) - 3 for value in values]
+    version = values[0][2]
+    groups = list(shapes.alike_json(PartitionRecord, version, data, begins, ends))
+    assert sorted(np.concatenate([places for places, _ in groups]).tolist()) == list(range(1000))
+    for places, texts in groups:
+        assert texts.to_pylist() == [one_by_one(values[place])[0] for place in places]
+
+
+def test_runs_of_records_of_one_size_and_others() -> None:
+    rng = random.Random(8)
+    batches = []
+    for _ in range(40):
+        batch: list[tuple[bytes | None, bytes | None]] = []
+        for _ in range(rng.randint(1, 40)):
+            value = rng.randbytes(rng.choice((0, 3, 56, 57, 60, 120, 9000, 20000)))
+            batch += [(None, value)] * rng.choice((1, 2, 5, 70, 200))
+        batches.append(batch)
+    found = ledger(log_of(batches))
+    assert [row["value"] for row in found] == [
+        None if row["type"] != "OPAQUE" else value
+        for row, (_, value) in zip(found, (r for b in batches for r in b), strict=True)
+    ]
 
 
 def one_by_one(value: bytes) -> tuple[str | None, str | None]:

@@ -43,6 +43,7 @@ from quorate.spark.envelope import Records, read_records, varints
 from quorate.spark.errors import DamagedError
 from quorate.spark.fields import arrow_type, decode_group, is_flat, slices
 from quorate.spark.framing import Chunk, Ints, Mask
+from quorate.spark.shapes import alike_json
 from quorate.spark.text import group_json
 
 OPAQUE = "OPAQUE"
@@ -255,23 +256,40 @@ def _frames(records: Records) -> _Frames:
 
 @dataclass(slots=True)
 class _Parts:
-    """Columns of some rows, to be put together in the records' order."""
+    """Columns of some rows, to be put together in the records' order; None for nulls."""
 
+    kinds: list[pa.DataType]
     rows: list[Ints]
-    columns: list[list[pa.Array]]
+    columns: list[list[pa.Array | None]]
 
-    def add(self, rows: Ints, *columns: pa.Array) -> None:
+    @classmethod
+    def of(cls, kinds: list[pa.DataType]) -> _Parts:
+        return cls(kinds, [], [[] for _ in kinds])
+
+    def add(self, rows: Ints, *columns: pa.Array | None) -> None:
         self.rows.append(rows)
         for place, column in zip(self.columns, columns, strict=True):
             place.append(column)
 
     def together(self, count: int) -> list[pa.Array]:
-        if len(self.rows) == 1:
-            return [parts[0] for parts in self.columns]
         order = np.empty(count, np.int64)
         order[np.concatenate(self.rows)] = np.arange(count)
-        places = pa.array(order)
-        return [pa.concat_arrays(parts).take(places) for parts in self.columns]
+        places = None if len(self.rows) == 1 else pa.array(order)
+        return [
+            self._column(kind, parts, places, count)
+            for kind, parts in zip(self.kinds, self.columns, strict=True)
+        ]
+
+    def _column(
+        self, kind: pa.DataType, parts: list[pa.Array | None], places: pa.Array, count: int
+    ) -> pa.Array:
+        if all(part is None for part in parts):
+            return pa.nulls(count, kind)
+        whole = [
+            pa.nulls(len(rows), kind) if part is None else part
+            for rows, part in zip(self.rows, parts, strict=True)
+        ]
+        return whole[0] if places is None else pa.concat_arrays(whole).take(places)
 
 
 def ledger_rows(records: Records, origin: Origin) -> pa.RecordBatch:
@@ -282,7 +300,7 @@ def ledger_rows(records: Records, origin: Origin) -> pa.RecordBatch:
     frames = _frames(records)
     names: list[str] = []
     name_of = np.empty(count, np.int32)
-    parts = _Parts([], [[], []])
+    parts = _Parts.of([pa.string(), pa.string()])
     for key in np.unique(frames.key).tolist():
         mine = np.flatnonzero(frames.key == key)
         if key == _CONTROL:
@@ -295,10 +313,9 @@ def ledger_rows(records: Records, origin: Origin) -> pa.RecordBatch:
         name_of[mine] = len(names)
         names.append(OPAQUE if key == _OPAQUE else type_name(key >> 16))
         if key == _OPAQUE:
-            nothing = pa.nulls(len(mine), pa.string())
-            parts.add(mine, nothing, nothing)
+            parts.add(mine, None, None)
         else:
-            parts.add(mine, *_json(key >> 16, key & 0xFFFF, records, frames, mine))
+            _add_json(parts, key, records, frames, mine)
     data, error = parts.together(count)
     batch = records.batch
     columns = [
@@ -357,30 +374,28 @@ def _control(records: Records, row: int) -> tuple[str, str | None, str | None]:
         return name, None, str(error)
 
 
-def _json(
-    api_key: int, version: int, records: Records, frames: _Frames, mine: Ints
-) -> tuple[pa.Array, pa.Array]:
+def _add_json(parts: _Parts, key: int, records: Records, frames: _Frames, mine: Ints) -> None:
     """JSON and errors of the records of one type and version."""
-    cls = RECORD_TYPES.get(api_key)
-    count = len(mine)
+    version = key & 0xFFFF
+    cls = RECORD_TYPES.get(key >> 16)
     if cls is None or not _declared(cls, version) or not is_flat(cls):
-        return _one_by_one(records, mine)
-    ends = frames.value_end[mine]
-    group = decode_group(cls, version, records.data, frames.message_at[mine], ends)
-    text = group_json(cls, version, group, count)
-    error = pa.nulls(count, pa.string())
-    bad = np.flatnonzero(group.irregular)
-    if not len(bad):
-        return text, error
-    texts, errors = _one_by_one(records, mine[bad])
-    where = np.full(count, count, np.int64)
-    where[:] = np.arange(count)
-    where[bad] = count + np.arange(len(bad))
-    places = pa.array(where)
-    return (
-        pa.concat_arrays([text, texts]).take(places),
-        pa.concat_arrays([error, errors]).take(places),
-    )
+        parts.add(mine, *_one_by_one(records, mine))
+        return
+    at, ends = frames.message_at[mine], frames.value_end[mine]
+    left = np.ones(len(mine), np.bool_)
+    for places, text in alike_json(cls, version, records.data, at, ends):
+        parts.add(mine[places], text, None)
+        left[places] = False
+    if not left.any():
+        return
+    mine, at, ends = mine[left], at[left], ends[left]
+    group = decode_group(cls, version, records.data, at, ends)
+    text = group_json(cls, version, group, len(mine))
+    bad = group.irregular
+    if bad.any():
+        parts.add(mine[bad], *_one_by_one(records, mine[bad]))
+        mine, text = mine[~bad], text.filter(pa.array(~bad))
+    parts.add(mine, text, None)
 
 
 def _declared(cls: type[MetadataRecord], version: int) -> bool:
@@ -407,7 +422,7 @@ def typed_rows(cls: type[MetadataRecord], records: Records, origin: Origin) -> p
     schema = typed_schema(cls)
     if not wanted.any():
         return pa.RecordBatch.from_pylist([], schema=schema)
-    parts = _Parts([], [[] for _ in cls.FIELDS])
+    parts = _Parts.of([arrow_type(spec) for spec in cls.FIELDS])
     for key in np.unique(frames.key[wanted]).tolist():
         mine = np.flatnonzero(frames.key == key)
         version = key & 0xFFFF

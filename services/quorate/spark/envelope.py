@@ -23,6 +23,8 @@ from quorate.spark.framing import Bytes, Chunk, Ints, Mask
 
 LANES_MIN = 64
 """Fewer batches are walked one after the other: a step of numpy costs what so many records do."""
+RUN_MIN = 3
+"""After so many records of one size more of them are looked for at once."""
 _VARINT_BYTES_MAX = 10
 
 
@@ -196,25 +198,53 @@ def record_starts(chunk: Chunk, counts: Ints) -> Ints:
 
 
 def _walk(data: bytearray, at: int, end: int, count: int) -> tuple[list[int] | None, int]:
-    """Where `count` records begin from `at` on, and where the last one ends; None past `end`."""
+    """Where `count` records begin from `at` on, and where the last one ends; None past `end`.
+
+    Records of one size have the same length bytes at the same distance: a run of them is one step.
+    """
     found: list[int] = []
     add = found.append
-    for _ in range(count):
+    last, alike = 0, 0
+    while len(found) < count:
         if at >= end:
             return None, end
+        begin = at
         add(at)
         size = data[at]
-        if size < 0x80:
-            at += 1 + (size >> 1)
-            continue
-        size &= 0x7F
-        shift = 7
-        while True:
-            at += 1
-            byte = data[at]
-            size |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80 or shift > 63:
-                break
+        if size >= 0x80:
+            at, size = _length(data, at)
         at += 1 + (size >> 1)
+        alike = alike + 1 if size == last else 0
+        last = size
+        if alike >= RUN_MIN and at < end:
+            step = at - begin
+            run = _run(data, begin, min(end, begin + step * (count - len(found) + 1)), step)
+            found += range(at, begin + step * run, step)
+            at = begin + step * run
+            alike = 0
     return found, at
+
+
+def _length(data: bytearray, at: int) -> tuple[int, int]:
+    """The length in several bytes at `at`, and where its last byte is."""
+    size = data[at] & 0x7F
+    shift = 7
+    while True:
+        at += 1
+        byte = data[at]
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80 or shift > 63:
+            return at, size
+
+
+def _run(data: bytearray, begin: int, end: int, step: int) -> int:
+    """How many records of `step` bytes, the first one included, follow each other from `begin`."""
+    shortest = len(data)
+    at = begin
+    while True:
+        column = data[at:end:step]
+        shortest = min(shortest, len(column) - len(column.lstrip(column[:1])))
+        if data[at] < 0x80:
+            return max(shortest, 1)
+        at += 1

@@ -29,7 +29,7 @@ from quorate.records.metadata.schema import FieldSpec, Kind, MetadataRecord
 from quorate.spark.envelope import varints
 from quorate.spark.framing import Bytes, Ints, Mask
 
-_FIXED: dict[Kind, tuple[str, int]] = {
+FIXED: dict[Kind, tuple[str, int]] = {
     Kind.BOOL: ("u1", 1),
     Kind.INT8: ("i1", 1),
     Kind.INT16: (">i2", 2),
@@ -266,6 +266,13 @@ def decode_group(
     return Group([columns[spec.name] for spec in cls.FIELDS], irregular)
 
 
+def read_field(spec: FieldSpec, data: Bytes, at: Ints, ends: Ints) -> tuple[Column, Mask]:
+    """One field that fills each range of the buffer, and which ranges it does not fill."""
+    cursor = _Cursor(data, at, ends)
+    column = _read(spec, cursor)
+    return column, cursor.bad | (cursor.at != ends)
+
+
 def _tags(
     cls: type[MetadataRecord], tagged: list[FieldSpec], cursor: _Cursor
 ) -> dict[str, tuple[Ints, Ints]]:
@@ -303,8 +310,8 @@ def _read(spec: FieldSpec, cursor: _Cursor) -> Column:
     """One field of all records that the cursor stands in."""
     kind = spec.kind
     assert isinstance(kind, Kind)
-    if kind in _FIXED or kind is Kind.UUID:
-        width = UUID_BYTES if kind is Kind.UUID else _FIXED[kind][1]
+    if kind in FIXED or kind is Kind.UUID:
+        width = UUID_BYTES if kind is Kind.UUID else FIXED[kind][1]
         if not spec.is_array:
             at = cursor.at
             cursor.advance(at + width)
@@ -337,7 +344,7 @@ def _values(kind: Kind, data: Bytes, at: Ints) -> Any:
     if kind is Kind.UUID:
         raw = np.ascontiguousarray(gather(data, at, "V16", UUID_BYTES))
         return uuid_texts(raw.view(np.uint8).reshape(len(at), UUID_BYTES))
-    form, width = _FIXED[kind]
+    form, width = FIXED[kind]
     values = gather(data, at, form, width)
     if kind is Kind.BOOL:
         return pa.array(values != 0)

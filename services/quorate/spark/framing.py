@@ -31,8 +31,8 @@ from quorate.records.batch import (
     PREFIX_SIZE,
 )
 
-CHUNK_BYTES = 4 << 20
-"""What is read at once; a larger batch makes a larger chunk."""
+CHUNK_BYTES = 8 << 20
+"""What is read at once; a larger batch makes a larger chunk. What a chunk repeats costs once."""
 PAD = 64
 
 Ints = npt.NDArray[Any]

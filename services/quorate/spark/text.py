@@ -45,13 +45,13 @@ def group_json(cls: type[MetadataRecord], version: int, group: Group, count: int
         if pending:
             pieces.append(pending)
             pending = ""
-        pieces.append(_tagged(column, name, count))
+        pieces.append(tagged_json(column, count))
         first = False
     # Only tagged fields can come after a record's beginning without one before them.
     if pending or not pieces:
         pieces.append(pending)
     pieces.append("}")
-    text = _join(pieces, count)
+    text = join(pieces, count)
     return _without_first_comma(text) if _may_begin_with_tag(cls, version) else text
 
 
@@ -64,18 +64,24 @@ def _without_first_comma(text: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(text, r"^\{,", "{")
 
 
-def _join(pieces: list[Any], count: int) -> pa.Array:
+def join(pieces: list[Any], count: int) -> pa.Array:
+    """Texts and columns of texts, joined row by row."""
     if all(isinstance(piece, str) for piece in pieces):
         return pa.repeat(pa.scalar("".join(pieces)), count)
     texts = [pa.scalar(piece) if isinstance(piece, str) else piece for piece in pieces]
     return pc.binary_join_element_wise(*texts, "")
 
 
-def _tagged(column: Column, name: str, count: int) -> pa.Array:
+def value_json(column: Column, count: int) -> pa.Array:
+    """The values of a field that all records have."""
+    return join(_value(column), count)
+
+
+def tagged_json(column: Column, count: int) -> pa.Array:
     """`,"name":value` for the records that have the field and not at its default, else nothing."""
     inner = column.sizes if column.sizes is not None else column.values
     rows = len(inner.quoted) if isinstance(inner, Texts) else len(inner)
-    text = _join(["," + name, *_value(column)], rows)
+    text = join([f',"{column.spec.json_name}":', *_value(column)], rows)
     shown = ~_at_default(column, rows)
     text = text if shown.all() else pc.if_else(pa.array(shown), text, "")
     return text if column.present is None else expand(text, column.present, pa.scalar(""), count)
@@ -111,7 +117,7 @@ def _value(column: Column) -> list[Any]:
     if kind in (Kind.STRING, Kind.BYTES):
         if nulls is None or not nulls.any():
             return ['"', values, '"'] if kind is Kind.STRING else [values]
-        quoted = _join(['"', values, '"'], len(values)) if kind is Kind.STRING else values
+        quoted = join(['"', values, '"'], len(values)) if kind is Kind.STRING else values
         return [pc.if_else(pa.array(~nulls), quoted, "null")]
     return [values]
 
@@ -123,7 +129,7 @@ def _list(values: pa.Array, column: Column) -> list[Any]:
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), values), ",")
     if column.nulls is None or not column.nulls.any():
         return ["[", joined, "]"]
-    bracketed = _join(["[", joined, "]"], len(joined))
+    bracketed = join(["[", joined, "]"], len(joined))
     return [pc.if_else(pa.array(~column.nulls), bracketed, "null")]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quorate.metadata.image import MetadataImage
@@ -31,12 +31,12 @@ class Changes:
     delegation_tokens: bool = False
     zk_migration: bool = False
 
-    @classmethod
-    def everything(cls, image: MetadataImage) -> Changes:
-        """All there is in the image."""
-        return cls(
+    @staticmethod
+    def everything(image: MetadataImage) -> Changes:
+        """All there is in the image. Ask it for its partitions before the image changes."""
+        return _Everything(
+            image,
             topics_created=set(image.topics.names),
-            partitions={(p.topic_id, p.partition_id) for p in image.topics.all_partitions()},
             brokers=set(image.cluster.brokers),
             controllers=set(image.cluster.controllers),
             configs=set(image.configs.resources),
@@ -72,3 +72,30 @@ class Changes:
 
     def __bool__(self) -> bool:
         return self != Changes()
+
+
+class _Everything(Changes):
+    """`partitions` are gathered when they are asked for: there may be a million, and the active
+    controller does not ask.
+    """
+
+    __slots__ = ("_gathered", "_image")
+
+    def __init__(self, image: MetadataImage, **found: Any) -> None:
+        self._image = image
+        super().__init__(**found)
+        self._gathered: set[tuple[str, int]] | None = None
+
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        if self._gathered is None:
+            self._gathered = {
+                (topic_id, number)
+                for topic_id, partitions in self._image.topics.by_topic()
+                for number in partitions
+            }
+        return self._gathered
+
+    @partitions.setter
+    def partitions(self, partitions: set[tuple[str, int]]) -> None:
+        self._gathered = partitions

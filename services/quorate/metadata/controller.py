@@ -38,7 +38,7 @@ from quorate.metadata import requests as r
 from quorate.metadata.changes import Changes
 from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
 from quorate.metadata.levels import NO_OP
-from quorate.metadata.partitions import PartitionIndex
+from quorate.metadata.partition_index import PartitionIndex
 from quorate.metadata.producer_ids import BLOCK_SIZE
 from quorate.metadata.sessions import BrokerSessions
 from quorate.metadata.text_limits import collision_key
@@ -126,7 +126,7 @@ class MetadataController:
     ) -> Result:
         """Rule 1. The committed image stays the caller's."""
         image = committed_image.copy()
-        index = PartitionIndex(image.topics.all_partitions())
+        index = PartitionIndex(image.topics.by_topic())
         image.topics.index = index
         sessions = BrokerSessions(self.settings.session_timeout_ms)
         for broker in image.cluster.brokers.values():
@@ -254,7 +254,7 @@ class MetadataController:
                 assert before is not None, "replay() checked that a transaction is open"
                 office.before_transaction = None
                 work.image = before
-                work.index = PartitionIndex(before.topics.all_partitions())
+                work.index = PartitionIndex(before.topics.by_topic())
                 before.topics.index = work.index
                 work.colliding = {collision_key(name): name for name in before.topics.ids}
 

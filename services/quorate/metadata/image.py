@@ -139,20 +139,36 @@ class MetadataImage:
     ) -> Changes:
         """Replay records at consecutive offsets from `base_offset` on."""
         changes = Changes()
+        self._replay(records, base_offset, changes, self.topics.apply_partition)
+        self.epoch, self.timestamp_ms = epoch, timestamp_ms
+        return changes
+
+    def load_batch(
+        self, records: Iterable[AnyRecord], base_offset: int, epoch: int, timestamp_ms: int
+    ) -> None:
+        """The same, while nobody follows this image: what changed is not gathered."""
+        self._replay(records, base_offset, Changes(), self.topics.load_partition)
+        self.epoch, self.timestamp_ms = epoch, timestamp_ms
+
+    def _replay(
+        self,
+        records: Iterable[AnyRecord],
+        base_offset: int,
+        changes: Changes,
+        apply_partition: Callable[[rec.PartitionRecord, Changes], None],
+    ) -> None:
         offset = base_offset - 1
         partition_record = rec.PartitionRecord
         try:
             for offset, record in enumerate(records, base_offset):
                 # By far the most frequent, in snapshots and when topics are created.
                 if type(record) is partition_record and self._held_back is None:
-                    self.topics.apply_partition(record, changes)
+                    apply_partition(record, changes)
                 else:
                     self._apply(record, offset, changes)
         except ValueError as error:
             raise ReplayError(offset, f"{_name(record)}: {error}") from error
         self.offset = max(self.offset, offset)
-        self.epoch, self.timestamp_ms = epoch, timestamp_ms
-        return changes
 
     def _apply(self, record: AnyRecord, offset: int, changes: Changes) -> None:
         kind = type(record)

@@ -1,14 +1,12 @@
-"""A partition as a value, how a change applies to it, and the index of partitions by broker.
+"""A partition as a value, and how a change applies to it.
 
 A partition is the PartitionRecord that would write it: applying one costs nothing, and a snapshot
 is what is there. Two forms of "no eligible leader replicas" (none and empty) are one here: None.
 
-Source: KIP-631 (PartitionChangeRecord), KIP-966; Kafka's PartitionRegistration and BrokersToIsrs.
+Source: KIP-631 (PartitionChangeRecord), KIP-966; Kafka's PartitionRegistration.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
 
 from quorate.records.metadata import PartitionChangeRecord, PartitionRecord
 from quorate.records.metadata.partitions import (
@@ -26,7 +24,6 @@ __all__ = [
     "RECOVERED",
     "RECOVERING",
     "Partition",
-    "PartitionIndex",
     "PartitionKey",
     "is_reassigning",
     "merged",
@@ -112,72 +109,3 @@ def _directories(
 
 def is_reassigning(partition: Partition) -> bool:
     return bool(partition.adding_replicas or partition.removing_replicas)
-
-
-class PartitionIndex:
-    """Which partitions a broker is in the ISR of, which it leads, and which nobody leads.
-
-    Kept by the active controller, so that what becomes of one broker costs what that broker has.
-    Dictionaries stand for ordered sets: records come out in the same order everywhere.
-    """
-
-    def __init__(self, partitions: Iterable[Partition] = ()) -> None:
-        self.in_isr: dict[int, dict[PartitionKey, None]] = {}
-        self.in_elr: dict[int, dict[PartitionKey, None]] = {}
-        self.led_by: dict[int, dict[PartitionKey, None]] = {}
-        self.reassigning: dict[PartitionKey, None] = {}
-        self.off_preferred: dict[PartitionKey, None] = {}
-        """Led by another broker than the preferred one, or by none."""
-        for partition in partitions:
-            self.replace(None, partition)
-
-    def replace(self, old: Partition | None, new: Partition | None) -> None:
-        """A partition changed from `old` (None: it is new) to `new` (None: it is gone)."""
-        if old is not None:
-            key = (old.topic_id, old.partition_id)
-            if new is None or new.isr != old.isr:
-                _remove(self.in_isr, old.isr, key)
-            if new is None or new.leader != old.leader:
-                _remove(self.led_by, (old.leader,), key)
-            _remove(self.in_elr, old.eligible_leader_replicas or (), key)
-            self.reassigning.pop(key, None)
-            self.off_preferred.pop(key, None)
-        if new is not None:
-            key = (new.topic_id, new.partition_id)
-            if old is None or new.isr != old.isr:
-                _add(self.in_isr, new.isr, key)
-            if old is None or new.leader != old.leader:
-                _add(self.led_by, (new.leader,), key)
-            if new.eligible_leader_replicas:
-                _add(self.in_elr, new.eligible_leader_replicas, key)
-            if is_reassigning(new):
-                self.reassigning[key] = None
-            if new.leader != new.replicas[0]:
-                self.off_preferred[key] = None
-
-    def leaderless(self) -> Iterator[PartitionKey]:
-        return iter(self.led_by.get(NO_LEADER, ()))
-
-    def leads_any(self, broker_id: int) -> bool:
-        return bool(self.led_by.get(broker_id))
-
-
-def _add(
-    index: dict[int, dict[PartitionKey, None]], brokers: Iterable[int], key: PartitionKey
-) -> None:
-    for broker in brokers:
-        found = index.get(broker)
-        if found is None:
-            index[broker] = {key: None}
-        else:
-            found[key] = None
-
-
-def _remove(
-    index: dict[int, dict[PartitionKey, None]], brokers: Iterable[int], key: PartitionKey
-) -> None:
-    for broker in brokers:
-        found = index[broker]
-        del found[key]
-        if not found:
-            del index[broker]

@@ -1,7 +1,7 @@
 """Topics and their partitions, as part of the image.
 
 `partitions` is a dictionary a topic, shared between an image and its copies until one of them
-changes it: `_owned` tells which this one may change in place. So copying costs what the topics
+changes it: `_owned` has those that this one may change in place. So copying costs what the topics
 cost, and not the partitions.
 
 Source: KIP-631; Kafka's TopicsImage.
@@ -9,11 +9,12 @@ Source: KIP-631; Kafka's TopicsImage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from quorate.metadata.changes import Changes
 from quorate.metadata.levels import at_level, partition_version
-from quorate.metadata.partitions import Partition, PartitionIndex, merged, normalized
+from quorate.metadata.partition_index import PartitionIndex
+from quorate.metadata.partitions import Partition, merged, normalized
 from quorate.records.metadata import (
     ClearElrRecord,
     MetadataRecord,
@@ -38,7 +39,7 @@ class TopicsImage:
         self.index: PartitionIndex | None = None
         self.partition_count = 0
         self._partitions: dict[str, dict[int, Partition]] = {}
-        self._owned: set[str] = set()
+        self._owned: dict[str, dict[int, Partition]] = {}
 
     def copy(self) -> TopicsImage:
         """Without the index."""
@@ -47,7 +48,7 @@ class TopicsImage:
         made.partition_count = self.partition_count
         made._partitions = self._partitions.copy()
         # Neither may change in place what both hold.
-        self._owned = set()
+        self._owned = {}
         return made
 
     def __eq__(self, other: object) -> bool:
@@ -76,6 +77,10 @@ class TopicsImage:
         for partitions in self._partitions.values():
             yield from partitions.values()
 
+    def by_topic(self) -> Iterable[tuple[str, Mapping[int, Partition]]]:
+        """Topic ids, and the topics' partitions by number."""
+        return self._partitions.items()
+
     def records(self, level: int) -> Iterator[MetadataRecord]:
         """Each topic, its partitions behind it."""
         version = partition_version(level)
@@ -87,11 +92,13 @@ class TopicsImage:
     # --- replay -----------------------------------------------------------------------------------
 
     def _mine(self, topic_id: str) -> dict[int, Partition]:
-        """The topic's partitions, to change in place. KeyError for an unknown topic."""
-        found = self._partitions[topic_id]
-        if topic_id not in self._owned:
-            found = self._partitions[topic_id] = found.copy()
-            self._owned.add(topic_id)
+        """The topic's partitions, to change in place. ValueError for an unknown topic."""
+        found = self._owned.get(topic_id)
+        if found is None:
+            shared = self._partitions.get(topic_id)
+            if shared is None:
+                raise ValueError(f"there is no topic {topic_id}")
+            found = self._partitions[topic_id] = self._owned[topic_id] = shared.copy()
         return found
 
     def apply_topic(self, record: TopicRecord, changes: Changes) -> None:
@@ -99,28 +106,30 @@ class TopicsImage:
             raise ValueError(f"topic {record.name} ({record.topic_id}) exists")
         self.names[record.topic_id] = record.name
         self.ids[record.name] = record.topic_id
-        self._partitions[record.topic_id] = {}
-        self._owned.add(record.topic_id)
+        self._partitions[record.topic_id] = self._owned[record.topic_id] = {}
         changes.topics_created.add(record.topic_id)
 
     def apply_partition(self, record: PartitionRecord, changes: Changes) -> None:
+        self.load_partition(record, changes)
+        changes.partitions.add((record.topic_id, record.partition_id))
+
+    def load_partition(self, record: PartitionRecord, _changes: Changes) -> None:
+        """The same, without a note that the partition changed."""
         topic_id = record.topic_id
-        if topic_id in self._owned:
-            partitions = self._partitions[topic_id]
-        elif topic_id in self.names:
+        partitions = self._owned.get(topic_id)
+        if partitions is None:
             partitions = self._mine(topic_id)
-        else:
-            raise ValueError(f"there is no topic {topic_id}")
         if not record.replicas:
             raise ValueError(f"partition {record.partition_id} of {topic_id} has no replicas")
-        partition = normalized(record)
-        old = partitions.get(record.partition_id)
-        partitions[record.partition_id] = partition
+        if record.eligible_leader_replicas == () or record.last_known_elr == ():
+            record = normalized(record)
+        number = record.partition_id
+        old = partitions.get(number)
+        partitions[number] = record
         if old is None:
             self.partition_count += 1
         if self.index is not None:
-            self.index.replace(old, partition)
-        changes.partitions.add((topic_id, record.partition_id))
+            self.index.replace(old, record)
 
     def apply_change(self, record: PartitionChangeRecord, changes: Changes) -> None:
         old = self.partition(record.topic_id, record.partition_id)
@@ -141,7 +150,7 @@ class TopicsImage:
             raise ValueError(f"there is no topic {record.topic_id}")
         del self.ids[name]
         gone = self._partitions.pop(record.topic_id)
-        self._owned.discard(record.topic_id)
+        self._owned.pop(record.topic_id, None)
         self.partition_count -= len(gone)
         if self.index is not None:
             for partition in gone.values():

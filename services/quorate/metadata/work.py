@@ -15,7 +15,8 @@ from quorate.metadata import config_defs
 from quorate.metadata.configs import ResourceType
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.levels import ELR_VERSION
-from quorate.metadata.partitions import Partition, PartitionIndex, PartitionKey
+from quorate.metadata.partition_index import PartitionIndex
+from quorate.metadata.partitions import Partition, PartitionKey
 from quorate.metadata.sessions import BrokerSessions
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import DirectoryId

@@ -19,6 +19,7 @@ from quorate.records.batch import HEADER_SIZE as HEADER
 from quorate.records.batch import BatchHeader, build_data_batch, iter_records
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import decode, encode
+from quorate.records.metadata.in_batches import plain_records
 from quorate.records.primitives import Buffer
 
 SNAPSHOT_BATCH_RECORDS = 1_000
@@ -43,9 +44,6 @@ def holds_metadata(batch: Buffer, header: BatchHeader) -> bool:
 
 def metadata_values(batch: memoryview, header: BatchHeader) -> list[tuple[int, bytes]]:
     """(offset, value) of the batch's metadata records. ReplayError where the batch is broken."""
-    quick = _plain_values(batch, header)
-    if quick is not None:
-        return quick
     try:
         return [
             (record.offset, record.value or b"")
@@ -56,83 +54,15 @@ def metadata_values(batch: memoryview, header: BatchHeader) -> list[tuple[int, b
         raise ReplayError(header.base_offset, str(error)) from error
 
 
-def _plain_values(batch: memoryview, header: BatchHeader) -> list[tuple[int, bytes]] | None:
-    """The same for a batch as Kafka and Quorate write them: no keys, no headers, no gaps, short
-    varints. None for any other, which `iter_records` reads, or refuses.
+def metadata_records(batch: memoryview, header: BatchHeader) -> tuple[int, Sequence[AnyRecord]]:
+    """The first one's offset, and the batch's metadata records. ReplayError with the offset of the
+    first that cannot be read.
     """
-    data = bytes(batch)
-    if header.compression or len(data) != header.size_bytes:
-        return None
-    found: list[tuple[int, bytes]] = []
-    position = HEADER
-    first = header.base_offset
-    try:
-        for expected in range(header.count):
-            # The three numbers are read in place where they are short: a call costs as much as
-            # the rest of a record.
-            length, second = data[position], data[position + 1]
-            if length & 1:
-                return None  # it is negative
-            if length < 0x80:
-                length >>= 1
-                position += 1
-            elif second < 0x80:
-                length = (length + ((second - 1) << 7)) >> 1
-                position += 2
-            else:
-                length, position = _short_varint(data, position)
-            end = position + length
-            # Attributes, then the timestamp's delta.
-            at = position + (2 if data[position + 1] < 0x80 else 3)
-            delta, second = data[at], data[at + 1]
-            if delta & 1:
-                return None
-            if delta < 0x80:
-                delta >>= 1
-                at += 1
-            elif second < 0x80:
-                delta = (delta + ((second - 1) << 7)) >> 1
-                at += 2
-            else:
-                delta, at = _short_varint(data, at)
-            if delta != expected or data[at] != 1:
-                return None
-            size, second = data[at + 1], data[at + 2]
-            if size & 1:
-                return None
-            if size < 0x80:
-                size >>= 1
-                at += 2
-            elif second < 0x80:
-                size = (size + ((second - 1) << 7)) >> 1
-                at += 3
-            else:
-                size, at = _short_varint(data, at + 1)
-            position = at + size + 1
-            if position != end or data[position - 1] != 0:
-                return None
-            found.append((first + delta, data[at : at + size]))
-    except (IndexError, ValueError):
-        return None
-    return found if position == len(data) else None
-
-
-def _short_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zig-zag varint of at most three bytes that is not negative. ValueError for others."""
-    value = data[position]
-    if value >= 0x80:
-        second = data[position + 1]
-        value += (second - 1) << 7
-        position += 1
-        if second >= 0x80:
-            third = data[position + 1]
-            if third >= 0x80:
-                raise ValueError
-            value += (third - 1) << 14
-            position += 1
-    if value & 1:
-        raise ValueError
-    return value >> 1, position + 1
+    quick = plain_records(bytes(batch), header)
+    if quick is not None:
+        return header.base_offset, quick
+    values = metadata_values(batch, header)
+    return (values[0][0] if values else header.base_offset), decode_values(values)
 
 
 def decode_values(values: Iterable[tuple[int, bytes]]) -> list[AnyRecord]:
@@ -150,11 +80,22 @@ def decode_values(values: Iterable[tuple[int, bytes]]) -> list[AnyRecord]:
 
 def apply_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) -> Changes:
     """Replay one batch, all of it or nothing. ReplayError."""
-    values = metadata_values(batch, header)
-    if not values:
+    first, records = metadata_records(batch, header)
+    if not records:
         return Changes()
-    records = decode_values(values)
-    return image.apply_batch(records, values[0][0], header.epoch, header.max_timestamp)
+    return image.apply_batch(records, first, header.epoch, header.max_timestamp)
+
+
+def load_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) -> int:
+    """Replay one batch of a snapshot into an image that nobody follows yet; how many metadata
+    records it has. ReplayError.
+    """
+    if not holds_metadata(batch, header):
+        return 0
+    first, records = metadata_records(batch, header)
+    if records:
+        image.load_batch(records, first, header.epoch, header.max_timestamp)
+    return len(records)
 
 
 def place(image: MetadataImage, snapshot: OffsetAndEpoch) -> None:

@@ -24,7 +24,8 @@ from quorate.metadata.image import MetadataImage
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import BatchHeader
 from quorate.records.errors import CorruptBatchError, RecordsError, TruncatedBatchError
-from quorate.runtime.metadata_batches import apply_batch, holds_metadata, place
+from quorate.runtime.collection import collection_paused
+from quorate.runtime.metadata_batches import apply_batch, holds_metadata, load_batch, place
 
 READS_MAX = 5
 READ_AGAIN_S = 0.02
@@ -100,10 +101,11 @@ def _replay_snapshot(path: Path, image: MetadataImage, progress: Progress) -> No
     try:
         size = os.fstat(descriptor).st_size
         done = 0
-        for header, batch, _ in scan_snapshot(path, descriptor, size):
-            _apply(image, header, batch)
-            done += len(batch)
-            progress(done, size)
+        with collection_paused():
+            for header, batch, _ in scan_snapshot(path, descriptor, size):
+                load_batch(image, header, batch)
+                done += len(batch)
+                progress(done, size)
     finally:
         os.close(descriptor)
 

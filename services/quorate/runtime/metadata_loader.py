@@ -20,7 +20,6 @@ Source: KIP-630, KIP-631, "Loading the metadata"; Kafka's MetadataLoader.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import time
 from collections import deque
@@ -33,7 +32,8 @@ from quorate.metadata.image import MetadataImage, ReplayError
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import BatchHeader, iter_batches, read_header
 from quorate.records.errors import RecordsError
-from quorate.runtime.metadata_batches import apply_batch, holds_metadata, place
+from quorate.runtime.collection import collection_paused
+from quorate.runtime.metadata_batches import apply_batch, holds_metadata, load_batch, place
 
 LOGGER = logging.getLogger(__name__)
 
@@ -177,15 +177,11 @@ class MetadataLoader:
         if snapshot is None or snapshot.offset == 0:
             assert self._log.start_offset == 0, "a log that does not begin at 0 has a snapshot"
             return
-        # A million new objects, none of them garbage: looking for some takes longer than loading.
-        gc.disable()
         try:
-            image, count = await asyncio.to_thread(_load, self._log, snapshot)
+            with collection_paused(freeze=True):
+                image, count = await asyncio.to_thread(load_snapshot, self._log, snapshot)
         except SnapshotNotFoundError:
             return  # a later one took its place; who needs one looks again
-        finally:
-            gc.enable()
-        gc.freeze()
         LOGGER.info(
             "loaded %d metadata records of snapshot %s in %.1f s",
             count,
@@ -223,16 +219,15 @@ def _replay(image: MetadataImage, batches: list[_Batch]) -> Changes:
     return changes
 
 
-def _load(log: MetadataLog, snapshot: OffsetAndEpoch) -> tuple[MetadataImage, int]:
-    """The image in a snapshot, and how many records it has (in a worker thread)."""
+def load_snapshot(log: MetadataLog, snapshot: OffsetAndEpoch) -> tuple[MetadataImage, int]:
+    """The image in a snapshot, and how many metadata records it has. It takes seconds: call it in a
+    worker thread. LogError, ReplayError, SnapshotNotFoundError.
+    """
     image = MetadataImage()
     count = 0
     for batch in log.iter_snapshot_batches(snapshot):
         assert isinstance(batch.data, bytes | memoryview), type(batch.data)
         view = memoryview(batch.data)
-        header = read_header(view)
-        if holds_metadata(view, header):
-            apply_batch(image, header, view)
-            count += header.count
+        count += load_batch(image, read_header(view), view)
     place(image, snapshot)
     return image, count

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from quorate.log.metadata_log import LogConfig, MetadataLog
@@ -17,17 +20,20 @@ from quorate.records import metadata as rec
 from quorate.records.batch import (
     build_data_batch,
     iter_batches,
-    iter_records,
     read_header,
     stamp,
 )
-from quorate.records.errors import RecordsError
+from quorate.records.metadata import in_batches
+from quorate.records.metadata.in_batches import plain_records
 from quorate.runtime import metadata_loader
+from quorate.runtime.collection import collection_paused
 from quorate.runtime.metadata_batches import (
     application_batch,
     apply_batch,
     build_metadata_batch,
+    decode_values,
     holds_metadata,
+    metadata_records,
     metadata_values,
     snapshot_batches,
 )
@@ -226,30 +232,161 @@ def test_the_first_records_key_tells_whose_a_batch_is() -> None:
     assert header_of(build_data_batch([(None, b"x" * 9_000)], 1))[1]
 
 
-@pytest.mark.parametrize("sizes", [(0,) * 70, (1, 62, 63, 64) * 40, (8_190, 70), (1_048_575, 3)])
-def test_the_quick_way_through_a_batch_finds_what_the_thorough_one_does(
-    sizes: tuple[int, ...],
-) -> None:
-    many = [(None, bytes([index % 251]) * size) for index, size in enumerate(sizes)]
-    batch = build_data_batch(many, 5)
+def partition(number: int, replicas: tuple[int, ...], **fields: Any) -> rec.PartitionRecord:
+    """Led by the first replica, each on a directory of its own."""
+    return rec.PartitionRecord(
+        number, TOPIC_ID, replicas, fields.pop("isr", replicas), leader=replicas[0],
+        leader_epoch=number, partition_epoch=number * 2,
+        directories=tuple(f"{'A' * 20}{broker % 10}g" for broker in replicas),
+        **fields,
+    )  # fmt: skip
+
+
+NO_DIRECTORIES = [
+    replace(partition(number, (1, 2)), directories=(), version=0) for number in range(5)
+]
+LONG = tuple(range(1, 41))
+BATCHES: dict[str, list[rec.MetadataRecord]] = {
+    "alike": [partition(number, (1, 2, 3)) for number in range(200)],
+    "lists of several lengths": [
+        partition(number, (1, 2, 3, 4)[: 1 + number % 4], isr=(1,)) for number in range(150)
+    ],
+    "as long, and other lists": [
+        each
+        for number in range(40)
+        for each in (
+            partition(number, (1, 2), adding_replicas=(7,)),
+            partition(number, (1, 2), removing_replicas=(7,)),
+            partition(number, (1, 2), isr=(2, 1), adding_replicas=(8,)),
+        )
+    ],
+    "tagged fields": [
+        partition(number, (1, 2), eligible_leader_replicas=(2,) if number % 3 else None)
+        for number in range(100)
+    ],
+    "versions": [*NO_DIRECTORIES, *(replace(partition(n, (1, 2)), version=1) for n in range(5))]
+    * 8,
+    "topics between": [
+        each for number in range(90) for each in (config("1"), partition(number, (5, 6)), *topic())
+    ],
+    "long lists": [partition(number, LONG) for number in range(3)],
+    "many": [partition(number, (1, 2)) for number in range(2_500)],
+}
+
+
+def thoroughly(batch: bytes | bytearray) -> list[Any]:
+    """The records, one after the other. ReplayError."""
+    return decode_values(metadata_values(memoryview(batch), read_header(batch)))
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_the_quick_way_through_a_batch_finds_what_the_thorough_one_does(name: str) -> None:
+    records = BATCHES[name]
+    batch = build_metadata_batch(records, 5)
     stamp(batch, 1_000_000, EPOCH)
-    ((header, view),) = iter_batches(batch)
-    values = [(record.offset, record.value) for record in iter_records(view, header)]
-    assert metadata_values(view, header) == values
-    for position in range(61, min(len(batch), 150)):
+    header = read_header(batch)
+    for _ in range(2):  # what is remembered is there the second time
+        found = plain_records(bytes(batch), header)
+        assert found == records
+        assert [r.version for r in found] == [r.version for r in thoroughly(batch)]
+    assert metadata_records(memoryview(batch), header) == (1_000_000, records)
+
+
+def outcome(read: Callable[[], Any]) -> Any:
+    """What `read` returns, or why it does not."""
+    try:
+        return read()
+    except ReplayError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("mask", [0x81, 0x01, 0x10, 0xFF])
+def test_a_broken_batch_is_read_as_the_thorough_way_reads_it(mask: int) -> None:
+    records = [*topic(), *[partition(number, (1, 2, 3)) for number in range(4)], config("1")]
+    batch = build_metadata_batch(records, 5)
+    stamp(batch, 1_000_000, EPOCH)
+    header = read_header(batch)
+    for position in range(61, len(batch)):
         broken = bytearray(batch)
-        broken[position] ^= 0x81
-        try:
-            thorough = [
-                (r.offset, r.value or b"")
-                for r in iter_records(memoryview(broken), header)
-                if r.key is None
-            ]
-        except RecordsError:
-            with pytest.raises(ReplayError):
-                metadata_values(memoryview(broken), header)
-        else:
-            assert metadata_values(memoryview(broken), header) == thorough
+        broken[position] ^= mask
+        expected = outcome(lambda: thoroughly(broken))  # noqa: B023
+        found = outcome(lambda: metadata_records(memoryview(broken), header)[1])  # noqa: B023
+        assert found == expected, position
+
+
+def test_no_byte_may_be_missing() -> None:
+    batch = build_metadata_batch([partition(number, (1, 2, 3)) for number in range(9)], 5)
+    for size in range(61, len(batch)):
+        header = read_header(batch)._replace(length=size - 12)
+        assert plain_records(bytes(batch[:size]), header) is None
+        with pytest.raises(ReplayError):
+            metadata_records(memoryview(batch)[:size], header)
+
+
+def test_equal_lists_are_one_object() -> None:
+    """A million partitions have few different lists."""
+    batch = build_metadata_batch([partition(number, (1001, 1002)) for number in range(50)], 5)
+    (*records,) = plain_records(bytes(batch), read_header(batch)) or []
+    assert len(records) == 50
+    for name in ("topic_id", "replicas", "isr", "leader", "directories"):
+        assert len({id(getattr(record, name)) for record in records}) == 1, name
+    assert all(record.isr is record.replicas for record in records)
+
+
+def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_batches, "REMEMBERED_MAX", 7)
+    monkeypatch.setattr(in_batches, "SHAPES_MAX", 3)
+    in_batches._LISTS.clear()
+    in_batches._SHAPES.clear()
+    records = [partition(n, tuple(range(n, n + 1 + n % 9)), isr=(n,)) for n in range(100)]
+    batch = build_metadata_batch(records, 5)
+    assert plain_records(bytes(batch), read_header(batch)) == records
+    assert len(in_batches._LISTS) <= 7
+    assert len(in_batches._SHAPES) <= 3
+
+
+def test_a_snapshot_with_a_record_that_cannot_be_replayed_stops_the_node(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.metadata(*topic())
+    stranger = rec.PartitionRecord(1, "A" * 21 + "Q", (1,), (1,))
+    log.snapshot([build_metadata_batch([*topic(), stranger], 1_000)])
+    log.log.close()
+
+    async def follow() -> BaseException:
+        async with following(Log(tmp_path)) as followed:
+            await asyncio.wait_for(followed.failed.wait(), 20)
+            return followed.failures[0]
+
+    failure = asyncio.run(follow())
+    assert isinstance(failure, ReplayError)
+    assert failure.offset == 5  # behind the three control records that begin a snapshot
+    assert "no topic" in failure.reason
+
+
+def test_collection_is_paused_once_for_all_and_then_runs_as_before() -> None:
+    assert gc.isenabled()
+    with collection_paused():
+        assert not gc.isenabled()
+        with collection_paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    frozen = gc.get_freeze_count()
+    with pytest.raises(KeyError), collection_paused(freeze=True):
+        raise KeyError
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == frozen
+    gc.disable()
+    try:
+        with collection_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    with collection_paused(freeze=True):
+        made = [[number] for number in range(1_000)]
+    assert gc.get_freeze_count() >= frozen + len(made)
+    gc.unfreeze()
 
 
 def test_what_a_batch_holds_for_applications() -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import statistics
 import sys
 import time
@@ -319,6 +320,13 @@ def resident_mib(pid: int) -> float:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     raise CommandError(f"/proc/{pid}/status has no VmRSS")
+
+
+def processor_seconds(pid: int) -> float:
+    """The processor time of a process since it began, in its own code and in the kernel."""
+    # The name, in parentheses, may hold spaces; the times are the 14th and 15th field.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def idle_memory(bench: Bench) -> list[Measurement]:

@@ -34,7 +34,7 @@ from quorate.records.primitives import (
 
 Put = Callable[[Any, list[bytes]], None]
 
-_VARINTS = tuple(encode_unsigned_varint(value) for value in range(4096))
+VARINTS = tuple(encode_unsigned_varint(value) for value in range(4096))
 _SHORT_LISTS = 32
 _NULL = b"\x00"
 _NO_TAGS = b"\x00"
@@ -51,7 +51,7 @@ class UnsupportedVersionError(RecordsError, ValueError):
 def varint(value: int) -> bytes:
     """An unsigned varint of up to 32 bits."""
     if 0 <= value < 4096:
-        return _VARINTS[value]
+        return VARINTS[value]
     if not 0 <= value < 1 << 32:
         raise ValueError(f"{value} is out of range")
     return encode_unsigned_varint(value)
@@ -231,7 +231,7 @@ def _bytes(value: bytes, out: list[bytes]) -> None:
 
 def _compact_length(length: int) -> bytes:
     if length < 4095:
-        return _VARINTS[length + 1]
+        return VARINTS[length + 1]
     if length > COMPACT_LENGTH_MAX:
         raise ValueError(f"a length of {length} is over {COMPACT_LENGTH_MAX}")
     return varint(length + 1)
@@ -258,7 +258,7 @@ def _fixed_array(formats: str, nullable: bool) -> Put:
     def put(value: Any, out: list[bytes]) -> None:
         length = len(value)
         if length < _SHORT_LISTS:
-            out.append(_VARINTS[length + 1] + packers[length](*value))
+            out.append(VARINTS[length + 1] + packers[length](*value))
         else:
             out.append(_compact_length(length) + struct.pack(f">{length}{formats}", *value))
 

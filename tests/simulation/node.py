@@ -50,9 +50,9 @@ class SimNode:
         "_armed_ms", "_last_request_id", "_timer_us", "appends", "applied", "auto_join",
         "can_vote", "clock", "cluster", "config", "core", "cut", "disk", "fuse", "fuse_at_election",
         "heard", "high_watermark", "id", "index", "installing", "is_leading", "is_silent", "key",
-        "led_epoch", "life", "loaded", "network", "oracle", "paused_until", "port", "raft", "random",
-        "scheduler", "sync_delay_us", "sync_fails", "syncing", "trace", "voter_sets", "voters",
-        "voters_moved", "waiting",
+        "led_epoch", "life", "loaded", "network", "oracle", "paused_until", "port", "raft",
+        "random", "scheduler", "sync_delay_us", "sync_fails", "syncing", "trace", "voter_sets",
+        "voters", "voters_moved", "waiting",
     )  # fmt: skip
 
     def __init__(self, cluster: Cluster, index: int, disk: Disk, clock: Clock) -> None:

@@ -153,7 +153,9 @@ class Core:
     @property
     def may_elect(self) -> bool:
         """Whether this replica may start an election at all."""
-        return self.is_electable and not self.shutting_down and self.installing is None
+        if self.shutting_down or self.installing is not None:
+            return False
+        return self.is_voter or self.is_electable
 
     @property
     def leader_id(self) -> int | None:

@@ -38,6 +38,9 @@ from quorate.raft.types import Endpoint, OffsetAndEpoch, VoterSet
 AUTO_JOIN_TIMEOUT_MS = 30_000
 """KIP-853 "Controller auto joining": TimeoutMs of the AddVoter request."""
 
+_NONE = ErrorCode.NONE
+"""Looked up once: members of an enumeration are found slowly, and every answer is compared."""
+
 # --- fetching -------------------------------------------------------------------------------------
 
 
@@ -78,17 +81,18 @@ def _fetch_from_anyone(core: Core, read_round: int) -> None:
 
 
 def _fetch_request(core: Core, max_wait_ms: int, read_round: int) -> FetchRequest:
+    config, log = core.config, core.log
     return FetchRequest(
-        core.config.cluster_id,
+        config.cluster_id,
         core.local,
         core.epoch,
-        core.log.end_offset,
-        core.log.last_epoch,
+        log.end_offset,
+        log.last_epoch,
         core.high_watermark,
         max_wait_ms,
-        core.config.fetch_bytes_max,
+        config.fetch_bytes_max,
         read_round,
-        core.config.endpoints,
+        config.endpoints,
     )
 
 
@@ -113,7 +117,7 @@ def handle_fetch_response(core: Core, sent: Inflight, response: FetchResponse) -
     core.fetch_id = None
     changed = core.maybe_adopt(leader.epoch, leader.id, leader.endpoints)
     role = core.role
-    if response.error is not ErrorCode.NONE:
+    if response.error is not _NONE:
         _back_off_fetch(core, response.error, changed)
     elif isinstance(role, Follower) and not changed and role.epoch == request.epoch == leader.epoch:
         _take(core, role, request, response)
@@ -137,13 +141,15 @@ def _take(core: Core, role: Follower, request: FetchRequest, response: FetchResp
     """A good answer of the leader of this epoch."""
     role.fetch_deadline_ms = core.now_ms + core.config.fetch_timeout_ms
     role.has_fetched = True
-    role.read_round = max(role.read_round, response.read_round)
+    if response.read_round > role.read_round:  # noqa: PLR1730 - once an answer: a call costs more
+        role.read_round = response.read_round
     if response.diverging is not None:
         _diverged(core, response.diverging)
     elif response.snapshot is not None:
         _begin_snapshot(core, role, response.snapshot)
     else:
-        _append(core, request, response.batches)
+        if response.batches:
+            _append(core, request, response.batches)
         core.advance_high_watermark(min(response.high_watermark, core.log.end_offset))
 
 
@@ -431,4 +437,5 @@ def next_deadline_ms(core: Core, role: Follower | Unattached) -> int:
             earliest = role.fetch_deadline_ms
     elif role.election_deadline_ms < earliest and core.may_elect:
         earliest = role.election_deadline_ms
-    return min(earliest, now + core.config.fetch_timeout_ms)
+    latest = now + core.config.fetch_timeout_ms
+    return earliest if earliest < latest else latest  # noqa: FURB136 - a call costs more

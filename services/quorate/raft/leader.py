@@ -16,7 +16,7 @@ from quorate.raft import membership, reads, replication
 from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Voters
 from quorate.raft.core import Core
 from quorate.raft.errors import ErrorCode
-from quorate.raft.logstate import BehindSnapshot, Diverging, Valid
+from quorate.raft.logstate import VALID, BehindSnapshot, Diverging
 from quorate.raft.messages import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -72,10 +72,10 @@ def settle(core: Core) -> None:
     if not isinstance(leader, Leader):
         return
     while core.role is leader:
-        moved = replication.commit(core, leader)
+        moved = core.high_watermark < core.log.end_offset and replication.commit(core, leader)
         if not (leader.changes and membership.advance(core)) and not moved:
             break
-    if core.role is leader and membership.is_removed(core, leader):
+    if core.role is leader and not core.is_voter and membership.is_removed(core, leader):
         replication.resign(core, "a committed record took this leader out of the voters")
     if core.role is leader:
         if leader.reads:
@@ -94,10 +94,11 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
     if error is not None:
         core.respond(request_id, FetchResponse(error, core.current_leader))
         return
-    leader = core.role_as(Leader)
+    leader = core.role
+    assert isinstance(leader, Leader)
     progress = replication.note_fetch(core, leader, request.replica, request)
     position = core.log.validate(request.offset, request.last_epoch)
-    if not isinstance(position, Valid):
+    if position is not VALID:
         _note_alive(core, progress)
         diverging = position.end if isinstance(position, Diverging) else None
         snapshot = position.snapshot if isinstance(position, BehindSnapshot) else None
@@ -126,9 +127,12 @@ def _check_fetch(core: Core, request: FetchRequest) -> ErrorCode | None:
     if request.cluster_id != core.config.cluster_id:
         return ErrorCode.INCONSISTENT_CLUSTER_ID
     sound = (
-        0 <= request.last_epoch <= request.epoch and min(request.offset, request.max_wait_ms) >= 0
+        0 <= request.last_epoch <= request.epoch
+        and request.offset >= 0
+        and request.max_wait_ms >= 0
+        and request.replica.id >= 0
     )
-    if not sound or request.replica.id < 0:
+    if not sound:
         return ErrorCode.INVALID_REQUEST
     return replication.check_leader(core, request.epoch)
 
@@ -137,15 +141,16 @@ def _acknowledge(
     core: Core, leader: Leader, progress: ReplicaProgress, request: FetchRequest
 ) -> None:
     """Everything before the fetch offset is durable at that replica."""
-    if request.offset >= core.log.end_offset:
+    offset, end_offset = request.offset, core.log.end_offset
+    if offset >= end_offset:
         progress.last_caught_up_ms = core.now_ms
-    elif 0 <= progress.leader_end_at_last_fetch <= request.offset:
+    elif 0 <= progress.leader_end_at_last_fetch <= offset:
         # It holds all that the leader had when it asked last: as far as can be under constant load.
         progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
-    progress.leader_end_at_last_fetch = core.log.end_offset
+    progress.leader_end_at_last_fetch = end_offset
     progress.last_fetch_ms = core.now_ms
-    progress.end_offset = request.offset
-    if request.offset > core.high_watermark or leader.reads or leader.changes or leader.transfer:
+    progress.end_offset = offset
+    if offset > core.high_watermark or leader.reads or leader.changes or leader.transfer:
         settle(core)  # else nobody waits for this replica to have come that far
 
 
@@ -158,14 +163,13 @@ def _note_alive(core: Core, progress: ReplicaProgress) -> None:
 def _answer_or_park(core: Core, leader: Leader, request_id: int, request: FetchRequest) -> None:
     config, now = core.config, core.now_ms
     max_bytes = min(request.max_bytes, config.fetch_bytes_max)
+    if request.offset < core.log.end_offset:
+        replication.answer_fetch(core, leader, request_id, request.offset, max_bytes)
+        return
     deadline = replication.fetch_deadline(
         core, request.high_watermark, now + min(request.max_wait_ms, config.fetch_timeout_ms)
     )
-    has_news = (
-        request.offset < core.log.end_offset
-        or deadline <= now
-        or (leader.reads and request.read_round < leader.read_round)
-    )
+    has_news = deadline <= now or (leader.reads and request.read_round < leader.read_round)
     if has_news or len(leader.parked) >= config.parked_fetches_max:
         replication.answer_fetch(core, leader, request_id, request.offset, max_bytes)
         return

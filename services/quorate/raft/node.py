@@ -54,6 +54,9 @@ from quorate.raft.roles import (
 )
 from quorate.raft.types import OffsetAndEpoch, VoterSet
 
+_OF_ANOTHER_CLUSTER = ErrorCode.INCONSISTENT_CLUSTER_ID
+"""Looked up once: members of an enumeration are found slowly, and every answer is compared."""
+
 
 class RaftNode:
     """One replica of the quorum."""
@@ -221,8 +224,8 @@ class RaftNode:
         core = self._core
         if isinstance(core.role, Leader):
             leader.settle(core)
-        if isinstance(core.role, Leader):
-            return
+            if isinstance(core.role, Leader):
+                return
         if not isinstance(core.role, Follower):
             election.tick(core)
         follower.maybe_fetch(core)
@@ -239,7 +242,7 @@ class RaftNode:
     def handle_response(self, request_id: int, response: Response, now_ms: int) -> None:
         """Take the answer to a `Send` or `SendAdmin`."""
         core = self._begin(now_ms)
-        if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
+        if response.error is _OF_ANOTHER_CLUSTER:
             # What another cluster's node says of epochs and leaders is nothing to us.
             self._fail(request_id, "it belongs to another cluster", refused=False)
             self._settle()

@@ -22,6 +22,9 @@ from quorate.raft.outputs import Respond
 from quorate.raft.roles import Leader, ParkedFetch, ReplicaProgress, Resigned
 from quorate.raft.types import ReplicaKey, Voter
 
+_NONE = ErrorCode.NONE
+"""Looked up once: members of an enumeration are found slowly, and every Fetch has an answer."""
+
 
 def check_leader(core: Core, epoch: int) -> ErrorCode | None:
     """Whether this replica leads exactly `epoch`."""
@@ -42,7 +45,8 @@ def note_fetch(
         leader.counted_set = None
     if isinstance(request, FetchRequest):
         progress.endpoints = request.endpoints or progress.endpoints
-        progress.read_round = max(progress.read_round, request.read_round)
+        if request.read_round > progress.read_round:  # noqa: PLR1730 - once a Fetch: a call costs more
+            progress.read_round = request.read_round
     if key.id in leader.fetched_voters:
         return progress
     if key.id != core.local.id and key in core.voters:
@@ -78,7 +82,7 @@ def acknowledged(core: Core, leader: Leader, voter: Voter) -> int:
 def commit(core: Core, leader: Leader) -> bool:
     """Advance the high watermark as far as a majority allows; return whether it moved."""
     voters = core.voters
-    if core.high_watermark >= core.log.end_offset or not len(voters):
+    if core.high_watermark >= core.log.end_offset or not voters.voters:
         return False
     held = [progress.end_offset for progress in counted(core, leader)]
     if core.is_voter:
@@ -118,7 +122,7 @@ def counted(core: Core, leader: Leader) -> list[ReplicaProgress]:
 def answer_fetch(core: Core, leader: Leader, request_id: int, offset: int, max_bytes: int) -> None:
     """Answer with what there is from `offset` on, if only the high watermark."""
     response = FetchResponse(
-        ErrorCode.NONE,
+        _NONE,
         core.current_leader,
         core.high_watermark,
         core.log.start.offset,

@@ -27,6 +27,10 @@ class ReplicaKey:
     id: int
     directory_id: DirectoryId | None = None
 
+    def __hash__(self) -> int:
+        # Progress and parked fetches are looked up by it at every Fetch; few share an id.
+        return self.id
+
     def __str__(self) -> str:
         return f"{self.id}-{self.directory_id}" if self.directory_id else str(self.id)
 
@@ -129,7 +133,10 @@ class VoterSet:
         return voter
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, ReplicaKey) and self.find(key) is not None
+        if not isinstance(key, ReplicaKey):
+            return False
+        voter = self._by_id.get(key.id)
+        return voter is not None and (voter.key is key or same_replica(voter.key, key))
 
     def is_only(self, key: ReplicaKey) -> bool:
         return len(self.voters) == 1 and key in self

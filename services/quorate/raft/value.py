@@ -20,5 +20,5 @@ def value(cls: type[T]) -> type[T]:
 
 @dataclass_transform(frozen_default=True, order_default=True, field_specifiers=(field,))
 def ordered_value(cls: type[T]) -> type[T]:
-    """As `value`, and compared by its fields in their order."""
-    return dataclass(slots=True, unsafe_hash=True, order=True)(cls)
+    """As `value`, and compared by its fields in order. A class may bring a hash of its own."""
+    return dataclass(slots=True, unsafe_hash="__hash__" not in cls.__dict__, order=True)(cls)

@@ -201,8 +201,8 @@ SNAPSHOTS = (
         "electing_while_installing",
         "who installs a snapshot elects nobody",
         "core",
-        "self.is_electable and not self.shutting_down and self.installing is None\n",
-        "self.is_electable and not self.shutting_down\n",
+        "        if self.shutting_down or self.installing is not None:\n",
+        "        if self.shutting_down:\n",
     ),
     mutant(
         "behind_the_log_start_is_not_noticed",

@@ -1,5 +1,6 @@
 """A client of real brokers over Kafka's protocol, as small as it can be: kio's messages, a socket
-for each request. `Load` writes and reads through a migration, as a producer with `acks=all` and a consumer.
+for each request. `Load` writes and reads through a migration, as a producer with `acks=all` and a
+consumer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bridge of one controller: its listener, and its messages to brokers.
+"""The bridge of one controller: its listener, and its messages to brokers in ZooKeeper mode.
 
 What it needs of its node it is given: who answers requests for metadata (`ask`), and the driver for
 the log. It listens from `open` to `close`; whether that is now, the migration decides.
@@ -21,6 +21,7 @@ from quorate.bridge.replication import Replication
 from quorate.bridge.server import BridgeServer, Connection
 from quorate.metadata.requests import Refused
 from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import DescribeQuorumRequest, DescribeQuorumResponse
 from quorate.rpc.convert_metadata import METHODS, TIMEOUT_MS, MetadataAnswer
 from quorate.rpc.gate import Admission, Gate, Refusal
 from quorate.rpc.principals import Caller
@@ -77,7 +78,7 @@ class Bridge:
         self._server = server = BridgeServer(self._answer)
         await server.start(settings.host, settings.port)
         LOGGER.info(
-            "bridge: listens for brokers in ZooKeeper mode on %s:%d",
+            "bridge: listens for Kafka's brokers on %s:%d",
             settings.host or "*",
             settings.port,
         )
@@ -130,6 +131,8 @@ class Bridge:
 
     async def _ask(self, request: Any, timeout_ms: int, caller: Caller) -> MetadataAnswer:
         """What `rpc.metadata_servicers` does with a request that came over gRPC."""
+        if isinstance(request, DescribeQuorumRequest):
+            return await self._describe_quorum(request, caller)
         admitted: Refusal | Admission = Admission(request)
         if self._gate is not None:
             admitted = self._gate.admit(caller, METHODS[type(request)].name, request)
@@ -142,3 +145,16 @@ class Bridge:
         if answer.response is None or isinstance(answer.response, Refused):
             return answer
         return replace(answer, response=admitted.finish(answer.response))
+
+    async def _describe_quorum(
+        self, request: DescribeQuorumRequest, caller: Caller
+    ) -> MetadataAnswer:
+        leader = self._raft.node.current_leader
+        refused = self._refusal(caller, "DescribeQuorum", request)
+        if refused is not None:
+            return MetadataAnswer(refused.error, leader, message=refused.message)
+        response, _ = await self._raft.ask(request)
+        assert isinstance(response, DescribeQuorumResponse), type(response)
+        if response.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return MetadataAnswer(ErrorCode.NOT_CONTROLLER, leader)
+        return MetadataAnswer(ErrorCode.NONE, leader, response)

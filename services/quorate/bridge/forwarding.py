@@ -20,8 +20,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from quorate.bridge import cluster, settings, topics
 from quorate.bridge import schemas as s
-from quorate.bridge import settings, topics
 from quorate.bridge.topics import RefusedCallError
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
@@ -62,6 +62,15 @@ FORWARDED: Final[dict[int, Forwarded]] = {
     s.LIST_PARTITION_REASSIGNMENTS: Forwarded(
         topics.list_reassignments, topics.reassignments_listed, topics.no_list
     ),
+    s.DESCRIBE_QUORUM: Forwarded(
+        cluster.describe_quorum, cluster.quorum_described, cluster.no_quorum
+    ),
+    s.UPDATE_FEATURES: Forwarded(
+        cluster.update_features, cluster.features_updated, cluster.no_features_updated
+    ),
+    s.UNREGISTER_BROKER: Forwarded(
+        cluster.unregister_broker, cluster.broker_unregistered, cluster.no_broker_unregistered
+    ),
     s.INCREMENTAL_ALTER_CONFIGS: Forwarded(
         settings.alter_configs, settings.configs_altered, settings.no_configs_altered
     ),
@@ -77,15 +86,21 @@ FORWARDED: Final[dict[int, Forwarded]] = {
 
 
 class _NotControllerError(Exception):
-    """Another node is asked instead."""
+    """Another node is to be asked for this."""
+
+    def __init__(self, request: Any) -> None:
+        super().__init__()
+        self.request = request
 
 
 async def answer_bare(call: s.Call, ask: Ask, caller: Caller) -> Any:
     """The response to a request that came without an envelope."""
     try:
         return await _answer(call, ask, caller)
-    except _NotControllerError:
-        return _refused(call, ErrorCode.NOT_CONTROLLER, "")
+    except _NotControllerError as error:
+        forwarded = FORWARDED[call.api_key]
+        failed = forwarded.fail(error.request, ErrorCode.NOT_CONTROLLER, "")
+        return forwarded.write(call.version, failed)
 
 
 async def answer_envelope(call: s.Call, ask: Ask) -> Any:
@@ -121,10 +136,10 @@ async def _answer(call: s.Call, ask: Ask, caller: Caller) -> Any:
     try:
         request = forwarded.read(call.body)
     except RefusedCallError as error:
-        return _refused(call, error.error, str(error))
+        return forwarded.write(call.version, forwarded.fail(error.request, error.error, str(error)))
     answer = await ask(request, _timeout_ms(call.body), caller)
     if answer.error is ErrorCode.NOT_CONTROLLER:
-        raise _NotControllerError
+        raise _NotControllerError(request)
     if answer.error is not ErrorCode.NONE:
         response = forwarded.fail(request, answer.error, answer.message)
     elif isinstance(answer.response, r.Refused):
@@ -132,15 +147,6 @@ async def _answer(call: s.Call, ask: Ask, caller: Caller) -> Any:
     else:
         response = answer.response
     return forwarded.write(call.version, response)
-
-
-def _refused(call: s.Call, error: ErrorCode, text: str) -> Any:
-    """The response where nothing was done; what it is about is in the request."""
-    forwarded = FORWARDED[call.api_key]
-    if call.api_key == s.CREATE_TOPICS:
-        named = r.CreateTopics(tuple(r.NewTopic(topic.name) for topic in call.body.topics))
-        return forwarded.write(call.version, forwarded.fail(named, error, text))
-    return forwarded.write(call.version, forwarded.fail(forwarded.read(call.body), error, text))
 
 
 def _timeout_ms(body: Any) -> int:

@@ -1,4 +1,4 @@
-"""Kafka's messages as bytes and back, in the versions that a 3.9 broker in ZooKeeper mode speaks.
+"""Kafka's messages as bytes and back, in the versions that brokers of Kafka 3.9 speak.
 
 Rules:
 1. Messages are kio's classes, got by API key and version: their fields have the names of Kafka's
@@ -36,7 +36,6 @@ CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 CREATE_ACLS: Final = 30
 DELETE_ACLS: Final = 31
-ALTER_CONFIGS: Final = 33
 CREATE_PARTITIONS: Final = 37
 ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
@@ -44,11 +43,14 @@ ALTER_PARTITION_REASSIGNMENTS: Final = 45
 LIST_PARTITION_REASSIGNMENTS: Final = 46
 ALTER_CLIENT_QUOTAS: Final = 49
 ALTER_USER_SCRAM_CREDENTIALS: Final = 51
+DESCRIBE_QUORUM: Final = 55
 ALTER_PARTITION: Final = 56
+UPDATE_FEATURES: Final = 57
 ENVELOPE: Final = 58
 FETCH_SNAPSHOT: Final = 59
 BROKER_REGISTRATION: Final = 62
 BROKER_HEARTBEAT: Final = 63
+UNREGISTER_BROKER: Final = 64
 ALLOCATE_PRODUCER_IDS: Final = 67
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
@@ -58,7 +60,6 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     DELETE_TOPICS: (1, 6),
     CREATE_ACLS: (1, 3),
     DELETE_ACLS: (1, 3),
-    ALTER_CONFIGS: (0, 2),
     CREATE_PARTITIONS: (0, 3),
     ELECT_LEADERS: (0, 2),
     INCREMENTAL_ALTER_CONFIGS: (0, 1),
@@ -66,11 +67,14 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     LIST_PARTITION_REASSIGNMENTS: (0, 0),
     ALTER_CLIENT_QUOTAS: (0, 1),
     ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
+    DESCRIBE_QUORUM: (0, 2),
     ALTER_PARTITION: (3, 3),
+    UPDATE_FEATURES: (0, 1),
     ENVELOPE: (0, 0),
     FETCH_SNAPSHOT: (1, 1),
     BROKER_REGISTRATION: (4, 4),
     BROKER_HEARTBEAT: (1, 1),
+    UNREGISTER_BROKER: (0, 0),
     ALLOCATE_PRODUCER_IDS: (0, 0),
 }
 """What a controller of the bridge answers: API key to its lowest and highest version."""

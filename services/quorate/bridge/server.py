@@ -1,4 +1,4 @@
-"""The listener on which brokers in ZooKeeper mode find their controller: frames, and who answers.
+"""The listener on which Kafka's brokers find their controller: frames, and who answers.
 
 A frame is four bytes of length and a request; requests of a connection are answered one after the
 other, as Kafka's own server does it, so a Fetch that waits holds up its own connection alone.

@@ -15,17 +15,27 @@ from quorate.raft.errors import ErrorCode
 
 
 class RefusedCallError(Exception):
-    """A request that Quorate has no form for; its text is for the client."""
+    """A request that Quorate has no form for; its text is for the client. request: what stands for
+    it where the answer is made.
+    """
 
-    def __init__(self, error: ErrorCode, text: str) -> None:
+    def __init__(self, error: ErrorCode, text: str, request: Any = None) -> None:
         super().__init__(text)
         self.error = error
+        self.request = request
 
 
 # --- CreateTopics ---------------------------------------------------------------------------------
 
 
 def create_topics(body: Any) -> r.CreateTopics:
+    """RefusedCallError."""
+    if not all(_is_consecutive(topic) for topic in body.topics):
+        raise RefusedCallError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+            r.CreateTopics(tuple(r.NewTopic(topic.name) for topic in body.topics)),
+        )
     return r.CreateTopics(
         tuple(
             r.NewTopic(
@@ -41,13 +51,13 @@ def create_topics(body: Any) -> r.CreateTopics:
     )
 
 
+def _is_consecutive(topic: Any) -> bool:
+    indexes = sorted(each.partition_index for each in topic.assignments)
+    return indexes == list(range(len(indexes)))
+
+
 def _assignments(topic: Any) -> tuple[tuple[int, ...], ...]:
-    by_index = {a.partition_index: tuple(a.broker_ids) for a in topic.assignments}
-    if sorted(by_index) != list(range(len(topic.assignments))):
-        raise RefusedCallError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "partitions should be a consecutive 0-based integer sequence",
-        )
+    by_index = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
     return tuple(by_index[index] for index in range(len(by_index)))
 
 

@@ -132,7 +132,7 @@ class ControllerConfig:
 
     @property
     def grpc_listeners(self) -> tuple[Listener, ...]:
-        """All but the one on which brokers in ZooKeeper mode speak their own protocol."""
+        """All but the one on which Kafka's brokers speak their own protocol."""
         return tuple(each for each in self.listeners if each.name != self.migration.listener)
 
     def is_encrypted(self, listener_name: str) -> bool:

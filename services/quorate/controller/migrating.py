@@ -18,10 +18,11 @@ Owns the driver of KIP-866 on this node, and its work in ZooKeeper. Steps:
    any more, and no broker is in ZooKeeper mode, whoever leads ends the migration for good
    (POST_MIGRATION).
 
-6. Where `quorate.migration.listener.name` is set, brokers in ZooKeeper mode find their controller
-   there (`bridge`), from the beginning until the migration has ended. They replicate the metadata
-   log as observers before they register, so without it they never do, and the driver waits for them
-   without having claimed anything. They are told of leaders and ISRs after ZooKeeper says the same.
+6. Where `quorate.kafka.listener.name` is set, Kafka's brokers find their controller there
+   (`bridge`), from the beginning of the migration on. They replicate the metadata log as observers
+   before they register, so without it they never do, and the driver waits for them without having
+   claimed anything. Those in ZooKeeper mode are told of leaders and ISRs after ZooKeeper says the
+   same; those in KRaft mode read the log, during the migration and after it.
 
 Source: KIP-866; KIP-919 (controller registration).
 """
@@ -116,12 +117,13 @@ class Migration:
 
     def start(self) -> None:
         """Without the setting nothing runs until there is a migration in the log."""
+        self._bridge.start()
         if self._settings.enabled:
             self._run()
         self._loader.add_listener(self._changed)
 
     def _run(self) -> None:
-        for run in (self._look, self._obey, self._registration.run, self._bridge.run):
+        for run in (self._look, self._obey, self._registration.run):
             self._tasks.append(asyncio.create_task(run(), name=f"migration-{run.__name__}"))
 
     async def stop(self) -> None:

@@ -1,9 +1,9 @@
-"""The bridge to brokers in ZooKeeper mode, as the migration uses it: when it is open, who answers.
+"""The bridge to Kafka's own brokers, as the migration uses it: when it is open, and who answers.
 
-It listens on every controller that has `quorate.migration.listener.name`, from the moment a
-migration is under way until it has ended, so that brokers find the one that leads. What they ask is
-refused and answered as over gRPC. Without the setting there is none: then this says so once, and
-nothing else.
+It listens on every controller that has `quorate.kafka.listener.name`, from the moment a migration
+is in the log, so that brokers find the one that leads; a cluster that was migrated goes on with it,
+since its brokers speak Kafka's protocol in KRaft mode too. What they ask is refused and answered as
+over gRPC. Without the setting there is none: then this says so once, and nothing else.
 
 Source: KIP-866, "Controller RPCs", "Broker Registration".
 """
@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from quorate.controller.companion import Parts
-from quorate.controller.migrating_registration import UNDER_WAY
 from quorate.controller.migration_settings import LISTENER
 from quorate.metadata.changes import Changes
 from quorate.metadata.image import MetadataImage
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
-LOOK_PERIOD_S = 0.2
-"""How often is looked whether the migration has begun or ended, seconds."""
-
 
 class BrokersBridge:
     """One controller's. refuses: why a request is not taken now, or ""."""
@@ -41,25 +37,31 @@ class BrokersBridge:
         self._bridge: Bridge | None = None
         if parts.config.migration.listener is not None:
             self._bridge = _build(parts, refuses)
+        self._task: asyncio.Task[None] | None = None
+        self._begun = asyncio.Event()
         self._said = False
 
-    async def run(self) -> None:
-        """Keep it open while it is wanted, until cancelled."""
-        bridge = self._bridge
-        while bridge is not None:
-            state = self._parts.loader.image.features.zk_migration
-            if state in UNDER_WAY and not bridge.is_open:
-                try:
-                    await bridge.open()
-                except OSError as error:
-                    self._parts.on_fatal(error)
-                    return
-            elif state == ZkMigrationState.POST_MIGRATION and bridge.is_open:
-                LOGGER.info("bridge: closed, the migration is finalized")
-                await bridge.close()
-            await asyncio.sleep(LOOK_PERIOD_S)
+    def start(self) -> None:
+        if self._bridge is not None:
+            self._parts.loader.add_listener(self._changed)
+            self._task = asyncio.create_task(self._open(self._bridge), name="migration-bridge")
+
+    def _changed(self, image: MetadataImage, _changes: Changes) -> None:
+        if image.features.zk_migration != ZkMigrationState.NONE:
+            self._begun.set()
+
+    async def _open(self, bridge: Bridge) -> None:
+        """Listen once there is, or was, a migration."""
+        await self._begun.wait()
+        try:
+            await bridge.open()
+        except OSError as error:
+            self._parts.on_fatal(error)
 
     async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
         if self._bridge is not None:
             await self._bridge.close()
 

@@ -2,15 +2,18 @@
 
 It is the controller's own with the migration beside its node. A controller without
 `zookeeper.metadata.migration.enable` has it too: it must not lead while others migrate, and says so
-in the log; the library that speaks to ZooKeeper is needed by those with the setting alone.
+in the log; the libraries that speak to ZooKeeper and to Kafka's brokers are needed by those alone
+that are set to.
 """
 
 from __future__ import annotations
 
+import importlib
+
 from quorate.controller.config import ConfigError, ControllerConfig
 from quorate.controller.main import Prepare, run_controller
 from quorate.controller.migrating import Migration
-from quorate.controller.migration_settings import ENABLE
+from quorate.controller.migration_settings import ENABLE, LISTENER
 
 EXTRA = "migration"
 
@@ -18,15 +21,17 @@ EXTRA = "migration"
 def run_migrating_controller(config: ControllerConfig, prepare: Prepare | None = None) -> int:
     """As `run_controller`, with the migration. ConfigError."""
     if config.migration.enabled:
-        _require_extra(config)
+        _require(config, "quorate.migration.office", ENABLE, "true")
+    if config.migration.listener is not None:
+        _require(config, "quorate.bridge.bridge", LISTENER, config.migration.listener)
     return run_controller(config, prepare, Migration)
 
 
-def _require_extra(config: ControllerConfig) -> None:
+def _require(config: ControllerConfig, module: str, setting: str, value: str) -> None:
     try:
-        import quorate.migration.office  # noqa: F401, PLC0415 - only where it is wanted
+        importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"{config.source}: {ENABLE}=true needs the extra {EXTRA!r}, and {error.name} is not "
-            f"installed: pip install 'quorate[{EXTRA}]'"
+            f"{config.source}: {setting}={value} needs the extra {EXTRA!r}, and {error.name} is "
+            f"not installed: pip install 'quorate[{EXTRA}]'"
         ) from None

@@ -12,7 +12,7 @@ log or ZooKeeper can tell is found as soon as they are read.
 | TLS without authorities, without a key, with Java's stores | the configuration | the store |
 | access control lists on znodes | the configuration | zookeeper.set.acl |
 | a listener for brokers that is no other of the controller's | the configuration | the listener |
-| the migration without the library that speaks to ZooKeeper | the start | ...migration.enable |
+| the migration without the libraries that it needs | the start | ...migration.enable |
 | an ensemble that holds no cluster, or another cluster | the start | zookeeper.connect |
 | a leader without the setting while others have it | it resigns | ...migration.enable |
 | a cluster that was never in ZooKeeper, or left it for good | the log | ...migration.enable |
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 ENABLE = "zookeeper.metadata.migration.enable"
 CONNECT = "zookeeper.connect"
-LISTENER = "quorate.migration.listener.name"
+LISTENER = "quorate.kafka.listener.name"
 BROKER_LISTENER = "inter.broker.listener.name"
 SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
 SET_ACL = "zookeeper.set.acl"
@@ -108,9 +108,10 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
         LISTENER,
         _listener_name(),
         None,
-        "Ours. Which of controller.listener.names brokers in ZooKeeper mode dial: it speaks "
-        "Kafka's protocol, and all others gRPC. Not the first, and not encrypted. Not set: such "
-        "brokers find no controller here, and the migration waits for them.",
+        "Ours. Which of controller.listener.names Kafka's own brokers dial, those of a cluster "
+        "that is or was migrated: it speaks Kafka's protocol, and all others gRPC. Not the first, "
+        "and not encrypted. Not set: such brokers find no controller here, and the migration "
+        "waits for them.",
     ),
     Setting(
         BROKER_LISTENER,
@@ -192,8 +193,8 @@ MIGRATION_REFUSED: dict[str, str] = {
 @dataclass(frozen=True, slots=True)
 class MigrationSettings:
     """What a controller is told of it; all at their defaults where no migration is asked for.
-    tls: None for connections in clear. listener: on which brokers in ZooKeeper mode find this
-    controller, if any; broker_listener: on which they are dialled.
+    tls: None for connections in clear. listener: on which Kafka's brokers find this controller, if
+    any, during the migration and after it; broker_listener: on which they are dialled.
     """
 
     enabled: bool = False
@@ -221,7 +222,7 @@ def read_migration(given: Given) -> MigrationSettings:
     enabled: bool = given.get(ENABLE)
     if not enabled:
         _warn_of_idle(given)
-        return MigrationSettings()
+        return MigrationSettings(listener=_listener(given))
     given.require(CONNECT, f", and {ENABLE} is true")
     if given.get(SET_ACL):
         given.fail(SET_ACL, "access control lists on znodes are not supported: it must be false")
@@ -255,7 +256,7 @@ def _listener(given: Given) -> str | None:
 
 def _warn_of_idle(given: Given) -> None:
     for setting in MIGRATION_SETTINGS:
-        if setting.name != ENABLE and setting.name in given:
+        if setting.name not in (ENABLE, LISTENER) and setting.name in given:
             given.warnings.append(
                 f"{given.places[setting.name]}: {setting.name} means nothing without {ENABLE}: "
                 "ignored"

@@ -15,8 +15,8 @@ Entering controlled shutdown and being fenced take the broker out of every ISR a
 leaderships (the last member of an ISR stays in, leaderless); unfencing elects for leaderless
 partitions only. Controlled shutdown is left by registering anew with another incarnation.
 
-Source: KIP-631, KIP-841, KIP-858, KIP-866, KIP-966 (unclean restarts); Kafka's BrokerHeartbeatManager and
-ClusterControlManager.
+Source: KIP-631, KIP-841, KIP-858, KIP-866, KIP-966 (unclean restarts); Kafka's
+BrokerHeartbeatManager and ClusterControlManager.
 """
 
 from __future__ import annotations

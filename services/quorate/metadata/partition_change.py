@@ -8,9 +8,9 @@ Steps of `Change.build`, as Kafka's PartitionChangeBuilder has them:
 3. A leader is chosen: the present one if it can stay, else the first replica that is in sync (or
    eligible) and acceptable; the preferred one first in a preferred election; one that is not in
    sync only in an unclean election. An unclean leader is the whole ISR, and is recovering.
-4. The leader epoch grows when the leader changes, when a replica leaves the assignment, and when the
-   ISR shrinks: below metadata.version 3.6-IV0, and as long as a migration from ZooKeeper is under
-   way, since a leader in ZooKeeper mode learns of a change by a higher epoch only (KIP-866).
+4. The leader epoch grows when the leader changes, when a replica leaves the assignment, and when
+   the ISR shrinks: below metadata.version 3.6-IV0, and as long as a migration from ZooKeeper is
+   under way, since a leader in ZooKeeper mode learns of a change by a higher epoch only (KIP-866).
 5. An empty target ISR changes nothing without eligible leader replicas: the last member stays in,
    and its partition is leaderless (KIP-841).
 

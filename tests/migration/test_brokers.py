@@ -1,0 +1,221 @@
+"""The migration with real brokers: two of Kafka 3.9.1 in ZooKeeper mode, which somebody writes to
+and reads from all the time, three controllers, and the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from quorate.migration import znodes as z
+from quorate.migration.znodes import Tree
+from quorate.records.metadata import ZkMigrationState
+
+from tests.integration.support import HOST, free_ports, here, until
+from tests.migration.brokers import Broker
+from tests.migration.client import KafkaClient, Load
+from tests.migration.cluster import IDS, MigratingQuorum, differences
+from tests.migration.conftest import Server
+
+TOPIC = "before"
+STEP_S = 90.0
+PAUSE_S_MAX = 45.0
+"""How long a write may take with everything that happens: a producer's default is 120 s."""
+
+
+class BridgedQuorum(MigratingQuorum):
+    """Three controllers that brokers in ZooKeeper mode find at `bridges`."""
+
+    def __init__(self, folder: Path, connect: str) -> None:
+        super().__init__(folder, connect, **{"broker.session.timeout.ms": "9000"})
+        self.bridges = dict(zip(IDS, free_ports(len(IDS)), strict=True))
+        for node in self.nodes.values():
+            node.configure(
+                {
+                    "controller.listener.names": "CONTROLLER,BRIDGE",
+                    "listeners": f"CONTROLLER://{node.address},"
+                    f"BRIDGE://{HOST}:{self.bridges[node.id]}",
+                    "quorate.kafka.listener.name": "BRIDGE",
+                }
+            )
+
+
+class Cluster:
+    """What the test works with."""
+
+    def __init__(self, folder: Path, jars: Path, server: Server) -> None:
+        self.server = server
+        self.brokers = [
+            Broker(folder, jars, number, port, server.connect)
+            for number, port in enumerate(free_ports(2), 1)
+        ]
+        self.client = KafkaClient(broker.address for broker in self.brokers)
+        self.load = Load(self.client, TOPIC)
+        self.quorum: BridgedQuorum | None = None
+
+    def start_brokers(self) -> None:
+        for broker in self.brokers:
+            broker.start()
+        for broker in self.brokers:
+            broker.wait_listening()
+
+    def end(self) -> None:
+        self.load.stop()
+        for broker in self.brokers:
+            broker.kill()
+        if self.quorum is not None:
+            self.quorum.kill()
+
+    def tree(self) -> Tree:
+        client = self.server.client()
+        try:
+            return client.read_tree()
+        finally:
+            client.close()
+
+    def at_brokers(self, topic: str) -> list[set[int]]:
+        """What each broker says of the replicas in sync of a topic's first partition."""
+        found = []
+        for broker in self.brokers:
+            partition = self.client.topics(broker.address).get(topic, {}).get(0)
+            found.append(set() if partition is None else set(partition.isr_nodes))
+        return found
+
+    def until_in_sync(self, topic: str, brokers: set[int]) -> None:
+        def is_so() -> bool:
+            try:
+                return all(isr == brokers for isr in self.at_brokers(topic))
+            except OSError:
+                return False
+
+        until(f"{topic} is in sync on {brokers}", is_so, STEP_S)
+
+    def create(self, topic: str, factor: int = 2, **at: str) -> None:
+        """Through a broker: the one at `address`, or any that takes it."""
+
+        def done() -> bool:
+            try:
+                address = at.get("address") or self.controller()
+                return self.client.create_topic(address, topic, 1, factor) in (0, 36)
+            except (OSError, LookupError):
+                return False
+
+        until(f"{topic} is created", done, STEP_S)
+
+    def controller(self) -> str:
+        """The broker that the first says is the controller, or may be told to forward."""
+        found = self.client.metadata(self.brokers[0].address)
+        for broker in found.brokers:
+            if broker.node_id == found.controller_id:
+                return f"{broker.host}:{broker.port}"
+        raise LookupError("no controller")
+
+
+@pytest.fixture
+def cluster(jars: Path, empty: Server, tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path, jars, empty)
+    yield made
+    made.end()
+
+
+def in_step(cluster: Cluster, quorum: MigratingQuorum) -> bool:
+    return differences(cluster.tree(), quorum.image(), dual=True) == []
+
+
+@pytest.mark.timeout(400)
+def test_real_brokers_migrate_and_go_back(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.start_brokers()
+    cluster.create(TOPIC)
+    cluster.until_in_sync(TOPIC, {1, 2})
+    cluster.load.start()
+
+    # The quorum waits for the brokers, which are restarted one after the other.
+    quorum = cluster.quorum = BridgedQuorum(tmp_path, cluster.server.connect)
+    cluster_id = cluster.tree()[z.CLUSTER_ID].object()["id"]
+    quorum.format_and_start(cluster_id)
+    quorum.until_state(ZkMigrationState.PRE_MIGRATION)
+    for broker in cluster.brokers:
+        broker.migrate_to(quorum.bridges)
+        broker.stop()
+        broker.start()
+        broker.wait_listening()
+        cluster.until_in_sync(TOPIC, {1, 2})
+    image = quorum.until_state(ZkMigrationState.MIGRATION)
+    quorum.until_said("DUAL_WRITE")
+    assert TOPIC in image.topics.ids
+    assert {b.broker_id for b in image.cluster.brokers.values() if b.is_migrating_zk_broker} == {
+        1,
+        2,
+    }
+    assert cluster.tree()[z.CONTROLLER].object()["brokerid"] in IDS
+
+    # What clients ask of a broker is forwarded; what is asked of the quorum brokers hear of.
+    cluster.create("forwarded", address=cluster.brokers[1].address)
+    made = here(
+        "topics", "--bootstrap-controller", quorum.addresses, "create", "--topic", "direct",
+        "--partitions", "1", "--replication-factor", "2",
+    )  # fmt: skip
+    assert made.status == 0, made
+    for topic in ("forwarded", "direct"):
+        cluster.until_in_sync(topic, {1, 2})
+        assert cluster.client.produce(topic, [b"1", b"2"]) == 0
+        assert topic in quorum.image().topics.ids
+    until("both say the same", lambda: in_step(cluster, quorum), STEP_S)
+    assert cluster.client.delete_topic(cluster.brokers[0].address, "direct") == 0
+    until(
+        "it is gone everywhere",
+        lambda: (
+            not any(cluster.at_brokers("direct"))
+            and f"{z.TOPICS}/direct" not in cluster.tree()
+            and not list((cluster.brokers[0].folder / "data").glob("direct-0"))
+        ),
+        STEP_S,
+    )
+
+    # A broker that stops leaves its ISRs, and is back in them after its start.
+    cluster.brokers[0].stop()
+    until("broker 2 leads alone", lambda: _isr(quorum, TOPIC) == (2, (2,)), STEP_S)
+    leader = quorum.nodes[_controller(cluster)]
+    leader.kill()
+    leader.start()
+    cluster.brokers[0].start()
+    cluster.brokers[0].wait_listening()
+    cluster.until_in_sync(TOPIC, {1, 2})
+    until("both say the same", lambda: in_step(cluster, quorum), STEP_S)
+
+    # The way back: a broker takes ZooKeeper, and the others follow it.
+    for node in quorum.nodes.values():
+        node.stop()
+    gone = here(
+        "migrate", "rollback", "--zookeeper", cluster.server.connect,
+        "--bootstrap-controller", quorum.addresses,
+    )  # fmt: skip
+    assert gone.status == 0, gone
+    until("a broker is the controller", lambda: _controller(cluster) in (1, 2), STEP_S)
+    assert z.MIGRATION not in cluster.tree()
+    cluster.create("after")
+    cluster.until_in_sync("after", {1, 2})
+
+    cluster.load.stop()
+    load = cluster.load
+    assert len(load.acknowledged) > 50, load.faults[-5:]
+    assert set(load.acknowledged) <= set(load.read), "nothing that was acknowledged is lost"
+    assert load.longest_s < PAUSE_S_MAX, load.faults
+    print(
+        f"{len(load.acknowledged)} writes, {len(load.faults)} of their attempts and of the reads' "
+        f"failed, the longest took {load.longest_s:.1f} s"
+    )
+
+
+def _isr(quorum: MigratingQuorum, topic: str) -> tuple[int, tuple[int, ...]]:
+    """(leader, ISR) of its first partition in the log."""
+    topics = quorum.image().topics
+    partition = topics.partition(topics.ids[topic], 0)
+    assert partition is not None
+    return partition.leader, partition.isr
+
+
+def _controller(cluster: Cluster) -> int:
+    node = cluster.tree().get(z.CONTROLLER)
+    return -1 if node is None else int(node.object()["brokerid"])

@@ -1,0 +1,331 @@
+"""What brokers ask, for themselves and for their clients, against the real metadata controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from quorate.bridge import schemas as s
+from quorate.bridge.forwarding import FORWARDED, answer_bare, answer_envelope
+from quorate.bridge.lifecycle import LIFECYCLE
+from quorate.metadata import requests as r
+from quorate.raft.errors import ErrorCode
+from quorate.records.metadata import ZkMigrationState
+from quorate.rpc.convert_metadata import MetadataAnswer
+from quorate.rpc.principals import Caller
+
+from tests.unit.bridge.bridge_support import LEADER, Migrating, call, envelope, uuid_of
+
+
+def creation(version: int = 7, name: str = "made", **fields: Any) -> Any:
+    module = s.request_module(s.CREATE_TOPICS, version)
+    assignments = fields.pop("assignments", ())
+    topic = module.CreatableTopic(
+        name=name,
+        num_partitions=fields.get("partitions", -1 if assignments else 2),
+        replication_factor=-1 if assignments else 1,
+        assignments=tuple(
+            module.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+            for index, brokers in assignments
+        ),
+        configs=(module.CreatableTopicConfig(name="retention.ms", value="5"),),
+    )
+    return module.CreateTopicsRequest(topics=(topic,), timeout=s.milliseconds(500))
+
+
+def opened(response: Any, api_key: int, version: int) -> Any:
+    """What was in an envelope's response."""
+    assert int(response.error_code) == 0, response
+    frame = s.write_response(1, response)
+    again = s.read_response(s.ENVELOPE, 0, frame)[1]
+    correlation_id, body = s.read_response(api_key, version, bytes(again.response_data))
+    assert correlation_id == 77
+    return body
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_a_topic_is_created_in_every_version(version: int) -> None:
+    cluster = Migrating(1)
+    response = await answer_envelope(
+        envelope(s.CREATE_TOPICS, version, creation(version)), cluster.answer
+    )
+    (topic,) = opened(response, s.CREATE_TOPICS, version).topics
+    assert (topic.name, int(topic.error_code)) == ("made", 0)
+    assert cluster.caller == Caller("User:alice", "10.0.0.7")
+    assert len(cluster.committed.topics.partitions(cluster.committed.topics.ids["made"])) == 2
+    if version >= 5:
+        assert (topic.num_partitions, topic.replication_factor) == (2, 1)
+    if version == 7:
+        assert s.uuid_text(topic.topic_id) == cluster.committed.topics.ids["made"]
+
+
+async def test_replicas_may_be_given_but_must_be_all() -> None:
+    cluster = Migrating(2)
+    body = creation(assignments=((1, (2,)), (0, (1,))))
+    await answer_envelope(envelope(s.CREATE_TOPICS, 7, body), cluster.answer)
+    partitions = cluster.committed.topics.partitions(cluster.committed.topics.ids["made"])
+    assert {index: p.replicas for index, p in partitions.items()} == {0: (1,), 1: (2,)}
+    body = creation(name="gap", assignments=((0, (1,)), (2, (1,))))
+    response = await answer_envelope(envelope(s.CREATE_TOPICS, 7, body), cluster.answer)
+    (topic,) = opened(response, s.CREATE_TOPICS, 7).topics
+    assert int(topic.error_code) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "consecutive" in topic.error_message
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_a_topic_is_deleted_in_every_version(version: int) -> None:
+    cluster = Migrating(1)
+    cluster.ask(r.CreateTopics((r.NewTopic("made", 1, 1),)))
+    module = s.request_module(s.DELETE_TOPICS, version)
+    if version >= 6:
+        body = module.DeleteTopicsRequest(
+            topics=(module.DeleteTopicState(name="made", topic_id=None),),
+            timeout=s.milliseconds(9),
+        )
+    else:
+        body = module.DeleteTopicsRequest(topic_names=("made",), timeout=s.milliseconds(9))
+    response = await answer_bare(
+        call(s.DELETE_TOPICS, version, body), cluster.answer, Caller(host="here")
+    )
+    assert [int(each.error_code) for each in response.responses] == [0]
+    assert not cluster.committed.topics.ids
+
+
+async def test_the_envelope_says_that_another_node_is_the_controller() -> None:
+    async def elsewhere(_request: Any, _timeout_ms: int, _caller: Caller) -> MetadataAnswer:
+        return MetadataAnswer(ErrorCode.NOT_CONTROLLER, LEADER)
+
+    response = await answer_envelope(envelope(s.CREATE_TOPICS, 7, creation()), elsewhere)
+    assert int(response.error_code) == ErrorCode.NOT_CONTROLLER
+    assert response.response_data is None
+    response = await answer_bare(call(s.CREATE_TOPICS, 7, creation()), elsewhere, Caller())
+    assert [int(t.error_code) for t in response.topics] == [ErrorCode.NOT_CONTROLLER]
+
+
+async def test_what_is_refused_as_a_whole_is_said_of_each_part() -> None:
+    async def busy(_request: Any, _timeout_ms: int, _caller: Caller) -> MetadataAnswer:
+        return MetadataAnswer(ErrorCode.THROTTLING_QUOTA_EXCEEDED, LEADER, None, "slow down")
+
+    response = await answer_envelope(envelope(s.CREATE_TOPICS, 7, creation()), busy)
+    (topic,) = opened(response, s.CREATE_TOPICS, 7).topics
+    assert int(topic.error_code) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert topic.error_message == "slow down"
+
+
+def _bodies() -> dict[int, Any]:
+    """A small request of each kind, in its highest version."""
+
+    def module(key: int) -> Any:
+        return s.request_module(key, s.SERVED[key][1])
+
+    soon = s.milliseconds(500)
+    m = {key: module(key) for key in FORWARDED}
+    return {
+        s.CREATE_TOPICS: creation(),
+        s.DELETE_TOPICS: m[s.DELETE_TOPICS].DeleteTopicsRequest(
+            topics=(m[s.DELETE_TOPICS].DeleteTopicState(name="no", topic_id=None),), timeout=soon
+        ),
+        s.CREATE_PARTITIONS: m[s.CREATE_PARTITIONS].CreatePartitionsRequest(
+            topics=(
+                m[s.CREATE_PARTITIONS].CreatePartitionsTopic(name="a", count=3, assignments=None),
+            ),
+            timeout=soon,
+            validate_only=False,
+        ),
+        s.ELECT_LEADERS: m[s.ELECT_LEADERS].ElectLeadersRequest(
+            election_type=0,
+            topic_partitions=(m[s.ELECT_LEADERS].TopicPartitions(topic="a", partitions=(0,)),),
+            timeout=soon,
+        ),
+        s.ALTER_PARTITION_REASSIGNMENTS: m[
+            s.ALTER_PARTITION_REASSIGNMENTS
+        ].AlterPartitionReassignmentsRequest(
+            topics=(
+                m[s.ALTER_PARTITION_REASSIGNMENTS].ReassignableTopic(
+                    name="a",
+                    partitions=(
+                        m[s.ALTER_PARTITION_REASSIGNMENTS].ReassignablePartition(
+                            partition_index=0, replicas=(2,)
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        s.UPDATE_FEATURES: m[s.UPDATE_FEATURES].UpdateFeaturesRequest(
+            feature_updates=(
+                m[s.UPDATE_FEATURES].FeatureUpdateKey(
+                    feature="metadata.version", max_version_level=22, upgrade_type=1
+                ),
+            )
+        ),
+        s.UNREGISTER_BROKER: m[s.UNREGISTER_BROKER].UnregisterBrokerRequest(broker_id=9),
+        s.INCREMENTAL_ALTER_CONFIGS: m[s.INCREMENTAL_ALTER_CONFIGS].IncrementalAlterConfigsRequest(
+            resources=(
+                m[s.INCREMENTAL_ALTER_CONFIGS].AlterConfigsResource(
+                    resource_type=2,
+                    resource_name="a",
+                    configs=(
+                        m[s.INCREMENTAL_ALTER_CONFIGS].AlterableConfig(
+                            name="retention.ms", config_operation=0, value="7"
+                        ),
+                    ),
+                ),
+            ),
+            validate_only=False,
+        ),
+        s.ALTER_CLIENT_QUOTAS: m[s.ALTER_CLIENT_QUOTAS].AlterClientQuotasRequest(
+            entries=(
+                m[s.ALTER_CLIENT_QUOTAS].EntryData(
+                    entity=(
+                        m[s.ALTER_CLIENT_QUOTAS].EntityData(entity_type="user", entity_name="u"),
+                    ),
+                    ops=(
+                        m[s.ALTER_CLIENT_QUOTAS].OpData(
+                            key="producer_byte_rate", value=5.0, remove=False
+                        ),
+                    ),
+                ),
+            ),
+            validate_only=False,
+        ),
+        s.ALTER_USER_SCRAM_CREDENTIALS: m[
+            s.ALTER_USER_SCRAM_CREDENTIALS
+        ].AlterUserScramCredentialsRequest(
+            deletions=(),
+            upsertions=(
+                m[s.ALTER_USER_SCRAM_CREDENTIALS].ScramCredentialUpsertion(
+                    name="u",
+                    mechanism=1,
+                    iterations=4096,
+                    salt=b"s" * 16,
+                    salted_password=b"p" * 32,
+                ),
+            ),
+        ),
+        s.CREATE_ACLS: m[s.CREATE_ACLS].CreateAclsRequest(
+            creations=(
+                m[s.CREATE_ACLS].AclCreation(
+                    resource_type=2,
+                    resource_name="a",
+                    resource_pattern_type=3,
+                    principal="User:u",
+                    host="*",
+                    operation=3,
+                    permission_type=3,
+                ),
+            )
+        ),
+        s.DELETE_ACLS: m[s.DELETE_ACLS].DeleteAclsRequest(
+            filters=(
+                m[s.DELETE_ACLS].DeleteAclsFilter(
+                    resource_type_filter=1,
+                    resource_name_filter=None,
+                    pattern_type_filter=1,
+                    principal_filter=None,
+                    host_filter=None,
+                    operation=1,
+                    permission_type=1,
+                ),
+            )
+        ),
+    }
+
+
+async def test_every_request_goes_through_and_its_answer_can_be_read() -> None:
+    cluster = Migrating(2)
+    cluster.ask(r.CreateTopics((r.NewTopic("a", assignments=((1, 2),)),)))
+    bodies = _bodies()
+    assert set(FORWARDED) - set(bodies) == {s.LIST_PARTITION_REASSIGNMENTS, s.DESCRIBE_QUORUM}
+    errors: dict[int, list[int]] = {}
+    for key, body in bodies.items():
+        version = s.SERVED[key][1]
+        answer = opened(
+            await answer_envelope(envelope(key, version, body), cluster.answer), key, version
+        )
+        errors[key] = [int(error) for error in _errors(answer)]
+    refused = {key: found for key, found in errors.items() if any(found)}
+    assert refused == {
+        s.DELETE_TOPICS: [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+        s.ELECT_LEADERS: [0, ErrorCode.ELECTION_NOT_NEEDED],
+        s.UNREGISTER_BROKER: [ErrorCode.BROKER_ID_NOT_REGISTERED],
+    }
+    image = cluster.committed
+    assert image.features.metadata_version == 22
+    assert image.configs.of(2, "a") == {"retention.ms": "7"}
+    assert len(image.topics.partitions(image.topics.ids["a"])) == 3
+    assert ("u", 1) in image.scram.credentials
+    assert not image.acls.acls, "what was created was deleted again"
+
+
+def _errors(part: Any) -> list[Any]:
+    """Every error code in a message, in order."""
+    found = []
+    for name in part.__dataclass_fields__:
+        value = getattr(part, name)
+        if name == "error_code":
+            found.append(value)
+        elif isinstance(value, tuple):
+            for each in value:
+                if hasattr(each, "__dataclass_fields__"):
+                    found += _errors(each)
+    return found
+
+
+async def test_an_envelope_with_nonsense_in_it_is_an_invalid_request() -> None:
+    cluster = Migrating(1)
+    kind = s.request_type(s.ENVELOPE, 0)
+    whole = envelope(s.CREATE_TOPICS, 7, creation()).body
+    for broken in (
+        kind(request_data=b"", request_principal=None, client_host_address=bytes(4)),
+        kind(
+            request_data=bytes(whole.request_data),
+            request_principal=b"\0\1x",
+            client_host_address=bytes(4),
+        ),
+        kind(
+            request_data=bytes(whole.request_data),
+            request_principal=None,
+            client_host_address=b"abc",
+        ),
+        kind(
+            request_data=bytes(whole.request_data)[:-3],
+            request_principal=None,
+            client_host_address=bytes(4),
+        ),
+    ):
+        response = await answer_envelope(call(s.ENVELOPE, 0, broken), cluster.answer)
+        assert int(response.error_code) == ErrorCode.INVALID_REQUEST
+    assert not cluster.committed.topics.ids
+
+
+def test_a_broker_in_zookeeper_mode_registers_while_a_migration_is_under_way() -> None:
+    cluster = Migrating()
+    read, write = LIFECYCLE[s.BROKER_REGISTRATION]
+    module = s.request_module(s.BROKER_REGISTRATION, 4)
+    body = module.BrokerRegistrationRequest(
+        broker_id=1,
+        cluster_id="",
+        incarnation_id=s.uuid_field(uuid_of("life")),
+        listeners=(module.Listener(name="PLAINTEXT", host="h", port=9, security_protocol=0),),
+        features=(
+            module.Feature(
+                name="metadata.version", min_supported_version=21, max_supported_version=21
+            ),
+        ),
+        rack=None,
+        is_migrating_zk_broker=True,
+        log_dirs=(s.uuid_field(uuid_of("disk")),),
+    )
+    request = read(call(s.BROKER_REGISTRATION, 4, body).body)
+    response = write(4, ErrorCode.NONE, cluster.ask(request))
+    assert int(response.error_code) == 0
+    broker = cluster.committed.cluster.brokers[1]
+    assert broker.is_migrating_zk_broker
+    assert response.broker_epoch == broker.broker_epoch
+    cluster.state(ZkMigrationState.POST_MIGRATION)
+    assert cluster.ask(request).error is ErrorCode.BROKER_ID_NOT_REGISTERED
+    cluster.state(ZkMigrationState.PRE_MIGRATION)
+    answer = cluster.register(2, is_migrating_zk_broker=False)
+    assert answer.error is ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert "pre-migration" in answer.message
+    assert int(write(4, ErrorCode.NOT_CONTROLLER, None).error_code) == ErrorCode.NOT_CONTROLLER

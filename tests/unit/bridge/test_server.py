@@ -1,0 +1,229 @@
+"""The listener and the channels, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from quorate.bridge import schemas as s
+from quorate.bridge.channels import QUEUE_MAX, Channel
+from quorate.bridge.server import BridgeServer, Connection, read_frame, write_frame
+from quorate.bridge.telling import Message, Sender, everything
+from quorate.raft.errors import ErrorCode
+
+from tests.unit.bridge.bridge_support import Migrating, call
+
+HOST = "127.0.0.1"
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[BridgeServer]:
+    async def answer(request: s.Call, _connection: Connection) -> Any:
+        return s.response_type(request.api_key, request.version)(
+            throttle_time=s.milliseconds(),
+            error_code=s.error_field(ErrorCode.NOT_CONTROLLER),
+            should_shut_down=False,
+        )
+
+    made = BridgeServer(answer)
+    await made.start(HOST, 0)
+    yield made
+    await made.stop()
+
+
+async def dial(server: BridgeServer) -> Streams:
+    return await asyncio.open_connection(*server.addresses[0])
+
+
+def heartbeat() -> bytes:
+    body = s.request_type(s.BROKER_HEARTBEAT, 1)(
+        broker_id=1,
+        broker_epoch=2,
+        current_metadata_offset=3,
+        want_fence=False,
+        want_shut_down=False,
+    )
+    return s.write_header(s.BROKER_HEARTBEAT, 1, 5, "b") + s.write(body)
+
+
+async def test_requests_of_a_connection_are_answered_in_order(server: BridgeServer) -> None:
+    reader, writer = await dial(server)
+    for _ in range(3):
+        write_frame(writer, heartbeat())
+    for _ in range(3):
+        frame = await read_frame(reader)
+        assert frame is not None
+        correlation_id, body = s.read_response(s.BROKER_HEARTBEAT, 1, frame)
+        assert (correlation_id, int(body.error_code)) == (5, ErrorCode.NOT_CONTROLLER)
+    writer.close()
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_api_versions_says_what_is_served(server: BridgeServer, version: int) -> None:
+    kind = s.request_type(s.API_VERSIONS, version)
+    body = s.make(kind, client_software_name="x", client_software_version="1")
+    reader, writer = await dial(server)
+    write_frame(writer, s.write_header(s.API_VERSIONS, version, 3, "b") + s.write(body))
+    frame = await read_frame(reader)
+    assert frame is not None
+    _, answer = s.read_response(s.API_VERSIONS, version, frame)
+    found = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert found == s.SERVED
+    if version >= 3:
+        assert answer.zk_migration_ready
+    writer.close()
+
+
+async def test_an_unknown_version_of_api_versions_hears_which_there_are(
+    server: BridgeServer,
+) -> None:
+    reader, writer = await dial(server)
+    write_frame(writer, b"\0\x12\0\x63\0\0\0\x09" + b"\xff" * 9)
+    frame = await read_frame(reader)
+    assert frame is not None
+    correlation_id, answer = s.read_response(s.API_VERSIONS, 0, frame)
+    assert (correlation_id, int(answer.error_code)) == (9, ErrorCode.UNSUPPORTED_VERSION)
+    assert answer.api_keys
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\xff\xff\xff\xff",
+        b"\x7f\xff\xff\xff",
+        b"\0\0\0\x02\0\0",
+        b"\0\0\0\x08\0\x63\0\0\0\0\0\0",
+        b"\0\0\0\x08\0\x3f\0\x63\0\0\0\0",
+        b"\0\0\0\x0a\0\x3f\0\x01\0\0\0\0\xff\xff",
+    ],
+)
+async def test_nonsense_closes_the_connection_with_one_line(
+    server: BridgeServer, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            reader, writer = await dial(server)
+            writer.write(data)
+            assert await reader.read() == b""
+            writer.close()
+    assert len(caplog.records) == 1, [record.getMessage() for record in caplog.records]
+    assert caplog.records[0].getMessage().startswith("bridge: the connection of 127.0.0.1")
+    reader, writer = await dial(server)
+    write_frame(writer, heartbeat())
+    assert await read_frame(reader) is not None, "others are served"
+    writer.close()
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(sorted(s.SERVED)), st.integers(0, 3), st.binary(max_size=200))
+def test_whatever_bytes_come_are_a_request_or_a_bad_message(
+    api_key: int, above: int, data: bytes
+) -> None:
+    low, high = s.SERVED[api_key]
+    version = min(high, low + above)
+    frame = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + data
+    try:
+        found = s.read_call(frame)
+    except s.BadMessageError:
+        return
+    assert (found.api_key, found.version) == (api_key, version)
+
+
+# --- channels -------------------------------------------------------------------------------------
+
+
+class Peer:
+    """A broker's listener: it notes what arrives, and answers; `drops` connections break first."""
+
+    def __init__(self, drops: int = 0) -> None:
+        self.got: list[int] = []
+        self.drops = drops
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.server: asyncio.Server | None = None
+
+    async def start(self, port: int = 0) -> tuple[str, int]:
+        self.server = await asyncio.start_server(self._serve, HOST, port)
+        host, found = self.server.sockets[0].getsockname()[:2]
+        return host, found
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (frame := await read_frame(reader)) is not None:
+            await self.answers.wait()
+            self.got.append(int.from_bytes(frame[:2], "big"))
+            if self.drops:
+                self.drops -= 1
+                break
+            response = s.response_type(s.UPDATE_METADATA, 8)(
+                error_code=s.error_field(ErrorCode.NONE)
+            )
+            correlation_id = int.from_bytes(frame[4:8], "big")
+            write_frame(writer, s.write_response(correlation_id, response))
+        writer.close()
+
+
+def metadata() -> Message:
+    return everything(Migrating(1).committed, Sender(3001, 1), (1,))[1][0]
+
+
+async def until(condition: Any) -> None:
+    for _ in range(2_000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("not within 20 s")
+
+
+async def test_a_request_whose_answer_was_lost_is_sent_again() -> None:
+    peer = Peer(drops=2)
+    address = await peer.start()
+
+    async def renew(_broker: int) -> list[Message]:
+        raise AssertionError("nothing was dropped")
+
+    channel = Channel(1, 1, address, "c", renew)
+    channel.send([metadata()])
+    channel.send([metadata()])
+    await until(lambda: not channel.waiting)
+    assert peer.got == [s.UPDATE_METADATA] * 4
+    await channel.close()
+    assert peer.server is not None
+    peer.server.close()
+
+
+async def test_a_long_queue_is_replaced_by_everything() -> None:
+    peer = Peer()
+    peer.answers.clear()
+    address = await peer.start()
+    renewed: list[int] = []
+
+    async def renew(broker: int) -> list[Message]:
+        renewed.append(broker)
+        return [metadata()]
+
+    channel = Channel(7, 1, address, "c", renew)
+    message = metadata()
+    channel.send([message])
+    await asyncio.sleep(0.05)
+    channel.send([message] * QUEUE_MAX)
+    channel.send([message])
+    peer.answers.set()
+    await until(lambda: not channel.waiting)
+    assert renewed == [7]
+    assert len(peer.got) == 2
+    await channel.close()
+    assert peer.server is not None
+    peer.server.close()
+
+
+def test_a_call_knows_its_header() -> None:
+    found = call(s.BROKER_HEARTBEAT, 1, s.read_call(heartbeat()).body)
+    assert (found.correlation_id, found.client_id) == (11, "broker-1")

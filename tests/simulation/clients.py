@@ -132,7 +132,11 @@ class Clients:
         for batch in oracle.committed[first:]:
             if batch.base_offset >= end_offset:
                 break
-            if isinstance(batch.data, tuple):
+            if not isinstance(batch.data, tuple):
+                continue
+            if batch.base_offset >= from_offset and batch.last_offset < end_offset:
+                found += enumerate(batch.data, batch.base_offset)
+            else:
                 for index, value in enumerate(batch.data):
                     offset = batch.base_offset + index
                     if from_offset <= offset < end_offset:

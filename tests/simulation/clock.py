@@ -13,22 +13,28 @@ TRUE_RATE = 1_000
 
 
 class Clock:
-    """Local milliseconds as a function of true microseconds."""
+    """Local milliseconds as a function of true microseconds. While the rate is the true one, it is
+    `_ahead_us` ahead of the true time.
+    """
 
-    __slots__ = ("_anchor_local_us", "_anchor_true_us", "_last_ms", "rate", "was_changed")
+    __slots__ = (
+        "_ahead_us", "_anchor_local_us", "_anchor_true_us", "_last_ms", "rate", "was_changed",
+    )  # fmt: skip
 
     def __init__(self, start_ms: int) -> None:
         self._anchor_true_us = 0
         self._anchor_local_us = start_ms * MS
+        self._ahead_us = start_ms * MS
         self.rate = TRUE_RATE
         self.was_changed = False
         self._last_ms = start_ms
 
     def now_ms(self, true_us: int) -> int:
-        elapsed = true_us - self._anchor_true_us
-        if self.rate != TRUE_RATE:
-            elapsed = elapsed * self.rate // TRUE_RATE
-        now = (self._anchor_local_us + elapsed) // MS
+        if self.rate == TRUE_RATE:
+            now = (true_us + self._ahead_us) // MS
+        else:
+            elapsed = (true_us - self._anchor_true_us) * self.rate // TRUE_RATE
+            now = (self._anchor_local_us + elapsed) // MS
         if now > self._last_ms:  # noqa: PLR1730 - once an event: a call costs more
             self._last_ms = now
         return self._last_ms
@@ -43,6 +49,7 @@ class Clock:
         elapsed = (true_us - self._anchor_true_us) * self.rate // TRUE_RATE
         self._anchor_local_us += elapsed + jump_us
         self._anchor_true_us = true_us
+        self._ahead_us = self._anchor_local_us - true_us
         self.was_changed = True
         if rate is not None:
             self.rate = rate

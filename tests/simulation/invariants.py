@@ -207,8 +207,10 @@ class Oracle:
         previous = before.epoch if before is not None else log.start.epoch
         for batch in batches:
             place = batch.base_offset << 24 | batch.epoch
-            known = self._written.setdefault(place, (batch, previous))
-            if known[1] != previous or (known[0] is not batch and known[0] != batch):
+            known = self._written.get(place)
+            if known is None:
+                self._written[place] = batch, previous
+            elif known[1] != previous or (known[0] is not batch and known[0] != batch):
                 raise InvariantError(
                     "LogMatching",
                     f"{node.key} appends {batch} after epoch {previous}; {known[0]} after epoch "

@@ -81,6 +81,7 @@ class Core:
     replica neither fetches nor elects, whatever becomes of its role: what it would append, or boast
     of, is the log that goes away.
     replaced: what others said who answered in a voter's place, by that voter's id.
+    known_endpoints: where one may ask for the leader; None until `follower` asks with these voters.
     epoch, voters, is_voter: the role's epoch, the voter set in force and whether this replica may
     vote in it. They are asked for at every message and change seldom, so they are kept:
     `_take_role` and `_know_voters` alone set them.
@@ -131,6 +132,7 @@ class Core:
     def _know_voters(self) -> None:
         """The history may have changed: what is in force now?"""
         self.voters = self.history.voters
+        self.known_endpoints: list[Endpoint] | None = None
         self.is_voter = self.config.can_vote and self.local in self.voters
 
     @property

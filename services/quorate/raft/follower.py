@@ -97,13 +97,17 @@ def _fetch_request(core: Core, max_wait_ms: int, read_round: int) -> FetchReques
 
 
 def _any_endpoint(core: Core) -> Endpoint | None:
-    """Where to ask for the leader: bootstrap servers, and the voters that this replica knows."""
-    own = set(core.config.endpoints)
-    known = [endpoint for endpoint in core.config.bootstrap if not _is_own(endpoint, own)]
-    others = (voter for voter in core.voters if voter.endpoints and voter.id != core.local.id)
-    dialled = [core.config.dialled(voter.endpoints) for voter in others]
-    known += [endpoint for endpoint in dialled if endpoint not in known]
-    return core.random.choice(known) if known else None
+    """Where to ask for the leader: bootstrap servers, and the voters that this replica knows. Who
+    that is changes with the voters only.
+    """
+    if core.known_endpoints is None:
+        own = set(core.config.endpoints)
+        known = [endpoint for endpoint in core.config.bootstrap if not _is_own(endpoint, own)]
+        others = (voter for voter in core.voters if voter.endpoints and voter.id != core.local.id)
+        dialled = [core.config.dialled(voter.endpoints) for voter in others]
+        known += [endpoint for endpoint in dialled if endpoint not in known]
+        core.known_endpoints = known
+    return core.random.choice(core.known_endpoints) if core.known_endpoints else None
 
 
 def _is_own(endpoint: Endpoint, own: set[Endpoint]) -> bool:

@@ -413,6 +413,8 @@ def _probed(core: Core, request_id: int) -> tuple[Leader, PendingChange] | None:
 def tick(core: Core) -> None:
     """End the changes whose time is up; probe again what did not answer."""
     leader = core.role_as(Leader)
+    if not leader.changes:
+        return
     for change in [c for c in leader.changes if c.deadline_ms <= core.now_ms]:
         _expire(core, leader, change)
     if leader.changes:

@@ -165,7 +165,8 @@ class RaftNode:
         expired = [i for i, entry in core.inflight.items() if entry.deadline_ms <= now_ms]
         for request_id in expired:
             self._fail(request_id, "no answer in time", refused=False)
-        reads.tick_transferred(core)
+        if core.transfer is not None:
+            reads.tick_transferred(core)
         role = core.role
         if isinstance(role, Leader):
             leader.tick(core)

@@ -24,6 +24,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
 WAIT_S = 90.0
+BROKERS = (101, 102, 103)
 
 
 @pytest.fixture
@@ -44,9 +45,10 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """Three controllers, and the brokers that a test asks for."""
     found = LocalCluster(tmp_path / "quorum")
-    found.create([1, 2, 3])
+    found.create([1, 2, 3], getattr(request, "param", ()))
     found.start()
     try:
         yield found
@@ -167,3 +169,32 @@ def test_a_wrong_address_is_refused_in_the_dialog(
     time.sleep(0.5)
     press(browser, "add")
     until(lambda: "a number of 0 or more" in browser.page_source, "the reason")
+
+
+@pytest.mark.parametrize("cluster", [BROKERS], indirect=True)
+def test_the_page_shows_brokers_and_their_isrs(
+    browser: webdriver.Chrome, cluster: LocalCluster, url: str, tmp_path: Path
+) -> None:
+    open_page(browser, url)
+    until(lambda: text(browser, "brokers") == "3", "three brokers")
+    created = [sys.executable, "-m", "quorate.cli.main", "topics", "create", "--topic", "orders"]
+    created += ["--partitions", "6", "--replication-factor", "3"]
+    created += ["--bootstrap-controller", ",".join(cluster.addresses)]
+    subprocess.run(created, check=True, timeout=60, capture_output=True)
+    until(lambda: "every replica" in text(browser, "isr"), "all in sync")
+    assert text(browser, "partitions") == "6"
+    rows = text(browser, "replicas")
+    assert rows.count("broker") == 3
+    assert "add" not in rows.split(), "a broker must not be made a voter"
+
+    # A broker dies: it is fenced, and what it held is listed by name.
+    cluster.kill(BROKERS[0])
+    until(lambda: text(browser, "brokers") == "3 (1 fenced)", "the fenced broker")
+    until(lambda: text(browser, "not-fully-in-sync") == "6", "the partitions")
+    assert "6: under-replicated" in text(browser, "isr")
+    assert "orders-5" in text(browser, "unhealthy-partitions")
+    assert text(browser, "without-a-leader") == "0"
+    picture(browser, "broker-lost", tmp_path)
+
+    cluster.start([BROKERS[0]])
+    until(lambda: "every replica" in text(browser, "isr"), "all in sync again")

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from nicegui import app, ui
 
 from quorate import __version__
 from quorate.console import charts
+from quorate.console.cluster import LEADERLESS, UnhealthyPartition
 from quorate.console.state import Health, Replica
 from quorate.console.watch import Watch
 from quorate.raft.errors import MisuseError
@@ -41,9 +42,20 @@ COLUMNS = [
         ("caught", "Caught up", "right"),
     )
 ]
+PARTITION_COLUMNS = [
+    {"name": name, "label": label, "field": name, "align": align}
+    for name, label, align in (
+        ("partition", "Partition", "left"),
+        ("problem", "Problem", "left"),
+        ("leader", "Leader", "right"),
+        ("isr", "ISR", "right"),
+        ("replicas", "Replicas", "right"),
+    )
+]
 _DIRECTORY_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 EVENTS_SHOWN = 100
 FIGURES = ("Leader", "Epoch", "High watermark", "Voters", "kraft.version")
+CLUSTER_FIGURES = ("Brokers", "Topics", "Partitions", "Not fully in sync", "Without a leader")
 
 
 def _clock(at_ms: int) -> str:
@@ -61,11 +73,17 @@ def _number(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-def _row(replica: Replica) -> dict[str, object]:
+def _key(replica: Replica) -> str:
+    return f"{replica.key.id}/{replica.key.directory_id}"
+
+
+def _row(replica: Replica, brokers: Collection[int]) -> dict[str, object]:
+    """brokers: their ids; they observe as well, and must not be made voters."""
+    is_broker = replica.role == "observer" and replica.key.id in brokers
     return {
-        "key": f"{replica.key.id}/{replica.key.directory_id}",
+        "key": _key(replica),
         "id": replica.key.id,
-        "role": replica.role,
+        "role": "broker" if is_broker else replica.role,
         "directory": replica.key.directory_id or "unknown",
         "endpoint": replica.endpoint,
         "end": _number(replica.end_offset),
@@ -73,6 +91,17 @@ def _row(replica: Replica) -> dict[str, object]:
         "fetched": _ago(replica.fetched_ago_ms),
         "caught": _ago(replica.late_ms),
         "healthy": replica.is_healthy,
+    }
+
+
+def _partition_row(found: UnhealthyPartition) -> dict[str, object]:
+    return {
+        "partition": f"{found.topic}-{found.partition}",
+        "problem": found.problem,
+        "leader": "none" if found.leader is None else str(found.leader),
+        "isr": ", ".join(map(str, found.isr)),
+        "replicas": ", ".join(map(str, found.replicas)),
+        "serious": found.problem == LEADERLESS,
     }
 
 
@@ -104,6 +133,7 @@ class Page:
         )
         if not self._read_only:
             self._add_actions()
+        self._build_cluster()
         with ui.grid(columns=2).classes("w-full"):
             with ui.card().classes("w-full"):
                 ui.label("Who leads").classes("text-subtitle1")
@@ -119,6 +149,24 @@ class Page:
                 self._log = ui.column().classes("gap-0 h-56 overflow-auto w-full")
                 self._log.props('data-testid="events"')
         self._drawn_events = -1
+
+    def _build_cluster(self) -> None:
+        """Brokers and ISRs; hidden as long as the quorum serves none."""
+        self._of_cluster = ui.column().classes("w-full gap-2").props('data-testid="cluster"')
+        with self._of_cluster:
+            with ui.row().classes("w-full"):
+                self._cluster_figures = {name: self._figure(name) for name in CLUSTER_FIGURES}
+            self._isrs = ui.label().classes("text-body2").props('data-testid="isr"')
+            self._partitions = ui.table(columns=PARTITION_COLUMNS, rows=[], row_key="partition")
+            self._partitions.classes("w-full max-h-64")
+            self._partitions.props(
+                'dense flat bordered data-testid="unhealthy-partitions" hide-pagination'
+            )
+            self._partitions.add_slot(
+                "body-cell-problem",
+                '<q-td :props="props"><q-badge :color="props.row.serious ? \'negative\' : '
+                '\'warning\'" :label="props.row.problem" /></q-td>',
+            )
 
     @staticmethod
     def _figure(name: str) -> ui.label:
@@ -138,7 +186,8 @@ class Page:
             '<q-td :props="props">'
             "<q-btn v-if=\"props.row.role === 'voter'\" flat dense size=sm label='Lead' "
             "@click=\"() => $parent.$emit('lead', props.row)\" />"
-            "<q-btn v-if=\"props.row.role !== 'observer'\" flat dense size=sm color=negative "
+            "<q-btn v-if=\"['leader', 'voter'].includes(props.row.role)\" flat dense size=sm "
+            "color=negative "
             "label='Remove' @click=\"() => $parent.$emit('remove', props.row)\" />"
             "<q-btn v-if=\"props.row.role === 'observer'\" flat dense size=sm color=positive "
             "label='Add' @click=\"() => $parent.$emit('add', props.row)\" /></q-td>",
@@ -149,7 +198,7 @@ class Page:
         ui.button("Add a controller …", on_click=lambda: self._add(None)).props("outline")
 
     def _replica(self, row: dict[str, object]) -> Replica:
-        return next(r for r in self._watch.state.replicas if _row(r)["key"] == row["key"])
+        return next(r for r in self._watch.state.replicas if _key(r) == row["key"])
 
     # --- what there is to see ---------------------------------------------------------------------
 
@@ -181,9 +230,11 @@ class Page:
         }
         for name, text in figures.items():
             self._figures[name].set_text(text)
-        rows = [_row(replica) for replica in state.replicas]
+        brokers = {broker.id for broker in self._watch.census.brokers}
+        rows = [_row(replica, brokers) for replica in state.replicas]
         if rows != self._table.rows:
             self._table.update_rows(rows)
+        self._draw_cluster()
         count = len(state.events)
         if count != self._drawn_events:
             self._drawn_events = count
@@ -191,6 +242,46 @@ class Page:
             with self._log:
                 for event in list(state.events)[: -EVENTS_SHOWN - 1 : -1]:
                     ui.label(f"{_clock(event.at_ms)}  {event.text}").classes("text-caption")
+
+    def _draw_cluster(self) -> None:
+        census = self._watch.census
+        # Where the quorum itself has no answer, that is said above.
+        is_known_why = self._watch.state.health in (Health.NO_LEADER, Health.UNREACHABLE)
+        has_news = bool(census.error) and not is_known_why
+        self._of_cluster.set_visibility(census.is_in_use or has_news)
+        health = census.health
+        counts = health.counts if health is not None else {}
+        fenced = f" ({len(census.fenced)} fenced)" if census.fenced else ""
+        figures = {
+            "Brokers": f"{len(census.brokers)}{fenced}",
+            "Topics": _number(census.topics),
+            "Partitions": _number(census.partitions),
+            "Not fully in sync": _number(health.unhealthy if health is not None else None),
+            "Without a leader": _number(None if health is None else counts.get(LEADERLESS, 0)),
+        }
+        for name, text in figures.items():
+            self._cluster_figures[name].set_text(text)
+        rows = [] if health is None else [_partition_row(each) for each in health.worst]
+        if rows != self._partitions.rows:
+            self._partitions.update_rows(rows)
+        self._partitions.set_visibility(bool(rows))
+        self._isrs.set_text(self._isr_verdict())
+
+    def _isr_verdict(self) -> str:
+        census = self._watch.census
+        health = census.health
+        if census.error:
+            since = "" if health is None else f", last known {_clock(health.at_ms)} UTC"
+            return f"Brokers and partitions are not known now: {census.error}{since}"
+        if health is None:
+            return "" if not census.partitions else "The partitions are being looked at …"
+        if not health.unhealthy:
+            return "Every replica of every partition is in sync."
+        parts = (f"{count:,}: {problem}" for problem, count in sorted(health.counts.items()))
+        shown = (
+            f"; the worst {len(health.worst)} are" if health.unhealthy > len(health.worst) else ""
+        )
+        return f"{'; '.join(parts)}{shown}"
 
     # --- what there is to do ----------------------------------------------------------------------
 

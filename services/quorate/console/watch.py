@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
+from quorate.console.cluster import Census, ClusterLook
 from quorate.console.state import Look, QuorumState
+from quorate.metadata.requests import DescribeCluster
 from quorate.raft.types import Endpoint, ReplicaKey
 from quorate.rpc.client import ClientError, QuorumClient, UnreachableError
 from quorate.rpc.limits import format_address
+from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.values import NodeStatus
 
@@ -19,14 +22,18 @@ ANSWER_WITHIN_S = 1.5
 
 
 class Watch:
-    """One quorum under observation. `state` changes only between awaits of `run`."""
+    """One quorum under observation, and the cluster that it serves. `state` and `census` change
+    only between awaits of `run`.
+    """
 
     def __init__(self, bootstrap: Sequence[str], tls: TlsConfig | None) -> None:
         self.state = QuorumState()
+        self.census = Census()
         self.cluster_id = ""
         self._bootstrap = tuple(bootstrap)
         self._looks = QuorumClient(bootstrap, tls=tls, request_timeout_ms=2_000)
         self._changes = QuorumClient(bootstrap, tls=tls, request_timeout_ms=30_000)
+        self._metadata = MetadataClient(bootstrap, tls=tls, request_timeout_ms=2_000)
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -35,17 +42,28 @@ class Watch:
         return lambda: self._listeners.remove(listener)
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look again and again, until cancelled. The cluster by itself: it is not known while there
+        is no leader, and the quorum's state must not wait for that.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat(self._look_at_quorum))
+            group.create_task(self._repeat(self._look_at_cluster))
+
+    async def _repeat(self, look: Callable[[], Awaitable[None]]) -> None:
         while True:
             started = time.monotonic()
-            self.state.look(await self._look())
-            for listener in list(self._listeners):
-                listener()
+            await look()
             await asyncio.sleep(max(0.1, PERIOD_S - (time.monotonic() - started)))
 
     async def close(self) -> None:
         await self._looks.close()
         await self._changes.close()
+        await self._metadata.close()
+
+    async def _look_at_quorum(self) -> None:
+        self.state.look(await self._look())
+        for listener in list(self._listeners):
+            listener()
 
     async def _look(self) -> Look:
         view, is_leaders = None, False
@@ -59,6 +77,18 @@ class Watch:
         confirm_ms = await self._confirm() if is_leaders else None
         now_ms = time.time_ns() // 1_000_000
         return Look(now_ms, view, is_leaders, nodes, silent, confirm_ms)
+
+    async def _look_at_cluster(self) -> None:
+        """Brokers, and the next page of partitions. Without a leader nothing is known anew."""
+        cluster = page = None
+        error = ""
+        try:
+            cluster = await self._metadata.ask(DescribeCluster())
+            if cluster.topic_count or self.census.partitions:
+                page = await self._metadata.ask(self.census.want())
+        except ClientError as reason:
+            error = str(reason)
+        self.census.look(ClusterLook(time.time_ns() // 1_000_000, cluster, page, error))
 
     async def _statuses(self) -> tuple[dict[str, NodeStatus], dict[str, str]]:
         """What each known controller says of itself, and why the others say nothing."""

@@ -1,0 +1,150 @@
+"""What the console shows of the cluster that the quorum serves: brokers, and the health of ISRs.
+
+No I/O, no clock. A cluster may have a hundred thousand partitions, so they are looked at a page at
+a time: `Census.want` says which page is next, and a round that is complete becomes what is shown.
+Of unhealthy partitions the worst `WORST_MAX` are kept by name, of all of them the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from quorate.metadata.requests import (
+    BrokerDescription,
+    DescribeClusterResponse,
+    DescribeTopics,
+    DescribeTopicsResponse,
+    PartitionDescription,
+)
+
+PAGE_PARTITIONS = 2_000
+WORST_MAX = 50
+
+LEADERLESS = "no leader"
+ALONE = "one in-sync replica is left"
+UNDER_REPLICATED = "under-replicated"
+_RANK = {LEADERLESS: 0, ALONE: 1, UNDER_REPLICATED: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class UnhealthyPartition:
+    """A partition whose ISR is not what it should be. leader: None for none."""
+
+    topic: str
+    partition: int
+    problem: str
+    leader: int | None
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsrHealth:
+    """One round over all partitions. counts: how many have each problem."""
+
+    at_ms: int = 0
+    partitions: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    worst: tuple[UnhealthyPartition, ...] = ()
+
+    @property
+    def unhealthy(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLook:
+    """What was seen at one moment. error: why nothing was."""
+
+    at_ms: int
+    cluster: DescribeClusterResponse | None = None
+    page: DescribeTopicsResponse | None = None
+    error: str = ""
+
+
+def problem_of(partition: PartitionDescription) -> str | None:
+    """What is wrong with a partition; None if every replica is in sync.
+
+    A partition that is being reassigned has more replicas than it will have: those that it gains
+    count only once they are in sync.
+    """
+    wanted = set(partition.replicas) - set(partition.adding_replicas)
+    missing = wanted - set(partition.isr)
+    if partition.leader < 0:
+        return LEADERLESS
+    if not missing:
+        return None
+    return ALONE if len(partition.isr) <= 1 else UNDER_REPLICATED
+
+
+class Census:
+    """Goes round the partitions, page by page."""
+
+    def __init__(self) -> None:
+        self.health: IsrHealth | None = None
+        self.brokers: tuple[BrokerDescription, ...] = ()
+        self.topics = 0
+        self.partitions = 0
+        self.error = ""
+        self._round = _Round()
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether there is a cluster to speak of."""
+        return bool(self.brokers or self.topics)
+
+    @property
+    def fenced(self) -> tuple[int, ...]:
+        return tuple(broker.id for broker in self.brokers if broker.is_fenced)
+
+    def want(self) -> DescribeTopics:
+        """The next page."""
+        return DescribeTopics(None, self._round.cursor, PAGE_PARTITIONS)
+
+    def look(self, look: ClusterLook) -> None:
+        """Take in one look."""
+        self.error = look.error
+        if look.cluster is not None:
+            self.brokers = look.cluster.brokers
+            self.topics = look.cluster.topic_count
+            self.partitions = look.cluster.partition_count
+        if look.page is None:
+            return
+        self._round.add(look.page)
+        if self._round.cursor is None:
+            self.health = self._round.health(look.at_ms)
+            self._round = _Round()
+
+
+class _Round:
+    """What has been seen since the first page."""
+
+    def __init__(self) -> None:
+        self.cursor: tuple[str, int] | None = None
+        self._seen = 0
+        self._counts: dict[str, int] = {}
+        self._worst: list[UnhealthyPartition] = []
+
+    def add(self, page: DescribeTopicsResponse) -> None:
+        for found in _unhealthy(page):
+            self._counts[found.problem] = self._counts.get(found.problem, 0) + 1
+            self._worst.append(found)
+        self._worst.sort(key=lambda each: (_RANK[each.problem], each.topic, each.partition))
+        del self._worst[WORST_MAX:]
+        self._seen += sum(len(topic.partitions) for topic in page.topics)
+        self.cursor = page.next_cursor
+
+    def health(self, at_ms: int) -> IsrHealth:
+        return IsrHealth(at_ms, self._seen, self._counts, tuple(self._worst))
+
+
+def _unhealthy(page: DescribeTopicsResponse) -> Iterator[UnhealthyPartition]:
+    for topic in page.topics:
+        for each in topic.partitions:
+            problem = problem_of(each)
+            if problem is not None:
+                leader = each.leader if each.leader >= 0 else None
+                yield UnhealthyPartition(
+                    topic.name, each.index, problem, leader, each.isr, each.replicas
+                )

@@ -57,6 +57,18 @@ class Broker:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BRIDGE:PLAINTEXT",
         }
 
+    def become_kraft(self) -> None:
+        """Once all are migrated: no ZooKeeper any more."""
+        for name in (
+            "broker.id",
+            "inter.broker.protocol.version",
+            "zookeeper.connect",
+            "zookeeper.session.timeout.ms",
+            "zookeeper.metadata.migration.enable",
+        ):
+            del self.settings[name]
+        self.settings |= {"node.id": self.id, "process.roles": "broker"}
+
     @property
     def address(self) -> str:
         return f"{HOST}:{self.port}"

@@ -4,10 +4,12 @@ and reads from all the time, three controllers, and the way back.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 from quorate.migration import znodes as z
 from quorate.migration.znodes import Tree
 from quorate.records.metadata import ZkMigrationState
@@ -15,7 +17,7 @@ from quorate.records.metadata import ZkMigrationState
 from tests.integration.support import HOST, free_ports, here, until
 from tests.migration.brokers import Broker
 from tests.migration.client import KafkaClient, Load
-from tests.migration.cluster import IDS, MigratingQuorum, differences
+from tests.migration.cluster import CLUSTER, IDS, MigratingQuorum, differences
 from tests.migration.conftest import Server
 
 TOPIC = "before"
@@ -44,11 +46,11 @@ class BridgedQuorum(MigratingQuorum):
 class Cluster:
     """What the test works with."""
 
-    def __init__(self, folder: Path, jars: Path, server: Server) -> None:
+    def __init__(self, folder: Path, jars: Path, server: Server, *, brokers: int = 2) -> None:
         self.server = server
         self.brokers = [
             Broker(folder, jars, number, port, server.connect)
-            for number, port in enumerate(free_ports(2), 1)
+            for number, port in enumerate(free_ports(brokers), 1)
         ]
         self.client = KafkaClient(broker.address for broker in self.brokers)
         self.load = Load(self.client, TOPIC)
@@ -66,6 +68,17 @@ class Cluster:
             broker.kill()
         if self.quorum is not None:
             self.quorum.kill()
+
+    def check_load(self) -> None:
+        """Nothing that was acknowledged is lost, and no write took longer than producers wait."""
+        load = self.load
+        assert len(load.acknowledged) > 50, load.faults[-5:]
+        assert set(load.acknowledged) <= set(load.read)
+        assert load.longest_s < PAUSE_S_MAX, load.faults
+        print(
+            f"{len(load.acknowledged)} writes, {len(load.faults)} attempts failed, the longest "
+            f"write took {load.longest_s:.1f} s"
+        )
 
     def tree(self) -> Tree:
         client = self.server.client()
@@ -198,14 +211,7 @@ def test_real_brokers_migrate_and_go_back(cluster: Cluster, tmp_path: Path) -> N
     cluster.until_in_sync("after", {1, 2})
 
     cluster.load.stop()
-    load = cluster.load
-    assert len(load.acknowledged) > 50, load.faults[-5:]
-    assert set(load.acknowledged) <= set(load.read), "nothing that was acknowledged is lost"
-    assert load.longest_s < PAUSE_S_MAX, load.faults
-    print(
-        f"{len(load.acknowledged)} writes, {len(load.faults)} of their attempts and of the reads' "
-        f"failed, the longest took {load.longest_s:.1f} s"
-    )
+    cluster.check_load()
 
 
 def _isr(quorum: MigratingQuorum, topic: str) -> tuple[int, tuple[int, ...]]:
@@ -219,3 +225,52 @@ def _isr(quorum: MigratingQuorum, topic: str) -> tuple[int, tuple[int, ...]]:
 def _controller(cluster: Cluster) -> int:
     node = cluster.tree().get(z.CONTROLLER)
     return -1 if node is None else int(node.object()["brokerid"])
+
+
+@pytest.mark.timeout(300)
+def test_a_real_broker_goes_on_in_kraft_mode_without_zookeeper(
+    jars: Path, empty: Server, tmp_path: Path
+) -> None:
+    cluster = Cluster(tmp_path, jars, empty, brokers=1)
+    try:
+        (broker,) = cluster.brokers
+        client = KazooClient(empty.connect)
+        client.start()
+        name = json.dumps({"version": "1", "id": CLUSTER}).encode()
+        client.create(z.CLUSTER_ID, name, makepath=True)
+        client.stop()
+        quorum = cluster.quorum = BridgedQuorum(tmp_path, empty.connect)
+        quorum.format_and_start()
+        broker.migrate_to(quorum.bridges)
+        broker.start()
+        broker.wait_listening()
+        quorum.until_said("DUAL_WRITE")
+        cluster.create(TOPIC, factor=1, address=broker.address)
+        cluster.until_in_sync(TOPIC, {1})
+        cluster.load.start()
+
+        # In KRaft mode it reads the log, and is no longer told.
+        broker.stop()
+        broker.become_kraft()
+        broker.start()
+        broker.wait_listening()
+        cluster.create("kraft", factor=1, address=broker.address)
+        cluster.until_in_sync("kraft", {1})
+        until("both say the same", lambda: in_step(cluster, quorum), STEP_S)
+        in_mode = [b.is_migrating_zk_broker for b in quorum.image().cluster.brokers.values()]
+        assert in_mode == [False]
+
+        # The controllers end the migration, one after the other, and nobody needs ZooKeeper.
+        for node in quorum.nodes.values():
+            node.alone = True
+            node.stop()
+            node.start()
+        quorum.until_state(ZkMigrationState.POST_MIGRATION)
+        empty.kill()
+        cluster.create("without", factor=1, address=broker.address)
+        cluster.until_in_sync("without", {1})
+        assert cluster.client.produce("without", [b"1"]) == 0
+        cluster.load.stop()
+        cluster.check_load()
+    finally:
+        cluster.end()

@@ -51,6 +51,7 @@ class Channel:
         self._renew = renew
         self._queue: deque[Message] = deque()
         self._must_renew = False
+        self._has_dropped = False
         self._wake = asyncio.Event()
         self._correlation = itertools.count(1)
         self._task = asyncio.create_task(self._run(), name=f"bridge-broker-{broker_id}")
@@ -63,6 +64,7 @@ class Channel:
     def send(self, messages: Sequence[Message]) -> None:
         """Queue requests behind those that wait."""
         if self._must_renew:
+            self._has_dropped = True
             return
         self._queue.extend(messages)
         if len(self._queue) > QUEUE_MAX:
@@ -114,8 +116,7 @@ class Channel:
             while True:
                 await self._something()
                 if self._must_renew:
-                    self._must_renew = False
-                    self._queue.extend(await self._renew(self.broker_id))
+                    await self._take_everything()
                     continue
                 message = self._queue[0]
                 await self._exchange(message, reader, writer)
@@ -129,6 +130,17 @@ class Channel:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+
+    async def _take_everything(self) -> None:
+        """Rule 3. What was handed over meanwhile may be missing in it: then it is asked for again,
+        so that nothing older comes after something newer.
+        """
+        while self._must_renew:
+            self._has_dropped = False
+            messages = await self._renew(self.broker_id)
+            if not self._has_dropped:
+                self._must_renew = False
+                self._queue.extend(messages)
 
     async def _exchange(
         self, message: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

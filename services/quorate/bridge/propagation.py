@@ -1,7 +1,8 @@
 """Tells brokers in ZooKeeper mode what a controller of theirs would: the image, and its changes.
 
-Owns the channels, one to each broker that is told, and the image that they were told of last. All
-calls come from one task, in the order of the log. The work on much is a thread's.
+Owns the channels, one to each broker that is told, and the image that they were told of last (None
+while nobody knows what that is). All calls come from one task, in the order of the log. The work on
+much is a thread's.
 
 Source: KIP-866 "Controller RPCs"; Kafka's MigrationPropagator.
 """
@@ -29,6 +30,7 @@ class Propagation:
         self._listener = listener
         self._sender: Sender | None = None
         self._told: MetadataImage | None = None
+        self._latest: MetadataImage | None = None
         self._channels: dict[int, Channel] = {}
         self._unreachable: set[int] = set()
 
@@ -46,21 +48,28 @@ class Propagation:
         )
 
     async def tell(self, image: MetadataImage, changes: Changes) -> None:
-        """What changed since, to those whom it concerns."""
-        if self._told is None or self._sender is None:
+        """What changed since, to those whom it concerns. image: with these changes and no others,
+        or what is told of later ones is taken for known.
+        """
+        if self._sender is None:
+            return
+        before, self._told = self._told, None
+        if before is None:
+            # The last call failed half way: nobody knows who has heard what.
+            await self.tell_everything(image, self._sender.zk_epoch)
             return
         copy = image.copy()
-        told = await asyncio.to_thread(telling.changed, self._told, copy, changes, self._sender)
+        told = await asyncio.to_thread(telling.changed, before, copy, changes, self._sender)
         await self._send(copy, told)
 
     async def silence(self) -> None:
         """This node is the brokers' controller no longer: nothing more is sent."""
         channels, self._channels = self._channels, {}
-        self._told = self._sender = None
+        self._told = self._latest = self._sender = None
         await asyncio.gather(*(channel.close() for channel in channels.values()))
 
     async def _send(self, image: MetadataImage, told: Told) -> None:
-        self._told = image
+        self._told = self._latest = image
         await self._connect(image)
         for broker_id, messages in told.items():
             if (channel := self._channels.get(broker_id)) is not None:
@@ -102,7 +111,7 @@ class Propagation:
 
     async def _renew(self, broker_id: int) -> Sequence[Message]:
         """A channel's queue was too long: everything as it was told last to others."""
-        if self._told is None or self._sender is None:
+        if self._latest is None or self._sender is None:
             return ()
-        told = await asyncio.to_thread(telling.everything, self._told, self._sender, (broker_id,))
+        told = await asyncio.to_thread(telling.everything, self._latest, self._sender, (broker_id,))
         return told.get(broker_id, ())

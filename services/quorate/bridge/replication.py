@@ -53,9 +53,8 @@ class Replication:
             error = ErrorCode.INCONSISTENT_CLUSTER_ID if wrong else ErrorCode.INVALID_REQUEST
             return _fetch_response(call.version, error)
         topic, partition = found[0]
-        if partition.partition != 0:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return _fetch_response(call.version, error)
+        if partition.partition != 0 or not self._is_observer(body.replica_state.replica_id):
+            return _fetch_response(call.version, ErrorCode.INVALID_REQUEST)
         response, data = await self._raft.ask(
             FetchRequest(
                 self._cluster_id,
@@ -116,6 +115,8 @@ class Replication:
             error = ErrorCode.INCONSISTENT_CLUSTER_ID if wrong else ErrorCode.INVALID_REQUEST
             return _snapshot_response(call.version, error)
         partition = found[0][1]
+        if partition.partition != 0 or not self._is_observer(body.replica_id):
+            return _snapshot_response(call.version, ErrorCode.INVALID_REQUEST)
         response, _ = await self._raft.ask(
             FetchSnapshotRequest(
                 self._cluster_id,
@@ -148,6 +149,12 @@ class Replication:
         )
 
     # --- both -------------------------------------------------------------------------------------
+
+    def _is_observer(self, node_id: int) -> bool:
+        """Whether a broker may have that id. What a voter is said to have fetched counts as its
+        acknowledgement, so nobody fetches in a voter's name here.
+        """
+        return node_id >= 0 and self._raft.node.voters.get(node_id) is None
 
     def _wrong_cluster(self, cluster_id: str | None) -> bool:
         return cluster_id is not None and cluster_id != self._cluster_id

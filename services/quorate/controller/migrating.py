@@ -32,8 +32,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from quorate.controller.companion import Parts
 from quorate.controller.migrating_bridge import BrokersBridge
@@ -67,7 +67,7 @@ from quorate.records.metadata import (
 from quorate.telemetry.samples import Sample
 
 if TYPE_CHECKING:
-    from quorate.migration.office import Office, Written
+    from quorate.migration.office import Office
 
 LOGGER = logging.getLogger(__name__)
 
@@ -386,7 +386,8 @@ class Migration:
                     await self._abort("the active controller changed")
             case d.Synchronize():
                 self._changes = Changes()
-                written = await self._in_zookeeper(self._zookeeper.synchronize)
+                image = self._loader.image.copy()
+                written = await asyncio.to_thread(self._zookeeper.synchronize, image)
                 self.measures.snapshot_ms = written.milliseconds
                 LOGGER.info(
                     "migration: synchronized ZooKeeper with offset %d, %d operations, %.0f ms",
@@ -403,12 +404,10 @@ class Migration:
                 offset = await self._write_changes()
                 self._driver.changes_written(epoch, offset, self._now_ms)
 
-    async def _in_zookeeper(self, write: Callable[..., Written], *arguments: Any) -> Written:
-        image = self._loader.image.copy()
-        return await asyncio.to_thread(write, image, *arguments)
-
     async def _write_changes(self) -> int:
-        """The dual write; the offset up to which ZooKeeper shows the log then."""
+        """The dual write; the offset up to which ZooKeeper shows the log then. What is written and
+        told is the image with just these changes, whatever is committed meanwhile.
+        """
         changes, self._changes = self._changes or Changes(), Changes()
         image = self._loader.image
         now = asyncio.get_running_loop().time()
@@ -416,14 +415,15 @@ class Migration:
             return image.offset
         self._position_at = now
         try:
-            written = await self._in_zookeeper(self._zookeeper.write_changes, changes)
+            image = image.copy()
+            written = await asyncio.to_thread(self._zookeeper.write_changes, image, changes)
         except BaseException:
             changes.add(self._changes or Changes())
             self._changes = changes
             raise
         if changes:
             self.measures.delta_ms = written.milliseconds
-            await self._bridge.tell(self._loader.image, changes)
+            await self._bridge.tell(image, changes)
         return written.offset
 
     def _read_progress(self, read: int, known: int) -> None:

@@ -1,14 +1,18 @@
 """A stream from a live quorum under load, into Parquet and into Delta: each offset exactly once.
 
-Three controllers, writers without a pause, snapshots that compact the log. The process with the
-query is killed with SIGKILL at random moments and started again, ten times; the leader is killed
-twice and started again. In the end the table holds every committed offset once.
+Three controllers, writers, snapshots that compact the log. The process with the query is killed
+with SIGKILL at random moments and started again, ten times: every other time wherever it is, else
+once it has committed something. The leader is killed twice and started again. Writers wait for a
+query that is far behind: what it has not read would be compacted away, which is an error and
+another test. In the end the table holds every committed offset once, though the log has lost its
+beginning.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import signal
@@ -17,6 +21,8 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +39,23 @@ from tests.spark.conftest import MASTER, golden, spark  # noqa: F401 (fixtures)
 
 KILLS = int(os.environ.get("STREAM_KILLS", "10"))
 LEADER_KILLS = (KILLS // 3, 2 * KILLS // 3)
+PROGRESS_S = 900
+LAG_MAX = 6_000
+"""Records; the log keeps twice as many."""
+TOPICS = 50
 SETTINGS = {
-    "metadata.log.max.record.bytes.between.snapshots": 400_000,
-    "metadata.max.retention.bytes": 4_000_000,
-    "internal.metadata.log.segment.bytes": 1_000_000,
+    "metadata.log.max.record.bytes.between.snapshots": 100_000,
+    "metadata.max.retention.bytes": 400_000,
+    "internal.metadata.log.segment.bytes": 100_000,
     "controller.quorum.auto.join.enable": "true",
 }
 
 
 class Load:
-    """Writers in a thread of their own, until they are stopped."""
+    """Writers in a thread of their own, until they are stopped. read: how far the query is."""
 
-    def __init__(self, addresses: str) -> None:
+    def __init__(self, addresses: str, read: Callable[[], int]) -> None:
+        self._read = read
         self._addresses = addresses.split(",")
         self._over = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._write()))
@@ -62,8 +73,12 @@ class Load:
         async with QuorumClient(self._addresses, request_timeout_ms=5_000) as client:
             number = 0
             while not self._over.is_set():
+                if self.acknowledged - self._read() > LAG_MAX:
+                    await asyncio.sleep(0.5)
+                    continue
                 number += 1
-                values = [encode(ConfigRecord(2, f"t{number}", f"n{i}", "v")) for i in range(20)]
+                topic = f"t{number % TOPICS}"
+                values = [encode(ConfigRecord(2, topic, f"n{i}", f"{number}")) for i in range(20)]
                 with contextlib.suppress(ClientError):
                     await client.append([(None, value) for value in values])
                     self.acknowledged += len(values)
@@ -123,16 +138,23 @@ def test_every_committed_offset_is_in_the_table_once(
     query = Query(controllers.addresses, out, sink, tmp_path / "query.log")
     try:
         controllers.until_voters(1, 2, 3)
-        with Load(controllers.addresses) as load:
+        with Load(controllers.addresses, lambda: committed(out)) as load:
             for round_ in range(KILLS):
+                before = committed(out)
                 query.start()
-                time.sleep(rng.uniform(8, 25))
+                if round_ % 2 == 0:
+                    more = partial(has_more, out, before)
+                    wait_for(more, "it commits more", query)
+                time.sleep(rng.uniform(2, 20))
                 if round_ in LEADER_KILLS:
                     leader = leader_of(controllers)
                     leader.kill()
                     time.sleep(3)
                     leader.start()
                 query.kill()
+            query.start()
+            wait_for(lambda: min(log_starts(controllers)) > 0, "the logs are compacted", query)
+            query.kill()
         assert load.acknowledged > 1_000
         with LiveReader(Quorum(tuple(controllers.addresses.split(",")))) as reader:
             end = reader.extent().end
@@ -141,10 +163,35 @@ def test_every_committed_offset_is_in_the_table_once(
         counted = Counter(found)
         assert [offset for offset, times in counted.items() if times > 1] == []
         assert sorted(offset for offset in counted if offset < end) == list(range(end))
-        print(f"\n{sink}: {end} offsets once each after {KILLS} kills; {compacted(controllers)}")
+        starts = log_starts(controllers)
+        print(f"\n{sink}: {end} offsets once each after {KILLS} kills; logs begin at {starts}")
+        assert min(starts) > 0
     finally:
         query.kill()
         controllers.kill()
+
+
+def committed(out: Path) -> int:
+    """The offset before which the query's checkpoint has everything."""
+    checkpoint = out / "_checkpoints/ledger"
+    done = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdecimal()]
+    if not done:
+        return 0
+    lines = (checkpoint / "offsets" / str(max(done))).read_text().splitlines()
+    return int(json.loads(lines[-1])["offset"])
+
+
+def has_more(out: Path, before: int) -> bool:
+    return committed(out) > before
+
+
+def wait_for(holds: Callable[[], bool], what: str, query: Query) -> None:
+    deadline = time.monotonic() + PROGRESS_S
+    while not holds():
+        assert query.process is not None
+        assert query.process.poll() is None, f"the query ended by itself before {what}"
+        assert time.monotonic() < deadline, f"not within {PROGRESS_S} s: {what}"
+        time.sleep(0.5)
 
 
 def finish(query: Query, addresses: str, out: Path, sink: str) -> None:
@@ -166,8 +213,6 @@ def written_offsets(spark: Any, out: Path, sink: str) -> list[int]:  # noqa: F81
         table = OffsetTable(spark, str(out / "ledger"), Sink(sink)).read()
         return [row.offset for row in table.select("offset").collect()]
     # This session has no Delta: what its log adds and removes says which files count.
-    import json
-
     import pyarrow.parquet as pq
 
     files: dict[str, None] = {}
@@ -184,9 +229,8 @@ def written_offsets(spark: Any, out: Path, sink: str) -> list[int]:  # noqa: F81
     return found
 
 
-def compacted(controllers: Controllers) -> str:
-    starts = [
+def log_starts(controllers: Controllers) -> list[int]:
+    return [
         min(int(path.stem) for path in node.data.glob("__cluster_metadata-0/*.log"))
         for node in controllers.nodes.values()
     ]
-    return f"the logs begin at {starts}"

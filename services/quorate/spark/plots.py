@@ -1,8 +1,8 @@
 """The history as a picture: one PNG, and one HTML page that needs nothing else.
 
-Four bands over one axis of time: who led, who was a voter (a replica a line), how brokers stood,
-and how many partitions had how many members fewer in their ISR than the most they ever had. The
-page holds the same drawing as vectors, and the intervals as a table.
+Four bands over one axis of time, in UTC: who led, who was a voter (a replica a line), how brokers
+stood, and how many partitions had fewer members in their ISR than the most they ever had. The page
+holds the same drawing as vectors, and the intervals as a table.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ def draw(intervals: Sequence[Interval], title: str, directory: Path) -> tuple[Pa
 
         mpl.use("Agg")
         import matplotlib.pyplot as plt
+        from matplotlib.ticker import MaxNLocator
     except ImportError:
         raise PipelineError("matplotlib is not installed: pip install 'quorate[spark]'") from None
-    times = [i["started"] for i in intervals if i["started"] is not None]
-    if not times:
+    placed = [_in_utc(i) for i in intervals if i["started"] is not None]
+    if not placed:
         raise PipelineError("the log says nothing that could be drawn")
-    end = max([*times, *(i["ended"] for i in intervals if i["ended"] is not None)])
+    end = max(i["ended"] or i["started"] for i in placed)
     directory.mkdir(parents=True, exist_ok=True)
     bands = (_leaders, _voters, _brokers, _isrs)
     figure, axes = plt.subplots(
@@ -54,8 +55,11 @@ def draw(intervals: Sequence[Interval], title: str, directory: Path) -> tuple[Pa
         layout="constrained",
     )
     for band, axis in zip(bands, axes, strict=True):
-        band(axis, intervals, end)
+        band(axis, placed, end)
         axis.spines[["top", "right"]].set_visible(False)
+    # Partitions are counted, not measured.
+    axes[-1].yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[-1].set_xlabel("time, UTC")
     figure.suptitle(title)
     figure.autofmt_xdate()
     png, page = directory / "history.png", directory / "history.html"
@@ -65,6 +69,14 @@ def draw(intervals: Sequence[Interval], title: str, directory: Path) -> tuple[Pa
     plt.close(figure)
     page.write_text(_page(title, drawing.getvalue(), intervals), encoding="utf-8")
     return png, page
+
+
+def _in_utc(interval: Interval) -> Interval:
+    """Spark hands out times without a zone, in this machine's."""
+    return {
+        name: value.astimezone(UTC) if isinstance(value, datetime) else value
+        for name, value in interval.items()
+    }
 
 
 def _of(intervals: Sequence[Interval], kind: str) -> list[Interval]:

@@ -46,15 +46,34 @@ SAMPLE_ROWS = 512
 FEW = 64
 """So few values are always worth having in one group."""
 _PLANS_MAX = 1024
-_TEXTS_MAX = 1 << 16
+_TEXT_BYTES_MAX = 32 << 20
+_TEXT_OVERHEAD_BYTES = 200
 
 Matrix = npt.NDArray[np.uint8]
 
 
 _PLANS: dict[Any, tuple[_Group, ...]] = {}
 """What was decided for a shape; any decision gives the same texts."""
-_TEXTS: dict[Any, dict[bytes, str | None]] = {}
-"""Texts of a group's values, None for what is none."""
+
+
+class _Memory:
+    """Texts by group and value, None for what is no value; forgotten all at once when too large."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Any, dict[bytes, str | None]] = {}
+        self._size = 0
+
+    def of(self, key: Any) -> dict[bytes, str | None]:
+        if self._size > _TEXT_BYTES_MAX:
+            self._groups.clear()
+            self._size = 0
+        return self._groups.setdefault(key, {})
+
+    def note(self, texts: pa.Array) -> None:
+        self._size += texts.nbytes + len(texts) * _TEXT_OVERHEAD_BYTES
+
+
+_MEMORY = _Memory()
 
 
 class _OtherwiseError(Exception):
@@ -299,14 +318,12 @@ def _distinct(values: Matrix) -> int:
 
 def _remembered(cls: type[MetadataRecord], group: _Group, values: Matrix) -> tuple[pa.Array, Mask]:
     """The texts of distinct values, from what was made for others like them before."""
-    known = _TEXTS.setdefault((cls, group), {})
+    known = _MEMORY.of((cls, group))
     raw = [value.tobytes() for value in values]
     missing = [number for number, value in enumerate(raw) if value not in known]
     if missing:
-        if len(known) + len(missing) > _TEXTS_MAX:
-            known.clear()
-            missing = list(range(len(raw)))
         texts, wrong = _group_texts(cls, group, values[missing])
+        _MEMORY.note(texts)
         for number, text, is_wrong in zip(missing, texts.to_pylist(), wrong, strict=True):
             known[raw[number]] = None if is_wrong else text
     found = [known[value] for value in raw]

@@ -18,9 +18,19 @@ from pathlib import Path
 import grpc.aio
 import pytest
 from quorate.metadata.image import MetadataImage
-from quorate.records.batch import build_data_batch, iter_batches, iter_records, stamp
+from quorate.metadata.partition_index import PartitionIndex
+from quorate.records.batch import (
+    build_data_batch,
+    iter_batches,
+    iter_records,
+    read_header,
+    stamp,
+)
+from quorate.records.metadata import MetadataRecord
 from quorate.records.metadata.partitions import PartitionRecord, TopicRecord
 from quorate.rpc.client import QuorumClient
+from quorate.runtime.collection import collection_paused
+from quorate.runtime.metadata_batches import load_batch, snapshot_batches
 
 from tests.integration.support import Node, free_ports
 from tests.simulation.runner import run_seed
@@ -101,6 +111,31 @@ def replayed_records() -> int:
     return len(records)
 
 
+TOPIC = "A" * 21 + "Q"
+METADATA: list[MetadataRecord] = [TopicRecord("t", TOPIC)] + [
+    PartitionRecord(
+        number, TOPIC, (1001, 1002, 1003), (1001, 1002, 1003), (), (), 1001, 0, 0, 0, (TOPIC,) * 3
+    )
+    for number in range(5_000)
+]
+SNAPSHOT = [(read_header(batch), memoryview(batch)) for batch in snapshot_batches(METADATA, 1)]
+
+
+def loaded_records() -> int:
+    """From the bytes of a snapshot."""
+    image = MetadataImage()
+    with collection_paused():
+        return sum(load_batch(image, header, batch) for header, batch in SNAPSHOT)
+
+
+def indexed_partitions() -> int:
+    """As a controller does that becomes active; the image is replayed for it."""
+    image = MetadataImage()
+    image.load_batch(METADATA, 0, 1, 0)
+    PartitionIndex(image.topics.by_topic())
+    return len(METADATA)
+
+
 @pytest.mark.parametrize(
     ("work", "limit"),
     [
@@ -109,6 +144,8 @@ def replayed_records() -> int:
         (read_headers, 6.0),
         (read_records, 12.0),
         (replayed_records, 6.5),
+        (loaded_records, 7.4),
+        (indexed_partitions, 4.4),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )

@@ -57,7 +57,8 @@ class ConfigsImage:
 
     def apply(self, record: ConfigRecord, changes: Changes) -> None:
         key = (record.resource_type, record.resource_name)
-        configs = dict(self.of(*key))
+        found = self.resources.get(key)
+        configs = {} if found is None else dict(found)
         if record.value is None:
             configs.pop(record.name, None)
         else:

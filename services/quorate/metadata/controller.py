@@ -297,7 +297,7 @@ class MetadataController:
             found.append(office.written_ms + settings.idle_interval_ms)
         if settings.leader_imbalance_check_interval_ms and work.index.off_preferred:
             found.append(office.rebalanced_ms + settings.leader_imbalance_check_interval_ms)
-        if settings.unclean_election_interval_ms and any(work.index.leaderless()):
+        if settings.unclean_election_interval_ms and work.index.leaderless:
             found.append(office.unclean_ms + settings.unclean_election_interval_ms)
         return found
 

@@ -98,7 +98,7 @@ def broker_leaves(work: Work, broker_id: int) -> list[MetadataRecord]:
 
 def broker_joins(work: Work, broker_id: int) -> list[MetadataRecord]:
     """It is unfenced: only partitions without a leader are elected for."""
-    return _begun(work, Job(broker_id, list(work.index.leaderless()), added=broker_id))
+    return _begun(work, Job(broker_id, list(work.index.leaderless), added=broker_id))
 
 
 def broker_restarted(work: Work, broker_id: int, *, was_clean: bool) -> list[MetadataRecord]:
@@ -140,7 +140,7 @@ def elect_leaders(
     records: list[MetadataRecord] = []
     outcomes = []
     if request.partitions is None:
-        keys = work.index.leaderless() if is_unclean else iter(work.index.off_preferred)
+        keys = work.index.leaderless if is_unclean else work.index.off_preferred
         wanted: Iterable[tuple[str, int]] = [
             (work.image.topics.names[topic_id], index) for topic_id, index in keys
         ]
@@ -194,7 +194,7 @@ def rebalance(work: Work) -> list[MetadataRecord]:
 
 def elect_unclean(work: Work) -> list[MetadataRecord]:
     """Let leaderless partitions of topics that allow it have a leader that is not in sync."""
-    keys = (key for key in work.index.leaderless() if work.allows_unclean(key[0]))
+    keys = (key for key in work.index.leaderless if work.allows_unclean(key[0]))
     return _changes(work, keys, Election.UNCLEAN)
 
 

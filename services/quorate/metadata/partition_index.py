@@ -9,7 +9,7 @@ Source: Kafka's BrokersToIsrs.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from quorate.metadata.partitions import NO_LEADER, Partition, PartitionKey
@@ -26,30 +26,30 @@ class PartitionSet:
     and by number within one.
     """
 
-    __slots__ = ("_pages",)
+    __slots__ = ("pages",)
 
     def __init__(self) -> None:
-        self._pages: dict[_Page, int] = {}
+        self.pages: dict[_Page, int] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._pages)
+        return bool(self.pages)
 
     def __len__(self) -> int:
-        return sum(bits.bit_count() for bits in self._pages.values())
+        return sum(bits.bit_count() for bits in self.pages.values())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PartitionSet) and self._pages == other._pages
+        return isinstance(other, PartitionSet) and self.pages == other.pages
 
     __hash__ = None  # type: ignore[assignment]
 
     def __contains__(self, key: PartitionKey) -> bool:
         topic_id, number = key
-        bits = self._pages.get((topic_id, number >> _PAGE_BITS), 0)
+        bits = self.pages.get((topic_id, number >> _PAGE_BITS), 0)
         return bool(bits >> (number & _IN_PAGE) & 1)
 
     def __iter__(self) -> Iterator[PartitionKey]:
         """Not while the set changes."""
-        for (topic_id, page), bits in self._pages.items():
+        for (topic_id, page), bits in self.pages.items():
             first = page << _PAGE_BITS
             left = bits
             while left:
@@ -58,10 +58,8 @@ class PartitionSet:
 
     def add(self, key: PartitionKey) -> None:
         topic_id, number = key
-        self.add_page((topic_id, number >> _PAGE_BITS), _BITS[number & _IN_PAGE])
-
-    def add_page(self, page: _Page, bits: int) -> None:
-        self._pages[page] = self._pages.get(page, 0) | bits
+        page = (topic_id, number >> _PAGE_BITS)
+        self.pages[page] = self.pages.get(page, 0) | _BITS[number & _IN_PAGE]
 
     def discard(self, key: PartitionKey) -> None:
         if key in self:
@@ -72,67 +70,67 @@ class PartitionSet:
         assert key in self, f"{key} is not in the index"
         topic_id, number = key
         page = (topic_id, number >> _PAGE_BITS)
-        bits = self._pages[page] ^ _BITS[number & _IN_PAGE]
+        bits = self.pages[page] ^ _BITS[number & _IN_PAGE]
         if bits:
-            self._pages[page] = bits
+            self.pages[page] = bits
         else:
-            del self._pages[page]
+            del self.pages[page]
 
 
 _Sets = dict[int, PartitionSet]
 
 
 class PartitionIndex:
-    """in_isr, in_elr, led_by: by broker, none of them empty; NO_LEADER leads what nobody leads.
-    off_preferred: what another broker than the preferred one leads, or nobody.
+    """in_isr, in_elr: by broker, none of them empty. led: how many each broker leads, never 0.
+    leaderless: what nobody leads. off_preferred: what another broker than the preferred one leads,
+    or nobody.
     """
 
     def __init__(self, topics: Iterable[tuple[str, Mapping[int, Partition]]] = ()) -> None:
         """topics: ids, and partitions by number."""
         self.in_isr: _Sets = {}
         self.in_elr: _Sets = {}
-        self.led_by: _Sets = {}
+        self.led: Counter[int] = Counter()
+        self.leaderless = PartitionSet()
         self.off_preferred = PartitionSet()
         for topic_id, partitions in topics:
             self._add_topic(topic_id, partitions)
 
     def _add_topic(self, topic_id: str, partitions: Mapping[int, Partition]) -> None:
         """Page by page: equal ISRs within one are added at once."""
+        led = self.led
         page = 0
         isrs: defaultdict[tuple[int, ...], int] = defaultdict(int)
-        leaders: defaultdict[int, int] = defaultdict(int)
         off_preferred = 0
         for number, partition in partitions.items():
             if number >> _PAGE_BITS != page:
-                self._add_page((topic_id, page), isrs, leaders, off_preferred)
+                self._add_page((topic_id, page), isrs, off_preferred)
                 page, off_preferred = number >> _PAGE_BITS, 0
             bit = _BITS[number & _IN_PAGE]
-            leader = partition.leader
             isrs[partition.isr] |= bit
-            leaders[leader] |= bit
+            leader = partition.leader
             if leader != partition.replicas[0]:
                 off_preferred |= bit
+            if leader == NO_LEADER:
+                self.leaderless.add((topic_id, number))
+            else:
+                led[leader] += 1
             if partition.eligible_leader_replicas:
                 _add(self.in_elr, partition.eligible_leader_replicas, (topic_id, number))
-        self._add_page((topic_id, page), isrs, leaders, off_preferred)
+        self._add_page((topic_id, page), isrs, off_preferred)
 
-    def _add_page(
-        self,
-        page: _Page,
-        isrs: dict[tuple[int, ...], int],
-        leaders: dict[int, int],
-        off_preferred: int,
-    ) -> None:
-        """What was gathered of a page, which is then forgotten."""
+    def _add_page(self, page: _Page, isrs: dict[tuple[int, ...], int], off_preferred: int) -> None:
+        """What was gathered of a page; the ISRs are then forgotten."""
+        in_isr = self.in_isr
         for isr, bits in isrs.items():
             for broker in isr:
-                _set_of(self.in_isr, broker).add_page(page, bits)
-        for leader, bits in leaders.items():
-            _set_of(self.led_by, leader).add_page(page, bits)
-        if off_preferred:
-            self.off_preferred.add_page(page, off_preferred)
+                found = in_isr.get(broker)
+                pages = _set_of(in_isr, broker).pages if found is None else found.pages
+                pages[page] = pages.get(page, 0) | bits
         isrs.clear()
-        leaders.clear()
+        if off_preferred:
+            pages = self.off_preferred.pages
+            pages[page] = pages.get(page, 0) | off_preferred
 
     def replace(self, old: Partition | None, new: Partition | None) -> None:
         """A partition changed from `old` (None: it is new) to `new` (None: it is gone)."""
@@ -141,7 +139,7 @@ class PartitionIndex:
             if new is None or new.isr != old.isr:
                 _remove(self.in_isr, old.isr, key)
             if new is None or new.leader != old.leader:
-                _remove(self.led_by, (old.leader,), key)
+                self._leads(old.leader, key, -1)
             _remove(self.in_elr, old.eligible_leader_replicas or (), key)
             self.off_preferred.discard(key)
         if new is not None:
@@ -149,17 +147,26 @@ class PartitionIndex:
             if old is None or new.isr != old.isr:
                 _add(self.in_isr, new.isr, key)
             if old is None or new.leader != old.leader:
-                _add(self.led_by, (new.leader,), key)
+                self._leads(new.leader, key, 1)
             if new.eligible_leader_replicas:
                 _add(self.in_elr, new.eligible_leader_replicas, key)
             if new.leader != new.replicas[0]:
                 self.off_preferred.add(key)
 
-    def leaderless(self) -> Iterator[PartitionKey]:
-        return iter(self.led_by.get(NO_LEADER, ()))
+    def _leads(self, leader: int, key: PartitionKey, change: int) -> None:
+        """A broker leads one partition more, or one less."""
+        if leader != NO_LEADER:
+            self.led[leader] += change
+            assert self.led[leader] >= 0, f"broker {leader} led more than the index says"
+            if not self.led[leader]:
+                del self.led[leader]
+        elif change > 0:
+            self.leaderless.add(key)
+        else:
+            self.leaderless.remove(key)
 
     def leads_any(self, broker_id: int) -> bool:
-        return broker_id in self.led_by
+        return broker_id in self.led
 
 
 def _set_of(sets: _Sets, broker: int) -> PartitionSet:

@@ -234,7 +234,7 @@ class Life(RuleBasedStateMachine):
     def the_index_and_the_records_agree_with_the_image(self) -> None:
         work = self.cluster.controller._active.work
         rebuilt = PartitionIndex(work.image.topics.by_topic())
-        for name in ("in_isr", "in_elr", "led_by", "off_preferred"):
+        for name in ("in_isr", "in_elr", "led", "leaderless", "off_preferred"):
             assert getattr(work.index, name) == getattr(rebuilt, name), name
         copied = MetadataImage()
         copied.apply_batch(self.cluster.committed.records(), 0, 1, 1)

@@ -4,7 +4,7 @@
    together from it. Neighbours of fixed size are read at once.
 2. A count of tagged fields follows. Zero is the usual case and costs one comparison; otherwise
    each field is read within its size, by rising tag, and unknown ones are kept as they are.
-3. Values are brought into the order of the class's arguments, and the object is made.
+3. The object is made and its fields are set, without a call of its initializer.
 
 A `Step` appends what it reads at `position` to a list and returns the position after it. Steps
 work on `bytes`, whole values at a time: a record is small and a log holds millions. They raise
@@ -181,6 +181,9 @@ class _Source:
             formats = FIXED_FORMATS[spec.kind]
             size = struct.calcsize(">" + formats)
             usual = [f"{name} = {self._refer(_unpackers(formats))}[count](data, position)"]
+        elif spec.kind is Kind.STRING and not spec.is_array:
+            self._string(name, general)
+            return
         else:
             self.lines += general
             return
@@ -190,6 +193,23 @@ class _Source:
             "    position += 1",
             *(f"    {line}" for line in usual),
             f"    position += count * {size}",
+            "else:",
+            *(f"    {line}" for line in general),
+        ]
+
+    def _string(self, name: str, general: list[str]) -> None:
+        """A short one in place; what is wrong with it is found in general."""
+        self.lines += [
+            "end = position + data[position]",
+            f"if position < end < position + {0x80}:",
+            "    raw = data[position + 1 : end]",
+            "    if len(raw) != end - position - 1:",
+            "        raise IndexError",
+            "    try:",
+            f"        {name} = raw.decode()",
+            "        position = end",
+            "    except UnicodeDecodeError:",
+            *(f"        {line}" for line in general),
             "else:",
             *(f"    {line}" for line in general),
         ]

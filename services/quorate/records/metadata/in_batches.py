@@ -26,7 +26,7 @@ from quorate.records.errors import RecordsError
 from quorate.records.metadata.decoding import uuid_text, uuid_texts
 from quorate.records.metadata.encoding import VARINTS, varint
 from quorate.records.metadata.partitions import PartitionRecord
-from quorate.records.metadata.registry import UnknownRecord, decode
+from quorate.records.metadata.registry import UnknownRecord, decode, step_at
 from quorate.records.metadata.schema import MetadataRecord
 from quorate.records.primitives import UUID_BYTES
 
@@ -100,12 +100,12 @@ def _lists(raw: bytes) -> _Lists | None:
 
 def _directories(raw: bytes) -> tuple[str, ...] | None:
     """The directories, if the version has any, and neither tagged fields nor headers."""
-    if raw[-_ENDS:] != b"\0\0":
+    if not raw.endswith(b"\0\0"):
         return None
-    count = raw[0] - 1 if len(raw) > _ENDS else -1
     if len(raw) == _ENDS:
         return ()
-    if len(raw) != 1 + count * UUID_BYTES + _ENDS or count >= _COUNTS_MAX:
+    count = raw[0] - 1
+    if not 0 <= count < _COUNTS_MAX or len(raw) != 1 + count * UUID_BYTES + _ENDS:
         return None
     return uuid_texts(raw[1:-_ENDS])
 
@@ -172,10 +172,8 @@ def _plain_records(data: bytes, count: int) -> list[MetadataRecord | UnknownReco
                     continue
         other = _SHAPES.get(data[position] << 8 | data[position + 1], shape)
         if other is shape:
-            record, position, learned = _any_record(data, position, number)
-            append(record)
+            position, other = _any_record(data, position, number, found)
             number += 1
-            other = learned or shape
         shape = other
         unpack, size, shape_lead, shape_frame, version = shape
     if position != total:
@@ -187,10 +185,8 @@ class _UnusualError(Exception):
     """The batch is to be read by somebody else."""
 
 
-def _any_record(
-    data: bytes, position: int, number: int
-) -> tuple[MetadataRecord | UnknownRecord, int, _Shape | None]:
-    """The record at `position`, where it ends, and the shape of it."""
+def _any_record(data: bytes, position: int, number: int, out: list[Any]) -> tuple[int, _Shape]:
+    """Append the record at `position`; where it ends, and what the next one may look like."""
     start = position
     length, position = _size(data, position)
     end = position + length
@@ -205,11 +201,16 @@ def _any_record(
     value_end = position + size
     if value_end + 1 != end or data[value_end] != 0:
         raise _UnusualError
-    record = decode(data[position:value_end])
-    if type(record) is not PartitionRecord or data[position + 1] != record.API_KEY:
-        return record, end, None
+    step = step_at(data, position)
+    if step is None:
+        out.append(decode(data[position:value_end]))
+    elif step(data, position + _FRAME, out) != value_end:
+        raise _UnusualError
+    record = out[-1]
+    if type(record) is not PartitionRecord or step is None:
+        return end, _NO_SHAPE
     head = (data[start:number_at], number_end - number_at, data[number_end : position + _FRAME])
-    return record, end, _learned(*head, record, end - start)
+    return end, _learned(*head, record, end - start)
 
 
 def _size(data: bytes, position: int) -> tuple[int, int]:
@@ -232,13 +233,13 @@ def _size(data: bytes, position: int) -> tuple[int, int]:
 
 def _learned(
     lead: bytes, number_size: int, frame: bytes, record: PartitionRecord, size: int
-) -> _Shape | None:
-    """The shape of a partition of `size` bytes, None if it is not one that is read at once."""
+) -> _Shape:
+    """The shape of a partition of `size` bytes, _NO_SHAPE if it is not one that is read at once."""
     version = record.version
     assert version is not None, "it was decoded"
     lists = (record.replicas, record.isr, record.removing_replicas, record.adding_replicas)
     if max(map(len, (*lists, record.directories))) >= _COUNTS_MAX:
-        return None
+        return _NO_SHAPE
     lists_size = sum(1 + _INT_BYTES * len(each) for each in lists) + _INT_BYTES
     ends = _ENDS
     if version >= _SINCE["directories"]:
@@ -247,7 +248,7 @@ def _learned(
         f">{len(lead)}s{number_size}s{len(frame)}si{UUID_BYTES}s{lists_size}sii{ends}s"
     )
     if form.size != size:
-        return None  # it has tagged fields
+        return _NO_SHAPE  # it has tagged fields
     if len(_SHAPES) >= SHAPES_MAX:
         _SHAPES.clear()
     shape = _Shape(form.unpack_from, size, lead, frame, version)

@@ -125,6 +125,18 @@ def decode(value: Buffer) -> MetadataRecord | UnknownRecord:
     return record
 
 
+def step_at(data: bytes, position: int) -> Step | None:
+    """What reads the record of the value at `position`, behind a frame of three bytes; None for a
+    longer frame, and for what is not declared. IndexError.
+
+    The step knows no other end than that of `data`: where it ended must be compared.
+    """
+    api_key, version = data[position + 1], data[position + 2]
+    if data[position] != FRAME_VERSION or api_key >= 0x80 or version >= 0x80:
+        return None
+    return _STEPS.get((api_key, version)) or _step_of(api_key, version)
+
+
 def _step_of(api_key: int, version: int) -> Step | None:
     """None for what is not declared."""
     cls = RECORD_TYPES.get(api_key)

@@ -18,6 +18,7 @@ Source: KIP-866 "Controller RPCs"; KIP-380 (broker epochs), KIP-516 (topic ids).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -33,6 +34,8 @@ INCREMENTAL: Final = 1
 FULL: Final = 2
 LEADER_OF_THE_DELETED: Final = -2
 EPOCH_OF_THE_DELETED: Final = -2
+BROKER_EPOCH_AT: Final = 9
+"""Where UpdateMetadata names its receiver's epoch: behind the controller's id, kind and epoch."""
 PLAINTEXT: Final = 0
 
 _UPDATE: Final = s.request_module(s.UPDATE_METADATA, s.SENT[s.UPDATE_METADATA])
@@ -98,9 +101,10 @@ def everything(image: MetadataImage, sender: Sender, brokers: Iterable[int]) -> 
         for replica in partition.replicas:
             if replica in own:
                 own[replica].setdefault(partition.topic_id, []).append(partition)
+    metadata = view.update_metadata(topics, FULL)
     return {
         broker.broker_id: [
-            view.update_metadata(broker, topics, FULL),
+            metadata.to(broker),
             view.leader_and_isr(broker, own[broker.broker_id], FULL, frozenset()),
         ]
         for broker in wanted
@@ -121,13 +125,14 @@ def changed(old: MetadataImage, image: MetadataImage, changes: Changes, sender: 
         return told
     view = _View(image, sender)
     states = (*view.topic_states(difference.changed_by_topic()), *view.gone(difference.deleted))
+    metadata = view.update_metadata(states, INCREMENTAL)
     for broker_id, broker in now.items():
         if broker_id in fresh:
             continue
         messages = told.setdefault(broker_id, [])
         if own := difference.to_lead_or_follow(broker_id):
             messages.append(view.leader_and_isr(broker, own, INCREMENTAL, difference.new))
-        messages.append(view.update_metadata(broker, states, INCREMENTAL))
+        messages.append(metadata.to(broker))
         if lost := difference.to_stop(broker_id):
             messages.append(view.stop_replica(broker, lost))
     return told
@@ -276,17 +281,16 @@ class _View:
             offline_replicas=tuple(each for each in partition.replicas if each not in self.alive),
         )
 
-    def update_metadata(self, broker: Broker, topics: tuple[Any, ...], kind: int) -> Message:
+    def update_metadata(self, topics: tuple[Any, ...], kind: int) -> _ToAll:
         request = _UPDATE.UpdateMetadataRequest(
             controller_id=self.sender.controller_id,
             is_k_raft_controller=True,
             type_=kind,
             controller_epoch=self.sender.zk_epoch,
-            broker_epoch=broker.broker_epoch,
             topic_states=topics,
             live_brokers=self.live_brokers,
         )
-        return _message(request, f"{_KINDS[kind]}, {len(topics)} topics")
+        return _ToAll(_message(request, f"{_KINDS[kind]}, {len(topics)} topics"))
 
     def leader_and_isr(
         self,
@@ -359,6 +363,20 @@ class _View:
             ),
         )
         return _message(request, f"{sum(map(len, lost.values()))} partitions")
+
+
+@dataclass(frozen=True, slots=True)
+class _ToAll:
+    """An UpdateMetadata, which is the same for everybody but for the receiver's epoch: a large one
+    takes seconds to encode.
+    """
+
+    message: Message
+
+    def to(self, broker: Broker) -> Message:
+        body = bytearray(self.message.body)
+        struct.pack_into(">q", body, BROKER_EPOCH_AT, broker.broker_epoch)
+        return Message(self.message.api_key, bytes(body), self.message.summary)
 
 
 _KINDS: Final = {INCREMENTAL: "incremental", FULL: "full"}

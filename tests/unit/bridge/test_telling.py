@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,6 +99,9 @@ def test_everything_is_metadata_first_then_the_brokers_own_partitions(watched: W
     assert leaders.is_k_raft_controller
     assert metadata.broker_epoch == watched.cluster.epochs[1]
     assert [b.id_ for b in metadata.live_brokers] == [1, 2, 3]
+    to_another = read(made[3][0])
+    assert to_another.broker_epoch == watched.cluster.epochs[3]
+    assert replace(to_another, broker_epoch=metadata.broker_epoch) == metadata
     (topic,) = metadata.topic_states
     assert sorted(p.partition_index for p in topic.partition_states) == [0, 1]
     assert s.uuid_text(topic.topic_id) == watched.image.topics.ids["a"]

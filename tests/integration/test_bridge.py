@@ -1,0 +1,246 @@
+"""Kafka's protocol at the listener of real controllers, spoken by a socket that plays a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from quorate.bridge import schemas as s
+from quorate.raft.errors import ErrorCode
+from quorate.records.batch import parse_batches
+from quorate.records.metadata import ZkMigrationState, ZkMigrationStateRecord, encode
+from quorate.rpc.client import QuorumClient
+
+from tests.integration.support import CLUSTER, HOST, Quorum, free_ports, here, until
+
+BROKER = 1
+TOPIC_ID = s.uuid_field(f"{'A' * 21}Q")
+IDS = (3001, 3002, 3003)
+TIMEOUT_S = 20.0
+SMALL = {
+    "internal.metadata.log.segment.bytes": 8 * 1024,
+    "metadata.log.max.record.bytes.between.snapshots": 16 * 1024,
+    "metadata.max.retention.bytes": 8 * 1024,
+}
+
+
+class Asker:
+    """One connection to a controller's listener."""
+
+    def __init__(self, port: int) -> None:
+        self.connection = socket.create_connection((HOST, port), TIMEOUT_S)
+        self.stream = self.connection.makefile("rb")
+
+    def close(self) -> None:
+        self.stream.close()
+        self.connection.close()
+
+    def ask(self, api_key: int, body: Any) -> Any:
+        version = s.SERVED[api_key][1]
+        data = s.write_header(api_key, version, 5, "broker") + s.write(body)
+        self.connection.sendall(len(data).to_bytes(4, "big") + data)
+        size = int.from_bytes(self.stream.read(4), "big")
+        return s.read_response(api_key, version, self.stream.read(size))[1]
+
+    def fetch(self, offset: int = 0, epoch: int = 0, **fields: Any) -> Any:
+        """The whole answer."""
+        module = s.request_module(s.FETCH, 17)
+        partition = module.FetchPartition(
+            partition=0,
+            current_leader_epoch=epoch,
+            fetch_offset=offset,
+            last_fetched_epoch=fields.get("last_epoch", 0),
+            partition_max_bytes=0,
+        )
+        return self.ask(
+            s.FETCH,
+            module.FetchRequest(
+                cluster_id=fields.get("cluster_id", CLUSTER),
+                replica_state=module.ReplicaState(replica_id=fields.get("replica", BROKER)),
+                max_wait=s.milliseconds(500),
+                min_bytes=0,
+                topics=(module.FetchTopic(topic_id=TOPIC_ID, partitions=(partition,)),),
+                forgotten_topics_data=(),
+            ),
+        )
+
+    def fetch_snapshot(self, offset: int, epoch: int, leader_epoch: int, position: int) -> Any:
+        module = s.request_module(s.FETCH_SNAPSHOT, 1)
+        partition = module.PartitionSnapshot(
+            partition=0,
+            current_leader_epoch=leader_epoch,
+            snapshot_id=module.SnapshotId(end_offset=offset, epoch=epoch),
+            position=position,
+        )
+        answer = self.ask(
+            s.FETCH_SNAPSHOT,
+            module.FetchSnapshotRequest(
+                cluster_id=CLUSTER,
+                replica_id=BROKER,
+                max_bytes=1_000,
+                topics=(module.TopicSnapshot(name="__cluster_metadata", partitions=(partition,)),),
+            ),
+        )
+        return answer.topics[0].partitions[0]
+
+    def create_topic(self, name: str) -> Any:
+        module = s.request_module(s.CREATE_TOPICS, 7)
+        topic = module.CreatableTopic(
+            name=name, num_partitions=1, replication_factor=1, assignments=(), configs=()
+        )
+        return self.ask(
+            s.CREATE_TOPICS,
+            module.CreateTopicsRequest(topics=(topic,), timeout=s.milliseconds(9_000)),
+        )
+
+
+@pytest.fixture
+def quorum(tmp_path: Path) -> Iterator[Quorum]:
+    made = Quorum(tmp_path, IDS)
+    ports = free_ports(len(IDS))
+    directories = [f"{'A' * 20}{index}A" for index in range(1, 4)]
+    for node, port in zip(made.nodes.values(), ports, strict=True):
+        node.configure(
+            {
+                "controller.listener.names": "CONTROLLER,KAFKA",
+                "listeners": f"{node.endpoint},KAFKA://{HOST}:{port}",
+                "quorate.kafka.listener.name": "KAFKA",
+            }
+        )
+    voters = ",".join(
+        f"{node.id}@{node.address}:{directory}"
+        for node, directory in zip(made.nodes.values(), directories, strict=True)
+    )
+    for node in made.nodes.values():
+        ran = here(
+            "storage", "format", "-t", CLUSTER, "-c", node.properties,
+            "--initial-controllers", voters,
+        )  # fmt: skip
+        assert ran.status == 0, ran
+        node.start()
+    made.ports = dict(zip(IDS, ports, strict=True))  # type: ignore[attr-defined]
+    yield made
+    made.kill()
+
+
+def migrated(quorum: Quorum) -> None:
+    """Let the log say that this cluster came from ZooKeeper: then brokers are served."""
+
+    async def append() -> None:
+        async with QuorumClient(quorum.addresses.split(","), request_timeout_ms=20_000) as client:
+            record = ZkMigrationStateRecord(ZkMigrationState.POST_MIGRATION, version=0)
+            await client.append([(None, encode(record, 0))])
+
+    asyncio.run(append())
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def test_a_broker_finds_the_leader_and_reads_the_log(quorum: Quorum) -> None:
+    ports: dict[int, int] = quorum.ports  # type: ignore[attr-defined]
+    status = quorum.until(
+        "the voters' endpoints name both listeners",
+        lambda found: all(len(v["endpoints"]) == 2 for v in found["currentVoters"]),
+    )
+    leader: int = status["leaderId"]
+    assert not any(map(listens, ports.values())), "nobody migrates: there is no listener"
+    migrated(quorum)
+    until("all listen", lambda: all(map(listens, ports.values())))
+    follower = next(node for node in IDS if node != leader)
+
+    # Who does not lead names who does, with the endpoint of this listener.
+    asker = Asker(ports[follower])
+    answer = asker.fetch()
+    (partition,) = answer.responses[0].partitions
+    assert int(partition.error_code) in (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
+    )  # fmt: skip
+    assert partition.current_leader.leader_id == leader
+    (endpoint,) = answer.node_endpoints
+    assert (endpoint.node_id, endpoint.port) == (leader, ports[leader])
+    epoch = partition.current_leader.leader_epoch
+    assert int(asker.create_topic("a").topics[0].error_code) == ErrorCode.NOT_CONTROLLER
+    asker.close()
+
+    # The leader's bytes are the log's, from the first batch on.
+    asker = Asker(ports[leader])
+    offset, last_epoch, records = 0, 0, 0
+    for _ in range(50):
+        (partition,) = asker.fetch(offset, epoch, last_epoch=last_epoch).responses[0].partitions
+        assert int(partition.error_code) == 0
+        batches = parse_batches(bytes(partition.records or b""))
+        if batches:
+            assert batches[0].base_offset == offset
+            offset, last_epoch = batches[-1].end_offset, batches[-1].epoch
+            records += 1
+        if partition.high_watermark == offset and records:
+            break
+    assert 0 < offset == partition.high_watermark
+    (partition,) = asker.fetch(offset + 900, epoch, last_epoch=epoch).responses[0].partitions
+    diverging = partition.diverging_epoch
+    assert (diverging.epoch, diverging.end_offset >= offset) == (epoch, True), "truncate to there"
+
+    # Neither another cluster's brokers, nor consumers, nor who says that it is a voter.
+    wrong = asker.fetch(cluster_id="x" * 22)
+    assert int(wrong.error_code) == ErrorCode.INCONSISTENT_CLUSTER_ID
+    for replica in (follower, leader, -1):
+        refused = asker.fetch(offset, epoch, replica=replica)
+        assert int(refused.error_code) == ErrorCode.INVALID_REQUEST
+    assert int(asker.fetch_snapshot(1, 1, epoch, 0).error_code) == ErrorCode.SNAPSHOT_NOT_FOUND
+    asker.close()
+
+
+def test_a_log_whose_beginning_is_gone_is_read_from_a_snapshot(tmp_path: Path) -> None:
+    quorum = Quorum(tmp_path, IDS[:1], **SMALL)
+    (node,) = quorum.nodes.values()
+    (port,) = free_ports(1)
+    node.configure(
+        {
+            "controller.listener.names": "CONTROLLER,KAFKA",
+            "listeners": f"{node.endpoint},KAFKA://{HOST}:{port}",
+            "quorate.kafka.listener.name": "KAFKA",
+        }
+    )
+    node.format("--standalone")
+    try:
+        node.start()
+        node.wait_said("leads epoch 1")
+        migrated(quorum)
+        until("it listens", lambda: listens(port))
+        asyncio.run(fill(node.address))
+        node.wait_said("the log starts at ")
+        asker = Asker(port)
+        (partition,) = asker.fetch(0, 1).responses[0].partitions
+        snapshot = partition.snapshot_id
+        assert snapshot.end_offset > 0
+        data = b""
+        while True:
+            part = asker.fetch_snapshot(snapshot.end_offset, snapshot.epoch, 1, len(data))
+            assert int(part.error_code) == 0
+            assert part.position == len(data)
+            data += bytes(part.unaligned_records)
+            if len(data) >= part.size:
+                break
+        (stored,) = (node.data / "__cluster_metadata-0").glob(
+            f"{snapshot.end_offset:020}-{snapshot.epoch:010}.checkpoint"
+        )
+        assert data == stored.read_bytes()
+        beyond = asker.fetch_snapshot(snapshot.end_offset, snapshot.epoch, 1, len(data) + 1)
+        assert int(beyond.error_code) == ErrorCode.POSITION_OUT_OF_RANGE
+        asker.close()
+    finally:
+        quorum.kill()
+
+
+async def fill(address: str) -> None:
+    """So much that the log is cut."""
+    async with QuorumClient([address]) as client:
+        for number in range(300):
+            await client.append_value(f"{number:06d}".ljust(200, ".").encode())

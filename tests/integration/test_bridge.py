@@ -88,14 +88,33 @@ class Asker:
         return answer.topics[0].partitions[0]
 
     def create_topic(self, name: str) -> Any:
-        module = s.request_module(s.CREATE_TOPICS, 7)
-        topic = module.CreatableTopic(
-            name=name, num_partitions=1, replication_factor=1, assignments=(), configs=()
+        return self.ask(s.CREATE_TOPICS, creation(name))
+
+    def forward(self, name: str, principal: str) -> Any:
+        """Create a topic for a client: the answer to it, or the envelope's where that failed."""
+        kind, _, user = principal.partition(":")
+        data = s.load_entity_module("default_principal_data", 0, s.EntityType.data)
+        who = data.DefaultPrincipalData(type_=kind, name=user, token_authenticated=False)
+        inner = s.write_header(s.CREATE_TOPICS, 7, 9, "client") + s.write(creation(name))
+        answer = self.ask(
+            s.ENVELOPE,
+            s.request_type(s.ENVELOPE, 0)(
+                request_data=inner,
+                request_principal=b"\0\0" + s.write(who),
+                client_host_address=bytes((10, 0, 0, 7)),
+            ),
         )
-        return self.ask(
-            s.CREATE_TOPICS,
-            module.CreateTopicsRequest(topics=(topic,), timeout=s.milliseconds(9_000)),
-        )
+        if int(answer.error_code) != 0:
+            return answer
+        return s.read_response(s.CREATE_TOPICS, 7, bytes(answer.response_data))[1]
+
+
+def creation(name: str) -> Any:
+    module = s.request_module(s.CREATE_TOPICS, 7)
+    topic = module.CreatableTopic(
+        name=name, num_partitions=1, replication_factor=1, assignments=(), configs=()
+    )
+    return module.CreateTopicsRequest(topics=(topic,), timeout=s.milliseconds(9_000))
 
 
 @pytest.fixture
@@ -234,6 +253,60 @@ def test_a_log_whose_beginning_is_gone_is_read_from_a_snapshot(tmp_path: Path) -
         assert data == stored.read_bytes()
         beyond = asker.fetch_snapshot(snapshot.end_offset, snapshot.epoch, 1, len(data) + 1)
         assert int(beyond.error_code) == ErrorCode.POSITION_OUT_OF_RANGE
+        asker.close()
+    finally:
+        quorum.kill()
+
+
+def test_with_an_authoriser_brokers_need_leave_and_clients_are_checked(tmp_path: Path) -> None:
+    quorum = Quorum(
+        tmp_path,
+        IDS[:1],
+        **{
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS;User:admin",
+        },
+    )
+    (node,) = quorum.nodes.values()
+    (port,) = free_ports(1)
+    node.configure(
+        {
+            "controller.listener.names": "CONTROLLER,KAFKA",
+            "listeners": f"{node.endpoint},KAFKA://{HOST}:{port}",
+            "quorate.kafka.listener.name": "KAFKA",
+        }
+    )
+    node.format("--standalone")
+    try:
+        node.start()
+        node.wait_said("leads epoch 1")
+        migrated(quorum)
+        until("it listens", lambda: listens(port))
+        asker = Asker(port)
+        denied = asker.forward("made", "User:bob").topics[0]
+        assert int(denied.error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        allowed = asker.forward("made", "User:admin").topics[0]
+        assert int(allowed.error_code) == ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is there"
+        asker.close()
+
+        # Who is nobody in particular may do nothing unless it is said.
+        assert node.stop() == 0
+        node.configure({"super.users": "User:admin"})
+        node.start()
+        until("it listens", lambda: listens(port))
+        asker = Asker(port)
+
+        def refused() -> bool:
+            # Until the ACLs are loaded nobody knows, and another controller is to be asked.
+            return int(asker.fetch().error_code) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+        until("the ACLs are loaded", refused)
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert int(asker.forward("made", "User:admin").error_code) == error
+        assert int(asker.create_topic("a").topics[0].error_code) in (
+            error,
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
         asker.close()
     finally:
         quorum.kill()

@@ -6,8 +6,8 @@ other, as Kafka's own server does it, so a Fetch that waits holds up its own con
 Rules:
 1. A frame longer than `FRAME_BYTES_MAX`, or one that is no request of those served, closes the
    connection with one line in the log, and nothing is answered.
-2. At most `CONNECTIONS_MAX` connections; one that says nothing for `IDLE_S`, or not the rest of a
-   frame within `FRAME_S`, is closed.
+2. At most `CONNECTIONS_MAX` connections; one that says nothing for `IDLE_S`, does not send the rest
+   of a frame within `FRAME_S` or does not take its answer in that time, is closed.
 3. Who answers must not raise: if it does, the connection closes with the traceback in the log.
 
 Source: Kafka's protocol guide ("Network"); KIP-511 (a version of ApiVersions that is not known is
@@ -29,7 +29,7 @@ from quorate.raft.errors import ErrorCode
 
 LOGGER = logging.getLogger(__name__)
 
-FRAME_BYTES_MAX = 16 * 1024 * 1024
+FRAME_BYTES_MAX = 8 * 1024 * 1024
 CONNECTIONS_MAX = 1_024
 IDLE_S = 600.0
 FRAME_S = 30.0
@@ -130,7 +130,8 @@ class BridgeServer:
             else:
                 response = await self._answer(call, connection)
             write_frame(writer, s.write_response(call.correlation_id, response))
-            await writer.drain()
+            async with asyncio.timeout(FRAME_S):
+                await writer.drain()
 
     def _log(self, host: str, text: str) -> None:
         """One line for what one host does wrong again and again."""

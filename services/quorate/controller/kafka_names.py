@@ -9,7 +9,7 @@ from __future__ import annotations
 
 _FAMILIES = """
 compression. confluent. connections. controller.quota. create.topic. delegation.token.
-delete.records. follower.fetch. group. inter.broker. listener.name. log.cleaner.
+delete.records. follower.fetch. group. listener.name. log.cleaner.
 log.flush. log.index. log.local. log.message. log.retention. log.roll. log.segment. max.connection
 offset. offsets. producer. queued.max. quota. remote. replica. replication.quota. sasl. share.
 socket. telemetry. transaction. transactional. unclean.leader. unstable.
@@ -28,6 +28,7 @@ controller.performance.always.log.threshold.ms controller.performance.sample.per
 controller.quorum.append.linger.ms controller.socket.timeout.ms cordoned.log.dirs
 delete.topic.enable early.start.listeners fetch.max.bytes
 fetch.purgatory.purge.interval.requests initial.broker.registration.timeout.ms
+inter.broker.protocol.version
 internal.metadata.delete.delay.millis internal.metadata.max.batch.size.in.bytes
 internal.metadata.max.fetch.size.in.bytes kafka.metrics.polling.interval.secs
 kafka.metrics.reporters leader.imbalance.per.broker.percentage

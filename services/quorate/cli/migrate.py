@@ -78,7 +78,8 @@ def migrate(
 
     The controllers do it: format a new quorum with the cluster's id (plan says it), add
     zookeeper.metadata.migration.enable=true and zookeeper.connect to every controller's properties,
-    and start them with `quorate controller FILE`. `quorate controller --help-settings` explains
+    and start them with `quorate controller FILE`. Brokers find them on a listener of its own, which
+    quorate.kafka.listener.name names. `quorate controller --help-settings` explains
     these settings and those of TLS to ZooKeeper.
     """
     remember(context, bootstrap_controller, bootstrap_server, command_config)

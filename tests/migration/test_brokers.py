@@ -273,6 +273,16 @@ def test_real_brokers_go_on_in_kraft_mode_without_zookeeper(
         in_mode = [b.is_migrating_zk_broker for b in quorum.image().cluster.brokers.values()]
         assert in_mode == [False, False]
 
+        def is_located() -> bool:
+            partition = quorum.image().topics.partition(TOPIC_ID, 0)
+            registered = quorum.image().cluster.brokers
+            assert partition is not None
+            return partition.directories == tuple(
+                registered[broker].log_dirs[0] for broker in partition.replicas
+            )
+
+        until("they have said where the copied replicas lie", is_located, STEP_S)
+
         # The controllers end the migration, one after the other, and nobody needs ZooKeeper.
         for node in quorum.nodes.values():
             node.alone = True

@@ -4,7 +4,7 @@ Each message becomes the request of `metadata.requests` that the gRPC service gi
 controller too, and its answer goes back in Kafka's form. A node that is not the active controller
 answers NOT_CONTROLLER, and the broker looks for the leader with its Fetches.
 
-Source: KIP-631, KIP-730, KIP-841, KIP-903; KIP-866 "Broker Registration".
+Source: KIP-631, KIP-730, KIP-841, KIP-858, KIP-903; KIP-866 "Broker Registration".
 """
 
 from __future__ import annotations
@@ -137,10 +137,57 @@ def allocated(version: int, error: ErrorCode, response: Any) -> Any:
     )
 
 
+def assignments(body: Any) -> r.AssignReplicasToDirs:
+    return r.AssignReplicasToDirs(
+        body.broker_id,
+        body.broker_epoch,
+        tuple(
+            r.ReplicaAssignment(
+                s.uuid_text(directory.id_), s.uuid_text(topic.topic_id), p.partition_index
+            )
+            for directory in body.directories
+            for topic in directory.topics
+            for p in topic.partitions
+        ),
+    )
+
+
+def assigned(version: int, error: ErrorCode, response: Any) -> Any:
+    answered = response or r.AssignReplicasToDirsResponse(error=error)
+    module = s.response_module(s.ASSIGN_REPLICAS_TO_DIRS, version)
+    found: dict[str, dict[str, list[r.AssignedReplica]]] = {}
+    for each in answered.replicas:
+        found.setdefault(each.directory_id, {}).setdefault(each.topic_id, []).append(each)
+    return module.AssignReplicasToDirsResponse(
+        throttle_time=s.milliseconds(),
+        error_code=s.error_field(answered.error),
+        directories=tuple(
+            module.DirectoryData(
+                id_=s.uuid_field(directory_id),
+                topics=tuple(
+                    module.TopicData(
+                        topic_id=s.uuid_field(topic_id),
+                        partitions=tuple(
+                            module.PartitionData(
+                                partition_index=each.partition,
+                                error_code=s.error_field(each.error),
+                            )
+                            for each in replicas
+                        ),
+                    )
+                    for topic_id, replicas in topics.items()
+                ),
+            )
+            for directory_id, topics in found.items()
+        ),
+    )
+
+
 LIFECYCLE: dict[int, tuple[Callable[[Any], Any], Callable[[int, ErrorCode, Any], Any]]] = {
     s.BROKER_REGISTRATION: (registration, registered),
     s.BROKER_HEARTBEAT: (heartbeat, heard),
     s.ALTER_PARTITION: (isr_change, isr_changed),
     s.ALLOCATE_PRODUCER_IDS: (producer_ids, allocated),
+    s.ASSIGN_REPLICAS_TO_DIRS: (assignments, assigned),
 }
 """How a message is read, and its answer written: from (version, error, response or None)."""

@@ -52,6 +52,7 @@ BROKER_REGISTRATION: Final = 62
 BROKER_HEARTBEAT: Final = 63
 UNREGISTER_BROKER: Final = 64
 ALLOCATE_PRODUCER_IDS: Final = 67
+ASSIGN_REPLICAS_TO_DIRS: Final = 73
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
     FETCH: (17, 17),
@@ -76,6 +77,7 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     BROKER_HEARTBEAT: (1, 1),
     UNREGISTER_BROKER: (0, 0),
     ALLOCATE_PRODUCER_IDS: (0, 0),
+    ASSIGN_REPLICAS_TO_DIRS: (0, 0),
 }
 """What a controller of the bridge answers: API key to its lowest and highest version."""
 

@@ -6,7 +6,9 @@ Owns nothing. The rules, which are those of Kafka's controller in ZooKeeper mode
    LeaderAndIsr (full) of its own replicas. A full LeaderAndIsr lets it put aside what it should not
    have; a full UpdateMetadata lets it forget topics that are gone.
 2. Others hear what changed, in this order: LeaderAndIsr of their replicas whose leader, epoch or
-   assignment changed, then UpdateMetadata, then StopReplica for what they lose.
+   assignment changed, then UpdateMetadata, then StopReplica for what they lose. Where a broker came
+   to life UpdateMetadata goes first, and LeaderAndIsr has what that broker leads too: nobody
+   follows a leader of which it does not know that it lives.
 3. A deleted topic is StopReplica with deletion, and UpdateMetadata with the leader -2.
 4. Every request names the KRaft controller, the number in `/controller_epoch` that its claim wrote
    and the receiver's broker epoch, so that a late one of an earlier controller is refused there.
@@ -124,18 +126,40 @@ def changed(old: MetadataImage, image: MetadataImage, changes: Changes, sender: 
     if not difference and not changes.brokers:
         return told
     view = _View(image, sender)
+    came = _came_to_life(old, image)
+    followed = _led_by(image, came)
     states = (*view.topic_states(difference.changed_by_topic()), *view.gone(difference.deleted))
     metadata = view.update_metadata(states, INCREMENTAL)
     for broker_id, broker in now.items():
         if broker_id in fresh:
             continue
         messages = told.setdefault(broker_id, [])
-        if own := difference.to_lead_or_follow(broker_id):
+        if came:
+            messages.append(metadata.to(broker))
+        if own := difference.to_lead_or_follow(broker_id, followed):
             messages.append(view.leader_and_isr(broker, own, INCREMENTAL, difference.new))
-        messages.append(metadata.to(broker))
+        if not came:
+            messages.append(metadata.to(broker))
         if lost := difference.to_stop(broker_id):
             messages.append(view.stop_replica(broker, lost))
     return told
+
+
+def _came_to_life(old: MetadataImage, image: MetadataImage) -> frozenset[int]:
+    """Brokers that are not fenced, and were, or were other processes."""
+    before = {b.broker_id: b.broker_epoch for b in old.cluster.brokers.values() if not b.fenced}
+    return frozenset(
+        broker.broker_id
+        for broker in image.cluster.brokers.values()
+        if not broker.fenced and before.get(broker.broker_id) != broker.broker_epoch
+    )
+
+
+def _led_by(image: MetadataImage, brokers: frozenset[int]) -> list[Partition]:
+    """What these brokers lead."""
+    if not brokers:
+        return []
+    return [partition for partition in image.topics.all_partitions() if partition.leader in brokers]
 
 
 # --- what changed ---------------------------------------------------------------------------------
@@ -174,13 +198,21 @@ class _Difference:
         for topic_id, partitions in found.items():
             yield self.image.topics.names[topic_id], topic_id, partitions
 
-    def to_lead_or_follow(self, broker_id: int) -> dict[str, list[Partition]]:
-        """Its replicas whose state it must take over; a new ISR alone AlterPartition has told."""
+    def to_lead_or_follow(
+        self, broker_id: int, followed: Iterable[Partition]
+    ) -> dict[str, list[Partition]]:
+        """Its replicas whose state it must take over; a new ISR alone AlterPartition has told.
+        followed: what has a leader again.
+        """
+        wanted = {
+            (partition.topic_id, partition.partition_id): partition
+            for before, partition in self.changed
+            if before is None or _assignment(before) != _assignment(partition)
+        }
+        wanted |= {(each.topic_id, each.partition_id): each for each in followed}
         found: dict[str, list[Partition]] = {}
-        for before, partition in self.changed:
-            if broker_id in partition.replicas and (
-                before is None or _assignment(before) != _assignment(partition)
-            ):
+        for partition in wanted.values():
+            if broker_id in partition.replicas:
                 found.setdefault(partition.topic_id, []).append(partition)
         return found
 

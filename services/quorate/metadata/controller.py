@@ -28,6 +28,7 @@ from quorate.metadata import (
     alter_partition,
     broker_manager,
     config_manager,
+    directory_manager,
     feature_manager,
     leadership,
     principal_manager,
@@ -383,6 +384,7 @@ _HANDLERS: Final[dict[type[Any], _Handler]] = {
     r.UpdateFeatures: feature_manager.update_features,
     r.UnregisterBroker: broker_manager.unregister,
     r.AlterPartition: alter_partition.alter_partition,
+    r.AssignReplicasToDirs: directory_manager.assign_replicas,
 }
 
 _TRANSACTION_KINDS: Final = frozenset(

@@ -8,9 +8,10 @@ Steps of `Change.build`, as Kafka's PartitionChangeBuilder has them:
 3. A leader is chosen: the present one if it can stay, else the first replica that is in sync (or
    eligible) and acceptable; the preferred one first in a preferred election; one that is not in
    sync only in an unclean election. An unclean leader is the whole ISR, and is recovering.
-4. The leader epoch grows when the leader changes, when a replica leaves the assignment, and when
-   the ISR shrinks: below metadata.version 3.6-IV0, and as long as a migration from ZooKeeper is
-   under way, since a leader in ZooKeeper mode learns of a change by a higher epoch only (KIP-866).
+4. The leader epoch grows when the leader changes, when a replica leaves the assignment, and below
+   metadata.version 3.6-IV0 when the ISR shrinks. As long as a migration from ZooKeeper is under
+   way it grows with every smaller ISR and other assignment: a leader in ZooKeeper mode learns of
+   what it has not proposed itself by a higher epoch only (KIP-866).
 5. An empty target ISR changes nothing without eligible leader replicas: the last member stays in,
    and its partition is leaderless (KIP-841).
 
@@ -105,7 +106,8 @@ class Change:
         names_leader = (
             leader != old.leader
             or not set(old.replicas) <= set(self.replicas)
-            or (self._shrinks_with_epoch(level) and not set(old.isr) <= set(isr or old.isr))
+            or (level < NO_EPOCH_BUMP_ON_SHRINK and not set(old.isr) <= set(isr or old.isr))
+            or (is_migrating(self.work) and self._must_be_told(isr))
         )
         if isr == () and not self.work.elr_enabled:
             isr = old.isr
@@ -129,10 +131,13 @@ class Change:
         nothing = PartitionChangeRecord(old.partition_id, old.topic_id)
         return None if record == nothing else record
 
-    def _shrinks_with_epoch(self, level: int) -> bool:
-        """Step 4."""
-        is_migrating = self.work.image.features.zk_migration == ZkMigrationState.MIGRATION
-        return level < NO_EPOCH_BUMP_ON_SHRINK or is_migrating
+    def _must_be_told(self, isr: Brokers) -> bool:
+        """Step 4: whether a leader in ZooKeeper mode could not know of it."""
+        old = self.partition
+        return not set(old.isr) <= set(isr or old.isr) or (
+            (self.replicas, self.adding, self.removing)
+            != (old.replicas, old.adding_replicas, old.removing_replicas)
+        )
 
     def _complete_reassignment(self) -> None:
         """Step 1. Every replica that is being added must be in sync, and one that stays."""
@@ -220,6 +225,11 @@ class Change:
         return tuple(
             known.get(broker) or self.work.directory_of(broker) for broker in self.replicas
         )
+
+
+def is_migrating(work: Work) -> bool:
+    """Whether leaders may be in ZooKeeper mode."""
+    return work.image.features.zk_migration == ZkMigrationState.MIGRATION
 
 
 def _if_changed(new: Brokers, old: Brokers) -> Brokers | None:

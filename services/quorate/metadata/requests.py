@@ -28,6 +28,9 @@ from quorate.metadata.requests_cluster import (
     AlteredTopic,
     AlterPartition,
     AlterPartitionResponse,
+    AssignedReplica,
+    AssignReplicasToDirs,
+    AssignReplicasToDirsResponse,
     BrokerDescription,
     BrokerFeature,
     BrokerHeartbeat,
@@ -41,6 +44,7 @@ from quorate.metadata.requests_cluster import (
     PartitionProposal,
     RegisterBroker,
     RegisterBrokerResponse,
+    ReplicaAssignment,
     TopicProposals,
     UnregisterBroker,
     UnregisterBrokerResponse,
@@ -137,6 +141,9 @@ __all__ = [
     "AlterUserScramCredentialsResponse",
     "AlteredPartition",
     "AlteredTopic",
+    "AssignReplicasToDirs",
+    "AssignReplicasToDirsResponse",
+    "AssignedReplica",
     "BrokerDescription",
     "BrokerFeature",
     "BrokerHeartbeat",
@@ -197,6 +204,7 @@ __all__ = [
     "Refused",
     "RegisterBroker",
     "RegisterBrokerResponse",
+    "ReplicaAssignment",
     "Request",
     "ResourceConfigs",
     "Response",
@@ -238,6 +246,7 @@ Request = (
     | RegisterBroker
     | BrokerHeartbeat
     | AlterPartition
+    | AssignReplicasToDirs
 )
 
 Read = (
@@ -267,6 +276,7 @@ Response = (
     | RegisterBrokerResponse
     | BrokerHeartbeatResponse
     | AlterPartitionResponse
+    | AssignReplicasToDirsResponse
     | DescribeTopicsResponse
     | DescribeConfigsResponse
     | DescribeClientQuotasResponse

@@ -189,6 +189,43 @@ class BrokerHeartbeatResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """A replica of the sender, and the directory that it lies in."""
+
+    directory_id: str
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class AssignReplicasToDirs:
+    """A broker says where its replicas lie (KIP-858)."""
+
+    broker_id: int
+    broker_epoch: int
+    replicas: tuple[ReplicaAssignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedReplica:
+    """What became of a ReplicaAssignment."""
+
+    directory_id: str
+    topic_id: str
+    partition: int
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class AssignReplicasToDirsResponse:
+    """In the order of the request; with an `error` nothing was done."""
+
+    replicas: tuple[AssignedReplica, ...] = ()
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class IsrMember:
     """A broker of a proposed ISR; the epoch it had when it fetched, -1 for unknown (KIP-903)."""
 

@@ -185,5 +185,9 @@ class Work:
 
 UNASSIGNED_DIRECTORY: DirectoryId = "A" * 22
 """Kafka's DirectoryId.UNASSIGNED: sixteen zero bytes."""
+LOST_DIRECTORY: DirectoryId = "A" * 21 + "Q"
+"""Kafka's DirectoryId.LOST: in one that failed."""
+MIGRATING_DIRECTORY: DirectoryId = "A" * 21 + "g"
+"""Kafka's DirectoryId.MIGRATING: from before directories were noted."""
 RESERVED_DIRECTORIES = frozenset("A" * 21 + last for last in "AQgw")
 """UNASSIGNED, LOST, MIGRATING and one more: small numbers that name no directory."""

@@ -131,6 +131,7 @@ def _methods() -> dict[type, Method]:
         (r.UnregisterBroker, r.UnregisterBrokerResponse),
         (r.AlterPartition, r.AlterPartitionResponse),
         (r.AllocateProducerIds, r.AllocateProducerIdsResponse),
+        (r.AssignReplicasToDirs, r.AssignReplicasToDirsResponse),
     ]
     renamed: dict[type, str] = {r.UpdateFeatures: "UpdateClusterFeatures"}
     found: dict[type, Method] = {}

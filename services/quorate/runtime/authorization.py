@@ -67,6 +67,7 @@ CLUSTER_OPERATIONS: Final[dict[str, Operation]] = {
     "UnregisterBroker": _ALTER,
     "AlterPartition": _ACTION,
     "AllocateProducerIds": _ACTION,
+    "AssignReplicasToDirs": _ACTION,
 }
 """By the name of the request: the operation on the cluster."""
 

@@ -80,7 +80,7 @@ def sender_of(request: object) -> int | None:
             return request.voter.key.id
         case r.RegisterBroker() | r.BrokerHeartbeat() | r.AlterPartition():
             return request.broker_id
-        case r.AllocateProducerIds():
+        case r.AllocateProducerIds() | r.AssignReplicasToDirs():
             return request.broker_id
     return None
 

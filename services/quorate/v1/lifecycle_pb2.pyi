@@ -236,3 +236,53 @@ class AllocateProducerIdsResponse(_message.Message):
     error: _common_pb2.ErrorCode
     message: str
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., start: _Optional[int] = ..., count: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class ReplicaAssignment(_message.Message):
+    __slots__ = ("directory_id", "topic_id", "partition")
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    directory_id: bytes
+    topic_id: bytes
+    partition: int
+    def __init__(self, directory_id: _Optional[bytes] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ...) -> None: ...
+
+class AssignReplicasToDirsRequest(_message.Message):
+    __slots__ = ("timeout_ms", "broker_id", "broker_epoch", "replicas")
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    timeout_ms: int
+    broker_id: int
+    broker_epoch: int
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaAssignment]
+    def __init__(self, timeout_ms: _Optional[int] = ..., broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaAssignment, _Mapping]]] = ...) -> None: ...
+
+class AssignedReplica(_message.Message):
+    __slots__ = ("directory_id", "topic_id", "partition", "error")
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    directory_id: bytes
+    topic_id: bytes
+    partition: int
+    error: _common_pb2.ErrorCode
+    def __init__(self, directory_id: _Optional[bytes] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.ErrorCode, str]] = ...) -> None: ...
+
+class AssignReplicasToDirsResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "current_leader", "replicas", "error", "message")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    current_leader: _common_pb2.CurrentLeader
+    replicas: _containers.RepeatedCompositeFieldContainer[AssignedReplica]
+    error: _common_pb2.ErrorCode
+    message: str
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[AssignedReplica, _Mapping]]] = ..., error: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., message: _Optional[str] = ...) -> None: ...

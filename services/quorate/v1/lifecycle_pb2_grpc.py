@@ -59,6 +59,11 @@ class BrokerLifecycleStub:
                 request_serializer=quorate_dot_v1_dot_lifecycle__pb2.AllocateProducerIdsRequest.SerializeToString,
                 response_deserializer=quorate_dot_v1_dot_lifecycle__pb2.AllocateProducerIdsResponse.FromString,
                 _registered_method=True)
+        self.AssignReplicasToDirs = channel.unary_unary(
+                '/quorate.v1.BrokerLifecycle/AssignReplicasToDirs',
+                request_serializer=quorate_dot_v1_dot_lifecycle__pb2.AssignReplicasToDirsRequest.SerializeToString,
+                response_deserializer=quorate_dot_v1_dot_lifecycle__pb2.AssignReplicasToDirsResponse.FromString,
+                _registered_method=True)
 
 
 class BrokerLifecycleServicer:
@@ -99,6 +104,13 @@ class BrokerLifecycleServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AssignReplicasToDirs(self, request, context):
+        """A broker says in which directories its replicas lie (KIP-858).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerLifecycleServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +138,11 @@ def add_BrokerLifecycleServicer_to_server(servicer, server):
                     servicer.AllocateProducerIds,
                     request_deserializer=quorate_dot_v1_dot_lifecycle__pb2.AllocateProducerIdsRequest.FromString,
                     response_serializer=quorate_dot_v1_dot_lifecycle__pb2.AllocateProducerIdsResponse.SerializeToString,
+            ),
+            'AssignReplicasToDirs': grpc.unary_unary_rpc_method_handler(
+                    servicer.AssignReplicasToDirs,
+                    request_deserializer=quorate_dot_v1_dot_lifecycle__pb2.AssignReplicasToDirsRequest.FromString,
+                    response_serializer=quorate_dot_v1_dot_lifecycle__pb2.AssignReplicasToDirsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -263,6 +280,33 @@ class BrokerLifecycle:
             '/quorate.v1.BrokerLifecycle/AllocateProducerIds',
             quorate_dot_v1_dot_lifecycle__pb2.AllocateProducerIdsRequest.SerializeToString,
             quorate_dot_v1_dot_lifecycle__pb2.AllocateProducerIdsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AssignReplicasToDirs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorate.v1.BrokerLifecycle/AssignReplicasToDirs',
+            quorate_dot_v1_dot_lifecycle__pb2.AssignReplicasToDirsRequest.SerializeToString,
+            quorate_dot_v1_dot_lifecycle__pb2.AssignReplicasToDirsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -298,6 +298,38 @@ async def test_an_envelope_with_nonsense_in_it_is_an_invalid_request() -> None:
     assert not cluster.committed.topics.ids
 
 
+def test_a_broker_says_where_its_replicas_lie() -> None:
+    cluster = Migrating(2)
+    cluster.ask(r.CreateTopics((r.NewTopic("a", assignments=((1, 2), (2, 1))),)))
+    topic_id = cluster.committed.topics.ids["a"]
+    read, write = LIFECYCLE[s.ASSIGN_REPLICAS_TO_DIRS]
+    m = s.request_module(s.ASSIGN_REPLICAS_TO_DIRS, 0)
+    parts = tuple(m.PartitionData(partition_index=index) for index in (0, 1, 5))
+    topic = m.TopicData(topic_id=s.uuid_field(topic_id), partitions=parts)
+    good = uuid_of(("directory", 1))
+    body = m.AssignReplicasToDirsRequest(
+        broker_id=1,
+        broker_epoch=cluster.epochs[1],
+        directories=(m.DirectoryData(id_=s.uuid_field(good), topics=(topic,)),),
+    )
+    request = read(call(s.ASSIGN_REPLICAS_TO_DIRS, 0, body).body)
+    response = write(0, ErrorCode.NONE, cluster.ask(request))
+    s.write(response)
+    (directory,) = response.directories
+    assert s.uuid_text(directory.id_) == good
+    errors = [int(p.error_code) for p in directory.topics[0].partitions]
+    assert errors == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert cluster.last == (), "it was known, since each broker has only one"
+    other = uuid_of("another")
+    moved = r.ReplicaAssignment(other, topic_id, 1)
+    cluster.ask(r.AssignReplicasToDirs(1, cluster.epochs[1], (moved,)))
+    partition = cluster.committed.topics.partition(topic_id, 1)
+    assert partition is not None
+    assert (partition.leader, partition.leader_epoch, partition.isr) == (2, 1, (2,))
+    refused = write(0, ErrorCode.NOT_CONTROLLER, None)
+    assert (int(refused.error_code), refused.directories) == (ErrorCode.NOT_CONTROLLER, ())
+
+
 def test_a_broker_in_zookeeper_mode_registers_while_a_migration_is_under_way() -> None:
     cluster = Migrating()
     read, write = LIFECYCLE[s.BROKER_REGISTRATION]

@@ -136,6 +136,9 @@ def test_a_reassignment_tells_who_comes_and_stops_who_goes(watched: Watched) -> 
     watched.after(create("a", (1, 2)))
     wanted = r.AlterPartitionReassignments((r.Reassignment("a", 0, (1, 3)),))
     made = watched.after(wanted)
+    assert told(made[1])[0] == ("LeaderAndIsr", INCREMENTAL), "the leader must follow more"
+    (partition,) = read(made[1][0]).topic_states[0].partition_states
+    assert (partition.leader, partition.leader_epoch) == (1, 1)
     (partition,) = read(made[3][0]).topic_states[0].partition_states
     assert partition.is_new is False
     assert partition.adding_replicas == (3,)
@@ -180,6 +183,27 @@ def test_a_larger_isr_alone_is_metadata(watched: Watched) -> None:
     assert told(made[1]) == [("UpdateMetadata", INCREMENTAL)]
     (state,) = read(made[1][0]).topic_states[0].partition_states
     assert set(state.isr) == {1, 2}
+
+
+def test_who_leads_again_is_known_to_live_before_it_is_followed(watched: Watched) -> None:
+    watched.after(create("a", (1, 2)))
+    watched.after(create("b", (3, 2)))
+    # A broker that is back before its session was over still leads: nobody else was in sync.
+    watched.cluster.expire(2)
+    watched.after()
+    watched.cluster.expire(1)
+    made = watched.after()
+    watched.cluster.start_zk_broker(2)
+    watched.after()
+    watched.cluster.start_zk_broker(1, "again")
+    made = watched.after()
+    assert told(made[1]) == [("UpdateMetadata", FULL), ("LeaderAndIsr", FULL)]
+    assert told(made[2]) == [("UpdateMetadata", INCREMENTAL), ("LeaderAndIsr", INCREMENTAL)]
+    metadata, leaders = map(read, made[2])
+    assert 1 in [b.id_ for b in metadata.live_brokers]
+    (topic,) = leaders.topic_states
+    assert (topic.topic_name, topic.partition_states[0].leader) == ("a", 1)
+    assert told(made[3]) == [("UpdateMetadata", INCREMENTAL)], "it follows nothing of that"
 
 
 def test_nothing_is_told_to_brokers_in_kraft_mode(watched: Watched) -> None:

@@ -155,6 +155,7 @@ FROM_2: list[tuple[str, object]] = [
     ("BrokerHeartbeat", r.BrokerHeartbeat(2, 1, 1)),
     ("AlterPartition", r.AlterPartition(2, 1, ())),
     ("AllocateProducerIds", r.AllocateProducerIds(2, 1)),
+    ("AssignReplicasToDirs", r.AssignReplicasToDirs(2, 1, ())),
 ]
 
 

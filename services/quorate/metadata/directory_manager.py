@@ -1,0 +1,117 @@
+"""AssignReplicasToDirs: a broker says in which of its directories its replicas lie.
+
+Steps, in this order; the first that applies is the answer:
+
+1. metadata.version is below 3.7-IV2                    UNSUPPORTED_VERSION (all of it)
+2. the broker's epoch is another                        STALE_BROKER_EPOCH (all of it)
+3. no such topic or partition                           UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+4. it holds no replica of that                          NOT_LEADER_OR_FOLLOWER
+5. a partition is named twice                           INVALID_REQUEST
+6. the directory is noted; is it none of the broker's good ones, the replica leaves the ISR and
+   leads no longer. The partition's epoch grows: while a migration from ZooKeeper is under way so
+   does the leader's, or a leader in ZooKeeper mode would go on with the old one
+
+Source: KIP-858 "AssignReplicasToDirs".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from quorate.metadata.levels import DIRECTORIES, partition_version
+from quorate.metadata.partition_change import Change, is_migrating
+from quorate.metadata.partitions import NO_LEADER_CHANGE, Partition
+from quorate.metadata.requests import (
+    AssignedReplica,
+    AssignReplicasToDirs,
+    AssignReplicasToDirsResponse,
+    ReplicaAssignment,
+)
+from quorate.metadata.work import (
+    LOST_DIRECTORY,
+    MIGRATING_DIRECTORY,
+    RESERVED_DIRECTORIES,
+    RefusedError,
+    Work,
+)
+from quorate.raft.errors import ErrorCode
+from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
+
+
+def assign_replicas(
+    work: Work, request: AssignReplicasToDirs
+) -> tuple[list[MetadataRecord], AssignReplicasToDirsResponse]:
+    """The records of what is accepted, and an answer for each replica."""
+    if work.image.level < DIRECTORIES:
+        text = "Directory assignment is not supported yet."
+        return [], AssignReplicasToDirsResponse((), ErrorCode.UNSUPPORTED_VERSION, text)
+    try:
+        work.check_broker_epoch(request.broker_id, request.broker_epoch)
+    except RefusedError as refused:
+        return [], AssignReplicasToDirsResponse((), refused.error, refused.message)
+    records: list[MetadataRecord] = []
+    answers = []
+    seen: set[tuple[str, int]] = set()
+    for wanted in request.replicas:
+        error = ErrorCode.NONE
+        try:
+            partition = _partition(work, request.broker_id, wanted)
+            key = (wanted.topic_id, wanted.partition)
+            if key in seen:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
+            seen.add(key)
+            record = _assigned(work, partition, request.broker_id, wanted.directory_id)
+            if record is not None:
+                records.append(record)
+        except RefusedError as refused:
+            error = refused.error
+        answers.append(
+            AssignedReplica(wanted.directory_id, wanted.topic_id, wanted.partition, error)
+        )
+    return records, AssignReplicasToDirsResponse(tuple(answers))
+
+
+def _partition(work: Work, broker_id: int, wanted: ReplicaAssignment) -> Partition:
+    """Steps 3 and 4."""
+    if wanted.topic_id not in work.image.topics.names:
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, "")
+    partition = work.image.topics.partition(wanted.topic_id, wanted.partition)
+    if partition is None:
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    if broker_id not in partition.replicas:
+        raise RefusedError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
+    return partition
+
+
+def _assigned(
+    work: Work, partition: Partition, broker_id: int, directory_id: str
+) -> MetadataRecord | None:
+    """Step 6; None where all of it is so already."""
+    known = dict(zip(partition.replicas, partition.directories, strict=False))
+    directories = tuple(
+        directory_id if replica == broker_id else known.get(replica, MIGRATING_DIRECTORY)
+        for replica in partition.replicas
+    )
+    record: PartitionChangeRecord | None = None
+    if not _is_good(work, broker_id, directory_id):
+        is_active = work.image.cluster.is_active
+        change = Change.of(work, partition, lambda other: other != broker_id and is_active(other))
+        change.isr = tuple(other for other in partition.isr if other != broker_id)
+        record = change.build()
+    if directories == partition.directories:
+        return record
+    if record is None:
+        version = partition_version(work.image.level)
+        record = PartitionChangeRecord(partition.partition_id, partition.topic_id, version=version)
+    if is_migrating(work) and record.leader == NO_LEADER_CHANGE:
+        record = replace(record, leader=partition.leader)
+    return replace(record, directories=directories)
+
+
+def _is_good(work: Work, broker_id: int, directory_id: str) -> bool:
+    """Whether a replica may live there: in a directory that the broker registered and did not
+    lose, or nobody knows yet where.
+    """
+    if directory_id in RESERVED_DIRECTORIES:
+        return directory_id != LOST_DIRECTORY
+    return directory_id in work.image.cluster.brokers[broker_id].log_dirs

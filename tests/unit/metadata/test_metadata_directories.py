@@ -1,0 +1,107 @@
+"""AssignReplicasToDirs (KIP-858): what brokers say of where their replicas lie."""
+
+from __future__ import annotations
+
+from quorate.metadata import requests as r
+from quorate.metadata.work import LOST_DIRECTORY, MIGRATING_DIRECTORY
+from quorate.raft.errors import ErrorCode as E
+from quorate.records.metadata import (
+    PartitionRecord,
+    TopicRecord,
+    ZkMigrationState,
+    ZkMigrationStateRecord,
+)
+
+from tests.unit.metadata.metadata_support import Cluster, uuid_of
+
+OTHER = uuid_of("another directory")
+
+
+def assign(cluster: Cluster, *assignments: tuple[str, str, int], broker: int = 1) -> list[E]:
+    """The errors; assignments: (directory, topic id, partition)."""
+    wanted = tuple(r.ReplicaAssignment(*each) for each in assignments)
+    answer = cluster.ask(r.AssignReplicasToDirs(broker, cluster.epochs[broker], wanted))
+    assert answer.error is E.NONE, answer
+    assert [(a.directory_id, a.topic_id, a.partition) for a in answer.replicas] == list(assignments)
+    return [each.error for each in answer.replicas]
+
+
+def directory(broker: int) -> str:
+    return uuid_of(("directory", broker))
+
+
+def copied(cluster: Cluster) -> str:
+    """A topic of which nobody knows where its replicas lie, as a migration leaves it."""
+    topic_id = uuid_of("copied")
+    records = (
+        TopicRecord("copied", topic_id, version=0),
+        PartitionRecord(
+            partition_id=0, topic_id=topic_id, replicas=(1, 2), isr=(1, 2), leader=1,
+            leader_epoch=5, partition_epoch=7, version=1,
+        ),
+    )  # fmt: skip
+    assert cluster.controller.replay(records, cluster.now_ms, cluster.offset) is None
+    cluster.committed.apply_batch(records, cluster.offset, cluster.epoch, cluster.now_ms)
+    cluster.offset += len(records)
+    return topic_id
+
+
+def test_each_broker_says_where_its_replica_lies() -> None:
+    cluster = Cluster(2)
+    topic_id = copied(cluster)
+    assert assign(cluster, (directory(1), topic_id, 0)) == [E.NONE]
+    partition = cluster.committed.topics.partition(topic_id, 0)
+    assert partition is not None
+    assert partition.directories == (directory(1), MIGRATING_DIRECTORY)
+    assert assign(cluster, (directory(2), topic_id, 0), broker=2) == [E.NONE]
+    partition = cluster.committed.topics.partition(topic_id, 0)
+    assert partition is not None
+    assert partition.directories == (directory(1), directory(2))
+    assert (partition.leader, partition.isr, partition.leader_epoch) == (1, (1, 2), 5)
+    assert assign(cluster, (directory(2), topic_id, 0), broker=2) == [E.NONE]
+    assert cluster.last == (), "nothing is written twice"
+
+
+def test_a_replica_in_a_lost_or_unknown_directory_is_not_in_sync() -> None:
+    for lost in (OTHER, LOST_DIRECTORY):
+        cluster = Cluster(2)
+        topic_id = copied(cluster)
+        assert assign(cluster, (lost, topic_id, 0)) == [E.NONE]
+        partition = cluster.committed.topics.partition(topic_id, 0)
+        assert partition is not None
+        assert partition.directories == (lost, MIGRATING_DIRECTORY)
+        assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2,), 6)
+
+
+def test_what_cannot_be_is_refused_one_by_one() -> None:
+    cluster = Cluster(3)
+    topic_id = copied(cluster)
+    here = directory(3)
+    errors = assign(
+        cluster, (here, uuid_of("no"), 0), (here, topic_id, 1), (here, topic_id, 0), broker=3
+    )
+    assert errors == [E.UNKNOWN_TOPIC_ID, E.UNKNOWN_TOPIC_OR_PARTITION, E.NOT_LEADER_OR_FOLLOWER]
+    twice = assign(cluster, (directory(1), topic_id, 0), (OTHER, topic_id, 0))
+    assert twice == [E.NONE, E.INVALID_REQUEST]
+    wanted = (r.ReplicaAssignment(directory(1), topic_id, 0),)
+    stale = cluster.ask(r.AssignReplicasToDirs(1, cluster.epochs[1] + 1, wanted))
+    assert (stale.error, stale.replicas) == (E.STALE_BROKER_EPOCH, ())
+
+
+def test_an_old_metadata_version_has_no_directories() -> None:
+    cluster = Cluster(1, level=16)
+    answer = cluster.ask(r.AssignReplicasToDirs(1, cluster.epochs[1], ()))
+    assert answer.error is E.UNSUPPORTED_VERSION
+
+
+def test_while_brokers_migrate_the_leader_is_told_by_a_new_epoch() -> None:
+    cluster = Cluster(2)
+    topic_id = copied(cluster)
+    record = ZkMigrationStateRecord(ZkMigrationState.MIGRATION, version=0)
+    assert cluster.controller.replay((record,), cluster.now_ms, cluster.offset) is None
+    cluster.committed.apply(record, cluster.offset)
+    cluster.offset += 1
+    assert assign(cluster, (directory(2), topic_id, 0), broker=2) == [E.NONE]
+    partition = cluster.committed.topics.partition(topic_id, 0)
+    assert partition is not None
+    assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (1, 6, 8)

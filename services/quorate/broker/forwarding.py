@@ -15,6 +15,7 @@ from typing import Any
 from quorate.metadata.requests import (
     AllocateProducerIds,
     AlterPartition,
+    AssignReplicasToDirs,
     BrokerHeartbeat,
     RegisterBroker,
 )
@@ -25,7 +26,13 @@ from quorate.rpc.metadata_client import MetadataClient
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.service import NodeService
 
-OF_BROKERS = (AllocateProducerIds, AlterPartition, BrokerHeartbeat, RegisterBroker)
+OF_BROKERS = (
+    AllocateProducerIds,
+    AlterPartition,
+    AssignReplicasToDirs,
+    BrokerHeartbeat,
+    RegisterBroker,
+)
 
 
 class ForwardingService(NodeService):

@@ -206,6 +206,22 @@ def test_a_broker_finds_the_leader_and_reads_the_log(quorum: Quorum) -> None:
     diverging = partition.diverging_epoch
     assert (diverging.epoch, diverging.end_offset >= offset) == (epoch, True), "truncate to there"
 
+    # What Kafka's tools ask of a quorum.
+    module = s.request_module(s.DESCRIBE_QUORUM, 2)
+    wanted = module.TopicData(
+        topic_name="__cluster_metadata", partitions=(module.PartitionData(partition_index=0),)
+    )
+    told = asker.ask(s.DESCRIBE_QUORUM, module.DescribeQuorumRequest(topics=(wanted,)))
+    (partition,) = told.topics[0].partitions
+    assert (partition.leader_id, partition.leader_epoch) == (leader, epoch)
+    assert {v.replica_id for v in partition.current_voters} == set(IDS)
+    assert [o.replica_id for o in partition.observers] == [BROKER]
+    kafkas = {n.node_id: [e.port for e in n.listeners if e.name == "KAFKA"] for n in told.nodes}
+    assert kafkas == {node: [port] for node, port in ports.items()}
+    other = module.TopicData(topic_name="a", partitions=(module.PartitionData(partition_index=0),))
+    told = asker.ask(s.DESCRIBE_QUORUM, module.DescribeQuorumRequest(topics=(other,)))
+    assert int(told.error_code) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     # Neither another cluster's brokers, nor consumers, nor who says that it is a voter.
     wrong = asker.fetch(cluster_id="x" * 22)
     assert int(wrong.error_code) == ErrorCode.INCONSISTENT_CLUSTER_ID

@@ -17,7 +17,14 @@ from quorate.bridge import schemas as s
 from quorate.records.batch import build_data_batch, iter_batches, iter_records, stamp
 
 PRODUCE, METADATA = 0, 3
-VERSIONS = {PRODUCE: 9, s.FETCH: 12, METADATA: 12, s.CREATE_TOPICS: 7, s.DELETE_TOPICS: 6}
+VERSIONS = {
+    PRODUCE: 9,
+    s.FETCH: 12,
+    METADATA: 12,
+    s.CREATE_TOPICS: 7,
+    s.DELETE_TOPICS: 6,
+    s.ALTER_PARTITION_REASSIGNMENTS: 0,
+}
 TIMEOUT_S = 10.0
 
 
@@ -97,6 +104,16 @@ class KafkaClient:
             timeout=s.milliseconds(20_000),
         )
         return int(self.call(address, s.DELETE_TOPICS, body).responses[0].error_code)
+
+    def reassign(self, address: str, topic: str, *replicas: int) -> int:
+        """Let partition 0 move to these brokers; the error's number."""
+        module = s.request_module(s.ALTER_PARTITION_REASSIGNMENTS, 0)
+        partition = module.ReassignablePartition(partition_index=0, replicas=replicas)
+        body = module.AlterPartitionReassignmentsRequest(
+            topics=(module.ReassignableTopic(name=topic, partitions=(partition,)),)
+        )
+        answer = self.call(address, s.ALTER_PARTITION_REASSIGNMENTS, body)
+        return int(answer.error_code) or int(answer.responses[0].partitions[0].error_code)
 
     def produce(self, topic: str, values: list[bytes], partition: int = 0) -> int:
         """acks=all; the offset of the first. OSError, LookupError, AssertionError."""

@@ -187,6 +187,18 @@ def test_real_brokers_migrate_and_go_back(cluster: Cluster, tmp_path: Path) -> N
         STEP_S,
     )
 
+    # A replica moves from one broker to the other.
+    cluster.create("moved", factor=1, address=cluster.brokers[0].address)
+    from_, to = (1, 2) if _isr(quorum, "moved")[0] == 1 else (2, 1)
+    cluster.until_in_sync("moved", {from_})
+    assert cluster.client.produce("moved", [b"1"]) == 0
+    assert cluster.client.reassign(cluster.brokers[0].address, "moved", to) == 0
+    until("it has moved", lambda: _isr(quorum, "moved") == (to, (to,)), STEP_S)
+    cluster.until_in_sync("moved", {to})
+    assert [value for _, value in cluster.client.fetch("moved", 0)] == [b"1"]
+    left = cluster.brokers[from_ - 1].folder / "data"
+    until("nothing is left of it", lambda: not list(left.glob("moved-0")), STEP_S)
+
     # A broker that stops leaves its ISRs, and is back in them after its start.
     cluster.brokers[0].stop()
     until("broker 2 leads alone", lambda: _isr(quorum, TOPIC) == (2, (2,)), STEP_S)
@@ -197,6 +209,11 @@ def test_real_brokers_migrate_and_go_back(cluster: Cluster, tmp_path: Path) -> N
     cluster.brokers[0].wait_listening()
     cluster.until_in_sync(TOPIC, {1, 2})
     until("both say the same", lambda: in_step(cluster, quorum), STEP_S)
+    cluster.brokers[1].kill()
+    until("broker 1 leads alone", lambda: _isr(quorum, TOPIC) == (1, (1,)), STEP_S)
+    cluster.brokers[1].start()
+    cluster.brokers[1].wait_listening()
+    cluster.until_in_sync(TOPIC, {1, 2})
 
     # The way back: a broker takes ZooKeeper, and the others follow it.
     for node in quorum.nodes.values():

@@ -1,7 +1,7 @@
 """The bridge of one controller: its listener, and its messages to brokers in ZooKeeper mode.
 
-What it needs of its node it is given: who answers requests for metadata (`ask`), and the driver for
-the log. It listens from `open` to `close`; whether that is now, the migration decides.
+What it needs of its node it is given: who answers requests for metadata (`handle`), and the driver
+for the log. It listens from `open` to `close`; whether that is now, the migration decides.
 
 Source: KIP-866.
 """

@@ -17,7 +17,6 @@ Owns the driver of KIP-866 on this node, and its work in ZooKeeper. Steps:
 5. A controller without the setting that leads while others have it resigns; once no voter has it
    any more, and no broker is in ZooKeeper mode, whoever leads ends the migration for good
    (POST_MIGRATION).
-
 6. Where `quorate.kafka.listener.name` is set, Kafka's brokers find their controller there
    (`bridge`), from the beginning of the migration on. They replicate the metadata log as observers
    before they register, so without it they never do, and the driver waits for them without having

@@ -111,6 +111,12 @@ def test_tls_takes_pem_files(write: Write, tmp_path: Path) -> None:
 
 
 ENABLE = "zookeeper.metadata.migration.enable"
+LISTENING = {
+    "controller.listener.names": "CONTROLLER,KAFKA",
+    "listeners": "CONTROLLER://127.0.0.1:9093,KAFKA://127.0.0.1:9094",
+    "quorate.kafka.listener.name": "kafka",
+}
+LISTENER = "quorate.kafka.listener.name"
 MISCONFIGURATIONS: list[tuple[dict[str, str], list[str]]] = [
     # Values.
     ({ENABLE: "yes"}, [f"{ENABLE}=yes", "true, false"]),
@@ -162,6 +168,18 @@ MISCONFIGURATIONS: list[tuple[dict[str, str], list[str]]] = [
         {"zookeeper.ssl.endpoint.identification.algorithm": "LDAPS"},
         ["zookeeper.ssl.endpoint.identification.algorithm=LDAPS"],
     ),
+    ({LISTENER: "KAFKA"}, [f"{LISTENER}=KAFKA", "not in controller.listener.names"]),
+    ({LISTENER: "a b"}, [f"{LISTENER}=a b", "not the name of a listener"]),
+    (LISTENING | {LISTENER: "CONTROLLER"}, [f"{LISTENER}=CONTROLLER", "the first of"]),
+    (
+        LISTENING
+        | {
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:SSL",
+            "ssl.keystore.location": "FOLDER/store.pem",
+            "ssl.truststore.location": "FOLDER/ca.pem",
+        },
+        [f"{LISTENER}=kafka", "KAFKA is SSL, and only PLAINTEXT"],
+    ),
 ]
 
 
@@ -197,3 +215,29 @@ def test_the_extra_that_the_migration_needs_is_named(
     # Who does not migrate does not need it.
     assert main(["controller", str(write(BASE))]) == 1
     assert "/nowhere/quorate" in capsys.readouterr().err
+
+
+def test_the_listener_for_kafkas_brokers_is_advertised_and_serves_no_grpc(write: Write) -> None:
+    for values in (MIGRATING | LISTENING, BASE | LISTENING):
+        config = load(write(values))
+        assert config.migration.listener == "KAFKA"
+        assert [endpoint.name for endpoint in config.endpoints] == ["CONTROLLER", "KAFKA"]
+        assert [listener.name for listener in config.grpc_listeners] == ["CONTROLLER"]
+        assert not config.warnings, "it goes on after the migration"
+    config = load(write(MIGRATING | LISTENING | {"inter.broker.listener.name": "INTERNAL"}))
+    assert config.migration.broker_listener == "INTERNAL"
+    (warning,) = load(write(BASE | {"inter.broker.listener.name": "INTERNAL"})).warnings
+    assert "inter.broker.listener.name means nothing" in warning
+
+
+def test_without_the_library_the_listener_cannot_be(
+    write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "kio"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "kio", None)
+    for name in [name for name in sys.modules if name.startswith("quorate.bridge.")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert main(["controller", str(write(BASE | LISTENING))]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "quorate.kafka.listener.name=KAFKA needs the extra 'migration'" in line

@@ -12,10 +12,10 @@ import pytest
 from quorate.bridge import schemas as s
 from quorate.raft.errors import ErrorCode
 from quorate.records.batch import parse_batches
-from quorate.records.metadata import ZkMigrationState, ZkMigrationStateRecord, encode
 from quorate.rpc.client import QuorumClient
 
-from tests.integration.support import CLUSTER, HOST, Quorum, free_ports, here, until
+from tests.integration.bridge_support import KafkaQuorum, listens
+from tests.integration.support import CLUSTER, HOST, until
 
 BROKER = 1
 TOPIC_ID = s.uuid_field(f"{'A' * 21}Q")
@@ -118,60 +118,22 @@ def creation(name: str) -> Any:
 
 
 @pytest.fixture
-def quorum(tmp_path: Path) -> Iterator[Quorum]:
-    made = Quorum(tmp_path, IDS)
-    ports = free_ports(len(IDS))
-    directories = [f"{'A' * 20}{index}A" for index in range(1, 4)]
-    for node, port in zip(made.nodes.values(), ports, strict=True):
-        node.configure(
-            {
-                "controller.listener.names": "CONTROLLER,KAFKA",
-                "listeners": f"{node.endpoint},KAFKA://{HOST}:{port}",
-                "quorate.kafka.listener.name": "KAFKA",
-            }
-        )
-    voters = ",".join(
-        f"{node.id}@{node.address}:{directory}"
-        for node, directory in zip(made.nodes.values(), directories, strict=True)
-    )
-    for node in made.nodes.values():
-        ran = here(
-            "storage", "format", "-t", CLUSTER, "-c", node.properties,
-            "--initial-controllers", voters,
-        )  # fmt: skip
-        assert ran.status == 0, ran
-        node.start()
-    made.ports = dict(zip(IDS, ports, strict=True))  # type: ignore[attr-defined]
+def quorum(tmp_path: Path) -> Iterator[KafkaQuorum]:
+    made = KafkaQuorum(tmp_path, IDS)
+    made.format_and_start()
     yield made
     made.kill()
 
 
-def migrated(quorum: Quorum) -> None:
-    """Let the log say that this cluster came from ZooKeeper: then brokers are served."""
-
-    async def append() -> None:
-        async with QuorumClient(quorum.addresses.split(","), request_timeout_ms=20_000) as client:
-            record = ZkMigrationStateRecord(ZkMigrationState.POST_MIGRATION, version=0)
-            await client.append([(None, encode(record, 0))])
-
-    asyncio.run(append())
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((HOST, port)) == 0
-
-
-def test_a_broker_finds_the_leader_and_reads_the_log(quorum: Quorum) -> None:
-    ports: dict[int, int] = quorum.ports  # type: ignore[attr-defined]
+def test_a_broker_finds_the_leader_and_reads_the_log(quorum: KafkaQuorum) -> None:
+    ports = quorum.ports
     status = quorum.until(
         "the voters' endpoints name both listeners",
         lambda found: all(len(v["endpoints"]) == 2 for v in found["currentVoters"]),
     )
     leader: int = status["leaderId"]
     assert not any(map(listens, ports.values())), "nobody migrates: there is no listener"
-    migrated(quorum)
-    until("all listen", lambda: all(map(listens, ports.values())))
+    quorum.has_migrated()
     follower = next(node for node in IDS if node != leader)
 
     # Who does not lead names who does, with the endpoint of this listener.
@@ -233,22 +195,13 @@ def test_a_broker_finds_the_leader_and_reads_the_log(quorum: Quorum) -> None:
 
 
 def test_a_log_whose_beginning_is_gone_is_read_from_a_snapshot(tmp_path: Path) -> None:
-    quorum = Quorum(tmp_path, IDS[:1], **SMALL)
-    (node,) = quorum.nodes.values()
-    (port,) = free_ports(1)
-    node.configure(
-        {
-            "controller.listener.names": "CONTROLLER,KAFKA",
-            "listeners": f"{node.endpoint},KAFKA://{HOST}:{port}",
-            "quorate.kafka.listener.name": "KAFKA",
-        }
-    )
+    quorum = KafkaQuorum(tmp_path, IDS[:1], **SMALL)
+    (node,), (port,) = quorum.nodes.values(), quorum.ports.values()
     node.format("--standalone")
     try:
         node.start()
         node.wait_said("leads epoch 1")
-        migrated(quorum)
-        until("it listens", lambda: listens(port))
+        quorum.has_migrated()
         asyncio.run(fill(node.address))
         node.wait_said("the log starts at ")
         asker = Asker(port)
@@ -275,7 +228,7 @@ def test_a_log_whose_beginning_is_gone_is_read_from_a_snapshot(tmp_path: Path) -
 
 
 def test_with_an_authoriser_brokers_need_leave_and_clients_are_checked(tmp_path: Path) -> None:
-    quorum = Quorum(
+    quorum = KafkaQuorum(
         tmp_path,
         IDS[:1],
         **{
@@ -283,21 +236,12 @@ def test_with_an_authoriser_brokers_need_leave_and_clients_are_checked(tmp_path:
             "super.users": "User:ANONYMOUS;User:admin",
         },
     )
-    (node,) = quorum.nodes.values()
-    (port,) = free_ports(1)
-    node.configure(
-        {
-            "controller.listener.names": "CONTROLLER,KAFKA",
-            "listeners": f"{node.endpoint},KAFKA://{HOST}:{port}",
-            "quorate.kafka.listener.name": "KAFKA",
-        }
-    )
+    (node,), (port,) = quorum.nodes.values(), quorum.ports.values()
     node.format("--standalone")
     try:
         node.start()
         node.wait_said("leads epoch 1")
-        migrated(quorum)
-        until("it listens", lambda: listens(port))
+        quorum.has_migrated()
         asker = Asker(port)
         denied = asker.forward("made", "User:bob").topics[0]
         assert int(denied.error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -10,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from pathlib import Path
+
+TAKES_EFFECT_S = 0.5
 
 SWITCHES = {
     "QUORATE_TEST_MIGRATION_DIE_AT": signal.SIGKILL,
@@ -26,3 +29,5 @@ def step(name: str) -> None:
             with contextlib.suppress(FileExistsError):
                 Path(marker).touch(exist_ok=False)
                 os.kill(os.getpid(), number)
+                # The process stops when its first thread is scheduled, and that need not be this.
+                time.sleep(TAKES_EFFECT_S)

@@ -68,6 +68,17 @@ def test_the_whole_path() -> None:
     assert driver.lag == 0
 
 
+def test_a_cluster_that_nobody_is_known_of_waits_for_its_first_broker() -> None:
+    driver = leading()
+    driver.controllers(ready=True, reason="", now_ms=1)
+    assert asked(driver) == [d.ReadBrokers()]
+    driver.brokers_read(5, NOBODY, 2)
+    assert asked(driver) == []
+    assert driver.waits_for == "a broker to register"
+    driver.applied(12, Zk.PRE_MIGRATION, frozenset({1}), 3)
+    assert asked(driver) == [d.Claim(5)]
+
+
 def test_a_new_leader_of_a_migration_under_way_does_not_copy_again() -> None:
     driver = leading(Zk.MIGRATION)
     driver.controllers(ready=True, reason="", now_ms=1)

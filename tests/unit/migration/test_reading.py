@@ -230,3 +230,9 @@ def test_every_znode_of_a_real_cluster_is_read(real: Tree) -> None:
 
 def test_a_real_cluster_equals_its_copy(real: Tree) -> None:
     assert list(compare(real, records(real))) == []
+
+
+def test_a_cluster_that_gave_no_producer_ids_away_has_an_empty_znode_for_them() -> None:
+    for data in (None, b""):
+        found = records(Tree([ZNode("/latest_producer_id_block", data)]))
+        assert not [each for each in found if isinstance(each, ProducerIdsRecord)]

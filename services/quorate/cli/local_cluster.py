@@ -36,12 +36,15 @@ STOP_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One controller or broker of the folder. kind: "controller" or "broker"."""
+    """One controller or broker of the folder. kind: "controller" or "broker". kafka_port: where a
+    controller listens for Kafka's brokers.
+    """
 
     id: int
     port: int
     folder: Path
     kind: str = "controller"
+    kafka_port: int | None = None
 
     @property
     def address(self) -> str:
@@ -73,8 +76,17 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """The cluster that the controllers take over from ZooKeeper (KIP-866)."""
+
+    zookeeper: str
+    cluster_id: str
+
+
 class LocalCluster:
     """The folder and its processes. static_voters: at kraft.version 0, all from the start.
+    migration: where the controllers are new, what they take over.
 
     broker_settings: what is written to the brokers' files besides. environment: what the processes
     get besides this one's, which they get without settings of a node.
@@ -85,11 +97,13 @@ class LocalCluster:
         folder: Path,
         *,
         static_voters: bool = False,
+        migration: Migration | None = None,
         broker_settings: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.static_voters = static_voters
+        self.migration = migration
         self.broker_settings = dict(broker_settings or {})
         self.environment = dict(environment or {})
         self.brokers: dict[int, LocalNode] = {}
@@ -113,7 +127,11 @@ class LocalCluster:
             index = json.loads(self._index.read_text())
             self.cluster_id = str(index["cluster_id"])
             for entry in index["controllers"]:
-                self._place(int(entry["id"]), int(entry["port"]))
+                self._place(
+                    int(entry["id"]), int(entry["port"]), kafka_port=entry.get("kafka_port")
+                )
+            if "zookeeper" in index:
+                self.migration = Migration(str(index["zookeeper"]), self.cluster_id)
             for entry in index.get("brokers", ()):
                 self._place(int(entry["id"]), int(entry["port"]), "broker")
         except (ValueError, KeyError, TypeError) as error:
@@ -131,11 +149,12 @@ class LocalCluster:
             raise CommandError(
                 f"{self.folder} is not empty and no quickstart made it; name another --dir"
             )
-        self.cluster_id = random_uuid()
-        ports = free_ports(len(ids) + len(brokers))
-        for node_id, port in zip(ids, ports, strict=False):
-            self._place(node_id, port)
-        for node_id, port in zip(brokers, ports[len(ids) :], strict=True):
+        self.cluster_id = random_uuid() if self.migration is None else self.migration.cluster_id
+        ports = free_ports(2 * len(ids) + len(brokers))
+        for position, node_id in enumerate(ids):
+            kafka_port = None if self.migration is None else ports[-1 - position]
+            self._place(node_id, ports[position], kafka_port=kafka_port)
+        for node_id, port in zip(brokers, ports[len(ids) :], strict=False):
             self._format_broker(self._place(node_id, port, "broker"))
         for node in self.nodes.values():
             self._configure(node)
@@ -145,7 +164,9 @@ class LocalCluster:
 
     def add(self, node_id: int) -> LocalNode:
         """Make one more controller, which joins by itself once it is started."""
-        node = self._place(node_id, free_ports(1)[0])
+        port, kafka_port = free_ports(2)
+        is_migrating = self.migration is not None
+        node = self._place(node_id, port, kafka_port=kafka_port if is_migrating else None)
         self._configure(node)
         self.format(node_id, standalone=False)
         self._save()
@@ -158,8 +179,10 @@ class LocalCluster:
         self._save()
         return node
 
-    def _place(self, node_id: int, port: int, kind: str = "controller") -> LocalNode:
-        node = LocalNode(node_id, port, self.folder / f"{kind}-{node_id}", kind)
+    def _place(
+        self, node_id: int, port: int, kind: str = "controller", kafka_port: int | None = None
+    ) -> LocalNode:
+        node = LocalNode(node_id, port, self.folder / f"{kind}-{node_id}", kind, kafka_port)
         (self.nodes if kind == "controller" else self.brokers)[node_id] = node
         return node
 
@@ -181,9 +204,13 @@ class LocalCluster:
         format_broker(node.id, self.cluster_id, node.data, (node.data,))
 
     def _save(self) -> None:
-        controllers = [{"id": node.id, "port": node.port} for node in self.nodes.values()]
-        brokers = [{"id": node.id, "port": node.port} for node in self.brokers.values()]
-        index = {"cluster_id": self.cluster_id, "controllers": controllers, "brokers": brokers}
+        index: dict[str, object] = {
+            "cluster_id": self.cluster_id,
+            "controllers": [_entry(node) for node in self.nodes.values()],
+            "brokers": [_entry(node) for node in self.brokers.values()],
+        }
+        if self.migration is not None:
+            index["zookeeper"] = self.migration.zookeeper
         self._index.write_text(json.dumps(index, indent=2) + "\n")
 
     def _configure(self, node: LocalNode) -> None:
@@ -203,6 +230,15 @@ class LocalCluster:
             settings["controller.quorum.voters"] = voters
         else:
             settings["controller.quorum.auto.join.enable"] = "true"
+        if self.migration is not None:
+            settings |= {
+                "listeners": f"CONTROLLER://{node.address},KAFKA://{HOST}:{node.kafka_port}",
+                "controller.listener.names": "CONTROLLER,KAFKA",
+                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:PLAINTEXT",
+                "quorate.kafka.listener.name": "KAFKA",
+                "zookeeper.metadata.migration.enable": "true",
+                "zookeeper.connect": self.migration.zookeeper,
+            }
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
         node.properties.write_text(text)
 
@@ -230,6 +266,11 @@ class LocalCluster:
     def addresses(self) -> list[str]:
         """Where clients find the quorum: every controller of the folder."""
         return [node.address for node in self.nodes.values()]
+
+    @property
+    def kafka_voters(self) -> str:
+        """What brokers of Kafka take as controller.quorum.voters while they migrate."""
+        return ",".join(f"{node.id}@{HOST}:{node.kafka_port}" for node in self.nodes.values())
 
     @property
     def broker_addresses(self) -> list[str]:
@@ -298,3 +339,8 @@ class LocalCluster:
         """Wait a little, watching the processes."""
         await asyncio.sleep(seconds)
         self.check_running()
+
+
+def _entry(node: LocalNode) -> dict[str, int]:
+    places = {"id": node.id, "port": node.port, "kafka_port": node.kafka_port}
+    return {name: value for name, value in places.items() if value is not None}

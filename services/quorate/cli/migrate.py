@@ -339,6 +339,19 @@ def _extra() -> Iterator[None]:
         raise CommandError(text) from None
 
 
+def read_cluster_id(zookeeper: str) -> str:
+    """The id of the cluster that an ensemble holds; CommandError if there is none."""
+    with _extra():
+        from quorate.migration import znodes
+
+    with _ensemble(zookeeper, None) as client:
+        node = client.read(znodes.CLUSTER_ID)
+        found = None if node is None else node.object().get("id")
+    if not isinstance(found, str):
+        raise CommandError(f"{zookeeper}: there is no {znodes.CLUSTER_ID}: is the chroot right?")
+    return found
+
+
 @contextmanager
 def _ensemble(connect: str, tls_file: Path | None) -> Iterator[ZooKeeper]:
     """A connection to ZooKeeper; its errors as one line."""

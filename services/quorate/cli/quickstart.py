@@ -25,6 +25,9 @@ DEFAULT_DIRECTORY = Path("quorate-quickstart")
 CONTROLLERS_MAX = 9
 BROKERS_MAX = 9
 FIRST_BROKER = 101
+INDEX = "cluster.json"
+FIRST_MIGRATING = 3001
+"""Kafka's custom for the controllers that a migration adds: their ids must not be a broker's."""
 REFRESH_S = 0.5
 
 
@@ -59,6 +62,15 @@ def quickstart(
             "grow, shrink, upgrade, and check after each step that nothing acknowledged is lost.",
         ),
     ] = False,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            "--zookeeper",
+            metavar="H:P/CHROOT",
+            help="Take over the cluster of Kafka 3.9 that this ZooKeeper holds (KIP-866): the "
+            f"controllers' ids begin at {FIRST_MIGRATING}, and what its brokers need is printed.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a quorum of real controller processes on free loopback ports until Ctrl-C, and brokers.
@@ -70,6 +82,9 @@ def quickstart(
         raise UsageError(f"--controllers {controllers}: 1 to {CONTROLLERS_MAX} are possible")
     if not 0 <= brokers <= BROKERS_MAX:
         raise UsageError(f"--brokers {brokers}: 0 to {BROKERS_MAX} are possible")
+    if zookeeper is not None and (demo or brokers):
+        other = "--demo" if demo else "--brokers"
+        raise UsageError(f"{other}: with --zookeeper there is a cluster with brokers already")
     if demo:
         if brokers:
             raise UsageError("--brokers: the demo is about controllers and runs none")
@@ -79,22 +94,41 @@ def quickstart(
             raise UsageError(f"--dir {directory}: the demo wants a new or an empty folder")
         raise typer.Exit(run_demo(directory, as_json=as_json))
     folder = directory or DEFAULT_DIRECTORY
-    raise typer.Exit(asyncio.run(_run(folder, controllers, brokers, as_json)))
+    raise typer.Exit(asyncio.run(_run(folder, controllers, brokers, zookeeper, as_json)))
 
 
-async def _run(folder: Path, controllers: int, brokers: int, as_json: bool) -> int:
-    from quorate.cli.local_cluster import LocalCluster
-    from quorate.rpc.client import QuorumClient
+def _prepare(folder: Path, controllers: int, brokers: int, zookeeper: str | None) -> LocalCluster:
+    """The folder's cluster, made if it is new."""
+    from quorate.cli.local_cluster import LocalCluster, Migration
 
     cluster = LocalCluster(folder)
-    kept = cluster.exists
-    if kept:
+    if cluster.exists:
         cluster.load()
+        known = None if cluster.migration is None else cluster.migration.zookeeper
+        if zookeeper is not None and zookeeper != known:
+            says = "is no migration" if known is None else f"migrates from {known}"
+            raise UsageError(f"--zookeeper {zookeeper}: the quickstart in {folder} {says}")
         for broker_id in range(FIRST_BROKER + len(cluster.brokers), FIRST_BROKER + brokers):
             cluster.add_broker(broker_id)
-    else:
-        broker_ids = range(FIRST_BROKER, FIRST_BROKER + brokers)
-        cluster.create(range(1, controllers + 1), broker_ids)
+        return cluster
+    first = 1
+    if zookeeper is not None:
+        from quorate.cli.migrate import read_cluster_id
+
+        cluster.migration = Migration(zookeeper, read_cluster_id(zookeeper))
+        first = FIRST_MIGRATING
+    broker_ids = range(FIRST_BROKER, FIRST_BROKER + brokers)
+    cluster.create(range(first, first + controllers), broker_ids)
+    return cluster
+
+
+async def _run(
+    folder: Path, controllers: int, brokers: int, zookeeper: str | None, as_json: bool
+) -> int:
+    from quorate.rpc.client import QuorumClient
+
+    kept = (folder / INDEX).exists()
+    cluster = _prepare(folder, controllers, brokers, zookeeper)
     # Paths and commands are there to be copied: they are not broken into lines.
     console = Console(stderr=as_json, soft_wrap=True)
     stop = asyncio.Event()
@@ -113,6 +147,8 @@ async def _run(folder: Path, controllers: int, brokers: int, as_json: bool) -> i
             f"create --topic first --replication-factor {min(3, len(cluster.brokers))}",
             highlight=False,
         )
+    if cluster.migration is not None:
+        console.print(_for_brokers(cluster), highlight=False)
     console.print(
         f"Try: quorate metadata-quorum --bootstrap-controller {addresses} describe --status\n"
         "Ctrl-C stops all of them; the same command starts them again.",
@@ -128,6 +164,23 @@ async def _run(folder: Path, controllers: int, brokers: int, as_json: bool) -> i
             await asyncio.to_thread(cluster.stop)
     console.print("Stopped; everything is kept.", highlight=False)
     return 0
+
+
+def _for_brokers(cluster: LocalCluster) -> str:
+    """What a person does next, so that the migration goes on."""
+    assert cluster.migration is not None
+    zookeeper = cluster.migration.zookeeper
+    return (
+        f"It takes over the cluster in ZooKeeper at {zookeeper}. Restart its brokers one after the "
+        "other, each with\n"
+        "  zookeeper.metadata.migration.enable=true\n"
+        "  inter.broker.protocol.version=3.9\n"
+        "  controller.listener.names=KAFKA\n"
+        f"  controller.quorum.voters={cluster.kafka_voters}\n"
+        "and KAFKA:PLAINTEXT in its listener.security.protocol.map. Then\n"
+        f"Try: quorate migrate status --zookeeper {zookeeper} "
+        f"--bootstrap-controller {','.join(cluster.addresses)}"
+    )
 
 
 async def _watch(

@@ -76,15 +76,20 @@ async def call(channel: grpc.aio.Channel, method: Method, bodies: list[bytes]) -
             yield body
 
     asked = (method.path, None, None)  # bytes go out as they are
+    answers: grpc.aio.StreamStreamCall[bytes, bytes] | grpc.aio.UnaryStreamCall[bytes, bytes]
     try:
-        if method.takes_stream:
-            async for _ in channel.stream_stream(*asked)(stream(), timeout=CALL_S):
-                pass
-        elif method.gives_stream:
-            async for _ in channel.unary_stream(*asked)(bodies[0], timeout=CALL_S):
-                pass
-        else:
+        if not method.gives_stream:
             await channel.unary_unary(*asked)(bodies[0], timeout=CALL_S)
+            return "OK"
+        if method.takes_stream:
+            answers = channel.stream_stream(*asked)(stream(), timeout=CALL_S)
+        else:
+            answers = channel.unary_stream(*asked)(bodies[0], timeout=CALL_S)
+        try:
+            async for _ in answers:
+                pass
+        finally:
+            answers.cancel()  # what is not sent yet has no reader any more
     except grpc.aio.AioRpcError as error:
         return error.code().name
     return "OK"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,12 @@ from tests.migration.cluster import CLUSTER
 from tests.migration.conftest import Server
 
 IDS = (3001, 3002, 3003)
+
+
+def listens(place: str) -> bool:
+    host, port = place.split(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
 
 
 @pytest.mark.timeout(180)
@@ -34,11 +41,10 @@ def test_a_quorum_waits_for_the_brokers_and_says_what_they_need(
                 return "PRE_MIGRATION" in here(*command).out
 
             until("the brokers are waited for", waits)
-            # Kafka's protocol is spoken where the brokers are told to ask.
+            # Kafka's protocol is spoken where the brokers are told to ask, once a controller has
+            # read of the migration.
             for place in places.values():
-                host, port = place.split(":")
-                with socket.create_connection((host, int(port)), timeout=5):
-                    pass
+                until(f"{place} listens", partial(listens, place))
             assert quickstart.interrupt() == 0
 
 

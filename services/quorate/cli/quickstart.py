@@ -25,7 +25,6 @@ DEFAULT_DIRECTORY = Path("quorate-quickstart")
 CONTROLLERS_MAX = 9
 BROKERS_MAX = 9
 FIRST_BROKER = 101
-INDEX = "cluster.json"
 FIRST_MIGRATING = 3001
 """Kafka's custom for the controllers that a migration adds: their ids must not be a broker's."""
 REFRESH_S = 0.5
@@ -125,9 +124,10 @@ def _prepare(folder: Path, controllers: int, brokers: int, zookeeper: str | None
 async def _run(
     folder: Path, controllers: int, brokers: int, zookeeper: str | None, as_json: bool
 ) -> int:
+    from quorate.cli.local_cluster import LocalCluster
     from quorate.rpc.client import QuorumClient
 
-    kept = (folder / INDEX).exists()
+    kept = LocalCluster(folder).exists
     cluster = _prepare(folder, controllers, brokers, zookeeper)
     # Paths and commands are there to be copied: they are not broken into lines.
     console = Console(stderr=as_json, soft_wrap=True)

@@ -29,28 +29,29 @@ HEALTH_COLOURS = {
     Health.NO_LEADER: "negative",
     Health.UNREACHABLE: "negative",
 }
+
+
+def _column(name: str, label: str, align: str) -> dict[str, str]:
+    """Shows the field `name` of a row."""
+    return {"name": name, "label": label, "field": name, "align": align}
+
+
 COLUMNS = [
-    {"name": name, "label": label, "field": name, "align": align}
-    for name, label, align in (
-        ("id", "Id", "left"),
-        ("role", "Role", "left"),
-        ("directory", "Directory id", "left"),
-        ("endpoint", "Endpoint", "left"),
-        ("end", "Log end offset", "right"),
-        ("lag", "Lag", "right"),
-        ("fetched", "Last fetch", "right"),
-        ("caught", "Caught up", "right"),
-    )
+    _column("id", "Id", "left"),
+    _column("role", "Role", "left"),
+    _column("directory", "Directory id", "left"),
+    _column("endpoint", "Endpoint", "left"),
+    _column("end", "Log end offset", "right"),
+    _column("lag", "Lag", "right"),
+    _column("fetched", "Last fetch", "right"),
+    _column("caught", "Caught up", "right"),
 ]
 PARTITION_COLUMNS = [
-    {"name": name, "label": label, "field": name, "align": align}
-    for name, label, align in (
-        ("partition", "Partition", "left"),
-        ("problem", "Problem", "left"),
-        ("leader", "Leader", "right"),
-        ("isr", "ISR", "right"),
-        ("replicas", "Replicas", "right"),
-    )
+    _column("partition", "Partition", "left"),
+    _column("problem", "Problem", "left"),
+    _column("leader", "Leader", "right"),
+    _column("isr", "ISR", "right"),
+    _column("replicas", "Replicas", "right"),
 ]
 _DIRECTORY_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 EVENTS_SHOWN = 100

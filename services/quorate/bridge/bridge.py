@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from quorate.bridge import schemas as s
@@ -23,7 +23,7 @@ from quorate.metadata.requests import Refused
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import DescribeQuorumRequest, DescribeQuorumResponse
 from quorate.rpc.convert_metadata import METHODS, TIMEOUT_MS, MetadataAnswer
-from quorate.rpc.gate import Admission, Gate, Refusal
+from quorate.rpc.gate import Gate, Refusal, answer_admitted
 from quorate.rpc.principals import Caller
 from quorate.runtime.driver import RaftDriver
 
@@ -133,18 +133,13 @@ class Bridge:
         """What `rpc.metadata_servicers` does with a request that came over gRPC."""
         if isinstance(request, DescribeQuorumRequest):
             return await self._describe_quorum(request, caller)
-        admitted: Refusal | Admission = Admission(request)
-        if self._gate is not None:
-            admitted = self._gate.admit(caller, METHODS[type(request)].name, request)
-        leader = self._raft.node.current_leader
-        if isinstance(admitted, Refusal):
-            return MetadataAnswer(admitted.error, leader, message=admitted.message)
-        if admitted.answer is not None:
-            return MetadataAnswer(ErrorCode.NONE, leader, admitted.answer)
-        answer = await self._handle(admitted.request, timeout_ms)
-        if answer.response is None or isinstance(answer.response, Refused):
-            return answer
-        return replace(answer, response=admitted.finish(answer.response))
+        if self._gate is None:
+            return await self._handle(request, timeout_ms)
+        return await answer_admitted(
+            self._gate.admit(caller, METHODS[type(request)].name, request),
+            self._raft.node.current_leader,
+            lambda admitted: self._handle(admitted, timeout_ms),
+        )
 
     async def _describe_quorum(
         self, request: DescribeQuorumRequest, caller: Caller

@@ -5,14 +5,17 @@ A server without a gate lets everybody in whom TLS let in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import grpc.aio
 from google.protobuf.message import Message
 
+from quorate.metadata.requests import Refused
 from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import CurrentLeader
+from quorate.rpc.convert_metadata import MetadataAnswer
 from quorate.rpc.principals import Caller
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -54,6 +57,24 @@ class Gate(Protocol):
     def admit(self, caller: Caller, name: str, request: Any) -> Refusal | Admission:
         """The same for a request for metadata, of which parts may be refused."""
         ...
+
+
+async def answer_admitted(
+    admitted: Refusal | Admission,
+    leader: CurrentLeader,
+    handle: Callable[[Any], Awaitable[MetadataAnswer]],
+) -> MetadataAnswer:
+    """The answer to a request for metadata as far as a gate allows it. handle: answers what of the
+    request is admitted. leader: named where it is not asked.
+    """
+    if isinstance(admitted, Refusal):
+        return MetadataAnswer(admitted.error, leader, message=admitted.message)
+    if admitted.answer is not None:
+        return MetadataAnswer(ErrorCode.NONE, leader, admitted.answer)
+    answer = await handle(admitted.request)
+    if answer.response is None or isinstance(answer.response, Refused):
+        return answer
+    return replace(answer, response=admitted.finish(answer.response))
 
 
 def method_name(message: Message) -> str:

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import grpc
 import grpc.aio
 
-from quorate.metadata.requests import Refused
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.convert_metadata import METHODS, MetadataAnswer, Method
-from quorate.rpc.gate import Admission, Gate, Refusal
+from quorate.rpc.gate import Gate, answer_admitted
 from quorate.rpc.refusals import Refusals
 from quorate.rpc.throttle import Turns
 
@@ -80,20 +79,6 @@ def add_metadata_services(server: grpc.aio.Server, slot: MetadataSlot) -> tuple[
     return services
 
 
-async def _admitted(
-    handler: MetadataHandler, admitted: Refusal | Admission, timeout_ms: int
-) -> MetadataAnswer:
-    """The answer as far as a gate allows it."""
-    if isinstance(admitted, Refusal):
-        return MetadataAnswer(admitted.error, NO_LEADER, message=admitted.message)
-    if admitted.answer is not None:
-        return MetadataAnswer(ErrorCode.NONE, NO_LEADER, admitted.answer)
-    answer = await handler.metadata(admitted.request, timeout_ms)
-    if answer.response is None or isinstance(answer.response, Refused):
-        return answer
-    return replace(answer, response=admitted.finish(answer.response))
-
-
 def _serve(slot: MetadataSlot, method: Method) -> Callable[[Any, Context], Awaitable[Any]]:
     async def serve(message: Any, context: Context) -> Any:
         handler = await slot.handler(context)
@@ -113,8 +98,11 @@ async def _answer(
             answer = await handler.metadata(request, timeout_ms)
         else:
             caller = slot.gate.caller(context)
-            admitted = slot.gate.admit(caller, method.name, request)
-            answer = await _admitted(handler, admitted, timeout_ms)
+            answer = await answer_admitted(
+                slot.gate.admit(caller, method.name, request),
+                NO_LEADER,
+                partial(handler.metadata, timeout_ms=timeout_ms),
+            )
         return method.encode_answer(answer)
     except ViolationError as error:
         REFUSALS.say(method.name, context.peer(), error)

@@ -19,13 +19,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from quorate.bridge import schemas as s
 from quorate.raft.errors import ErrorCode
+from quorate.telemetry.limited_log import LimitedLog
 
 LOGGER = logging.getLogger(__name__)
 
@@ -35,7 +35,6 @@ IDLE_S = 600.0
 FRAME_S = 30.0
 LOG_INTERVAL_S = 10.0
 """How often refused connections of one host are logged, seconds."""
-LOGGED_HOSTS_MAX = 1_024
 
 
 @dataclass(slots=True)
@@ -76,7 +75,7 @@ class BridgeServer:
         self._answer = answer
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
-        self._logged: dict[str, float] = {}
+        self._closed = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
     async def start(self, host: str, port: int) -> None:
         """host: empty for every address. OSError."""
@@ -106,7 +105,12 @@ class BridgeServer:
                 raise s.BadMessageError(f"more than {CONNECTIONS_MAX} connections")
             await self._serve(reader, writer, connection)
         except s.BadMessageError as error:
-            self._log(connection.host, str(error))
+            self._closed.warning(
+                connection.host,
+                "bridge: the connection of %s is closed: %s",
+                connection.host,
+                error,
+            )
         except (ConnectionError, TimeoutError):
             pass
         except asyncio.CancelledError:
@@ -132,16 +136,6 @@ class BridgeServer:
             write_frame(writer, s.write_response(call.correlation_id, response))
             async with asyncio.timeout(FRAME_S):
                 await writer.drain()
-
-    def _log(self, host: str, text: str) -> None:
-        """One line for what one host does wrong again and again."""
-        now = time.monotonic()
-        if now - self._logged.get(host, -LOG_INTERVAL_S) < LOG_INTERVAL_S:
-            return
-        if len(self._logged) >= LOGGED_HOSTS_MAX:
-            self._logged.clear()
-        self._logged[host] = now
-        LOGGER.warning("bridge: the connection of %s is closed: %s", host, text)
 
 
 def api_versions(call: s.Call) -> Any:

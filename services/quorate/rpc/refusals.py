@@ -3,8 +3,8 @@
 Rules:
 1. Bytes that are no message of their method end the call with INVALID_ARGUMENT, whatever the
    method. gRPC by itself would answer UNKNOWN and write a stack trace for each.
-2. The log has a line for each refusal while they are few. Whoever sends thousands a second must not
-   fill the disk with them: what is left out is counted, and the next line tells how many.
+2. The log has a line for each refusal while they are few (see `telemetry.limited_log`): all peers
+   together have `BURST` lines at once, and `LINES_PER_SECOND` in the long run.
 """
 
 from __future__ import annotations
@@ -19,37 +19,26 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from quorate.telemetry.limited_log import LimitedLog
+
 LOGGER = logging.getLogger(__name__)
 
 LINES_PER_SECOND = 5.0
-BURST = 50.0
+BURST = 50
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Behavior = Callable[[Any, Context], Any]
 
 
 class Refusals:
-    """Writes refusals to a log: `BURST` at once, `LINES_PER_SECOND` in the long run."""
+    """Writes refusals to a log (rule 2)."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
-        self._logger = logger
-        self._clock = clock
-        self._tokens = BURST
-        self._at = clock()
-        self._untold = 0
+        self._log = LimitedLog(logger, burst=BURST, interval_s=1 / LINES_PER_SECOND, clock=clock)
 
     def say(self, what: str, whom: str, why: object) -> None:
         """One refusal: the method, the peer, the reason."""
-        now = self._clock()
-        self._tokens = min(BURST, self._tokens + (now - self._at) * LINES_PER_SECOND)
-        self._at = now
-        if self._tokens < 1:
-            self._untold += 1
-            return
-        self._tokens -= 1
-        more = f" ({self._untold} more were refused before it)" if self._untold else ""
-        self._untold = 0
-        self._logger.warning("%s from %s is refused: %s%s", what, whom, why, more)
+        self._log.warning(None, "%s from %s is refused: %s", what, whom, why)
 
 
 class _Unreadable:

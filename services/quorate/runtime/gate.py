@@ -9,7 +9,7 @@ Owns the decisions of one node about its callers. Rules:
 2. With an authoriser, what `authorization` says a method needs must be allowed by the ACLs of the
    committed image. Until that is loaded only super users are served; others are told to ask
    elsewhere, since nothing was decided about them.
-3. A refusal is logged once a caller and method within a while, and nothing is done.
+3. A refusal is logged once a caller and method in `LOG_INTERVAL_S`, and nothing is done.
 
 Source: KIP-853 "Security considerations"; Kafka's ControllerApis; Kafka's StandardAuthorizer.
 """
@@ -17,7 +17,6 @@ Source: KIP-853 "Security considerations"; Kafka's ControllerApis; Kafka's Stand
 from __future__ import annotations
 
 import logging
-import time
 from enum import StrEnum
 from typing import Any
 
@@ -39,11 +38,11 @@ from quorate.rpc.gate import Admission, Context, Refusal
 from quorate.rpc.principals import Caller, PrincipalMapping, caller_of
 from quorate.runtime.authorization import CLUSTER_OPERATIONS, PART_OPERATIONS, admit_parts
 from quorate.runtime.metadata_loader import MetadataLoader
+from quorate.telemetry.limited_log import LimitedLog
 
 LOGGER = logging.getLogger(__name__)
 
 LOG_INTERVAL_S = 60.0
-LOGGED_CALLERS_MAX = 1_024
 
 RAFT_METHODS = frozenset(
     {
@@ -108,7 +107,7 @@ class NodeGate:
         self._mapping = mapping or PrincipalMapping()
         self._loader: MetadataLoader | None = None
         self._is_stale = True
-        self._logged: dict[tuple[str | None, str, str], float] = {}
+        self._refused = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
     @property
     def is_open(self) -> bool:
@@ -213,14 +212,8 @@ class NodeGate:
     # --- rule 3 -----------------------------------------------------------------------------------
 
     def _log(self, caller: Caller, name: str, refused: Refusal) -> None:
-        now = time.monotonic()
-        key = (caller.principal, caller.host, name)
-        if now - self._logged.get(key, -LOG_INTERVAL_S) < LOG_INTERVAL_S:
-            return
-        if len(self._logged) >= LOGGED_CALLERS_MAX:
-            self._logged.clear()
-        self._logged[key] = now
-        LOGGER.warning(
+        self._refused.warning(
+            (caller.principal, caller.host, name),
             "%s from %s at %s is refused: %s",
             name,
             caller.principal,

@@ -18,9 +18,9 @@ def test_a_flood_of_refusals_is_counted_and_not_written(caplog: pytest.LogCaptur
 
     now += 1 / LINES_PER_SECOND
     refusals.say("Vote", "ipv4:10.0.0.2:6", "why")
-    untold = 10_000 - int(BURST)
+    untold = 10_000 - BURST
     assert caplog.messages[-1] == (
-        f"Vote from ipv4:10.0.0.2:6 is refused: why ({untold} more were refused before it)"
+        f"Vote from ipv4:10.0.0.2:6 is refused: why ({untold} more before it were left out)"
     )
     now += 1 / LINES_PER_SECOND
     refusals.say("Vote", "ipv4:10.0.0.2:6", "again")

@@ -15,6 +15,7 @@ from quorate.runtime.metadata_files import read_directory, read_snapshot
 
 from tests.integration.metadata_support import brokers
 from tests.integration.support import (
+    CLUSTER,
     PARTITION,
     Node,
     Quorum,
@@ -182,6 +183,28 @@ def test_access_control_entries(ask: Commands) -> None:
     assert ask("acls", "list", "--principal", "User:b") == ""
     ask("acls", "remove", "--force", "--topic", "pay", "--resource-pattern-type", "prefixed")
     assert ask("acls", "list") == ""
+
+
+def test_cluster(ask: Commands) -> None:
+    assert ask("cluster", "cluster-id") == f"Cluster ID: {CLUSTER}\n"
+    assert ask.json("cluster", "cluster-id") == {"clusterId": CLUSTER}
+    header, *rows = ask("cluster", "list-endpoints").splitlines()
+    assert header.split() == ["ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"]
+    assert [row.split() for row in rows if "broker" in row] == [
+        [str(i), "127.0.0.1", str(9000 + i), "null", "unfenced", "broker"] for i in (11, 12)
+    ]
+    with brokers(ask.address, 13):
+        assert 13 in _ids(ask)
+    until("a silent broker is left out", lambda: 13 not in _ids(ask))
+    assert 13 in _ids(ask, "--include-fenced-brokers")
+    assert "no longer registered" in ask("cluster", "unregister", "--id", 13)
+    assert 13 not in _ids(ask, "--include-fenced-brokers")
+    ask.refused("BROKER_ID_NOT_REGISTERED", "13", command=("cluster", "unregister", "--id", 13))
+    ask.refused("--id", command=("cluster", "unregister"), status=2)
+
+
+def _ids(ask: Commands, *options: str) -> list[int]:
+    return [each["id"] for each in ask.json("cluster", "list-endpoints", *options)]
 
 
 def test_features(ask: Commands) -> None:

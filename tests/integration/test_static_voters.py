@@ -18,6 +18,7 @@ import pytest
 from quorate.rpc.client import QuorumClient
 
 from tests.integration.conftest import Start, append
+from tests.integration.metadata_support import brokers
 from tests.integration.support import (
     CLUSTER,
     FIRST_SEGMENT,
@@ -127,6 +128,22 @@ def test_static_voters_become_dynamic(static: Quorum, make_node: Start) -> None:
     write_five(static, written)
     for node in static.nodes.values():
         assert_clean(node.said())
+
+
+def test_an_upgrade_asks_the_brokers(static: Quorum) -> None:
+    """One that registered without naming kraft.version knows version 0 alone."""
+    static.until("three voters", lambda s: all(voters(s).values()))
+    upgrade = (*static.features, "upgrade", "--feature", "kraft.version=1")
+    with brokers(static.addresses, 101):
+        ran = here(*upgrade)
+        assert_error(ran, "1 out of 1 operation(s) failed.")
+        assert ran.out == (
+            "Could not upgrade kraft.version to 1. INVALID_UPDATE_VERSION: "
+            "brokers [101] do not support kraft.version 1\n"
+        )
+    assert finalized(static) == 0
+    succeed("cluster", "unregister", "--bootstrap-controller", static.addresses, "--id", 101)
+    assert here(*upgrade).out == "kraft.version was upgraded to 1.\n"
 
 
 def _one_restarts(quorum: Quorum, node: Node) -> None:

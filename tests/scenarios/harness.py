@@ -17,6 +17,7 @@ The network: deliver, drop, refuse, each with [1->2] [Kind] [n=1]; partition 1 |
 The log: append 1 x y | manual-sync 2 | auto-sync 2 | sync 2 | snapshot 1 5 | clean 1
     manual-install 3 | install 3 | corrupt 3 | longer-partial 3 5@1 (bytes of a snapshot received)
 A node's door: shutdown 1 | resign 1 | connection-lost 2 1 | requests (see `handmade.py`)
+    brokers 1 101=0-1 102=0-0 (all that are registered, with the kraft.versions they support)
 Looking: state | log 1 | ready (what each node's health says)
 """
 
@@ -306,6 +307,14 @@ class Harness:
         for value in arguments.values:
             node = self.node(value)
             self.cluster.call(node, partial(self.cluster.sync, node))
+
+    def do_brokers(self, arguments: Arguments) -> None:
+        """The controller tells of the registered brokers."""
+        raft = self.node(arguments.values[0]).raft
+        assert raft is not None
+        raft.observers_support(
+            {int(broker): parse_range(text) for broker, text in arguments.options.items()}
+        )
 
     def do_snapshot(self, arguments: Arguments) -> None:
         """The state machine wrote a snapshot that ends at an offset (default: all committed)."""

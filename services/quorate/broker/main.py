@@ -40,12 +40,12 @@ from quorate.log.meta_properties import MetaProperties, ensure_directory_id, ran
 from quorate.log.metadata_log import LogConfig, MetadataLog
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.metadata.image import Changes, MetadataImage
-from quorate.metadata.levels import SUPPORTED
+from quorate.metadata.levels import KRAFT_VERSION, SUPPORTED
 from quorate.metadata.requests import RegisterBroker
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft import outputs as out
 from quorate.raft.errors import RaftError
-from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.raft.types import SUPPORTED_KRAFT_VERSION, Endpoint, ReplicaKey
 from quorate.records.errors import RecordsError
 from quorate.rpc.errors import RpcError
 from quorate.rpc.limits import ServerLimits, format_address
@@ -341,7 +341,7 @@ class Broker:
             cluster_id=cluster_id,
             rack=config.rack,
             log_dirs=log_dir_ids,
-            features=supported_features(SUPPORTED),
+            features=supported_features(SUPPORTED | {KRAFT_VERSION: SUPPORTED_KRAFT_VERSION}),
             security_protocols=tuple(
                 SECURITY_PROTOCOLS[config.is_encrypted(e.name)] for e in config.endpoints
             ),

@@ -51,6 +51,7 @@ COMMANDS: dict[str, Lazy] = {
         "app",
         "Describe a quorum; add and remove controllers; move leadership.",
     ),
+    "cluster": Lazy("quorate.cli.cluster", "app", "Tell a cluster's id and nodes; forget brokers."),
     "features": Lazy("quorate.cli.features", "app", "Describe and change feature levels."),
     "topics": Lazy(
         "quorate.cli.topics", "app", "Create, describe, alter, delete and import topics."

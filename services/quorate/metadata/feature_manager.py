@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from quorate.metadata.cluster import ClusterImage
 from quorate.metadata.config_manager import MIN_ISR
 from quorate.metadata.configs import ResourceType
 from quorate.metadata.levels import (
@@ -126,6 +127,14 @@ def _check_downgrade(update: FeatureUpdate, current: int) -> None:
             else "Unsafe metadata downgrade is not supported in this version."
         )
         raise _refuse(update, f"{reason} ({release_of(current)} to {release_of(update.level)})")
+
+
+def kraft_versions(cluster: ClusterImage) -> dict[int, VersionRange]:
+    """The kraft.versions that each registered broker supports; who names none knows the first."""
+    return {
+        broker_id: _range(broker, KRAFT_VERSION) or VersionRange(0, 0)
+        for broker_id, broker in cluster.brokers.items()
+    }
 
 
 def _supported_by_nodes(work: Work, name: str) -> Iterator[tuple[str, VersionRange | None]]:

@@ -10,6 +10,7 @@ remember is emitted as `PersistElection` before any output that depends on it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -56,6 +57,7 @@ from quorate.raft.types import (
     Endpoint,
     OffsetAndEpoch,
     ReplicaKey,
+    VersionRange,
     VoterSet,
 )
 
@@ -81,6 +83,7 @@ class Core:
     replica neither fetches nor elects, whatever becomes of its role: what it would append, or boast
     of, is the log that goes away.
     replaced: what others said who answered in a voter's place, by that voter's id.
+    observer_versions: the kraft.versions that the registered brokers support, by their ids.
     known_endpoints: where one may ask for the leader; None until `follower` asks with these voters.
     epoch, voters, is_voter: the role's epoch, the voter set in force and whether this replica may
     vote in it. They are asked for at every message and change seldom, so they are kept:
@@ -113,6 +116,7 @@ class Core:
         self.fetch_at_ms = 0
         self.installing: OffsetAndEpoch | None = None
         self.replaced: dict[int, str] = {}
+        self.observer_versions: Mapping[int, VersionRange] = {}
         self.transfer: Transfer | None = None
         self.shutting_down = False
         self.persisted = initial.election

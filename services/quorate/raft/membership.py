@@ -318,7 +318,7 @@ def _check_upgrade(
     core: Core, leader: Leader, change: PendingChange, request: UpdateKRaftVersionRequest
 ) -> bool:
     """KRaftVersion and Voters in one batch, once every voter has told its directory and its
-    versions.
+    versions, if those and the registered brokers' hold the level.
     """
     level = core.history.kraft_version
     if request.level == level:
@@ -339,6 +339,10 @@ def _check_upgrade(
     too_old = [v.id for v in core.voters if request.level not in reported[v.id].kraft_version]
     if too_old:
         text = f"voters {too_old} do not support kraft.version {request.level}"
+        return _finish(core, leader, change, ErrorCode.INVALID_UPDATE_VERSION, text)
+    too_old = sorted(n for n, has in core.observer_versions.items() if request.level not in has)
+    if too_old:
+        text = f"brokers {too_old} do not support kraft.version {request.level}"
         return _finish(core, leader, change, ErrorCode.INVALID_UPDATE_VERSION, text)
     if request.validate_only:
         return _finish(core, leader, change, ErrorCode.NONE)

@@ -13,7 +13,7 @@ Contract with the driver:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from quorate.raft import election, follower, leader, membership, reads, replication
 from quorate.raft.batches import Batch
@@ -52,7 +52,7 @@ from quorate.raft.roles import (
     Resigned,
     Unattached,
 )
-from quorate.raft.types import OffsetAndEpoch, VoterSet
+from quorate.raft.types import OffsetAndEpoch, VersionRange, VoterSet
 
 _OF_ANOTHER_CLUSTER = ErrorCode.INCONSISTENT_CLUSTER_ID
 """Looked up once: members of an enumeration are found slowly, and every answer is compared."""
@@ -370,6 +370,12 @@ class RaftNode:
         follower.snapshot_failed(self._begin(now_ms), snapshot, reason)
 
     # --- the end ----------------------------------------------------------------------------------
+
+    def observers_support(self, versions: Mapping[int, VersionRange]) -> None:
+        """The controller tells which kraft.versions the registered brokers support, all of them,
+        by id, whenever that changes: they send no UpdateVoter (KIP-853, "UpdateFeatures").
+        """
+        self._core.observer_versions = versions
 
     def resign(self, reason: str, now_ms: int) -> None:
         """Stop leading (a full disk, say); the voters are asked to elect another."""

@@ -28,8 +28,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from quorate.metadata import describe
+from quorate.metadata.changes import Changes
 from quorate.metadata.controller import MetadataController, Result
-from quorate.metadata.image import AnyRecord, ReplayError
+from quorate.metadata.feature_manager import kraft_versions
+from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
 from quorate.metadata.requests import Read, Request, Response
 from quorate.raft import outputs as out
 from quorate.raft.errors import ErrorCode
@@ -81,6 +83,12 @@ class MetadataService:
 
     def bind(self, driver: RaftDriver) -> None:
         self._driver = driver
+        self._loader.add_listener(self._tell_of_brokers)
+
+    def _tell_of_brokers(self, image: MetadataImage, changes: Changes) -> None:
+        """An upgrade of kraft.version is checked against what brokers registered with (KIP-853)."""
+        if changes.brokers:
+            self.driver.node.observers_support(kraft_versions(image.cluster))
 
     @property
     def driver(self) -> RaftDriver:

@@ -1,0 +1,160 @@
+"""`quorate cluster`: Kafka's `kafka-cluster`: the cluster's id, its nodes, and brokers forgotten.
+
+Source: Kafka's ClusterTool; KIP-919 (controllers have endpoints too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quorate.cli.connection import (
+    CHANGE_TIMEOUT_S,
+    READ_TIMEOUT_S,
+    BootstrapController,
+    BootstrapServer,
+    CommandConfig,
+    Timeout,
+    remember,
+    run,
+)
+from quorate.cli.metadata_run import check, run_metadata
+from quorate.cli.output import AsJson, kafka_table, print_json
+
+if TYPE_CHECKING:
+    from quorate.raft.types import Endpoint
+    from quorate.rpc.client import QuorumClient
+    from quorate.rpc.metadata_client import MetadataClient
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+HEADER = ("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")
+
+
+@app.callback()
+def cluster(
+    context: typer.Context,
+    *,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Tell a cluster's id and nodes; forget a broker that is gone for good.
+
+    \b
+    quorate cluster --bootstrap-controller H:P cluster-id
+    quorate cluster … list-endpoints --include-fenced-brokers
+    quorate cluster … unregister --id 101
+    """
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+
+
+@app.command("cluster-id")
+def cluster_id(
+    context: typer.Context,
+    *,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the cluster's id."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+
+    async def ask(client: QuorumClient) -> str:
+        return (await client.describe_quorum()).cluster_id
+
+    found = run(context, ask, timeout, READ_TIMEOUT_S)
+    if as_json:
+        print_json({"clusterId": found})
+        return
+    print(f"Cluster ID: {found}")
+
+
+@app.command("list-endpoints")
+def list_endpoints(
+    context: typer.Context,
+    *,
+    include_fenced_brokers: Annotated[
+        bool,
+        typer.Option("--include-fenced-brokers", help="Also brokers that serve nothing now."),
+    ] = False,
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print where the registered brokers are, and the controllers that are registered."""
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+
+    async def ask(client: MetadataClient) -> Any:
+        from quorate.metadata.requests import DescribeCluster
+
+        return await client.ask(DescribeCluster(include_fenced_brokers))
+
+    found = run_metadata(context, ask, timeout, READ_TIMEOUT_S)
+    nodes = [
+        _node(each.id, each.endpoints, each.rack, "fenced" if each.is_fenced else "unfenced")
+        for each in found.brokers
+    ] + [_node(each.id, each.endpoints, None, None) for each in found.controllers]
+    if as_json:
+        print_json(nodes)
+        return
+    rows = [
+        (
+            str(node["id"]),
+            endpoint["host"],
+            str(endpoint["port"]),
+            node["rack"] or "null",
+            node["state"] or "-",
+            node["type"],
+        )
+        for node in nodes
+        for endpoint in node["endpoints"]
+    ]
+    print(kafka_table(HEADER, rows))
+
+
+def _node(
+    node_id: int, endpoints: Sequence[Endpoint], rack: str | None, state: str | None
+) -> dict[str, Any]:
+    """state: None for a controller, which is never fenced."""
+    return {
+        "id": node_id,
+        "type": "controller" if state is None else "broker",
+        "state": state,
+        "rack": rack,
+        "endpoints": [{"name": e.name, "host": e.host, "port": e.port} for e in endpoints],
+    }
+
+
+@app.command("unregister")
+def unregister(
+    context: typer.Context,
+    *,
+    broker: Annotated[int, typer.Option("--id", "-i", min=0, help="The broker.")],
+    bootstrap_controller: BootstrapController = None,
+    bootstrap_server: BootstrapServer = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget a broker that is gone for good. One that runs registers again when it restarts.
+
+    Its replicas stay assigned to it: move them first, where there is somebody to move them to.
+    """
+    remember(context, bootstrap_controller, bootstrap_server, command_config)
+    from quorate.metadata.requests import UnregisterBroker
+
+    async def ask(client: MetadataClient) -> Any:
+        return await client.ask(UnregisterBroker(broker))
+
+    check(run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True))
+    if as_json:
+        print_json({"brokerId": broker})
+        return
+    print(f"Broker {broker} is no longer registered.")

@@ -14,20 +14,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from quorate.bridge import schemas as s
-from quorate.bridge.forwarding import FORWARDED, answer_bare, answer_envelope
+from quorate.bridge.exchange import answer_bare
+from quorate.bridge.forwarding import FORWARDED, answer_envelope, envelope_response
 from quorate.bridge.lifecycle import LIFECYCLE
 from quorate.bridge.propagation import Propagation
-from quorate.bridge.replication import Replication
+from quorate.bridge.replication import Replication, respond
 from quorate.bridge.server import BridgeServer, Connection
-from quorate.metadata.requests import Refused
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import DescribeQuorumRequest, DescribeQuorumResponse
-from quorate.rpc.convert_metadata import METHODS, TIMEOUT_MS, MetadataAnswer
+from quorate.rpc.convert_metadata import METHODS, MetadataAnswer
 from quorate.rpc.gate import Gate, Refusal, answer_admitted
 from quorate.rpc.principals import Caller
 from quorate.runtime.driver import RaftDriver
 
 LOGGER = logging.getLogger(__name__)
+
+BARE = LIFECYCLE | FORWARDED
+"""What is answered without an envelope."""
 
 Handle = Callable[[Any, int], Awaitable[MetadataAnswer]]
 """Gives a request to the metadata controller, with its time in ms."""
@@ -99,32 +102,18 @@ class Bridge:
         if call.api_key == s.ENVELOPE:
             refused = self._refusal(caller, "RegisterBroker", call.body)
             if refused is not None:
-                return s.response_type(s.ENVELOPE, call.version)(
-                    error_code=s.error_field(refused.error)
-                )
+                return envelope_response(call.version, refused.error)
             return await answer_envelope(call, self._ask)
-        if call.api_key in FORWARDED:
-            return await answer_bare(call, self._ask, caller)
-        read, write = LIFECYCLE[call.api_key]
-        answer = await self._ask(read(call.body), TIMEOUT_MS, caller)
-        if isinstance(answer.response, Refused):
-            return write(call.version, answer.response.error, None)
-        return write(call.version, answer.error, answer.response)
+        return await answer_bare(BARE[call.api_key], call, self._ask, caller)
 
     async def _replicate(self, call: s.Call, connection: Connection, caller: Caller) -> Any:
         is_fetch = call.api_key == s.FETCH
         refused = self._refusal(caller, "Fetch" if is_fetch else "FetchSnapshot", call.body)
         if refused is not None:
-            return s.make(
-                s.response_type(call.api_key, call.version),
-                throttle_time=s.milliseconds(),
-                error_code=s.error_field(refused.error),
-                responses=(),
-                topics=(),
-            )
+            return respond(call, refused.error)
         if is_fetch:
             return await self._replication.fetch(call, connection)
-        return await self._replication.fetch_snapshot(call, connection)
+        return await self._replication.fetch_snapshot(call)
 
     def _refusal(self, caller: Caller, name: str, request: Any) -> Refusal | None:
         return None if self._gate is None else self._gate.refusal(caller, name, request)

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from quorate.bridge import schemas as s
-from quorate.bridge.topics import RefusedCallError
+from quorate.bridge.exchange import RefusedCallError
+from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
@@ -20,7 +21,6 @@ from quorate.raft.messages import (
     ReplicaStatus,
 )
 
-TOPIC = "__cluster_metadata"
 UPGRADE = 1
 UNSAFE_DOWNGRADE = 3
 
@@ -29,38 +29,32 @@ UNSAFE_DOWNGRADE = 3
 
 def describe_quorum(body: Any) -> DescribeQuorumRequest:
     named = [(t.topic_name, p.partition_index) for t in body.topics for p in t.partitions]
-    if named != [(TOPIC, 0)]:
-        raise RefusedCallError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"only {TOPIC} 0 is a quorum")
+    if named != [(METADATA_TOPIC, METADATA_PARTITION)]:
+        raise RefusedCallError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"only {METADATA_TOPIC} {METADATA_PARTITION} is a quorum",
+        )
     # An empty name is any cluster: a broker has said in its Fetches which one it means.
     return DescribeQuorumRequest("")
 
 
-def quorum_described(version: int, response: DescribeQuorumResponse) -> Any:
-    module = s.response_module(s.DESCRIBE_QUORUM, version)
+def quorum_described(module: Any, response: DescribeQuorumResponse) -> Any:
     if response.error is not ErrorCode.NONE:
-        return s.make(
-            module.DescribeQuorumResponse,
-            error_code=s.error_field(response.error),
-            error_message=response.message or None,
-            topics=(),
-            nodes=(),
-        )
+        return s.answer(module, **s.outcome(response), topics=(), nodes=())
     partition = s.make(
         module.PartitionData,
-        partition_index=0,
-        error_code=s.error_field(ErrorCode.NONE),
-        error_message=None,
+        partition_index=METADATA_PARTITION,
+        **s.error_fields(ErrorCode.NONE),
         leader_id=-1 if response.leader.id is None else response.leader.id,
         leader_epoch=response.leader.epoch,
         high_watermark=response.high_watermark,
         current_voters=_replicas(module, response.voters),
         observers=_replicas(module, response.observers),
     )
-    return s.make(
-        module.DescribeQuorumResponse,
-        error_code=s.error_field(ErrorCode.NONE),
-        error_message=None,
-        topics=(module.TopicData(topic_name=TOPIC, partitions=(partition,)),),
+    return s.answer(
+        module,
+        **s.outcome(response),
+        topics=(module.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),),
         nodes=tuple(
             module.Node(
                 node_id=voter.id,
@@ -112,21 +106,9 @@ def _upgrade_type(update: Any) -> int:
     return UNSAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
 
 
-def features_updated(version: int, response: r.UpdateFeaturesResponse) -> Any:
+def features_updated(module: Any, response: r.UpdateFeaturesResponse) -> Any:
     """All of them or none were, so one error speaks for all."""
-    return s.make(
-        s.response_type(s.UPDATE_FEATURES, version),
-        throttle_time=s.milliseconds(),
-        error_code=s.error_field(response.error),
-        error_message=response.message or None,
-        results=(),
-    )
-
-
-def no_features_updated(
-    _request: r.UpdateFeatures, error: ErrorCode, text: str
-) -> r.UpdateFeaturesResponse:
-    return r.UpdateFeaturesResponse(error, text)
+    return s.answer(module, **s.outcome(response), results=())
 
 
 # --- brokers --------------------------------------------------------------------------------------
@@ -136,16 +118,5 @@ def unregister_broker(body: Any) -> r.UnregisterBroker:
     return r.UnregisterBroker(body.broker_id)
 
 
-def broker_unregistered(version: int, response: r.UnregisterBrokerResponse) -> Any:
-    return s.make(
-        s.response_type(s.UNREGISTER_BROKER, version),
-        throttle_time=s.milliseconds(),
-        error_code=s.error_field(response.error),
-        error_message=response.message or None,
-    )
-
-
-def no_broker_unregistered(
-    _request: r.UnregisterBroker, error: ErrorCode, text: str
-) -> r.UnregisterBrokerResponse:
-    return r.UnregisterBrokerResponse(error, text)
+def broker_unregistered(module: Any, response: r.UnregisterBrokerResponse) -> Any:
+    return s.answer(module, **s.outcome(response))

@@ -9,12 +9,11 @@ Source: KIP-631, KIP-730, KIP-841, KIP-858, KIP-903; KIP-866 "Broker Registratio
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from quorate.bridge import schemas as s
+from quorate.bridge.exchange import Exchange, in_one
 from quorate.metadata import requests as r
-from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint, VersionRange
 
 
@@ -36,13 +35,11 @@ def registration(body: Any) -> r.RegisterBroker:
     )
 
 
-def registered(version: int, error: ErrorCode, response: Any) -> Any:
-    answered = response or r.RegisterBrokerResponse(error=error)
-    return s.make(
-        s.response_type(s.BROKER_REGISTRATION, version),
-        throttle_time=s.milliseconds(),
-        error_code=s.error_field(answered.error),
-        broker_epoch=answered.broker_epoch,
+def registered(module: Any, response: r.RegisterBrokerResponse) -> Any:
+    return s.answer(
+        module,
+        **s.outcome(response),
+        broker_epoch=response.broker_epoch,
     )
 
 
@@ -57,15 +54,13 @@ def heartbeat(body: Any) -> r.BrokerHeartbeat:
     )
 
 
-def heard(version: int, error: ErrorCode, response: Any) -> Any:
-    answered = response or r.BrokerHeartbeatResponse(error=error)
-    return s.make(
-        s.response_type(s.BROKER_HEARTBEAT, version),
-        throttle_time=s.milliseconds(),
-        error_code=s.error_field(answered.error),
-        is_caught_up=answered.caught_up,
-        is_fenced=answered.is_fenced,
-        should_shut_down=answered.should_shut_down,
+def heard(module: Any, response: r.BrokerHeartbeatResponse) -> Any:
+    return s.answer(
+        module,
+        **s.outcome(response),
+        is_caught_up=response.caught_up,
+        is_fenced=response.is_fenced,
+        should_shut_down=response.should_shut_down,
     )
 
 
@@ -95,12 +90,10 @@ def isr_change(body: Any) -> r.AlterPartition:
     )
 
 
-def isr_changed(version: int, error: ErrorCode, response: Any) -> Any:
-    answered = response or r.AlterPartitionResponse(error=error)
-    module = s.response_module(s.ALTER_PARTITION, version)
-    return module.AlterPartitionResponse(
-        throttle_time=s.milliseconds(),
-        error_code=s.error_field(answered.error),
+def isr_changed(module: Any, response: r.AlterPartitionResponse) -> Any:
+    return s.answer(
+        module,
+        **s.outcome(response),
         topics=tuple(
             module.TopicData(
                 topic_id=s.uuid_field(topic.topic_id),
@@ -117,7 +110,7 @@ def isr_changed(version: int, error: ErrorCode, response: Any) -> Any:
                     for p in topic.partitions
                 ),
             )
-            for topic in answered.topics
+            for topic in response.topics
         ),
     )
 
@@ -126,14 +119,12 @@ def producer_ids(body: Any) -> r.AllocateProducerIds:
     return r.AllocateProducerIds(body.broker_id, body.broker_epoch)
 
 
-def allocated(version: int, error: ErrorCode, response: Any) -> Any:
-    answered = response or r.AllocateProducerIdsResponse(error=error)
-    return s.make(
-        s.response_type(s.ALLOCATE_PRODUCER_IDS, version),
-        throttle_time=s.milliseconds(),
-        error_code=s.error_field(answered.error),
-        producer_id_start=answered.start,
-        producer_id_len=answered.count,
+def allocated(module: Any, response: r.AllocateProducerIdsResponse) -> Any:
+    return s.answer(
+        module,
+        **s.outcome(response),
+        producer_id_start=response.start,
+        producer_id_len=response.count,
     )
 
 
@@ -152,15 +143,13 @@ def assignments(body: Any) -> r.AssignReplicasToDirs:
     )
 
 
-def assigned(version: int, error: ErrorCode, response: Any) -> Any:
-    answered = response or r.AssignReplicasToDirsResponse(error=error)
-    module = s.response_module(s.ASSIGN_REPLICAS_TO_DIRS, version)
+def assigned(module: Any, response: r.AssignReplicasToDirsResponse) -> Any:
     found: dict[str, dict[str, list[r.AssignedReplica]]] = {}
-    for each in answered.replicas:
+    for each in response.replicas:
         found.setdefault(each.directory_id, {}).setdefault(each.topic_id, []).append(each)
-    return module.AssignReplicasToDirsResponse(
-        throttle_time=s.milliseconds(),
-        error_code=s.error_field(answered.error),
+    return s.answer(
+        module,
+        **s.outcome(response),
         directories=tuple(
             module.DirectoryData(
                 id_=s.uuid_field(directory_id),
@@ -183,11 +172,14 @@ def assigned(version: int, error: ErrorCode, response: Any) -> Any:
     )
 
 
-LIFECYCLE: dict[int, tuple[Callable[[Any], Any], Callable[[int, ErrorCode, Any], Any]]] = {
-    s.BROKER_REGISTRATION: (registration, registered),
-    s.BROKER_HEARTBEAT: (heartbeat, heard),
-    s.ALTER_PARTITION: (isr_change, isr_changed),
-    s.ALLOCATE_PRODUCER_IDS: (producer_ids, allocated),
-    s.ASSIGN_REPLICAS_TO_DIRS: (assignments, assigned),
+LIFECYCLE: Final[dict[int, Exchange]] = {
+    s.BROKER_REGISTRATION: Exchange(registration, registered, in_one(r.RegisterBrokerResponse)),
+    s.BROKER_HEARTBEAT: Exchange(heartbeat, heard, in_one(r.BrokerHeartbeatResponse)),
+    s.ALTER_PARTITION: Exchange(isr_change, isr_changed, in_one(r.AlterPartitionResponse)),
+    s.ALLOCATE_PRODUCER_IDS: Exchange(
+        producer_ids, allocated, in_one(r.AllocateProducerIdsResponse)
+    ),
+    s.ASSIGN_REPLICAS_TO_DIRS: Exchange(
+        assignments, assigned, in_one(r.AssignReplicasToDirsResponse)
+    ),
 }
-"""How a message is read, and its answer written: from (version, error, response or None)."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from quorate.bridge import schemas as s
 from quorate.bridge.server import Connection
+from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     CurrentLeader,
@@ -28,7 +29,6 @@ from quorate.raft.messages import (
 from quorate.raft.types import ZERO_UUID, Endpoint, OffsetAndEpoch, ReplicaKey
 from quorate.runtime.driver import Bytes, RaftDriver
 
-TOPIC = "__cluster_metadata"
 TOPIC_ID = f"{'A' * 21}Q"
 BYTES_MAX = 8 * 1024 * 1024
 NO_NODE = -1
@@ -47,14 +47,13 @@ class Replication:
     async def fetch(self, call: s.Call, connection: Connection) -> Any:
         """Wait for news as long as the broker does, and answer with whole batches."""
         body = call.body
-        wrong = self._wrong_cluster(body.cluster_id)
         found = [(t, p) for t in body.topics for p in t.partitions]
-        if wrong or len(found) != 1 or s.uuid_text(found[0][0].topic_id) != TOPIC_ID:
-            error = ErrorCode.INCONSISTENT_CLUSTER_ID if wrong else ErrorCode.INVALID_REQUEST
-            return _fetch_response(call.version, error)
-        topic, partition = found[0]
-        if partition.partition != 0 or not self._is_observer(body.replica_state.replica_id):
-            return _fetch_response(call.version, ErrorCode.INVALID_REQUEST)
+        named = [(s.uuid_text(t.topic_id), p.partition) for t, p in found]
+        is_log = named == [(TOPIC_ID, METADATA_PARTITION)]
+        wrong = self._wrong(body.cluster_id, body.replica_state.replica_id, is_log)
+        if wrong is not ErrorCode.NONE:
+            return respond(call, wrong)
+        ((topic, partition),) = found
         response, data = await self._raft.ask(
             FetchRequest(
                 self._cluster_id,
@@ -72,12 +71,12 @@ class Replication:
         assert isinstance(response, FetchResponse), type(response)
         if response.error is ErrorCode.NONE:
             connection.told = response.high_watermark
-        return self._fetched(call.version, topic.topic_id, response, data)
+        return self._fetched(call, topic.topic_id, response, data)
 
     def _fetched(
-        self, version: int, topic_id: Any, found: FetchResponse, data: Sequence[Bytes]
+        self, call: s.Call, topic_id: Any, found: FetchResponse, data: Sequence[Bytes]
     ) -> Any:
-        module = s.response_module(s.FETCH, version)
+        module = s.response_module(call.api_key, call.version)
         optional: dict[str, Any] = {}
         if found.diverging is not None:
             optional["diverging_epoch"] = module.EpochEndOffset(
@@ -88,35 +87,32 @@ class Replication:
                 end_offset=found.snapshot.offset, epoch=found.snapshot.epoch
             )
         partition = module.PartitionData(
-            partition_index=0,
+            partition_index=METADATA_PARTITION,
             error_code=s.error_field(found.error),
             high_watermark=found.high_watermark,
             log_start_offset=found.log_start_offset,
-            current_leader=module.LeaderIdAndEpoch(
-                leader_id=_id(found.leader), leader_epoch=found.leader.epoch
-            ),
+            current_leader=_leader(module, found.leader),
             aborted_transactions=(),
             records=b"".join(data),
             **optional,
         )
         topic = module.FetchableTopicResponse(topic_id=topic_id, partitions=(partition,))
-        return _fetch_response(
-            version, ErrorCode.NONE, (topic,), self._endpoints(module.NodeEndpoint, found.leader)
+        return respond(
+            call, ErrorCode.NONE, (topic,), self._endpoints(module.NodeEndpoint, found.leader)
         )
 
     # --- FetchSnapshot ----------------------------------------------------------------------------
 
-    async def fetch_snapshot(self, call: s.Call, _connection: Connection) -> Any:
+    async def fetch_snapshot(self, call: s.Call) -> Any:
         """Some bytes of a snapshot."""
         body = call.body
-        wrong = self._wrong_cluster(body.cluster_id)
         found = [(t, p) for t in body.topics for p in t.partitions]
-        if wrong or len(found) != 1 or found[0][0].name != TOPIC:
-            error = ErrorCode.INCONSISTENT_CLUSTER_ID if wrong else ErrorCode.INVALID_REQUEST
-            return _snapshot_response(call.version, error)
-        partition = found[0][1]
-        if partition.partition != 0 or not self._is_observer(body.replica_id):
-            return _snapshot_response(call.version, ErrorCode.INVALID_REQUEST)
+        named = [(t.name, p.partition) for t, p in found]
+        is_log = named == [(METADATA_TOPIC, METADATA_PARTITION)]
+        wrong = self._wrong(body.cluster_id, body.replica_id, is_log)
+        if wrong is not ErrorCode.NONE:
+            return respond(call, wrong)
+        ((_, partition),) = found
         response, _ = await self._raft.ask(
             FetchSnapshotRequest(
                 self._cluster_id,
@@ -128,36 +124,36 @@ class Replication:
             )
         )
         assert isinstance(response, FetchSnapshotResponse), type(response)
-        module = s.response_module(s.FETCH_SNAPSHOT, call.version)
+        module = s.response_module(call.api_key, call.version)
         snapshot = response.snapshot or OffsetAndEpoch(-1, -1)
         answered = module.PartitionSnapshot(
-            index=0,
+            index=METADATA_PARTITION,
             error_code=s.error_field(response.error),
             snapshot_id=module.SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
-            current_leader=module.LeaderIdAndEpoch(
-                leader_id=_id(response.leader), leader_epoch=response.leader.epoch
-            ),
+            current_leader=_leader(module, response.leader),
             size=response.size,
             position=response.position,
             unaligned_records=response.data,
         )
-        return _snapshot_response(
-            call.version,
+        return respond(
+            call,
             ErrorCode.NONE,
-            (module.TopicSnapshot(name=TOPIC, partitions=(answered,)),),
+            (module.TopicSnapshot(name=METADATA_TOPIC, partitions=(answered,)),),
             self._endpoints(module.NodeEndpoint, response.leader),
         )
 
     # --- both -------------------------------------------------------------------------------------
 
-    def _is_observer(self, node_id: int) -> bool:
-        """Whether a broker may have that id. What a voter is said to have fetched counts as its
-        acknowledgement, so nobody fetches in a voter's name here.
-        """
-        return node_id >= 0 and self._raft.node.voters.get(node_id) is None
+    def _wrong(self, cluster_id: str | None, node_id: int, is_log: bool) -> ErrorCode:
+        """NONE for an observer of this cluster that asks for the log and nothing else.
 
-    def _wrong_cluster(self, cluster_id: str | None) -> bool:
-        return cluster_id is not None and cluster_id != self._cluster_id
+        What a voter is said to have fetched counts as its acknowledgement, so nobody fetches in a
+        voter's name here.
+        """
+        if cluster_id is not None and cluster_id != self._cluster_id:
+            return ErrorCode.INCONSISTENT_CLUSTER_ID
+        is_observer = node_id >= 0 and self._raft.node.voters.get(node_id) is None
+        return ErrorCode.NONE if is_log and is_observer else ErrorCode.INVALID_REQUEST
 
     def _endpoints(self, kind: Any, leader: CurrentLeader) -> tuple[Any, ...]:
         """Where the brokers reach the leader; nothing where it does not say so."""
@@ -177,29 +173,19 @@ def _directory(value: Any) -> str | None:
     return None if text == ZERO_UUID else text
 
 
-def _id(leader: CurrentLeader) -> int:
-    return NO_NODE if leader.id is None else leader.id
+def _leader(module: Any, leader: CurrentLeader) -> Any:
+    leader_id = NO_NODE if leader.id is None else leader.id
+    return module.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader.epoch)
 
 
-def _fetch_response(
-    version: int, error: ErrorCode, topics: tuple[Any, ...] = (), endpoints: tuple[Any, ...] = ()
+def respond(
+    call: s.Call, error: ErrorCode, topics: tuple[Any, ...] = (), endpoints: tuple[Any, ...] = ()
 ) -> Any:
-    return s.make(
-        s.response_module(s.FETCH, version).FetchResponse,
-        throttle_time=s.milliseconds(),
+    """The response to either request; Fetch has another name for its topics."""
+    return s.answer(
+        s.response_module(call.api_key, call.version),
         error_code=s.error_field(error),
         responses=topics,
-        node_endpoints=endpoints,
-    )
-
-
-def _snapshot_response(
-    version: int, error: ErrorCode, topics: tuple[Any, ...] = (), endpoints: tuple[Any, ...] = ()
-) -> Any:
-    return s.make(
-        s.response_module(s.FETCH_SNAPSHOT, version).FetchSnapshotResponse,
-        throttle_time=s.milliseconds(),
-        error_code=s.error_field(error),
         topics=topics,
         node_endpoints=endpoints,
     )

@@ -114,23 +114,13 @@ def read_call(frame: bytes) -> Call:
         if api_key == API_VERSIONS:
             return Call(api_key, version, correlation_id, "", None)
         raise BadMessageError(f"version {version} of API {api_key}: not one of {served}")
-    kind = request_type(api_key, version)
-    try:
-        header, size = entity_reader(kind.__header_schema__)(frame, 0)
-        body, _ = entity_reader(kind)(frame, size)
-    except Exception as error:
-        raise BadMessageError(f"API {api_key} version {version}: {_reason(error)}") from error
+    header, body = _read_message(request_type(api_key, version), frame)
     return Call(api_key, version, correlation_id, header.client_id or "", body)
 
 
 def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
     """The correlation id and body of a response. BadMessageError."""
-    kind = response_type(api_key, version)
-    try:
-        header, size = entity_reader(kind.__header_schema__)(frame, 0)
-        body, _ = entity_reader(kind)(frame, size)
-    except Exception as error:
-        raise BadMessageError(f"API {api_key} version {version}: {_reason(error)}") from error
+    header, body = _read_message(response_type(api_key, version), frame)
     return header.correlation_id, body
 
 
@@ -138,11 +128,7 @@ def read_principal(data: bytes) -> str:
     """The principal in an envelope, as Kafka writes it: `User:name`. BadMessageError."""
     if data[:2] != b"\0\0":
         raise BadMessageError(f"a principal of version {data[:2].hex()}")
-    kind = load_entity_module("default_principal_data", 0, EntityType.data).DefaultPrincipalData
-    try:
-        found, _ = entity_reader(kind)(data, 2)
-    except Exception as error:
-        raise BadMessageError(f"a principal: {_reason(error)}") from error
+    (found,) = _read(data, 2, (principal_type(),), "a principal")
     return f"{found.type_}:{found.name}"
 
 
@@ -170,6 +156,24 @@ def write(*parts: Any) -> bytes:
     return buffer.getvalue()
 
 
+def _read_message(kind: Any, frame: bytes) -> list[Any]:
+    """The header and body of a message of this class. BadMessageError."""
+    what = f"API {kind.__api_key__} version {kind.__version__}"
+    return _read(frame, 0, (kind.__header_schema__, kind), what)
+
+
+def _read(data: bytes, at: int, kinds: tuple[Any, ...], what: str) -> list[Any]:
+    """What stands there, one after the other. BadMessageError, which says `what` it was to be."""
+    found = []
+    try:
+        for kind in kinds:
+            part, at = entity_reader(kind)(data, at)
+            found.append(part)
+    except Exception as error:
+        raise BadMessageError(f"{what}: {_reason(error)}") from error
+    return found
+
+
 def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
@@ -189,22 +193,28 @@ def response_module(api_key: int, version: int) -> Any:
     return load_payload_module(api_key, version, EntityType.response)
 
 
-@cache
 def request_type(api_key: int, version: int) -> Any:
-    return _main(request_module(api_key, version), EntityType.request)
+    return _main(request_module(api_key, version))
+
+
+def response_type(api_key: int, version: int) -> Any:
+    return _main(response_module(api_key, version))
 
 
 @cache
-def response_type(api_key: int, version: int) -> Any:
-    return _main(response_module(api_key, version), EntityType.response)
+def principal_type() -> Any:
+    """The principal of an envelope, behind its version."""
+    return load_entity_module("default_principal_data", 0, EntityType.data).DefaultPrincipalData
 
 
-def _main(module: Any, kind: EntityType) -> Any:
+@cache
+def _main(module: Any) -> Any:
     """The class of the whole message: the one of its module that is not nested."""
     (found,) = (
         each
         for each in vars(module).values()
-        if getattr(each, "__type__", None) is kind and each.__module__ == module.__name__
+        if getattr(each, "__type__", None) in (EntityType.request, EntityType.response)
+        and each.__module__ == module.__name__
     )
     return found
 
@@ -215,12 +225,27 @@ def make(kind: Any, **fields: Any) -> Any:
     return kind(**{name: value for name, value in fields.items() if name in known})
 
 
+def answer(module: Any, **fields: Any) -> Any:
+    """The response of these classes, as `make` makes it; nobody is throttled."""
+    return make(_main(module), throttle_time=milliseconds(), **fields)
+
+
 # --- fields ---------------------------------------------------------------------------------------
 
 
 @cache
 def error_field(error: ErrorCode) -> KafkaError:
     return KafkaError(int(error))
+
+
+def error_fields(error: ErrorCode, message: str = "") -> dict[str, Any]:
+    """Both fields that say what came of something."""
+    return {"error_code": error_field(error), "error_message": message or None}
+
+
+def outcome(part: Any) -> dict[str, Any]:
+    """The same of a response or part of one in Quorate's form."""
+    return error_fields(part.error, part.message)
 
 
 @cache

@@ -143,13 +143,12 @@ def api_versions(call: s.Call) -> Any:
     is_known = call.body is not None
     version = call.version if is_known else 0
     module = s.response_module(s.API_VERSIONS, version)
-    return s.make(
-        module.ApiVersionsResponse,
+    return s.answer(
+        module,
         error_code=s.error_field(ErrorCode.NONE if is_known else ErrorCode.UNSUPPORTED_VERSION),
         api_keys=tuple(
             module.ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, (low, high) in s.SERVED.items()
         ),
-        throttle_time=s.milliseconds(),
         zk_migration_ready=True,
     )

@@ -30,15 +30,12 @@ def alter_configs(body: Any) -> r.IncrementalAlterConfigs:
     )
 
 
-def configs_altered(version: int, response: r.AlterConfigsResponse) -> Any:
-    module = s.response_module(s.INCREMENTAL_ALTER_CONFIGS, version)
-    return s.make(
-        module.IncrementalAlterConfigsResponse,
-        throttle_time=s.milliseconds(),
+def configs_altered(module: Any, response: r.AlterConfigsResponse) -> Any:
+    return s.answer(
+        module,
         responses=tuple(
             module.AlterConfigsResourceResponse(
-                error_code=s.error_field(each.error),
-                error_message=each.message or None,
+                **s.outcome(each),
                 resource_type=each.resource.type,
                 resource_name=each.resource.name,
             )
@@ -71,15 +68,12 @@ def alter_quotas(body: Any) -> r.AlterClientQuotas:
     )
 
 
-def quotas_altered(version: int, response: r.AlterClientQuotasResponse) -> Any:
-    module = s.response_module(s.ALTER_CLIENT_QUOTAS, version)
-    return s.make(
-        module.AlterClientQuotasResponse,
-        throttle_time=s.milliseconds(),
+def quotas_altered(module: Any, response: r.AlterClientQuotasResponse) -> Any:
+    return s.answer(
+        module,
         entries=tuple(
             module.EntryData(
-                error_code=s.error_field(entry.error),
-                error_message=entry.message or None,
+                **s.outcome(entry),
                 entity=tuple(
                     module.EntityData(entity_type=kind, entity_name=name)
                     for kind, name in entry.entity
@@ -117,17 +111,11 @@ def alter_scram(body: Any) -> r.AlterUserScramCredentials:
     )
 
 
-def scram_altered(version: int, response: r.AlterUserScramCredentialsResponse) -> Any:
-    module = s.response_module(s.ALTER_USER_SCRAM_CREDENTIALS, version)
-    return s.make(
-        module.AlterUserScramCredentialsResponse,
-        throttle_time=s.milliseconds(),
+def scram_altered(module: Any, response: r.AlterUserScramCredentialsResponse) -> Any:
+    return s.answer(
+        module,
         results=tuple(
-            module.AlterUserScramCredentialsResult(
-                user=user.name,
-                error_code=s.error_field(user.error),
-                error_message=user.message or None,
-            )
+            module.AlterUserScramCredentialsResult(user=user.name, **s.outcome(user))
             for user in response.users
         ),
     )
@@ -162,17 +150,10 @@ def create_acls(body: Any) -> r.CreateAcls:
     )
 
 
-def acls_created(version: int, response: r.CreateAclsResponse) -> Any:
-    module = s.response_module(s.CREATE_ACLS, version)
-    return s.make(
-        module.CreateAclsResponse,
-        throttle_time=s.milliseconds(),
-        results=tuple(
-            module.AclCreationResult(
-                error_code=s.error_field(each.error), error_message=each.message or None
-            )
-            for each in response.results
-        ),
+def acls_created(module: Any, response: r.CreateAclsResponse) -> Any:
+    return s.answer(
+        module,
+        results=tuple(module.AclCreationResult(**s.outcome(each)) for each in response.results),
     )
 
 
@@ -197,15 +178,12 @@ def delete_acls(body: Any) -> r.DeleteAcls:
     )
 
 
-def acls_deleted(version: int, response: r.DeleteAclsResponse) -> Any:
-    module = s.response_module(s.DELETE_ACLS, version)
-    return s.make(
-        module.DeleteAclsResponse,
-        throttle_time=s.milliseconds(),
+def acls_deleted(module: Any, response: r.DeleteAclsResponse) -> Any:
+    return s.answer(
+        module,
         filter_results=tuple(
             module.DeleteAclsFilterResult(
-                error_code=s.error_field(found.error),
-                error_message=found.message or None,
+                **s.outcome(found),
                 matching_acls=tuple(_deleted(module, acl) for acl in found.acls),
             )
             for found in response.results
@@ -216,8 +194,7 @@ def acls_deleted(version: int, response: r.DeleteAclsResponse) -> Any:
 def _deleted(module: Any, acl: r.Acl) -> Any:
     return s.make(
         module.DeleteAclsMatchingAcl,
-        error_code=s.error_field(ErrorCode.NONE),
-        error_message=None,
+        **s.error_fields(ErrorCode.NONE),
         resource_type=acl.resource_type,
         resource_name=acl.resource_name,
         pattern_type=acl.pattern_type,

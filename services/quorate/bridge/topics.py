@@ -10,20 +10,9 @@ from itertools import groupby
 from typing import Any
 
 from quorate.bridge import schemas as s
+from quorate.bridge.exchange import RefusedCallError
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
-
-
-class RefusedCallError(Exception):
-    """A request that Quorate has no form for; its text is for the client. request: what stands for
-    it where the answer is made.
-    """
-
-    def __init__(self, error: ErrorCode, text: str, request: Any = None) -> None:
-        super().__init__(text)
-        self.error = error
-        self.request = request
-
 
 # --- CreateTopics ---------------------------------------------------------------------------------
 
@@ -61,13 +50,8 @@ def _assignments(topic: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(by_index[index] for index in range(len(by_index)))
 
 
-def topics_created(version: int, response: r.CreateTopicsResponse) -> Any:
-    module = s.response_module(s.CREATE_TOPICS, version)
-    return s.make(
-        module.CreateTopicsResponse,
-        throttle_time=s.milliseconds(),
-        topics=tuple(_created(module, topic) for topic in response.topics),
-    )
+def topics_created(module: Any, response: r.CreateTopicsResponse) -> Any:
+    return s.answer(module, topics=tuple(_created(module, topic) for topic in response.topics))
 
 
 def _created(module: Any, topic: r.CreatedTopic) -> Any:
@@ -84,8 +68,7 @@ def _created(module: Any, topic: r.CreatedTopic) -> Any:
         module.CreatableTopicResult,
         name=topic.name,
         topic_id=s.uuid_field(topic.topic_id),
-        error_code=s.error_field(topic.error),
-        error_message=topic.message or None,
+        **s.outcome(topic),
         num_partitions=topic.partitions,
         replication_factor=topic.replication_factor,
         configs=configs,
@@ -111,18 +94,15 @@ def delete_topics(body: Any) -> r.DeleteTopics:
     )
 
 
-def topics_deleted(version: int, response: r.DeleteTopicsResponse) -> Any:
-    module = s.response_module(s.DELETE_TOPICS, version)
-    return s.make(
-        module.DeleteTopicsResponse,
-        throttle_time=s.milliseconds(),
+def topics_deleted(module: Any, response: r.DeleteTopicsResponse) -> Any:
+    return s.answer(
+        module,
         responses=tuple(
             s.make(
                 module.DeletableTopicResult,
                 name=topic.name or None,
                 topic_id=s.uuid_field(topic.topic_id),
-                error_code=s.error_field(topic.error),
-                error_message=topic.message or None,
+                **s.outcome(topic),
             )
             for topic in response.topics
         ),
@@ -156,18 +136,11 @@ def create_partitions(body: Any) -> r.CreatePartitions:
     )
 
 
-def partitions_created(version: int, response: r.CreatePartitionsResponse) -> Any:
-    module = s.response_module(s.CREATE_PARTITIONS, version)
-    return s.make(
-        module.CreatePartitionsResponse,
-        throttle_time=s.milliseconds(),
+def partitions_created(module: Any, response: r.CreatePartitionsResponse) -> Any:
+    return s.answer(
+        module,
         results=tuple(
-            s.make(
-                module.CreatePartitionsTopicResult,
-                name=topic.name,
-                error_code=s.error_field(topic.error),
-                error_message=topic.message or None,
-            )
+            s.make(module.CreatePartitionsTopicResult, name=topic.name, **s.outcome(topic))
             for topic in response.topics
         ),
     )
@@ -193,22 +166,15 @@ def elect_leaders(body: Any) -> r.ElectLeaders:
     )
 
 
-def leaders_elected(version: int, response: r.ElectLeadersResponse) -> Any:
-    module = s.response_module(s.ELECT_LEADERS, version)
-    return s.make(
-        module.ElectLeadersResponse,
-        throttle_time=s.milliseconds(),
-        error_code=s.error_field(response.error),
+def leaders_elected(module: Any, response: r.ElectLeadersResponse) -> Any:
+    return s.answer(
+        module,
+        **s.outcome(response),
         replica_election_results=tuple(
             module.ReplicaElectionResult(
                 topic=topic,
                 partition_result=tuple(
-                    s.make(
-                        module.PartitionResult,
-                        partition_id=p.partition,
-                        error_code=s.error_field(p.error),
-                        error_message=p.message or None,
-                    )
+                    s.make(module.PartitionResult, partition_id=p.partition, **s.outcome(p))
                     for p in partitions
                 ),
             )
@@ -241,21 +207,16 @@ def reassign(body: Any) -> r.AlterPartitionReassignments:
     )
 
 
-def reassigned(version: int, response: r.AlterPartitionReassignmentsResponse) -> Any:
-    module = s.response_module(s.ALTER_PARTITION_REASSIGNMENTS, version)
-    return s.make(
-        module.AlterPartitionReassignmentsResponse,
-        throttle_time=s.milliseconds(),
-        error_code=s.error_field(response.error),
-        error_message=response.message or None,
+def reassigned(module: Any, response: r.AlterPartitionReassignmentsResponse) -> Any:
+    return s.answer(
+        module,
+        **s.outcome(response),
         responses=tuple(
             module.ReassignableTopicResponse(
                 name=topic,
                 partitions=tuple(
                     module.ReassignablePartitionResponse(
-                        partition_index=p.partition,
-                        error_code=s.error_field(p.error),
-                        error_message=p.message or None,
+                        partition_index=p.partition, **s.outcome(p)
                     )
                     for p in partitions
                 ),
@@ -279,16 +240,13 @@ def list_reassignments(body: Any) -> r.ListPartitionReassignments:
     )
 
 
-def reassignments_listed(version: int, response: Any) -> Any:
+def reassignments_listed(module: Any, response: Any) -> Any:
     """response: a Refused says why there is no list."""
-    module = s.response_module(s.LIST_PARTITION_REASSIGNMENTS, version)
     is_list = isinstance(response, r.ListPartitionReassignmentsResponse)
     found = response.reassignments if is_list else ()
-    return s.make(
-        module.ListPartitionReassignmentsResponse,
-        throttle_time=s.milliseconds(),
-        error_code=s.error_field(ErrorCode.NONE if is_list else response.error),
-        error_message=None if is_list else response.message or None,
+    return s.answer(
+        module,
+        **(s.error_fields(ErrorCode.NONE) if is_list else s.outcome(response)),
         topics=tuple(
             module.OngoingTopicReassignment(
                 name=topic,
@@ -305,10 +263,6 @@ def reassignments_listed(version: int, response: Any) -> Any:
             for topic, partitions in _by_topic(found)
         ),
     )
-
-
-def no_list(_request: r.ListPartitionReassignments, error: ErrorCode, text: str) -> r.Refused:
-    return r.Refused(error, text)
 
 
 def _by_topic(parts: Iterable[Any]) -> list[tuple[str, list[Any]]]:

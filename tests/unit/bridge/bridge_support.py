@@ -53,8 +53,7 @@ def call(api_key: int, version: int, body: Any) -> s.Call:
 def envelope(api_key: int, version: int, body: Any, principal: str = "User:alice") -> s.Call:
     """A client's request as a broker forwards it."""
     kind, _, name = principal.partition(":")
-    data = s.load_entity_module("default_principal_data", 0, s.EntityType.data)
-    who = data.DefaultPrincipalData(type_=kind, name=name, token_authenticated=False)
+    who = s.principal_type()(type_=kind, name=name, token_authenticated=False)
     inner = s.write_header(api_key, version, 77, "client") + s.write(body)
     return call(
         s.ENVELOPE,

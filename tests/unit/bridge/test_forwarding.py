@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from quorate.bridge import schemas as s
-from quorate.bridge.forwarding import FORWARDED, answer_bare, answer_envelope
+from quorate.bridge.exchange import answer_bare
+from quorate.bridge.forwarding import FORWARDED, answer_envelope
 from quorate.bridge.lifecycle import LIFECYCLE
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
@@ -84,21 +85,24 @@ async def test_a_topic_is_deleted_in_every_version(version: int) -> None:
         )
     else:
         body = module.DeleteTopicsRequest(topic_names=("made",), timeout=s.milliseconds(9))
-    response = await answer_bare(
-        call(s.DELETE_TOPICS, version, body), cluster.answer, Caller(host="here")
-    )
+    request = call(s.DELETE_TOPICS, version, body)
+    bare = FORWARDED[s.DELETE_TOPICS]
+    response = await answer_bare(bare, request, cluster.answer, Caller(host="here"))
     assert [int(each.error_code) for each in response.responses] == [0]
     assert not cluster.committed.topics.ids
 
 
-async def test_the_envelope_says_that_another_node_is_the_controller() -> None:
-    async def elsewhere(_request: Any, _timeout_ms: int, _caller: Caller) -> MetadataAnswer:
-        return MetadataAnswer(ErrorCode.NOT_CONTROLLER, LEADER)
+async def elsewhere(_request: Any, _timeout_ms: int, _caller: Caller) -> MetadataAnswer:
+    """As a node asks that is not the active controller."""
+    return MetadataAnswer(ErrorCode.NOT_CONTROLLER, LEADER)
 
+
+async def test_the_envelope_says_that_another_node_is_the_controller() -> None:
     response = await answer_envelope(envelope(s.CREATE_TOPICS, 7, creation()), elsewhere)
     assert int(response.error_code) == ErrorCode.NOT_CONTROLLER
     assert response.response_data is None
-    response = await answer_bare(call(s.CREATE_TOPICS, 7, creation()), elsewhere, Caller())
+    request = call(s.CREATE_TOPICS, 7, creation())
+    response = await answer_bare(FORWARDED[s.CREATE_TOPICS], request, elsewhere, Caller())
     assert [int(t.error_code) for t in response.topics] == [ErrorCode.NOT_CONTROLLER]
 
 
@@ -298,11 +302,11 @@ async def test_an_envelope_with_nonsense_in_it_is_an_invalid_request() -> None:
     assert not cluster.committed.topics.ids
 
 
-def test_a_broker_says_where_its_replicas_lie() -> None:
+async def test_a_broker_says_where_its_replicas_lie() -> None:
     cluster = Migrating(2)
     cluster.ask(r.CreateTopics((r.NewTopic("a", assignments=((1, 2), (2, 1))),)))
     topic_id = cluster.committed.topics.ids["a"]
-    read, write = LIFECYCLE[s.ASSIGN_REPLICAS_TO_DIRS]
+    exchange = LIFECYCLE[s.ASSIGN_REPLICAS_TO_DIRS]
     m = s.request_module(s.ASSIGN_REPLICAS_TO_DIRS, 0)
     parts = tuple(m.PartitionData(partition_index=index) for index in (0, 1, 5))
     topic = m.TopicData(topic_id=s.uuid_field(topic_id), partitions=parts)
@@ -312,8 +316,8 @@ def test_a_broker_says_where_its_replicas_lie() -> None:
         broker_epoch=cluster.epochs[1],
         directories=(m.DirectoryData(id_=s.uuid_field(good), topics=(topic,)),),
     )
-    request = read(call(s.ASSIGN_REPLICAS_TO_DIRS, 0, body).body)
-    response = write(0, ErrorCode.NONE, cluster.ask(request))
+    request = call(s.ASSIGN_REPLICAS_TO_DIRS, 0, body)
+    response = await answer_bare(exchange, request, cluster.answer, Caller())
     s.write(response)
     (directory,) = response.directories
     assert s.uuid_text(directory.id_) == good
@@ -326,13 +330,13 @@ def test_a_broker_says_where_its_replicas_lie() -> None:
     partition = cluster.committed.topics.partition(topic_id, 1)
     assert partition is not None
     assert (partition.leader, partition.leader_epoch, partition.isr) == (2, 1, (2,))
-    refused = write(0, ErrorCode.NOT_CONTROLLER, None)
+    refused = await answer_bare(exchange, request, elsewhere, Caller())
     assert (int(refused.error_code), refused.directories) == (ErrorCode.NOT_CONTROLLER, ())
 
 
-def test_a_broker_in_zookeeper_mode_registers_while_a_migration_is_under_way() -> None:
+async def test_a_broker_in_zookeeper_mode_registers_while_a_migration_is_under_way() -> None:
     cluster = Migrating()
-    read, write = LIFECYCLE[s.BROKER_REGISTRATION]
+    exchange = LIFECYCLE[s.BROKER_REGISTRATION]
     module = s.request_module(s.BROKER_REGISTRATION, 4)
     body = module.BrokerRegistrationRequest(
         broker_id=1,
@@ -348,16 +352,18 @@ def test_a_broker_in_zookeeper_mode_registers_while_a_migration_is_under_way() -
         is_migrating_zk_broker=True,
         log_dirs=(s.uuid_field(uuid_of("disk")),),
     )
-    request = read(call(s.BROKER_REGISTRATION, 4, body).body)
-    response = write(4, ErrorCode.NONE, cluster.ask(request))
+    request = call(s.BROKER_REGISTRATION, 4, body)
+    response = await answer_bare(exchange, request, cluster.answer, Caller())
     assert int(response.error_code) == 0
     broker = cluster.committed.cluster.brokers[1]
     assert broker.is_migrating_zk_broker
     assert response.broker_epoch == broker.broker_epoch
     cluster.state(ZkMigrationState.POST_MIGRATION)
-    assert cluster.ask(request).error is ErrorCode.BROKER_ID_NOT_REGISTERED
+    response = await answer_bare(exchange, request, cluster.answer, Caller())
+    assert int(response.error_code) == ErrorCode.BROKER_ID_NOT_REGISTERED
     cluster.state(ZkMigrationState.PRE_MIGRATION)
     answer = cluster.register(2, is_migrating_zk_broker=False)
     assert answer.error is ErrorCode.BROKER_ID_NOT_REGISTERED
     assert "pre-migration" in answer.message
-    assert int(write(4, ErrorCode.NOT_CONTROLLER, None).error_code) == ErrorCode.NOT_CONTROLLER
+    refused = await answer_bare(exchange, request, elsewhere, Caller())
+    assert int(refused.error_code) == ErrorCode.NOT_CONTROLLER

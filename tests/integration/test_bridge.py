@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,20 @@ from quorate.records.batch import parse_batches
 from quorate.rpc.client import QuorumClient
 
 from tests.integration.bridge_support import KafkaQuorum, listens
-from tests.integration.support import CLUSTER, HOST, until
+from tests.integration.support import CLUSTER, HOST, Node, until
 
 BROKER = 1
 TOPIC_ID = s.uuid_field(f"{'A' * 21}Q")
 IDS = (3001, 3002, 3003)
 TIMEOUT_S = 20.0
-SMALL = {
+SMALL: dict[str, object] = {
     "internal.metadata.log.segment.bytes": 8 * 1024,
     "metadata.log.max.record.bytes.between.snapshots": 16 * 1024,
     "metadata.max.retention.bytes": 8 * 1024,
+}
+SECURED: dict[str, object] = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS;User:admin",
 }
 
 
@@ -93,8 +98,7 @@ class Asker:
     def forward(self, name: str, principal: str) -> Any:
         """Create a topic for a client: the answer to it, or the envelope's where that failed."""
         kind, _, user = principal.partition(":")
-        data = s.load_entity_module("default_principal_data", 0, s.EntityType.data)
-        who = data.DefaultPrincipalData(type_=kind, name=user, token_authenticated=False)
+        who = s.principal_type()(type_=kind, name=user, token_authenticated=False)
         inner = s.write_header(s.CREATE_TOPICS, 7, 9, "client") + s.write(creation(name))
         answer = self.ask(
             s.ENVELOPE,
@@ -123,6 +127,21 @@ def quorum(tmp_path: Path) -> Iterator[KafkaQuorum]:
     made.format_and_start()
     yield made
     made.kill()
+
+
+@contextmanager
+def one_controller(folder: Path, settings: dict[str, object]) -> Iterator[tuple[Node, int]]:
+    """One that leads alone and serves brokers, and its port for those."""
+    quorum = KafkaQuorum(folder, IDS[:1], **settings)
+    (node,), (port,) = quorum.nodes.values(), quorum.ports.values()
+    node.format("--standalone")
+    try:
+        node.start()
+        node.wait_said("leads epoch 1")
+        quorum.has_migrated()
+        yield node, port
+    finally:
+        quorum.kill()
 
 
 def test_a_broker_finds_the_leader_and_reads_the_log(quorum: KafkaQuorum) -> None:
@@ -195,13 +214,7 @@ def test_a_broker_finds_the_leader_and_reads_the_log(quorum: KafkaQuorum) -> Non
 
 
 def test_a_log_whose_beginning_is_gone_is_read_from_a_snapshot(tmp_path: Path) -> None:
-    quorum = KafkaQuorum(tmp_path, IDS[:1], **SMALL)
-    (node,), (port,) = quorum.nodes.values(), quorum.ports.values()
-    node.format("--standalone")
-    try:
-        node.start()
-        node.wait_said("leads epoch 1")
-        quorum.has_migrated()
+    with one_controller(tmp_path, SMALL) as (node, port):
         asyncio.run(fill(node.address))
         node.wait_said("the log starts at ")
         asker = Asker(port)
@@ -223,25 +236,10 @@ def test_a_log_whose_beginning_is_gone_is_read_from_a_snapshot(tmp_path: Path) -
         beyond = asker.fetch_snapshot(snapshot.end_offset, snapshot.epoch, 1, len(data) + 1)
         assert int(beyond.error_code) == ErrorCode.POSITION_OUT_OF_RANGE
         asker.close()
-    finally:
-        quorum.kill()
 
 
 def test_with_an_authoriser_brokers_need_leave_and_clients_are_checked(tmp_path: Path) -> None:
-    quorum = KafkaQuorum(
-        tmp_path,
-        IDS[:1],
-        **{
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS;User:admin",
-        },
-    )
-    (node,), (port,) = quorum.nodes.values(), quorum.ports.values()
-    node.format("--standalone")
-    try:
-        node.start()
-        node.wait_said("leads epoch 1")
-        quorum.has_migrated()
+    with one_controller(tmp_path, SECURED) as (node, port):
         asker = Asker(port)
         denied = asker.forward("made", "User:bob").topics[0]
         assert int(denied.error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -268,8 +266,6 @@ def test_with_an_authoriser_brokers_need_leave_and_clients_are_checked(tmp_path:
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
         asker.close()
-    finally:
-        quorum.kill()
 
 
 async def fill(address: str) -> None:

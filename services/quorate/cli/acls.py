@@ -18,11 +18,8 @@ import typer
 from quorate.cli.connection import (
     CHANGE_TIMEOUT_S,
     READ_TIMEOUT_S,
-    BootstrapController,
-    BootstrapServer,
-    CommandConfig,
-    Timeout,
-    remember,
+    asking,
+    connected,
 )
 from quorate.cli.metadata_run import check, failure, run_metadata, tell_failures
 from quorate.cli.output import AsJson, UsageError, print_json
@@ -42,41 +39,9 @@ RESOURCES = {
     "DELEGATION_TOKEN": 6,
     "USER": 7,
 }
+RESOURCE_NAMES = {number: name for name, number in RESOURCES.items()}
 PATTERNS = {"ANY": 1, "MATCH": 2, "LITERAL": 3, "PREFIXED": 4}
-OPERATIONS = {
-    "ANY": 1,
-    "ALL": 2,
-    "READ": 3,
-    "WRITE": 4,
-    "CREATE": 5,
-    "DELETE": 6,
-    "ALTER": 7,
-    "DESCRIBE": 8,
-    "CLUSTERACTION": 9,
-    "DESCRIBECONFIGS": 10,
-    "ALTERCONFIGS": 11,
-    "IDEMPOTENTWRITE": 12,
-    "CREATETOKENS": 13,
-    "DESCRIBETOKENS": 14,
-    "TWOPHASECOMMIT": 15,
-}
-OPERATION_NAMES = {
-    2: "ALL",
-    3: "READ",
-    4: "WRITE",
-    5: "CREATE",
-    6: "DELETE",
-    7: "ALTER",
-    8: "DESCRIBE",
-    9: "CLUSTER_ACTION",
-    10: "DESCRIBE_CONFIGS",
-    11: "ALTER_CONFIGS",
-    12: "IDEMPOTENT_WRITE",
-    13: "CREATE_TOKENS",
-    14: "DESCRIBE_TOKENS",
-    15: "TWO_PHASE_COMMIT",
-}
-PERMISSIONS = {2: "DENY", 3: "ALLOW"}
+PATTERN_NAMES = {number: name for name, number in PATTERNS.items()}
 DENY, ALLOW = 2, 3
 ANYBODY = (None, None, 1, 1)
 """Any principal, any host, any operation, any permission."""
@@ -125,13 +90,8 @@ Operation = Annotated[
 
 
 @app.callback()
-def acls(
-    context: typer.Context,
-    *,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-) -> None:
+@connected
+def acls(context: typer.Context) -> None:
     """List, add and remove access control entries.
 
     \b
@@ -139,7 +99,6 @@ def acls(
     quorate acls … add --allow-principal User:alice --operation Read --topic orders
     quorate acls … remove --force --topic orders
     """
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +110,13 @@ class Pattern:
     pattern_type: int
 
     def shown(self) -> str:
-        resource = next(k for k, v in RESOURCES.items() if v == self.resource_type)
-        pattern = next(k for k, v in PATTERNS.items() if v == self.pattern_type)
+        resource = RESOURCE_NAMES[self.resource_type]
+        pattern = PATTERN_NAMES[self.pattern_type]
         return f"ResourcePattern(resourceType={resource}, name={self.name}, patternType={pattern})"
 
 
 @app.command("list")
+@asking
 def list_acls(
     context: typer.Context,
     *,
@@ -171,18 +131,14 @@ def list_acls(
     delegation_token: DelegationToken = None,
     user_principal: UserPrincipal = None,
     resource_pattern_type: PatternType = "literal",
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Print entries: of all resources, or of those given."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     patterns = _patterns(
         (topic, group, cluster, transactional_id, delegation_token, user_principal),
         resource_pattern_type,
         is_filter=True,
+        needs_one=False,
     ) or [Pattern(RESOURCES["ANY"], None, PATTERNS["ANY"])]
 
     async def ask(client: MetadataClient) -> list[Acl]:
@@ -192,7 +148,7 @@ def list_acls(
                 found |= dict.fromkeys(await _find(client, pattern, who))
         return list(found)
 
-    found = run_metadata(context, ask, timeout, READ_TIMEOUT_S)
+    found = run_metadata(context, ask, READ_TIMEOUT_S)
     if as_json:
         print_json([_json(each) for each in found])
         return
@@ -225,9 +181,16 @@ def acl_lines(found: Iterable[Acl]) -> Iterable[str]:
         yield ""
 
 
+def _what(acl: Acl) -> tuple[str, str]:
+    """The operation, and whether it is allowed; numbers for what has no name here."""
+    from quorate.metadata.acls import OPERATIONS, PERMISSIONS
+
+    operation = OPERATIONS.get(acl.operation, str(acl.operation))
+    return operation, PERMISSIONS.get(acl.permission_type, str(acl.permission_type))
+
+
 def _entry(acl: Acl) -> str:
-    operation = OPERATION_NAMES.get(acl.operation, str(acl.operation))
-    permission = PERMISSIONS.get(acl.permission_type, str(acl.permission_type))
+    operation, permission = _what(acl)
     return (
         f"(principal={acl.principal}, host={acl.host}, operation={operation}, "
         f"permissionType={permission})"
@@ -235,18 +198,20 @@ def _entry(acl: Acl) -> str:
 
 
 def _json(acl: Acl) -> dict[str, Any]:
+    operation, permission = _what(acl)
     return {
-        "resourceType": next(k for k, v in RESOURCES.items() if v == acl.resource_type),
+        "resourceType": RESOURCE_NAMES[acl.resource_type],
         "resourceName": acl.resource_name,
-        "patternType": next(k for k, v in PATTERNS.items() if v == acl.pattern_type),
+        "patternType": PATTERN_NAMES[acl.pattern_type],
         "principal": acl.principal,
         "host": acl.host,
-        "operation": OPERATION_NAMES.get(acl.operation, str(acl.operation)),
-        "permissionType": PERMISSIONS.get(acl.permission_type, str(acl.permission_type)),
+        "operation": operation,
+        "permissionType": permission,
     }
 
 
 @app.command("add")
+@asking
 def add(
     context: typer.Context,
     *,
@@ -262,14 +227,9 @@ def add(
     delegation_token: DelegationToken = None,
     user_principal: UserPrincipal = None,
     resource_pattern_type: PatternType = "literal",
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Add entries: each operation for each principal, host and resource."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     from quorate.metadata.requests import Acl, CreateAcls
 
     patterns = _patterns(
@@ -277,8 +237,6 @@ def add(
         resource_pattern_type,
         is_filter=False,
     )
-    if not patterns:
-        raise UsageError("a resource is missing: --topic, --group, --cluster, …")
     entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
     if not entries:
         raise UsageError("--allow-principal or --deny-principal is missing")
@@ -290,7 +248,7 @@ def add(
     async def ask(client: MetadataClient) -> Any:
         return (await client.ask(CreateAcls(wanted))).results
 
-    results = run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    results = run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True)
     failures = [
         (_entry(acl), text)
         for acl, result in zip(wanted, results, strict=True)
@@ -309,6 +267,7 @@ def add(
 
 
 @app.command("remove")
+@asking
 def remove(
     context: typer.Context,
     *,
@@ -325,14 +284,9 @@ def remove(
     user_principal: UserPrincipal = None,
     resource_pattern_type: PatternType = "literal",
     force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove entries: those given, or without a principal all of the resources."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     from quorate.metadata.requests import AclFilter, DeleteAcls
 
     patterns = _patterns(
@@ -340,8 +294,6 @@ def remove(
         resource_pattern_type,
         is_filter=True,
     )
-    if not patterns:
-        raise UsageError("a resource is missing: --topic, --group, --cluster, …")
     entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
     chosen: Sequence[tuple[str | None, str | None, int, int]] = entries or [ANYBODY]
     filters: list[AclFilter] = [
@@ -355,7 +307,7 @@ def remove(
     async def ask(client: MetadataClient) -> Any:
         return (await client.ask(DeleteAcls(tuple(filters)))).results
 
-    results = run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    results = run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True)
     for result in results:
         check(result)
     removed = [acl for result in results for acl in result.acls]
@@ -373,10 +325,13 @@ _Resources = tuple[
 ]
 
 
-def _patterns(given: _Resources, pattern: str, *, is_filter: bool) -> list[Pattern]:
+def _patterns(
+    given: _Resources, pattern: str, *, is_filter: bool, needs_one: bool = True
+) -> list[Pattern]:
     """The resources that the options name."""
-    number = PATTERNS.get(pattern.strip().upper())
-    if number is None or (not is_filter and pattern.upper() in ("ANY", "MATCH")):
+    kind = pattern.strip().upper()
+    number = PATTERNS.get(kind)
+    if number is None or (not is_filter and kind in ("ANY", "MATCH")):
         accepted = "any, match, literal, prefixed" if is_filter else "literal, prefixed"
         raise UsageError(f"--resource-pattern-type {pattern}: accepted: {accepted}")
     topic, group, cluster, transactional_id, token, user = given
@@ -391,6 +346,8 @@ def _patterns(given: _Resources, pattern: str, *, is_filter: bool) -> list[Patte
         found.append(Pattern(RESOURCES["CLUSTER"], CLUSTER_NAME, PATTERNS["LITERAL"]))
     if any(not each.name for each in found):
         raise UsageError("the name of a resource is empty")
+    if needs_one and not found:
+        raise UsageError("a resource is missing: --topic, --group, --cluster, …")
     return found
 
 
@@ -424,8 +381,11 @@ def _entries(
 
 
 def _operation(name: str) -> int:
-    number = OPERATIONS.get(name.strip().replace("_", "").upper())
-    if number is None or number == OPERATIONS["ANY"]:
-        accepted = ", ".join(text for text in OPERATION_NAMES.values())
-        raise UsageError(f"--operation {name}: accepted: {accepted}")
-    return number
+    from quorate.metadata.acls import OPERATIONS
+
+    # Kafka takes DescribeConfigs, describe_configs and what lies between.
+    wanted = name.strip().replace("_", "").upper()
+    for number, text in OPERATIONS.items():
+        if text.replace("_", "") == wanted:
+            return number
+    raise UsageError(f"--operation {name}: accepted: {', '.join(OPERATIONS.values())}")

@@ -13,11 +13,8 @@ import typer
 from quorate.cli.connection import (
     CHANGE_TIMEOUT_S,
     READ_TIMEOUT_S,
-    BootstrapController,
-    BootstrapServer,
-    CommandConfig,
-    Timeout,
-    remember,
+    asking,
+    connected,
     run,
 )
 from quorate.cli.metadata_run import check, run_metadata
@@ -34,13 +31,8 @@ HEADER = ("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")
 
 
 @app.callback()
-def cluster(
-    context: typer.Context,
-    *,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-) -> None:
+@connected
+def cluster(context: typer.Context) -> None:
     """Tell a cluster's id and nodes; forget a broker that is gone for good.
 
     \b
@@ -48,26 +40,21 @@ def cluster(
     quorate cluster … list-endpoints --include-fenced-brokers
     quorate cluster … unregister --id 101
     """
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
 
 
 @app.command("cluster-id")
+@asking
 def cluster_id(
     context: typer.Context,
     *,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the cluster's id."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
 
     async def ask(client: QuorumClient) -> str:
         return (await client.describe_quorum()).cluster_id
 
-    found = run(context, ask, timeout, READ_TIMEOUT_S)
+    found = run(context, ask, READ_TIMEOUT_S)
     if as_json:
         print_json({"clusterId": found})
         return
@@ -75,6 +62,7 @@ def cluster_id(
 
 
 @app.command("list-endpoints")
+@asking
 def list_endpoints(
     context: typer.Context,
     *,
@@ -82,21 +70,16 @@ def list_endpoints(
         bool,
         typer.Option("--include-fenced-brokers", help="Also brokers that serve nothing now."),
     ] = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Print where the registered brokers are, and the controllers that are registered."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
 
     async def ask(client: MetadataClient) -> Any:
         from quorate.metadata.requests import DescribeCluster
 
         return await client.ask(DescribeCluster(include_fenced_brokers))
 
-    found = run_metadata(context, ask, timeout, READ_TIMEOUT_S)
+    found = run_metadata(context, ask, READ_TIMEOUT_S)
     nodes = [
         _node(each.id, each.endpoints, each.rack, "fenced" if each.is_fenced else "unfenced")
         for each in found.brokers
@@ -133,27 +116,23 @@ def _node(
 
 
 @app.command("unregister")
+@asking
 def unregister(
     context: typer.Context,
     *,
     broker: Annotated[int, typer.Option("--id", "-i", min=0, help="The broker.")],
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Forget a broker that is gone for good. One that runs registers again when it restarts.
 
     Its replicas stay assigned to it: move them first, where there is somebody to move them to.
     """
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     from quorate.metadata.requests import UnregisterBroker
 
     async def ask(client: MetadataClient) -> Any:
         return await client.ask(UnregisterBroker(broker))
 
-    check(run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True))
+    check(run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True))
     if as_json:
         print_json({"brokerId": broker})
         return

@@ -26,11 +26,8 @@ from quorate.cli.config_entities import (
 from quorate.cli.connection import (
     CHANGE_TIMEOUT_S,
     READ_TIMEOUT_S,
-    BootstrapController,
-    BootstrapServer,
-    CommandConfig,
-    Timeout,
-    remember,
+    asking,
+    connected,
 )
 from quorate.cli.metadata_run import check, run_metadata
 from quorate.cli.output import AsJson, UsageError, print_json
@@ -92,13 +89,8 @@ IpDefaults = Annotated[bool, typer.Option("--ip-defaults", help="The default of 
 
 
 @app.callback()
-def configs(
-    context: typer.Context,
-    *,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-) -> None:
+@connected
+def configs(context: typer.Context) -> None:
     """Describe and alter configurations, quotas and SCRAM credentials.
 
     \b
@@ -107,10 +99,10 @@ def configs(
     quorate configs … alter --user alice --add-config 'SCRAM-SHA-256=[password=secret]'
     quorate configs … alter --client-defaults --add-config producer_byte_rate=1048576
     """
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
 
 
 @app.command("describe", cls=EntityCommand)
+@asking
 def describe(
     context: typer.Context,
     *,
@@ -131,14 +123,9 @@ def describe(
     all_configs: Annotated[
         bool, typer.Option("--all", help="Also what is not set, with its default.")
     ] = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Print what is configured: of one entity, or of all of a type."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     from quorate.cli import configs_text
 
     named = {"topics": topic, "brokers": broker, "users": user, "clients": client, "ips": ip}
@@ -151,7 +138,7 @@ def describe(
     async def ask(asked: MetadataClient) -> Any:
         return await configs_text.describe(asked, entity, with_defaults=all_configs)
 
-    found = run_metadata(context, ask, timeout, READ_TIMEOUT_S)
+    found = run_metadata(context, ask, READ_TIMEOUT_S)
     if as_json:
         print_json(found.as_json())
         return
@@ -160,6 +147,7 @@ def describe(
 
 
 @app.command("alter", cls=EntityCommand)
+@asking
 def alter(
     context: typer.Context,
     *,
@@ -195,13 +183,8 @@ def alter(
         typer.Option("--delete-config", metavar="NAME,…", help="What to remove."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")] = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
 ) -> None:
     """Set and remove configurations of one entity: all that is given, or nothing."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     named = {"topics": topic, "brokers": broker, "users": user, "clients": client, "ips": ip}
     named |= {"groups": group, "client-metrics": client_metrics}
     defaults = {"brokers": broker_defaults, "users": user_defaults}
@@ -217,7 +200,7 @@ def alter(
             "At least one of --add-config, --add-config-file, or --delete-config must be "
             "specified with alter"
         )
-    _alter(context, entity, added, deleted, dry_run=dry_run, timeout=timeout)
+    _alter(context, entity, added, deleted, dry_run=dry_run)
     print(f"{'Can update' if dry_run else 'Completed updating'} {entity.shown}.")
 
 
@@ -228,7 +211,6 @@ def _alter(
     deleted: list[str],
     *,
     dry_run: bool,
-    timeout: float | None,
 ) -> None:
     from quorate.cli import config_changes
 
@@ -246,5 +228,5 @@ def _alter(
             return (await client.ask(scram)).users
         return (await client.ask(quotas)).entries
 
-    for part in run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True):
+    for part in run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True):
         check(part)

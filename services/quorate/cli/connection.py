@@ -8,12 +8,15 @@ configuration is used, which is what one wants inside a controller's pod.
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -88,23 +91,55 @@ CLIENT_SETTINGS = (
 class Options:
     """What was given on the command line, before or after the subcommand."""
 
-    controllers: str | None = None
-    servers: str | None = None
+    bootstrap_controller: str | None = None
+    bootstrap_server: str | None = None
     command_config: Path | None = None
+    timeout: float | None = None
+
+    @classmethod
+    def of(cls, context: typer.Context) -> Options:
+        """Those of the command that runs."""
+        options: Options = context.meta.setdefault(KEY, cls())
+        return options
 
 
-def remember(
-    context: typer.Context,
-    controllers: str | None,
-    servers: str | None,
-    command_config: Path | None,
-) -> Options:
-    """Merge options given after the subcommand into those given before it."""
-    options: Options = context.meta.setdefault(KEY, Options())
-    options.controllers = controllers or options.controllers
-    options.servers = servers or options.servers
-    options.command_config = command_config or options.command_config
-    return options
+_PLACE: dict[str, Any] = {
+    "bootstrap_controller": BootstrapController,
+    "bootstrap_server": BootstrapServer,
+    "command_config": CommandConfig,
+}
+
+
+def connected(command: Callable[..., None]) -> Callable[..., None]:
+    """A command or a group with the options that say which quorum is meant. What they say is found
+    in `Options.of(context)`, merged with what stood before the subcommand.
+    """
+    return _with_options(command, _PLACE)
+
+
+def asking(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that asks the quorum: `connected`, and how long it waits."""
+    return _with_options(command, _PLACE | {"timeout": Timeout})
+
+
+def _with_options(command: Callable[..., None], added: dict[str, Any]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def run_command(context: typer.Context, **given: Any) -> None:
+        options = Options.of(context)
+        for name in added:
+            setattr(options, name, given.pop(name) or getattr(options, name))
+        command(context, **given)
+
+    # The parser of command lines makes options of the parameters, so it must see these too.
+    signature = inspect.signature(command, eval_str=True)
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in added.items()
+    ]
+    parameters = [*signature.parameters.values(), *more]
+    run_command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run_command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +155,10 @@ def resolve(options: Options) -> Connection:
     """What the options mean. Raises UsageError and ConfigError."""
     from quorate.controller.settings import parse_address, split_list
 
-    if options.controllers is not None and options.servers is not None:
+    if options.bootstrap_controller is not None and options.bootstrap_server is not None:
         raise UsageError("--bootstrap-controller and --bootstrap-server exclude each other")
     connection = _from_file(options.command_config)
-    given = options.controllers or options.servers
+    given = options.bootstrap_controller or options.bootstrap_server
     text = given
     if text is None and not connection.addresses:
         text = os.environ.get(BOOTSTRAP_VARIABLE)
@@ -137,7 +172,7 @@ def resolve(options: Options) -> Connection:
     try:
         addresses = tuple(parse_address(entry) for entry in split_list(text))
     except ValueError as error:
-        where = "--bootstrap-controller" if options.controllers else "--bootstrap-server"
+        where = "--bootstrap-controller" if options.bootstrap_controller else "--bootstrap-server"
         raise UsageError(f"{where if given else BOOTSTRAP_VARIABLE}: {error}") from None
     if not addresses:
         raise UsageError("--bootstrap-controller names no address")
@@ -213,10 +248,29 @@ async def reach(client: QuorumClient) -> QuorumDescription:
     return description
 
 
+@contextmanager
+def plainly(look: str | None) -> Iterator[None]:
+    """Say of errors of the quorum what they mean here. look: how to see what was done, where an
+    answer that does not come leaves that open.
+    """
+    try:
+        yield
+    except Exception as error:
+        from quorate.cli.errors import unknown_outcome
+        from quorate.rpc.errors import UnreachableError
+
+        if isinstance(error, UnreachableError):
+            text = f"{error}: check the addresses, and that controllers run there"
+            raise CommandError(text) from error
+        if look is not None and unknown_outcome(error):
+            text = f"{one_line(error).rstrip('.')}. The change may still take effect: {look}"
+            raise CommandError(f"{text} before trying again, which does no harm") from error
+        raise
+
+
 def run(
     context: typer.Context,
     ask: Callable[[QuorumClient], Awaitable[T]],
-    timeout: float | None,
     default_timeout: float,
     *,
     changes: bool = False,
@@ -224,14 +278,15 @@ def run(
 ) -> T:
     """Run `ask` with a client of the quorum that the options name.
 
-    timeout: seconds, of the command line; else that of the properties; else the default. changes:
-    whether an answer that does not come leaves open what was done. reach_first: whether to `reach`
-    somebody first, since `ask` by itself goes on until its time is up.
+    It waits as long as the command line says; else the properties; else default_timeout, seconds.
+    changes: whether an answer that does not come leaves open what was done. reach_first: whether to
+    `reach` somebody first, since `ask` by itself goes on until its time is up.
     """
-    connection = resolve(context.meta.setdefault(KEY, Options()))
+    options = Options.of(context)
+    connection = resolve(options)
     from quorate.rpc.client import QuorumClient
 
-    waits = timeout or connection.timeout_s or default_timeout
+    waits = options.timeout or connection.timeout_s or default_timeout
 
     async def whole() -> T:
         async with QuorumClient(
@@ -243,19 +298,6 @@ def run(
                 await reach(client)
             return await ask(client)
 
-    try:
+    look = "look with `quorate metadata-quorum … describe --status`"
+    with plainly(look if changes else None):
         return asyncio.run(whole())
-    except Exception as error:
-        from quorate.cli.errors import unknown_outcome
-        from quorate.rpc.errors import UnreachableError
-
-        if isinstance(error, UnreachableError):
-            text = f"{error}: check the addresses, and that controllers run there"
-            raise CommandError(text) from error
-        if changes and unknown_outcome(error):
-            raise CommandError(
-                f"{one_line(error).rstrip('.')}. The change may still take effect: look with "
-                "`quorate metadata-quorum … describe --status` before trying again, which does no "
-                "harm"
-            ) from error
-        raise

@@ -7,16 +7,14 @@ from typing import Annotated
 
 import typer
 
-from quorate.cli import connection
-from quorate.cli.connection import BootstrapController, BootstrapServer, CommandConfig
+from quorate.cli.connection import Options, connected, resolve
 from quorate.cli.output import CommandError
 
 
+@connected
 def console(
     context: typer.Context,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
+    *,
     host: Annotated[
         str,
         typer.Option(
@@ -33,8 +31,7 @@ def console(
 
     It works while there is no leader, and says why there is none. Ctrl-C ends it.
     """
-    options = connection.remember(context, bootstrap_controller, bootstrap_server, command_config)
-    wanted = connection.resolve(options)
+    wanted = resolve(Options.of(context))
     _check_port(host, port)
     try:
         from quorate.console.page import serve

@@ -13,11 +13,8 @@ import typer
 from quorate.cli.connection import (
     CHANGE_TIMEOUT_S,
     READ_TIMEOUT_S,
-    BootstrapController,
-    BootstrapServer,
-    CommandConfig,
-    Timeout,
-    remember,
+    asking,
+    connected,
     run,
 )
 from quorate.cli.feature_levels import parse_features, parse_release
@@ -64,34 +61,24 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Check, and change nothi
 
 
 @app.callback()
-def features(
-    context: typer.Context,
-    *,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-) -> None:
+@connected
+def features(context: typer.Context) -> None:
     """Describe and change the levels of the features that a quorum has agreed on."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
 
 
 @app.command("describe")
+@asking
 def describe(
     context: typer.Context,
     *,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Print each feature: the levels that are supported, and the one that is in force."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
 
     async def ask(client: QuorumClient) -> DescribeFeaturesResponse:
         return await client.describe_features()
 
-    answer = run(context, ask, timeout, READ_TIMEOUT_S)
+    answer = run(context, ask, READ_TIMEOUT_S)
     if as_json:
         print_json(
             [
@@ -134,16 +121,13 @@ def feature_line(name: str, lowest: str, highest: str, level: str, epoch: str) -
 
 
 @app.command("upgrade")
+@asking
 def upgrade(
     context: typer.Context,
     *,
     feature: FeatureLevels = None,
     release_version: ReleaseVersion = None,
     dry_run: DryRun = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Raise levels: those given, or else every feature to the highest that is supported.
@@ -153,20 +137,19 @@ def upgrade(
     """
     from quorate.rpc.values import UpgradeType
 
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
-    levels = _levels(context, timeout, feature, release_version) or _highest(context, timeout)
+    levels = _levels(context, feature, release_version) or _highest(context)
     _update(
         context,
         "upgrade",
         levels,
         UpgradeType.UPGRADE,
         dry_run=dry_run,
-        timeout=timeout,
         as_json=as_json,
     )
 
 
 @app.command("downgrade")
+@asking
 def downgrade(
     context: typer.Context,
     *,
@@ -176,26 +159,20 @@ def downgrade(
         bool, typer.Option("--unsafe", help="Even if metadata is lost that way.")
     ] = False,
     dry_run: DryRun = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Lower levels. kraft.version cannot be lowered: its voters are in the log."""
     from quorate.rpc.values import UpgradeType
 
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
-    levels = _levels(context, timeout, feature, release_version)
+    levels = _levels(context, feature, release_version)
     if not levels:
         raise UsageError("You must specify at least one feature to downgrade")
     kind = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
-    _update(context, "downgrade", levels, kind, dry_run=dry_run, timeout=timeout, as_json=as_json)
+    _update(context, "downgrade", levels, kind, dry_run=dry_run, as_json=as_json)
 
 
 def _levels(
     context: typer.Context,
-    timeout: float | None,
     feature: list[str] | None,
     release_version: str | None,
 ) -> dict[str, int]:
@@ -207,7 +184,7 @@ def _levels(
     if release is None:
         raise UsageError(f"--release-version {release_version} is not a version like 4.3-IV0")
     levels = {"kraft.version": int(release >= KRAFT_VERSION_1_SINCE)}
-    known = _described(context, timeout)
+    known = _described(context)
     if _has_metadata(known):
         levels |= _of_release(release_version)
     return levels
@@ -240,15 +217,15 @@ def _has_metadata(features: tuple[Feature, ...]) -> bool:
     return any(f.name == "metadata.version" and f.finalized_level for f in features)
 
 
-def _described(context: typer.Context, timeout: float | None) -> tuple[Feature, ...]:
+def _described(context: typer.Context) -> tuple[Feature, ...]:
     async def ask(client: QuorumClient) -> DescribeFeaturesResponse:
         return await client.describe_features()
 
-    return run(context, ask, timeout, READ_TIMEOUT_S).features
+    return run(context, ask, READ_TIMEOUT_S).features
 
 
-def _highest(context: typer.Context, timeout: float | None) -> dict[str, int]:
-    known = _described(context, timeout)
+def _highest(context: typer.Context) -> dict[str, int]:
+    known = _described(context)
     return {
         feature.name: feature.supported.max
         for feature in known
@@ -263,7 +240,6 @@ def _update(
     kind: UpgradeType,
     *,
     dry_run: bool,
-    timeout: float | None,
     as_json: bool,
 ) -> None:
     from quorate.rpc.client import AdminError
@@ -279,7 +255,7 @@ def _update(
                 failures[name] = one_line(error)
         return failures
 
-    failures = run(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    failures = run(context, ask, CHANGE_TIMEOUT_S, changes=True)
     if as_json:
         print_json(
             [

@@ -72,7 +72,6 @@ def import_metadata(
     patterns: list[str] | None,
     *,
     dry_run: bool,
-    timeout: float | None,
     as_json: bool,
 ) -> None:
     """See the steps above. CommandError; what was appended before it stays."""
@@ -88,7 +87,7 @@ def import_metadata(
                 await _append(quorum, plan, advance)
         return plan
 
-    plan = run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    plan = run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True)
     if as_json:
         print_json(
             {

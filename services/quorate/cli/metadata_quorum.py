@@ -13,12 +13,10 @@ import typer
 from quorate.cli.connection import (
     CHANGE_TIMEOUT_S,
     READ_TIMEOUT_S,
-    BootstrapController,
-    BootstrapServer,
-    CommandConfig,
-    Timeout,
+    Options,
+    asking,
+    connected,
     reach,
-    remember,
     run,
 )
 from quorate.cli.output import AsJson, CommandError, UsageError, print_json, progress
@@ -50,13 +48,8 @@ DryRun = Annotated[
 
 
 @app.callback()
-def metadata_quorum(
-    context: typer.Context,
-    *,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-) -> None:
+@connected
+def metadata_quorum(context: typer.Context) -> None:
     """Describe a quorum; add and remove controllers; move leadership.
 
     Any controller may be asked: it names the leader, and the command asks that.
@@ -67,13 +60,13 @@ def metadata_quorum(
     quorate metadata-quorum add-controller --config controller.properties
     quorate metadata-quorum --bootstrap-controller HOST:PORT remove-controller -i 3
     """
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
 
 
 # --- describe -------------------------------------------------------------------------------------
 
 
 @app.command("describe")
+@asking
 def describe(
     context: typer.Context,
     *,
@@ -84,10 +77,6 @@ def describe(
     human_readable: Annotated[
         bool, typer.Option("--human-readable", help="With --replication: ages, not times.")
     ] = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the quorum's state. Exit status 1 if it has no leader."""
@@ -97,8 +86,7 @@ def describe(
         raise UsageError("The option --human-readable is only supported along with --replication")
     from quorate.cli import describe as text
 
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
-    description = _describe(context, timeout)
+    description = _describe(context)
     cluster_id, response = description.cluster_id, description.response
     if as_json and status:
         print_json(text.status_json(cluster_id, response) | {"answeredBy": description.answered_by})
@@ -115,11 +103,11 @@ def describe(
         )
 
 
-def _describe(context: typer.Context, timeout: float | None) -> QuorumDescription:
+def _describe(context: typer.Context) -> QuorumDescription:
     async def ask(client: QuorumClient) -> QuorumDescription:
         return await client.describe_quorum()
 
-    return run(context, ask, timeout, READ_TIMEOUT_S, reach_first=False)
+    return run(context, ask, READ_TIMEOUT_S, reach_first=False)
 
 
 def _no_leader(description: QuorumDescription) -> str:
@@ -142,15 +130,12 @@ def _no_leader(description: QuorumDescription) -> str:
 
 
 @app.command("add-controller")
+@asking
 def add_controller(
     context: typer.Context,
     *,
     config_file: ConfigFile = None,
     dry_run: DryRun = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a running controller a voter. Run this where its properties and its directory are.
@@ -158,7 +143,7 @@ def add_controller(
     The controller must be formatted (--no-initial-controllers) and started. The leader waits until
     it has caught up, then commits the new set of voters.
     """
-    options = remember(context, bootstrap_controller, bootstrap_server, command_config)
+    options = Options.of(context)
     path = config_file or options.command_config
     options.command_config = options.command_config or path
     config = load(path, "--config, the properties of the controller to add,")
@@ -187,7 +172,7 @@ def add_controller(
 
     if not dry_run:
         with progress(f"Waiting for controller {key.id} to catch up and become a voter"):
-            run(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True, reach_first=False)
+            run(context, ask, CHANGE_TIMEOUT_S, changes=True, reach_first=False)
     if as_json:
         print_json(_change_json(key, dry_run, config.endpoints))
         return
@@ -198,31 +183,27 @@ def add_controller(
 
 
 @app.command("remove-controller")
+@asking
 def remove_controller(
     context: typer.Context,
     *,
     controller_id: ControllerId,
     directory_id: DirectoryIdOption = None,
     dry_run: DryRun = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Take a controller out of the voters. It may be running or lost; it becomes an observer.
 
     Stop a controller with controller.quorum.auto.join.enable first, or it joins again.
     """
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
-    key = _voter(context, controller_id, directory_id, timeout)
+    key = _voter(context, controller_id, directory_id)
 
     async def ask(client: QuorumClient) -> None:
         await client.remove_voter(key)
 
     if not dry_run:
         with progress(f"Waiting for the voters to commit the removal of controller {key.id}"):
-            run(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+            run(context, ask, CHANGE_TIMEOUT_S, changes=True)
     if as_json:
         print_json(_change_json(key, dry_run))
         return
@@ -233,35 +214,29 @@ def remove_controller(
 
 
 @app.command("transfer-leadership")
+@asking
 def transfer_leadership(
     context: typer.Context,
     *,
     controller_id: ControllerId,
     directory_id: DirectoryIdOption = None,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a voter the leader. Do so before the leader's machine is stopped, for example."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
-    key = _voter(context, controller_id, directory_id, timeout)
+    key = _voter(context, controller_id, directory_id)
 
     async def ask(client: QuorumClient) -> None:
         await client.transfer_leadership(key)
 
     with progress(f"Waiting for controller {key.id} to catch up and take over"):
-        run(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+        run(context, ask, CHANGE_TIMEOUT_S, changes=True)
     if as_json:
         print_json(_change_json(key, False))
         return
     print(f"Leadership moved to controller {key.id} with directory id {key.directory_id}")
 
 
-def _voter(
-    context: typer.Context, controller_id: int, directory_id: str | None, timeout: float | None
-) -> ReplicaKey:
+def _voter(context: typer.Context, controller_id: int, directory_id: str | None) -> ReplicaKey:
     """The replica that is meant: as given, or the voter that has this id now."""
     from quorate.controller.formatting import parse_uuid
     from quorate.raft.types import ReplicaKey
@@ -271,7 +246,7 @@ def _voter(
             return ReplicaKey(controller_id, parse_uuid(directory_id))
         except ValueError as error:
             raise UsageError(f"--controller-directory-id: {error}") from None
-    description = _describe(context, timeout)
+    description = _describe(context)
     if not description.is_leaders_view:
         raise CommandError(_no_leader(description))
     voters = description.response.voter_set

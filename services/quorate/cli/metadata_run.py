@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import typer
 
-from quorate.cli.connection import KEY, Options, reach, resolve
-from quorate.cli.output import CommandError, one_line, print_error
+from quorate.cli.connection import Options, plainly, reach, resolve
+from quorate.cli.output import CommandError, print_error
 
 if TYPE_CHECKING:
     from quorate.raft.errors import ErrorCode
@@ -25,21 +25,21 @@ PROGRESS_PARTS_MIN = 200
 def run_metadata(
     context: typer.Context,
     ask: Callable[[MetadataClient], Awaitable[T]],
-    timeout: float | None,
     default_timeout: float,
     *,
     changes: bool = False,
 ) -> T:
     """Run `ask` with a client of the metadata controller that the options lead to.
 
-    timeout: seconds, of the command line; else that of the properties; else the default. changes:
-    whether an answer that does not come leaves open what was done.
+    It waits as long as the command line says; else the properties; else default_timeout, seconds.
+    changes: whether an answer that does not come leaves open what was done.
     """
-    connection = resolve(context.meta.setdefault(KEY, Options()))
+    options = Options.of(context)
+    connection = resolve(options)
     from quorate.rpc.client import QuorumClient
     from quorate.rpc.metadata_client import MetadataClient
 
-    timeout_ms = int((timeout or connection.timeout_s or default_timeout) * 1000)
+    timeout_ms = int((options.timeout or connection.timeout_s or default_timeout) * 1000)
     addresses = [str(address) for address in connection.addresses]
 
     async def whole() -> T:
@@ -55,19 +55,8 @@ def run_metadata(
             client.learn(description.response.leader)
             return await ask(client)
 
-    try:
+    with plainly("describe" if changes else None):
         return asyncio.run(whole())
-    except Exception as error:
-        from quorate.cli.errors import unknown_outcome
-        from quorate.rpc.errors import UnreachableError
-
-        if isinstance(error, UnreachableError):
-            text = f"{error}: check the addresses, and that controllers run there"
-            raise CommandError(text) from error
-        if changes and unknown_outcome(error):
-            text = f"{one_line(error).rstrip('.')}. The change may still take effect: describe"
-            raise CommandError(f"{text} before trying again, which does no harm") from error
-        raise
 
 
 class Part(Protocol):

@@ -22,13 +22,9 @@ import typer
 
 from quorate.cli.connection import (
     CHANGE_TIMEOUT_S,
-    KEY,
-    BootstrapController,
-    BootstrapServer,
-    CommandConfig,
     Options,
-    Timeout,
-    remember,
+    asking,
+    connected,
     resolve,
     run,
 )
@@ -67,13 +63,8 @@ TlsFile = Annotated[
 
 
 @app.callback()
-def migrate(
-    context: typer.Context,
-    *,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-) -> None:
+@connected
+def migrate(context: typer.Context) -> None:
     """Move a cluster out of ZooKeeper: see what would be copied, follow, finish, or go back.
 
     The controllers do it: format a new quorum with the cluster's id (plan says it), add
@@ -82,7 +73,6 @@ def migrate(
     quorate.kafka.listener.name names. `quorate controller --help-settings` explains
     these settings and those of TLS to ZooKeeper.
     """
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
 
 
 # --- plan -----------------------------------------------------------------------------------------
@@ -143,22 +133,18 @@ def _ids(brokers: frozenset[int]) -> str:
 
 
 @app.command("status")
+@asking
 def status(
     context: typer.Context,
     *,
     zookeeper: Ensemble,
     zk_tls_config_file: TlsFile = None,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """How far the migration is: its state, who is waited for, the lag, and every difference."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     from quorate.records.metadata import ZkMigrationState
 
-    image = _image(context, timeout)
+    image = _image(context)
     state = ZkMigrationState(image.features.zk_migration)
     with _ensemble(zookeeper, zk_tls_config_file) as client:
         tree = _read(client)
@@ -228,13 +214,10 @@ def _differences(image: MetadataImage, tree: Tree) -> list[Difference]:
 
 
 @app.command("finalize")
+@asking
 def finalize(
     context: typer.Context,
     *,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """End the migration for good: the brokers cannot go back to ZooKeeper after that.
@@ -242,10 +225,9 @@ def finalize(
     Needs every controller to run without zookeeper.metadata.migration.enable, and no broker in
     ZooKeeper mode.
     """
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     from quorate.records.metadata import ZkMigrationState, ZkMigrationStateRecord, encode
 
-    image = _image(context, timeout)
+    image = _image(context)
     state = ZkMigrationState(image.features.zk_migration)
     if state is not ZkMigrationState.POST_MIGRATION:
         if state is not ZkMigrationState.MIGRATION:
@@ -256,7 +238,7 @@ def finalize(
         async def append(client: QuorumClient) -> object:
             return await client.append([(None, value)])
 
-        run(context, append, timeout, CHANGE_TIMEOUT_S, changes=True)
+        run(context, append, CHANGE_TIMEOUT_S, changes=True)
     if as_json:
         print_json({"state": ZkMigrationState.POST_MIGRATION.name})
     else:
@@ -281,24 +263,21 @@ def _check_finished(image: MetadataImage) -> None:
 
 
 @app.command("rollback")
+@connected
 def rollback(
     context: typer.Context,
     *,
     zookeeper: Ensemble,
     zk_tls_config_file: TlsFile = None,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Give ZooKeeper back to its brokers: /controller and /migration go, a broker takes over.
 
     The controllers of the quorum must be stopped. After `finalize` there is no way back.
     """
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     from quorate.migration import znodes
 
-    connection = resolve(context.meta.setdefault(KEY, Options()))
+    connection = resolve(Options.of(context))
     for host, port in connection.addresses:
         if _listens(host, port):
             raise CommandError(
@@ -395,7 +374,7 @@ def _bar(text: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, all_: bar.update(task, completed=done, total=all_)
 
 
-def _image(context: typer.Context, timeout: float | None) -> MetadataImage:
+def _image(context: typer.Context) -> MetadataImage:
     """The committed metadata, read from the quorum."""
     from quorate.metadata.image import MetadataImage
     from quorate.records.metadata import decode
@@ -407,4 +386,4 @@ def _image(context: typer.Context, timeout: float | None) -> MetadataImage:
                 image.apply(decode(record.value or b""), record.offset)
         return image
 
-    return run(context, load, timeout, CHANGE_TIMEOUT_S)
+    return run(context, load, CHANGE_TIMEOUT_S)

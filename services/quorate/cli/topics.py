@@ -18,11 +18,8 @@ import typer
 from quorate.cli.connection import (
     CHANGE_TIMEOUT_S,
     READ_TIMEOUT_S,
-    BootstrapController,
-    BootstrapServer,
-    CommandConfig,
-    Timeout,
-    remember,
+    asking,
+    connected,
 )
 from quorate.cli.metadata_run import (
     chunks,
@@ -80,13 +77,8 @@ ExcludeInternal = Annotated[
 
 
 @app.callback()
-def topics(
-    context: typer.Context,
-    *,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-) -> None:
+@connected
+def topics(context: typer.Context) -> None:
     """Create, describe, list, alter and delete topics; import those of a Kafka cluster.
 
     \b
@@ -95,13 +87,13 @@ def topics(
     quorate topics … alter --topic orders --partitions 12
     quorate topics … import --from /var/lib/kafka/metadata
     """
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
 
 
 # --- create, alter, delete ------------------------------------------------------------------------
 
 
 @app.command("create")
+@asking
 def create(
     context: typer.Context,
     *,
@@ -121,14 +113,9 @@ def create(
         bool, typer.Option("--if-not-exists", help="No error if there is one.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")] = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Create topics. What is left out is the cluster's default."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     from quorate.metadata.requests import CreateTopics, NewTopic
     from quorate.raft.errors import ErrorCode
 
@@ -154,7 +141,7 @@ def create(
                 advance(len(some))
         return created
 
-    created = run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    created = run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True)
     if if_not_exists:
         created = [each for each in created if each.error is not ErrorCode.TOPIC_ALREADY_EXISTS]
     failures = [(each.name, text) for each in created if (text := failure(each)) is not None]
@@ -186,6 +173,7 @@ def create(
 
 
 @app.command("alter")
+@asking
 def alter(
     context: typer.Context,
     *,
@@ -195,14 +183,9 @@ def alter(
     ],
     replica_assignment: Assignment = None,
     if_exists: IfExists = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Add partitions to topics. Partitions are never taken away."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     from quorate.metadata.requests import CreatePartitions, NewPartitions
 
     assignments = _assignments(replica_assignment)
@@ -217,11 +200,12 @@ def alter(
 
     if not topic:
         raise UsageError("--topic is missing")
-    outcomes = run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True)
+    outcomes = run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True)
     _tell(outcomes, as_json)
 
 
 @app.command("delete")
+@asking
 def delete(
     context: typer.Context,
     *,
@@ -230,14 +214,9 @@ def delete(
         list[str] | None, typer.Option("--topic-id", metavar="UUID", help="A topic by its id.")
     ] = None,
     if_exists: IfExists = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete topics and all that is in them."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     from quorate.metadata.requests import DeleteTopics, TopicRef
 
     async def ask(client: MetadataClient) -> list[Any]:
@@ -254,7 +233,7 @@ def delete(
 
     if not topic and not topic_id:
         raise UsageError("--topic or --topic-id is missing")
-    _tell(run_metadata(context, ask, timeout, CHANGE_TIMEOUT_S, changes=True), as_json)
+    _tell(run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True), as_json)
 
 
 def _tell(outcomes: Any, as_json: bool) -> None:
@@ -268,20 +247,16 @@ def _tell(outcomes: Any, as_json: bool) -> None:
 
 
 @app.command("list")
+@asking
 def list_topics(
     context: typer.Context,
     *,
     topic: TopicPattern = None,
     exclude_internal: ExcludeInternal = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the names of topics."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
-    found = run_metadata(context, _described, timeout, READ_TIMEOUT_S)
+    found = run_metadata(context, _described, READ_TIMEOUT_S)
     names = sorted(
         each.name
         for each in _matching(found, topic, missing_is_fine=True)
@@ -295,6 +270,7 @@ def list_topics(
 
 
 @app.command("describe")
+@asking
 def describe(
     context: typer.Context,
     *,
@@ -327,14 +303,9 @@ def describe(
         bool,
         typer.Option("--topics-with-overrides", help="Only topics with configurations, in short."),
     ] = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Print topics, their partitions and their configurations."""
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     from quorate.cli import topics_text as text
 
     only = [
@@ -363,7 +334,7 @@ def describe(
         ]
         return found, await text.effective_configs(client, [each.name for each in found])
 
-    found, configs = run_metadata(context, ask, timeout, READ_TIMEOUT_S)
+    found, configs = run_metadata(context, ask, READ_TIMEOUT_S)
     if as_json:
         print_json([text.topic_json(each, configs[each.name]) for each in found])
         return
@@ -421,6 +392,7 @@ def _is_internal(topic: TopicDescription) -> bool:
 
 
 @app.command("import")
+@asking
 def import_topics(
     context: typer.Context,
     *,
@@ -434,10 +406,6 @@ def import_topics(
     ],
     topic: TopicPattern = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")] = False,
-    bootstrap_controller: BootstrapController = None,
-    bootstrap_server: BootstrapServer = None,
-    command_config: CommandConfig = None,
-    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Import a Kafka cluster's metadata into a running quorum.
@@ -448,10 +416,9 @@ def import_topics(
     only these topics and their configurations. A topic whose name exists already is refused before
     anything is written. Interrupted, it can be run again: what is there is left as it is.
     """
-    remember(context, bootstrap_controller, bootstrap_server, command_config)
     from quorate.cli.metadata_import import import_metadata
 
-    import_metadata(context, source, topic, dry_run=dry_run, timeout=timeout, as_json=as_json)
+    import_metadata(context, source, topic, dry_run=dry_run, as_json=as_json)
 
 
 # --- reading options ------------------------------------------------------------------------------

@@ -364,19 +364,19 @@ def test_where_the_addresses_come_from(
 ) -> None:
     variable = "QUORATE_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS"
     monkeypatch.delenv(variable, raising=False)
-    given = resolve(Options(controllers="a:1, [::1]:2"))
+    given = resolve(Options(bootstrap_controller="a:1, [::1]:2"))
     assert given.addresses == (Address("a", 1), Address("::1", 2))
-    assert resolve(Options(servers="b:1")).addresses == (Address("b", 1),)
+    assert resolve(Options(bootstrap_server="b:1")).addresses == (Address("b", 1),)
     of_controller = resolve(Options(command_config=properties))
     assert of_controller.addresses == (Address("127.0.0.1", 9093),)
-    both = resolve(Options(controllers="a:1", command_config=properties))
+    both = resolve(Options(bootstrap_controller="a:1", command_config=properties))
     assert both.addresses == (Address("a", 1),)
     monkeypatch.setenv(variable, "c:1")
     assert resolve(Options()).addresses == (Address("c", 1),)
     with pytest.raises(UsageError, match="exclude each other"):
-        resolve(Options(controllers="a:1", servers="b:1"))
+        resolve(Options(bootstrap_controller="a:1", bootstrap_server="b:1"))
     with pytest.raises(UsageError, match="names no address"):
-        resolve(Options(controllers=","))
+        resolve(Options(bootstrap_controller=","))
     monkeypatch.setenv(variable, "c")
     with pytest.raises(UsageError, match=f"{variable}: 'c' is not host:port"):
         resolve(Options())
@@ -387,7 +387,7 @@ def test_the_properties_of_a_client(tmp_path: Path) -> None:
 
     def given(text: str) -> Options:
         path.write_text(text)
-        return Options(controllers="a:1", command_config=path)
+        return Options(bootstrap_controller="a:1", command_config=path)
 
     plain = resolve(given("default.api.timeout.ms=4000\n"))
     assert (plain.tls, plain.timeout_s) == (None, 4.0)
@@ -414,7 +414,7 @@ def test_properties_that_mean_nothing_are_mentioned(
 ) -> None:
     path = tmp_path / "client.properties"
     path.write_text("client.id=me\n")
-    resolve(Options(controllers="a:1", command_config=path))
+    resolve(Options(bootstrap_controller="a:1", command_config=path))
     assert "client.properties:1: client.id means nothing" in capsys.readouterr().err
 
 

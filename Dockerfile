@@ -16,8 +16,9 @@ WORKDIR /lists
 COPY pyproject.toml ./
 RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 more = p['optional-dependencies']; \
-[open(name + '.txt', 'w').write('\n'.join(p['dependencies'] + more[extra])) \
-for name, extra in (('controller', 'telemetry'), ('operator', 'operator'), ('spark', 'spark'))]" && touch -d @0 ./*.txt
+extras = {'controller': ('telemetry', 'migration'), 'operator': ('operator',), 'spark': ('spark',)}; \
+[open(name + '.txt', 'w').write('\n'.join(sum((more[each] for each in names), p['dependencies']))) \
+for name, names in extras.items()]" && touch -d @0 ./*.txt
 
 FROM tools AS wheel
 WORKDIR /source

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from opentelemetry import trace
 from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint
+from quorate.raft.types import Endpoint, ReplicaKey
 from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc.client import AdminError, ClientError
 from quorate.rpc.tls import TlsConfig
@@ -101,10 +101,9 @@ class Actor:
                 await self._create_stateful_set(quorum, replicas)
             case p.ApplyObjects(names):
                 await self._apply(quorum, seen, names)
-            case p.CreateRecord(cluster_id):
-                made = manifests.record(
-                    quorum, cluster_id or new_cluster_id(), adopted=cluster_id is not None
-                )
+            case p.CreateRecord(cluster_id, adopted):
+                cluster_id = cluster_id or new_cluster_id()
+                made = manifests.record(quorum, cluster_id, adopted=adopted)
                 await self._create_once(quorum, made)
             case p.MarkBootstrapped(cluster_id):
                 await self._create_once(quorum, manifests.marker(quorum, cluster_id))
@@ -231,7 +230,9 @@ class Actor:
         issuer = issuer_of(quorum, authority)
         known = secret_files(await self._again(self._kube.get, "Secret", quorum.namespace, name))
         if name == naming.node_secret(quorum.name):
-            files = await asyncio.to_thread(issuer.node_files, quorum.name, quorum.namespace, known)
+            files = await asyncio.to_thread(
+                issuer.node_files, quorum.name, quorum.namespace, known, quorum.ids
+            )
             kind = "Opaque"
         elif name == naming.broker_secret(quorum.name):
             count = quorum.broker_certificates
@@ -288,9 +289,7 @@ class Actor:
             call: Coroutine[Any, Any, None]
             match action:
                 case p.AddVoter(voter):
-                    # What the node says of itself, too.
-                    host, port = self._locate(quorum.name, quorum.namespace, voter.id)
-                    endpoints = [Endpoint(naming.LISTENER, host, port)]
+                    endpoints = self._endpoints(quorum, voter)
                     what = f"add voter {voter}"
                     call = client.add_voter(voter, endpoints, timeout_ms=MEMBERSHIP_TIMEOUT_MS)
                 case p.RemoveVoter(voter):
@@ -306,6 +305,16 @@ class Actor:
                 is_gone = error.code is ErrorCode.VOTER_NOT_FOUND
                 if not (is_gone and isinstance(action, p.RemoveVoter)):
                     raise
+
+    def _endpoints(self, quorum: QuorumResource, voter: ReplicaKey) -> list[Endpoint]:
+        """What the node says of itself, too."""
+        ordinal = quorum.ids.ordinal(voter.id)
+        assert ordinal is not None, "only pods are made voters"
+        host, port = self._locate(quorum.name, quorum.namespace, ordinal)
+        found = [Endpoint(naming.LISTENER, host, port)]
+        if quorum.has_kafka_listener:
+            found.append(Endpoint(naming.KAFKA_LISTENER, host, naming.KAFKA_PORT))
+        return found
 
 
 def _authority_name(quorum: QuorumResource) -> str:

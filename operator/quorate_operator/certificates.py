@@ -184,12 +184,16 @@ class Issuer:
     days: int
 
     def node_files(
-        self, quorum: str, namespace: str, known: Mapping[str, str] | None = None
+        self,
+        quorum: str,
+        namespace: str,
+        known: Mapping[str, str] | None = None,
+        ids: naming.NodeIds = naming.SAME_IDS,
     ) -> dict[str, str]:
-        """The files of all nodes: ca.crt, node-N.crt, node-N.key."""
+        """The files of all nodes: ca.crt, node-N.crt, node-N.key. N is the node's id."""
         files = {CA_FILE: self.trusted}
         for ordinal in range(naming.NODES_MAX):
-            name = f"node-{ordinal}"
+            name = naming.node_name(ids.of(ordinal))
             hosts = node_hosts(quorum, namespace, ordinal)
             pair = self._kept(known, name) or issue(self.signer, name, hosts, self.days)
             files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
@@ -204,7 +208,7 @@ class Issuer:
             name = f"broker-{ordinal}"
             host = naming.broker_host(quorum, namespace, ordinal)
             # Controllers know nodes by this name, brokers among them.
-            node = f"node-{naming.BROKER_ID_FIRST + ordinal}"
+            node = naming.node_name(naming.BROKER_ID_FIRST + ordinal)
             hosts = (node, host, f"{host}.cluster.local", "localhost")
             pair = self._kept(known, name) or issue(self.signer, name, hosts, self.days)
             files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}

@@ -12,7 +12,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from quorate_operator.naming import BROKERS_MAX, GROUP, KIND, NODES_MAX, PLURAL, VERSION
+from quorate_operator.naming import (
+    BROKER_ID_FIRST,
+    BROKERS_MAX,
+    GROUP,
+    KAFKA_PORT,
+    KIND,
+    NODE_ID_MAX,
+    NODES_MAX,
+    PLURAL,
+    VERSION,
+    ZOOKEEPER_CA,
+    ZOOKEEPER_PAIR,
+)
 
 Schema = dict[str, Any]
 
@@ -42,6 +54,12 @@ OWN_SETTINGS = (
     "metadata.log.dir",
     "log.dir",
     "log.dirs",
+    "quorate.kafka.listener.name",
+    "zookeeper.metadata.migration.enable",
+    "zookeeper.connect",
+    "zookeeper.ssl.client.enable",
+    "zookeeper.ssl.truststore.location",
+    "zookeeper.ssl.keystore.location",
 )
 """Settings that the operator decides; `spec.config` may not name them, nor any of `ssl.`."""
 
@@ -81,6 +99,85 @@ def _kept(field: str) -> Schema:
     """Set once, it stays as it is."""
     rule = f"!has(oldSelf.{field}) || (has(self.{field}) && self.{field} == oldSelf.{field})"
     return {"rule": rule, "message": f"{field} cannot be changed"}
+
+
+def _kept_as_created(field: str) -> Schema:
+    """Neither set, changed nor removed later."""
+    rule = (
+        f"has(self.{field}) == has(oldSelf.{field}) && "
+        f"(!has(self.{field}) || self.{field} == oldSelf.{field})"
+    )
+    return {"rule": rule, "message": f"{field} cannot be changed"}
+
+
+def _identity() -> dict[str, Schema]:
+    """Who the nodes are; fixed at creation."""
+    highest = NODES_MAX - 1
+    apart = {
+        "rule": f"self + {highest} < {BROKER_ID_FIRST} || self >= {BROKER_ID_FIRST + BROKERS_MAX}",
+        "message": f"the chart's brokers have the node ids from {BROKER_ID_FIRST} on",
+    }
+    return {
+        "firstNodeId": _integer(
+            "Pod N is node firstNodeId + N. No broker may have such an id: 3000 is a good choice "
+            "where a cluster of Kafka moves in. Cannot be changed later.",
+            minimum=0,
+            maximum=NODE_ID_MAX - highest,
+            default=0,
+            **{"x-kubernetes-validations": [apart]},
+        ),
+        "clusterId": _text(
+            "The id of the cluster that begins; not set: a new one. A migration needs that of the "
+            "cluster that moves in. Cannot be changed later.",
+            pattern="^[A-Za-z0-9_-]{22}$",
+        ),
+    }
+
+
+def _kafka() -> dict[str, Schema]:
+    """What has to do with brokers of Kafka."""
+    return {
+        "kafkaListener": _object(
+            f"A listener on port {KAFKA_PORT} that speaks Kafka's own protocol, in clear, to "
+            "brokers of Kafka.",
+            {
+                "enabled": _boolean(
+                    "Whether there is one without a migration: brokers that were migrated stay on "
+                    "it when `migration` is removed.",
+                    default=False,
+                )
+            },
+            default={},
+        ),
+        "migration": _object(
+            "Takes over a cluster of Kafka that ZooKeeper holds (KIP-866). Its brokers find the "
+            f"controllers at port {KAFKA_PORT}. Needs clusterId and firstNodeId.",
+            {
+                "enabled": _boolean(
+                    "false, once all brokers run in KRaft mode: ends the migration for good. The "
+                    "listener for brokers stays.",
+                    default=True,
+                ),
+                "zookeeperConnect": _text(
+                    "The ensemble, HOST:PORT,…/CHROOT.", minLength=1, maxLength=1024
+                ),
+                "tls": _object(
+                    "TLS to ZooKeeper.",
+                    {
+                        "secretName": _text(
+                            f"A Secret with {ZOOKEEPER_CA}, the authorities of ZooKeeper's "
+                            f"certificate, and, if it asks for one, {ZOOKEEPER_PAIR}: private key "
+                            "and certificate in one file.",
+                            minLength=1,
+                            maxLength=253,
+                        )
+                    },
+                    required=["secretName"],
+                ),
+            },
+            required=["zookeeperConnect"],
+        ),
+    }
 
 
 def _storage() -> Schema:
@@ -149,6 +246,8 @@ def _spec() -> Schema:
                 maximum=NODES_MAX,
                 default=3,
             ),
+            **_identity(),
+            **_kafka(),
             "image": _text("The controllers' image.", minLength=1, maxLength=512),
             "imagePullPolicy": _text(
                 "As in a pod.", enum=["Always", "IfNotPresent", "Never"], default="IfNotPresent"
@@ -218,6 +317,12 @@ def _spec() -> Schema:
                         "array",
                         maxItems=16,
                     ),
+                    "brokersFrom": _free(
+                        "Which brokers of Kafka may connect, as in a NetworkPolicy's `from`; not "
+                        "set: labelled clients, empty: none.",
+                        "array",
+                        maxItems=16,
+                    ),
                 },
                 default={},
             ),
@@ -238,6 +343,23 @@ def _spec() -> Schema:
                     "message": "storage cannot be removed",
                 },
                 {"rule": "!has(oldSelf.tls) || has(self.tls)", "message": "tls cannot be removed"},
+                _kept("firstNodeId"),
+                _kept_as_created("clusterId"),
+                {
+                    "rule": "!has(self.migration) || has(self.clusterId)",
+                    "message": "a migration needs clusterId, that of the cluster which moves in",
+                },
+                {
+                    "rule": "!has(self.migration) || self.firstNodeId > 0",
+                    "message": "a migration needs firstNodeId, such as 3000: no broker may have "
+                    "the id of a controller",
+                },
+                {
+                    "rule": "!has(oldSelf.migration) || has(self.migration) || "
+                    "(has(self.kafkaListener) && self.kafkaListener.enabled)",
+                    "message": "brokers that were migrated need the listener: set "
+                    "kafkaListener.enabled to remove migration",
+                },
             ]
         },
     )
@@ -286,6 +408,14 @@ def _status() -> Schema:
             "clusterId": _text(""),
             "selector": _text("Of the pods, for the scale subresource."),
             "currentAction": _text("What the operator is doing."),
+            "migration": _object(
+                "Out of ZooKeeper, as the leader last said.",
+                {
+                    "state": _text("NONE, PRE_MIGRATION, MIGRATION or POST_MIGRATION."),
+                    "brokersInZooKeeperMode": _integer("Of those that are registered."),
+                },
+                nullable=True,
+            ),
             "authority": _object(
                 "The operator's own certificate authority.",
                 {
@@ -361,6 +491,7 @@ def definition() -> dict[str, Any]:
             _column("Age", "date", ".metadata.creationTimestamp"),
             _column("Action", "string", ".status.currentAction", 1),
             _column("ClusterId", "string", ".status.clusterId", 1),
+            _column("Migration", "string", ".status.migration.state", 1),
         ],
     }
     return {

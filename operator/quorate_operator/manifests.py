@@ -21,10 +21,12 @@ from quorate_operator.naming import (
     DATA_PATH,
     HASH_ANNOTATION,
     HTTP_PORT,
+    KAFKA_PORT,
     LISTENER,
     PORT,
     TLS_PATH,
     VOLUME,
+    ZOOKEEPER_TLS_PATH,
 )
 from quorate_operator.resource import QuorumResource
 
@@ -42,6 +44,8 @@ is ample.
 """
 CLIENT_LABEL = f"{naming.GROUP}/client"
 """Pods with this label, "true", may connect where the NetworkPolicy is enforced."""
+KAFKA = "kafka"
+"""The port of Kafka's protocol, by name."""
 
 
 def objects(quorum: QuorumResource) -> dict[str, Object]:
@@ -136,7 +140,7 @@ def _service(quorum: QuorumResource) -> Object:
             "publishNotReadyAddresses": True,
             "selector": naming.selector(quorum.name),
             "ports": [
-                {"name": "controller", "port": PORT, "targetPort": PORT, "protocol": "TCP"},
+                *_service_ports(quorum),
                 {"name": "http", "port": HTTP_PORT, "targetPort": HTTP_PORT, "protocol": "TCP"},
             ],
         },
@@ -154,11 +158,21 @@ def _node_service(quorum: QuorumResource, ordinal: int) -> Object:
             "publishNotReadyAddresses": True,
             "selector": naming.selector(quorum.name)
             | {naming.POD_LABEL: naming.pod(quorum.name, ordinal)},
-            "ports": [
-                {"name": "controller", "port": PORT, "targetPort": PORT, "protocol": "TCP"},
-            ],
+            "ports": _service_ports(quorum),
         },
     )
+
+
+def _listeners(quorum: QuorumResource) -> dict[str, int]:
+    """The ports of a node's listeners, by name."""
+    return {"controller": PORT} | ({KAFKA: KAFKA_PORT} if quorum.has_kafka_listener else {})
+
+
+def _service_ports(quorum: QuorumResource) -> list[Object]:
+    return [
+        {"name": name, "port": port, "targetPort": port, "protocol": "TCP"}
+        for name, port in _listeners(quorum).items()
+    ]
 
 
 def _disruption_budget(quorum: QuorumResource) -> Object:
@@ -178,17 +192,22 @@ def _disruption_budget(quorum: QuorumResource) -> Object:
 
 def _network_policy(quorum: QuorumResource) -> Object:
     anywhere: Object = {"namespaceSelector": {}}
-    operator = {naming.NAME_LABEL: "quorate", naming.COMPONENT_LABEL: "operator"}
-    sources = [
-        {"podSelector": {"matchLabels": naming.selector(quorum.name)}},
-        {**anywhere, "podSelector": {"matchLabels": operator}},
-        {**anywhere, "podSelector": {"matchLabels": {CLIENT_LABEL: "true"}}},
-    ]
+    labels = {naming.NAME_LABEL: "quorate", naming.COMPONENT_LABEL: "operator"}
+    operator: Object = {**anywhere, "podSelector": {"matchLabels": labels}}
+    clients: Object = {**anywhere, "podSelector": {"matchLabels": {CLIENT_LABEL: "true"}}}
+    sources = [{"podSelector": {"matchLabels": naming.selector(quorum.name)}}, operator, clients]
     # Metrics are in clear and change nothing; who shall not see them is kept out by metricsFrom.
     readers = quorum.part("networkPolicy").get("metricsFrom")
     if readers is None:
         readers = [anywhere]
     ingress: list[Object] = [{"from": sources, "ports": [{"port": PORT, "protocol": "TCP"}]}]
+    if quorum.has_kafka_listener:
+        # The operator reads how far a migration is from the metrics.
+        readers = [*readers, operator]
+        brokers = quorum.part("networkPolicy").get("brokersFrom")
+        brokers = [clients] if brokers is None else brokers
+        if brokers:
+            ingress.append({"from": brokers, "ports": [{"port": KAFKA_PORT, "protocol": "TCP"}]})
     if readers:  # an empty list in a policy would mean everybody
         ingress.append({"from": readers, "ports": [{"port": HTTP_PORT, "protocol": "TCP"}]})
     return _object(
@@ -252,6 +271,9 @@ def _pod_spec(quorum: QuorumResource, template: Object) -> Object:
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}]
     if quorum.is_tls:
         volumes.append({"name": "tls", **_tls_source(quorum)})
+    if quorum.zookeeper_secret:
+        source = {"secretName": quorum.zookeeper_secret, "defaultMode": 0o440}
+        volumes.append({"name": "zookeeper", "secret": source})
     spec: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -293,11 +315,10 @@ def _tls_source(quorum: QuorumResource) -> Object:
             }
         }
     ]
-    for ordinal in range(naming.NODES_MAX):
-        items = [
-            {"key": f"tls.{kind}", "path": f"node-{ordinal}.{kind}"} for kind in ("crt", "key")
-        ]
-        name = naming.given_node_secret(quorum.name, ordinal)
+    for node_id in map(quorum.ids.of, range(naming.NODES_MAX)):
+        file = naming.node_name(node_id)
+        items = [{"key": f"tls.{kind}", "path": f"{file}.{kind}"} for kind in ("crt", "key")]
+        name = naming.given_node_secret(quorum.name, node_id)
         sources.append({"secret": {"name": name, "items": items}})
     return {"projected": {"defaultMode": 0o440, "sources": sources}}
 
@@ -321,6 +342,9 @@ def _container(quorum: QuorumResource, template: Object) -> Object:
     ]
     if quorum.is_tls:
         mounts.append({"name": "tls", "mountPath": TLS_PATH, "readOnly": True})
+    if quorum.zookeeper_secret:
+        mounts.append({"name": "zookeeper", "mountPath": ZOOKEEPER_TLS_PATH, "readOnly": True})
+    ports = _listeners(quorum) | {"http": HTTP_PORT}
     return {
         "name": "controller",
         "image": quorum.spec["image"],
@@ -328,9 +352,10 @@ def _container(quorum: QuorumResource, template: Object) -> Object:
         "command": ["python", "-m", "quorate_operator.pod"],
         "env": environment(quorum),
         "ports": [
-            {"name": "controller", "containerPort": PORT, "protocol": "TCP"},
-            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
+            {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()
         ],
+        # What a process ends with is one line, which the status repeats.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": template.get("resources") or {},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -362,7 +387,17 @@ def environment(quorum: QuorumResource) -> list[Object]:
         "QUORATE_POD_NAMESPACE": {"valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
         "QUORATE_POD_TLS": {"value": "true" if quorum.is_tls else "false"},
     }
-    for name, value in {**TIMEOUTS, **quorum.part("config")}.items():
+    if quorum.ids.first:
+        own["QUORATE_POD_FIRST_NODE_ID"] = {"value": str(quorum.ids.first)}
+    if quorum.has_kafka_listener:
+        own["QUORATE_POD_KAFKA"] = {"value": "true"}
+    if quorum.zookeeper_secret:
+        own["QUORATE_POD_ZOOKEEPER_TLS"] = {"value": "true"}
+    settings = {**TIMEOUTS, **quorum.part("config")}
+    if quorum.is_migrating:
+        settings["zookeeper.metadata.migration.enable"] = "true"
+        settings["zookeeper.connect"] = quorum.part("migration")["zookeeperConnect"]
+    for name, value in settings.items():
         own[variable(name)] = {"value": str(value)}
     return [{"name": name, **value} for name, value in sorted(own.items())]
 

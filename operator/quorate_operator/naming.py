@@ -1,13 +1,16 @@
 """What the objects of a Quorum are called, and where its nodes are reached.
 
-The pod of ordinal N is node N: its node id, its volume and its address follow from its name, for
-the operator and for the pod alike (`pod.py`). This module imports nothing but the standard library,
-because pods use it too.
+The pod of ordinal N is node `NodeIds.first` + N: its node id, its volume and its address follow
+from its name and that number, for the operator and for the pod alike (`pod.py`). Pods, volumes and
+Services are counted by ordinals, what controllers hear and say is by node ids, and nothing but
+`NodeIds` turns one into the other. This module imports nothing but the standard library, because
+pods use it too.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 GROUP = "quorate.dev"
 VERSION = "v1alpha1"
@@ -17,11 +20,18 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 LISTENER = "CONTROLLER"
 PORT = 9093
+KAFKA_LISTENER = "KAFKA"
+KAFKA_PORT = 9094
+"""Kafka's own protocol, in clear, for Kafka's brokers."""
 HTTP_PORT = 9464
 """Probes and metrics, in clear."""
 VOLUME = "data"
 DATA_PATH = "/var/lib/quorate"
 TLS_PATH = "/etc/quorate/tls"
+ZOOKEEPER_TLS_PATH = "/etc/quorate/zookeeper"
+ZOOKEEPER_CA = "ca.crt"
+ZOOKEEPER_PAIR = "client.pem"
+"""The certificate and its private key that ZooKeeper asks for, if it does, in one file."""
 
 BROKER_LISTENER = "BROKER"
 BROKER_PORT = 9092
@@ -31,6 +41,7 @@ BROKERS_MAX = 100
 
 NODES_MAX = 9
 """The most voters that a Quorum may have; ordinals beyond belong to nobody."""
+NODE_ID_MAX = 2**31 - 1
 
 NAME_LABEL = "app.kubernetes.io/name"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
@@ -38,6 +49,25 @@ MANAGED_LABEL = "app.kubernetes.io/managed-by"
 POD_LABEL = "statefulset.kubernetes.io/pod-name"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 HASH_ANNOTATION = f"{GROUP}/hash"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIds:
+    """Which node the pods of a Quorum are: that of ordinal N is node `first` + N."""
+
+    first: int = 0
+
+    def of(self, ordinal: int) -> int:
+        return self.first + ordinal
+
+    def ordinal(self, node_id: int) -> int | None:
+        """The inverse; None for a node that no pod of the Quorum can be."""
+        ordinal = node_id - self.first
+        return ordinal if 0 <= ordinal < NODES_MAX else None
+
+
+SAME_IDS = NodeIds()
+"""Pod N is node N."""
 
 _ORDINAL = re.compile(r"-([0-9]{1,4})$")
 
@@ -104,9 +134,14 @@ def operator_secret(quorum: str) -> str:
     return f"{quorum}-operator-tls"
 
 
-def given_node_secret(quorum: str, ordinal: int) -> str:
+def given_node_secret(quorum: str, node_id: int) -> str:
     """A node's certificate, where somebody else issues it."""
-    return f"{quorum}-node-{ordinal}-tls"
+    return f"{quorum}-{node_name(node_id)}-tls"
+
+
+def node_name(node_id: int) -> str:
+    """What a node's certificate calls it, and how its files are named."""
+    return f"node-{node_id}"
 
 
 def pod(quorum: str, ordinal: int) -> str:

@@ -7,6 +7,9 @@ quorum for its leader's view. A node that answers as somebody else counts as one
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +31,7 @@ from quorate_operator.authority import (
 )
 from quorate_operator.certificates import Issuer
 from quorate_operator.kube import Kube, Object
+from quorate_operator.naming import NodeIds
 from quorate_operator.plan import LeaderView, Node, Observed, Record
 from quorate_operator.resource import QuorumResource
 
@@ -38,6 +42,10 @@ CALL_TIMEOUT_MS = 10_000
 Locate = Callable[[str, str, int], tuple[str, int]]
 """Host and port of the node of a Quorum (name, namespace) and an ordinal."""
 STUCK_VOLUME = "its volume claim is being deleted"
+WRONG_ENSEMBLE = re.compile(r"zookeeper\.connect=\S+: /cluster/id\b")
+"""In the line with which a controller ends that finds another cluster in ZooKeeper."""
+PROVEN_S = 20.0
+"""Who ended for that and has run for so long again has found the right one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +68,9 @@ class Snapshot:
 
 @dataclass(slots=True)
 class _Objects:
-    """The Kubernetes objects of a Quorum."""
+    """The Kubernetes objects of a Quorum. Pods and claims are by ordinal."""
 
+    ids: NodeIds
     stateful_set: Object | None
     pods: dict[int, Object]
     claims: dict[int, Object]
@@ -103,6 +112,7 @@ class Observer:
             for ordinal, pod in sorted(objects.pods.items())
         )
         observed = Observed(
+            ids=quorum.ids,
             size=None if objects.stateful_set is None else _replicas(objects.stateful_set),
             stale=stale,
             nodes=nodes,
@@ -161,6 +171,7 @@ class Observer:
         elif quorum.is_tls:
             given = secret_files(kube.get("Secret", namespace, naming.operator_secret(quorum.name)))
         return _Objects(
+            quorum.ids,
             stateful_set,
             _by_ordinal(quorum.name, kube.list("Pod", namespace, selector)),
             _by_ordinal(
@@ -259,6 +270,7 @@ def _node(
         problem = STUCK_VOLUME
     return Node(
         ordinal,
+        objects.ids.of(ordinal),
         uid=metadata["uid"],
         answers=status is not None,
         directory_id=status.directory_id if status is not None and status.formatted else None,
@@ -267,6 +279,7 @@ def _node(
         outdated=_is_outdated(pod, objects.stateful_set),
         terminating=bool(metadata.get("deletionTimestamp")),
         problem=pod_problem(pod) or problem,
+        wrong_ensemble=WRONG_ENSEMBLE.search(_last_words(pod, PROVEN_S)) is not None,
     )
 
 
@@ -286,13 +299,38 @@ def _is_outdated(pod: Object, stateful_set: Object | None) -> bool:
     return bool(status.get("updateRevision")) and revision != status["updateRevision"]
 
 
+def _last_words(pod: Object, remembered_s: float = 0.0) -> str:
+    """The last line of a process that ended with an error, until its successor has run for so long;
+    else "".
+    """
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        now, before = container.get("state") or {}, container.get("lastState") or {}
+        if "running" in now and _age_s(now["running"].get("startedAt")) >= remembered_s:
+            continue
+        ended = now.get("terminated") or before.get("terminated") or {}
+        lines = str(ended.get("message") or "").strip().splitlines()
+        if ended.get("exitCode") and lines:
+            return lines[-1]
+    return ""
+
+
+def _age_s(at: str | None) -> float:
+    """Since a time of the API server; any length if it is not known."""
+    if not at:
+        return math.inf
+    return (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(at)).total_seconds()
+
+
 def pod_problem(pod: Object) -> str:
     """Why a pod does not run, in a few words; empty if it does."""
     status = pod.get("status") or {}
+    words = _last_words(pod)
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") and waiting["reason"] != "ContainerCreating":
-            return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+            return f"{waiting['reason']}: {words or waiting.get('message', '')}".rstrip(": ")
+    if words:
+        return words
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return f"{condition.get('reason', '')}: {condition.get('message', '')}".rstrip(": ")
@@ -338,7 +376,7 @@ async def _ask_nodes(
         except UnreachableError as error:
             problems[ordinal] = next(iter(error.attempts.values()), str(error))
         else:
-            if status.node_id == ordinal:
+            if status.node_id == quorum.ids.of(ordinal):
                 statuses[ordinal] = status
             else:
                 problems[ordinal] = f"it answers as node {status.node_id}"

@@ -9,7 +9,7 @@ decides, and what it may not do is said in `Plan.refusals`:
     Then the Kubernetes objects themselves: what pods need, and the StatefulSet.
  1. Not bootstrapped: the record first, then the seed is formatted standalone, once; a leader that
     was seen is marked, and from then on nothing is ever formatted standalone again.
- 2. A disk of another cluster: stop.
+ 2. A disk of another cluster, or a ZooKeeper of another: stop. (Dead pods get a newer template.)
  3. No leader: wait. (Pods for known voters may be created; pods that do not run may get a newer
     template.)
  4. A change of the voter set is uncommitted: wait.
@@ -22,20 +22,27 @@ decides, and what it may not do is said in `Plan.refusals`:
 10. A surplus pod that is no voter: shrink the StatefulSet, whose policy decides about its volume.
 11. An outdated pod: restart it, the dead first, the leader last after a transfer, one at a time.
 
-A voter is alive if its own pod answers with the voter's directory id and it is caught up in the
-leader's eyes. A voter set V is safe if it is not empty and |alive in V| >= |V| // 2 + 1.
+What alive and safe mean is in `safety`. Voters have node ids, pods ordinals; a voter that no pod
+can be (`naming.NodeIds`) is foreign, and left alone.
 
 Source: KIP-853, "Disk failure recovery", "Add controller", "Remove controller".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from quorate.raft.types import ReplicaKey
 
-from quorate_operator.naming import NODES_MAX
+from quorate_operator.safety import (
+    alive,
+    disks_gone,
+    is_majority_gone,
+    is_safe,
+    majority,
+    ordinals,
+    size_for,
+)
 from quorate_operator.values import (
     Action,
     AddVoter,
@@ -62,63 +69,6 @@ SEED = 0
 """The ordinal that begins a new quorum. It is wanted at every size."""
 
 
-# --- the arithmetic -------------------------------------------------------------------------------
-
-
-def majority(count: int) -> int:
-    return count // 2 + 1
-
-
-def alive(observed: Observed) -> frozenset[ReplicaKey]:
-    """The voters that are there for certain: none without a leader."""
-    view = observed.view
-    if view is None:
-        return frozenset()
-    return frozenset(v for v in view.voters if _is_alive(observed, view, v))
-
-
-def _is_alive(observed: Observed, view: LeaderView, replica: ReplicaKey) -> bool:
-    node = observed.node(replica.id)
-    return (
-        node is not None
-        and node.answers
-        and not node.terminating
-        and node.key == replica
-        and replica in view.caught_up
-    )
-
-
-def is_safe(alive_replicas: Iterable[ReplicaKey], voters: frozenset[ReplicaKey]) -> bool:
-    """Whether a voter set can commit with those that are alive."""
-    return len(voters) > 0 and len(voters & frozenset(alive_replicas)) >= majority(len(voters))
-
-
-def disks_gone(observed: Observed) -> frozenset[ReplicaKey]:
-    """The voters whose disk is provably gone: their own pod answers with another, or with none."""
-    gone = set()
-    for voter in observed.voters:
-        node = observed.node(voter.id)
-        if node is not None and node.answers and node.key != voter:
-            gone.add(voter)
-    return frozenset(gone)
-
-
-def is_majority_gone(observed: Observed) -> bool:
-    voters = observed.voters
-    left = len(voters) - len(disks_gone(observed))
-    return len(voters) > 0 and left < majority(len(voters))
-
-
-def size_for(desired: Desired, observed: Observed) -> int:
-    """The replicas of a StatefulSet that holds every pod that may be needed: the wanted ones, those
-    of voters, those that run, and those that have a volume.
-    """
-    ordinals = {desired.replicas - 1, *observed.volumes}
-    ordinals |= {node.ordinal for node in observed.nodes}
-    ordinals |= {voter.id for voter in observed.voters}
-    return 1 + max(ordinal for ordinal in ordinals if ordinal < NODES_MAX)
-
-
 # --- the steps ------------------------------------------------------------------------------------
 
 
@@ -138,8 +88,9 @@ class _Steps:
     def refuse(self, reason: Reason, text: str) -> None:
         self.refusals.append(Refusal(reason, text))
 
-    def is_wanted(self, ordinal: int) -> bool:
-        return ordinal < self.desired.replicas
+    def is_wanted(self, replica: ReplicaKey) -> bool:
+        ordinal = self.observed.ordinal_of(replica)
+        return ordinal is not None and ordinal < self.desired.replicas
 
     @property
     def voters_by_ordinal(self) -> list[ReplicaKey]:
@@ -159,8 +110,8 @@ class _Steps:
         for voter in self.voters_by_ordinal:
             if voter == self.view.leader or voter in self.alive:
                 continue
-            wanted = self.is_wanted(voter.id)
-            if voter.id >= NODES_MAX:
+            wanted = self.is_wanted(voter)
+            if self.observed.ordinal_of(voter) is None:
                 self.refuse(Reason.FOREIGN_VOTER, f"voter {voter} is not one of the pods: left")
                 continue
             if wanted and voter not in gone:
@@ -184,19 +135,19 @@ class _Steps:
     # 6
     def format_empty(self) -> tuple[Action, str] | None:
         for node in self.observed.nodes:
-            if not self.is_wanted(node.ordinal) or not node.is_empty or node.terminating:
+            if not self.is_wanted(node.key) or not node.is_empty or node.terminating:
                 continue
-            if node.ordinal in self.voter_ids:
+            if node.id in self.voter_ids:
                 continue
             assert self.observed.record is not None, "the steps after 1 know the cluster"
             action = FormatNode(node.ordinal, node.uid, self.observed.record.cluster_id)
-            return action, f"format node {node.ordinal} to join"
+            return action, f"format node {node.id} to join"
         return None
 
     # 7
     def add_observer(self) -> tuple[Action, str] | None:
         for node in self.observed.nodes:
-            if not self.is_wanted(node.ordinal) or node.ordinal in self.voter_ids:
+            if not self.is_wanted(node.key) or node.id in self.voter_ids:
                 continue
             if not node.answers or not node.is_formatted or node.terminating:
                 continue
@@ -218,7 +169,7 @@ class _Steps:
     def create_missing(self) -> tuple[Action, str] | None:
         size = self.observed.size or 0
         needed = self.desired.replicas
-        dead = [v.id for v in self.view.voters - self.alive if size <= v.id < NODES_MAX]
+        dead = ordinals(self.observed, self.view.voters - self.alive)
         needed = max([needed, *(ordinal + 1 for ordinal in dead)])
         if size < needed:
             return Resize(needed, size), f"create the pods up to ordinal {needed - 1}"
@@ -226,11 +177,13 @@ class _Steps:
 
     # 9
     def remove_surplus(self) -> tuple[Action, str] | None:
-        surplus = [v for v in self.voters_by_ordinal if not self.is_wanted(v.id)]
+        surplus = [v for v in self.voters_by_ordinal if not self.is_wanted(v)]
         if not surplus:
             return None
-        wanted = [v for v in self.voters_by_ordinal if self.is_wanted(v.id)]
-        missing = set(range(self.desired.replicas)) - {v.id for v in wanted if v in self.alive}
+        ours = [v for v in surplus if self.observed.ordinal_of(v) is not None]
+        wanted = [v for v in self.voters_by_ordinal if self.is_wanted(v)]
+        nodes = {self.observed.ids.of(ordinal) for ordinal in range(self.desired.replicas)}
+        missing = nodes - {v.id for v in wanted if v in self.alive}
         if missing:
             shown = ", ".join(map(str, sorted(missing)))
             self.refuse(
@@ -238,7 +191,7 @@ class _Steps:
                 f"surplus voters stay until the nodes that remain are voters and alive: {shown}",
             )
             return None
-        live = [v for v in surplus if v in self.alive and v.id < NODES_MAX]
+        live = [v for v in ours if v in self.alive]
         if not live:
             return None
         voter = max(live, key=lambda v: (v != self.view.leader, v.id))
@@ -257,8 +210,8 @@ class _Steps:
     # 10
     def shrink(self) -> tuple[Action, str] | None:
         size = self.observed.size or 0
-        used = [v.id + 1 for v in self.view.voters | self.view.committed if v.id < NODES_MAX]
-        needed = max([self.desired.replicas, *used])
+        used = ordinals(self.observed, self.view.voters | self.view.committed)
+        needed = max([self.desired.replicas, *(ordinal + 1 for ordinal in used)])
         if needed < size:
             return Resize(needed, size), f"delete the pods from ordinal {needed} on"
         return None
@@ -303,9 +256,11 @@ def plan(desired: Desired, observed: Observed) -> Plan:
     if observed.size is None:
         size = size_for(desired, observed)
         return Plan(CreateStatefulSet(size), f"create the StatefulSet with {size} pods")
+    if any(node.wrong_ensemble for node in observed.nodes):
+        return _restart_dead(observed) or _wrong_ensemble(observed)
     if not observed.is_bootstrapped:
         return _bootstrap(desired, observed)
-    mismatch = _mismatch(observed)
+    mismatch = _mismatch(desired, observed)
     if mismatch is not None:
         return Plan(refusals=(mismatch,))
     if observed.view is None:
@@ -354,7 +309,8 @@ def _wait_for_pods(steps: _Steps) -> None:
     """Nothing is left to do, but not all is as wanted: say what is waited for."""
     for ordinal in range(steps.desired.replicas):
         node = steps.observed.node(ordinal)
-        voter = next((v for v in steps.view.voters if v.id == ordinal), None)
+        node_id = steps.observed.ids.of(ordinal)
+        voter = next((v for v in steps.view.voters if v.id == node_id), None)
         if voter is not None and voter in steps.alive:
             continue
         if node is None:
@@ -367,7 +323,7 @@ def _wait_for_pods(steps: _Steps) -> None:
             continue  # a refusal says more
         else:
             problem = "it has not caught up with the leader"
-        steps.refuse(Reason.WAITING_FOR_PODS, f"node {ordinal}: {problem}")
+        steps.refuse(Reason.WAITING_FOR_PODS, f"node {node_id}: {problem}")
 
 
 # --- before there is a leader ---------------------------------------------------------------------
@@ -377,11 +333,13 @@ def _cluster_ids(observed: Observed) -> set[str]:
     return {node.cluster_id for node in observed.nodes if node.answers and node.is_formatted}
 
 
-def _mismatch(observed: Observed) -> Refusal | None:
+def _mismatch(desired: Desired, observed: Observed) -> Refusal | None:
     assert observed.record is not None
     wanted = observed.record.cluster_id
+    if desired.cluster_id not in ("", wanted):
+        return _another_cluster(desired, wanted)
     foreign = [
-        f"{node.ordinal} ({node.cluster_id})"
+        f"{node.id} ({node.cluster_id})"
         for node in observed.nodes
         if node.answers and node.is_formatted and node.cluster_id != wanted
     ]
@@ -393,34 +351,49 @@ def _mismatch(observed: Observed) -> Refusal | None:
     )
 
 
+def _another_cluster(desired: Desired, found: str) -> Refusal:
+    return Refusal(
+        Reason.CLUSTER_ID_MISMATCH,
+        f"spec.clusterId is {desired.cluster_id}, but this is cluster {found}: delete the Quorum, "
+        "and its volumes if they are to be given up",
+    )
+
+
+def _wrong_ensemble(observed: Observed) -> Plan:
+    """Its controllers end when they find another cluster there, and would end again."""
+    said = [f"node {node.id}: {node.problem}" for node in observed.nodes if node.wrong_ensemble]
+    return _waiting(Reason.WRONG_ENSEMBLE, "; ".join(said))
+
+
 def _bootstrap(desired: Desired, observed: Observed) -> Plan:
     """Step 1. No record and disks of a cluster: it is adopted, and begins nothing."""
     size, needed = observed.size or 0, size_for(desired, observed)
     if size < needed:
         return Plan(Resize(needed, size), f"create the pods up to ordinal {needed - 1}")
     if observed.record is None:
-        return _first_record(observed)
-    mismatch = _mismatch(observed)
+        return _first_record(desired, observed)
+    mismatch = _mismatch(desired, observed)
     if mismatch is not None:
         return Plan(refusals=(mismatch,))
     if observed.view is not None:
         return Plan(MarkBootstrapped(observed.record.cluster_id), "a leader was seen: mark it")
     seed = observed.node(SEED)
-    formatted = [node.ordinal for node in observed.nodes if node.is_formatted]
+    formatted = [node.id for node in observed.nodes if node.is_formatted]
+    seed_id = observed.ids.of(SEED)
     if seed is not None and seed.is_empty and not seed.terminating:
         if formatted:
             return _waiting(
                 Reason.BOOTSTRAP_RECORD_LOST,
-                f"node {SEED} is empty but {formatted} are not: nothing is formatted standalone",
+                f"node {seed_id} is empty but {formatted} are not: nothing is formatted standalone",
             )
         action = FormatNode(SEED, seed.uid, observed.record.cluster_id, standalone=True)
-        return Plan(action, f"format node {SEED} to begin the quorum")
+        return Plan(action, f"format node {seed_id} to begin the quorum")
     return _restart_dead(observed) or _waiting(
-        Reason.WAITING_FOR_LEADER, f"node {SEED} begins the quorum: {_problem(seed)}"
+        Reason.WAITING_FOR_LEADER, f"node {seed_id} begins the quorum: {_problem(seed)}"
     )
 
 
-def _first_record(observed: Observed) -> Plan:
+def _first_record(desired: Desired, observed: Observed) -> Plan:
     """Begin a cluster only when no disk can belong to an earlier one."""
     silent = [
         ordinal
@@ -428,7 +401,8 @@ def _first_record(observed: Observed) -> Plan:
         if (node := observed.node(ordinal)) is None or not node.answers
     ]
     if silent:
-        shown = "; ".join(f"node {o}: {_problem(observed.node(o))}" for o in silent)
+        of = observed.ids.of
+        shown = "; ".join(f"node {of(o)}: {_problem(observed.node(o))}" for o in silent)
         return _restart_dead(observed) or _waiting(Reason.WAITING_FOR_PODS, shown)
     clusters = _cluster_ids(observed)
     if len(clusters) > 1:
@@ -436,25 +410,27 @@ def _first_record(observed: Observed) -> Plan:
         return _waiting(Reason.CLUSTER_ID_MISMATCH, text)
     if clusters:
         cluster_id = clusters.pop()
-        return Plan(CreateRecord(cluster_id), f"take over the disks of cluster {cluster_id}")
+        if desired.cluster_id not in ("", cluster_id):
+            return Plan(refusals=(_another_cluster(desired, cluster_id),))
+        action = CreateRecord(cluster_id, adopted=True)
+        return Plan(action, f"take over the disks of cluster {cluster_id}")
     if observed.known_cluster_id:
         return _waiting(
             Reason.BOOTSTRAP_RECORD_LOST,
             f"cluster {observed.known_cluster_id} was here, and neither its record nor any of its "
             "disks is: delete the Quorum to begin a new cluster",
         )
-    return Plan(CreateRecord(), "record that a new cluster begins")
+    return Plan(CreateRecord(desired.cluster_id or None), "record that a new cluster begins")
 
 
 def _without_leader(desired: Desired, observed: Observed) -> Plan:
     """Step 3: nothing that a quorum would have to agree to."""
-    used = [voter.id + 1 for voter in observed.known_voters if voter.id < NODES_MAX]
-    size, needed = observed.size or 0, max([desired.replicas, *used])
+    used = ordinals(observed, observed.known_voters)
+    size = observed.size or 0
+    needed = max([desired.replicas, *(ordinal + 1 for ordinal in used)])
     if size < needed:
         return Plan(Resize(needed, size), f"create the pods up to ordinal {needed - 1}")
-    problems = [
-        f"node {node.ordinal}: {_problem(node)}" for node in observed.nodes if not node.answers
-    ]
+    problems = [f"node {node.id}: {_problem(node)}" for node in observed.nodes if not node.answers]
     text = "; ".join(["no leader", *problems])
     return _restart_dead(observed) or _waiting(Reason.WAITING_FOR_LEADER, text)
 

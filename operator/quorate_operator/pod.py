@@ -3,17 +3,18 @@
     python -m quorate_operator.pod            becomes `quorate controller`
     python -m quorate_operator.pod broker     becomes `quorate broker`
 
-Pod NAME-N of a namespace is node N and is reached at NAME-N.NAMESPACE.svc. That is what others are
-told, and what its certificate (node-N.crt) names. Pod NAME-broker-N is node 1000 + N, at
-NAME-broker-N.NAME-brokers.NAMESPACE.svc, with broker-N.crt. Everything else comes from the
-environment of the template. This needs neither Kubernetes' client nor its API.
+Pod NAME-N of a namespace is node N, or QUORATE_POD_FIRST_NODE_ID + N, and is reached at
+NAME-N.NAMESPACE.svc. That is what others are told, and what its certificate (node-ID.crt) names.
+Pod NAME-broker-N is node 1000 + N, at NAME-broker-N.NAME-brokers.NAMESPACE.svc, with broker-N.crt.
+Everything else comes from the environment of the template. This needs neither Kubernetes' client
+nor its API.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from quorate_operator import naming
@@ -29,19 +30,31 @@ class PodError(Exception):
 def settings(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of `quorate controller` in this pod. Raises PodError."""
     quorum, namespace, ordinal = _identity(environment)
-    address = f"{naming.host(quorum, namespace, ordinal)}:{naming.PORT}"
+    host = naming.host(quorum, namespace, ordinal)
+    node_id = _node_ids(environment).of(ordinal)
+    ports, protocols = {naming.LISTENER: naming.PORT}, {naming.LISTENER: _protocol(environment)}
     result = _common(environment, quorum, namespace)
+    if _is_set(environment, "QUORATE_POD_KAFKA"):
+        ports[naming.KAFKA_LISTENER] = naming.KAFKA_PORT
+        protocols[naming.KAFKA_LISTENER] = "PLAINTEXT"
+        result["QUORATE_QUORATE_KAFKA_LISTENER_NAME"] = naming.KAFKA_LISTENER
+        result["QUORATE_CONTROLLER_LISTENER_NAMES"] = ",".join(ports)
     result |= {
         "QUORATE_PROCESS_ROLES": "controller",
-        "QUORATE_NODE_ID": str(ordinal),
-        "QUORATE_LISTENERS": f"{naming.LISTENER}://:{naming.PORT}",
-        "QUORATE_ADVERTISED_LISTENERS": f"{naming.LISTENER}://{address}",
-        "QUORATE_LISTENER_SECURITY_PROTOCOL_MAP": f"{naming.LISTENER}:{_protocol(environment)}",
+        "QUORATE_NODE_ID": str(node_id),
+        "QUORATE_LISTENERS": _joined(f"{name}://:{port}" for name, port in ports.items()),
+        "QUORATE_ADVERTISED_LISTENERS": _joined(
+            f"{name}://{host}:{port}" for name, port in ports.items()
+        ),
+        "QUORATE_LISTENER_SECURITY_PROTOCOL_MAP": _joined(
+            f"{name}:{protocol}" for name, protocol in protocols.items()
+        ),
         "QUORATE_CONTROLLER_QUORUM_AUTO_JOIN_ENABLE": "false",
         "QUORATE_QUORATE_UNFORMATTED_WAIT": "true",
         "QUORATE_QUORATE_HTTP_LISTENER": f":{naming.HTTP_PORT}",
     }
-    return result | _tls_settings(environment, f"node-{ordinal}")
+    result |= _zookeeper_settings(environment)
+    return result | _tls_settings(environment, naming.node_name(node_id))
 
 
 def broker_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -76,6 +89,13 @@ def _identity(environment: Mapping[str, str]) -> tuple[str, str, int]:
     return name.rpartition("-")[0], namespace, ordinal
 
 
+def _node_ids(environment: Mapping[str, str]) -> naming.NodeIds:
+    text = environment.get("QUORATE_POD_FIRST_NODE_ID", "0")
+    if not text.isdecimal() or int(text) > naming.NODE_ID_MAX - naming.NODES_MAX:
+        raise PodError(f"QUORATE_POD_FIRST_NODE_ID={text}: not a node id")
+    return naming.NodeIds(int(text))
+
+
 def _common(environment: Mapping[str, str], quorum: str, namespace: str) -> dict[str, str]:
     servers = ",".join(naming.bootstrap_servers(quorum, namespace))
     result = {k: v for k, v in environment.items() if not k.startswith(POD_PREFIX)}
@@ -88,7 +108,30 @@ def _common(environment: Mapping[str, str], quorum: str, namespace: str) -> dict
 
 
 def _protocol(environment: Mapping[str, str]) -> str:
-    return "SSL" if environment.get("QUORATE_POD_TLS", "false") == "true" else "PLAINTEXT"
+    return "SSL" if _is_set(environment, "QUORATE_POD_TLS") else "PLAINTEXT"
+
+
+def _is_set(environment: Mapping[str, str], name: str) -> bool:
+    return environment.get(name, "false") == "true"
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return ",".join(parts)
+
+
+def _zookeeper_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """TLS to ZooKeeper: the Secret's files. A certificate is shown if there is one."""
+    if not _is_set(environment, "QUORATE_POD_ZOOKEEPER_TLS"):
+        return {}
+    root = Path(naming.ZOOKEEPER_TLS_PATH)
+    result = {
+        "QUORATE_ZOOKEEPER_SSL_CLIENT_ENABLE": "true",
+        "QUORATE_ZOOKEEPER_SSL_TRUSTSTORE_LOCATION": str(root / naming.ZOOKEEPER_CA),
+    }
+    if (root / naming.ZOOKEEPER_PAIR).exists():
+        location = str(root / naming.ZOOKEEPER_PAIR)
+        result["QUORATE_ZOOKEEPER_SSL_KEYSTORE_LOCATION"] = location
+    return result
 
 
 def _tls_settings(environment: Mapping[str, str], name: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quorate_operator.crd import OWN_SETTINGS
-from quorate_operator.naming import API_VERSION, KIND, NODES_MAX
+from quorate_operator.naming import API_VERSION, KIND, NODES_MAX, NodeIds
 from quorate_operator.plan import Desired
 
 Object = dict[str, Any]
@@ -49,6 +49,35 @@ class QuorumResource:
         return int(self.spec.get("replicas", 3))
 
     @property
+    def ids(self) -> NodeIds:
+        return NodeIds(int(self.spec.get("firstNodeId", 0)))
+
+    @property
+    def cluster_id(self) -> str:
+        """Of which cluster it must be; "" for any."""
+        return str(self.spec.get("clusterId") or "")
+
+    @property
+    def is_migration(self) -> bool:
+        """Whether a cluster is, or was, taken over from ZooKeeper."""
+        return bool(self.part("migration"))
+
+    @property
+    def is_migrating(self) -> bool:
+        return self.is_migration and bool(self.part("migration").get("enabled", True))
+
+    @property
+    def zookeeper_secret(self) -> str:
+        """The Secret with what TLS to ZooKeeper needs; "" for connections in clear."""
+        tls = self.part("migration").get("tls") or {}
+        return str(tls.get("secretName") or "") if self.is_migrating else ""
+
+    @property
+    def has_kafka_listener(self) -> bool:
+        """Brokers that were migrated stay on it, so it does not end with the migration."""
+        return self.is_migration or bool(self.part("kafkaListener").get("enabled", False))
+
+    @property
     def is_tls(self) -> bool:
         return bool(self.part("tls").get("enabled", True))
 
@@ -82,6 +111,7 @@ class QuorumResource:
     def desired(self) -> Desired:
         return Desired(
             replicas=min(max(self.replicas, 1), NODES_MAX),
+            cluster_id=self.cluster_id,
             paused=bool(self.spec.get("paused", False)),
             deleted=self.deleted,
             replace_disks=self.spec.get("diskReplacement", "Automatic") == "Automatic",
@@ -95,6 +125,8 @@ class QuorumResource:
         for name in sorted(self.part("config")):
             if name in OWN_SETTINGS or name.startswith("ssl."):
                 return f"config names {name}, about which the operator decides"
+        if self.is_migration and not (self.cluster_id and self.ids.first):
+            return "a migration needs clusterId and firstNodeId"
         return ""
 
     @property

@@ -35,6 +35,7 @@ Said = tuple[bool | None, str, str]
 URGENT = (
     Reason.MAJORITY_DISKS_LOST,
     Reason.CLUSTER_ID_MISMATCH,
+    Reason.WRONG_ENSEMBLE,
     Reason.BOOTSTRAP_RECORD_LOST,
     Reason.INVALID_SPEC,
     Reason.SCALE_DOWN_BLOCKED,
@@ -105,7 +106,7 @@ def _conditions(
     reason = worst.reason.value if worst else "AsWanted"
     if plan.action is not None:
         reason, said = type(plan.action).__name__, plan.text
-    wanted = set(range(quorum.desired.replicas))
+    wanted = {quorum.ids.of(ordinal) for ordinal in range(quorum.desired.replicas)}
     alive_ids = {voter.id for voter in alive(observed)}
     is_ready = plan.is_done and alive_ids == wanted
     missing = sorted(wanted - alive_ids)
@@ -189,7 +190,7 @@ def _members(quorum: QuorumResource, seen: Snapshot) -> list[Object]:
         else:
             role = "voter" if node.key in observed.voters else "observer"
         member: Object = {
-            "nodeId": node.ordinal,
+            "nodeId": node.id,
             "role": role,
             "endpoint": naming.address(quorum.name, quorum.namespace, node.ordinal),
         }
@@ -197,8 +198,8 @@ def _members(quorum: QuorumResource, seen: Snapshot) -> list[Object]:
             member["version"] = status.version
         if node.directory_id:
             member["directoryId"] = node.directory_id
-        if leader_end >= 0 and node.ordinal in ends:
-            member["lag"] = max(0, leader_end - ends[node.ordinal])
+        if leader_end >= 0 and node.id in ends:
+            member["lag"] = max(0, leader_end - ends[node.id])
         members.append(member)
     return members
 

@@ -1,7 +1,7 @@
 """What the plan speaks of: what is wanted, what is there, what can be done, and why not.
 
 Immutable values without behaviour beyond simple questions. Directory ids are Kafka's text form;
-ordinals are node ids.
+pods and volumes go by their ordinal, voters by their node id (`naming.NodeIds`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from enum import StrEnum
 
 from quorate.raft.types import ReplicaKey
 
+from quorate_operator.naming import SAME_IDS, NodeIds
+
 # --- what is wanted and what is there -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """replicas: how many voters, those of the ordinals below. invalid: why the resource cannot be
-    obeyed.
+    """replicas: how many voters, those of the ordinals below. cluster_id: of which cluster they
+    must be, "" for any. invalid: why the resource cannot be obeyed.
     """
 
     replicas: int
+    cluster_id: str = ""
     paused: bool = False
     deleted: bool = False
     replace_disks: bool = True
@@ -31,11 +34,13 @@ class Desired:
 class Node:
     """The pod of an ordinal and what its process says of itself.
 
-    answers: its NodeStatus came; directory_id and cluster_id are None and "" where it is not
-    formatted. ready: as the kubelet sees it. problem: why it does not run, for people.
+    id: its node id. answers: its NodeStatus came; directory_id and cluster_id are None and "" where
+    it is not formatted. ready: as the kubelet sees it. problem: why it does not run, for people.
+    wrong_ensemble: it ended because its ZooKeeper holds another cluster, and said so in `problem`.
     """
 
     ordinal: int
+    id: int
     uid: str = ""
     answers: bool = False
     directory_id: str | None = None
@@ -44,6 +49,7 @@ class Node:
     outdated: bool = False
     terminating: bool = False
     problem: str = ""
+    wrong_ensemble: bool = False
 
     @property
     def is_formatted(self) -> bool:
@@ -56,7 +62,7 @@ class Node:
 
     @property
     def key(self) -> ReplicaKey:
-        return ReplicaKey(self.ordinal, self.directory_id)
+        return ReplicaKey(self.id, self.directory_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +90,14 @@ class Record:
 class Observed:
     """What is there.
 
-    size: the replicas of the StatefulSet, None if it does not exist. stale: objects that are not
-    as they should be. view: None without a leader; known_voters is then the last voter set that
-    anybody knows of. known_cluster_id: what the resource's status says. inherited: ordinals whose
-    volumes are older than the Quorum. volumes: ordinals that have a volume.
+    ids: which node each pod is. size: the replicas of the StatefulSet, None if it does not exist.
+    stale: objects that are not as they should be. view: None without a leader; known_voters is then
+    the last voter set that anybody knows of. known_cluster_id: what the resource's status says.
+    inherited: ordinals whose volumes are older than the Quorum. volumes: ordinals that have a
+    volume.
     """
 
+    ids: NodeIds = SAME_IDS
     size: int | None = None
     stale: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
@@ -113,6 +121,14 @@ class Observed:
     def node(self, ordinal: int) -> Node | None:
         return next((node for node in self.nodes if node.ordinal == ordinal), None)
 
+    def node_of(self, voter: ReplicaKey) -> Node | None:
+        """The node with a voter's id, whatever its disk."""
+        return next((node for node in self.nodes if node.id == voter.id), None)
+
+    def ordinal_of(self, voter: ReplicaKey) -> int | None:
+        """The ordinal of a voter's pod; None if no pod can be it."""
+        return self.ids.ordinal(voter.id)
+
 
 # --- what can be done -----------------------------------------------------------------------------
 
@@ -129,9 +145,12 @@ class ApplyObjects:
 
 @dataclass(frozen=True, slots=True)
 class CreateRecord:
-    """cluster_id: that of the disks that were found; None begins a new cluster."""
+    """cluster_id: that of the disks that were found (adopted), or the one that was asked for; None
+    for a new one.
+    """
 
     cluster_id: str | None = None
+    adopted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +218,7 @@ class Reason(StrEnum):
     DONE = "AsWanted"
     MAJORITY_DISKS_LOST = "MajorityDisksLost"
     CLUSTER_ID_MISMATCH = "ClusterIdMismatch"
+    WRONG_ENSEMBLE = "WrongEnsemble"
     BOOTSTRAP_RECORD_LOST = "BootstrapRecordLost"
     WAITING_FOR_PODS = "WaitingForPods"
     WAITING_FOR_LEADER = "WaitingForLeader"

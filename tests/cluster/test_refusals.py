@@ -34,6 +34,11 @@ def refusing(images: Images) -> Iterator[Lab]:
         ({"tls": {"certManager": {"enabled": True}}}, "enabled cannot be changed"),
         ({"config": {"node.id": "7"}}, "the operator decides"),
         ({"config": {"ssl.key.location": "x"}}, "the operator decides"),
+        ({"config": {"zookeeper.connect": "x"}}, "the operator decides"),
+        ({"firstNodeId": 3000}, "firstNodeId cannot be changed"),
+        ({"clusterId": "-osK_z-yS4WP9LBCencUOA"}, "clusterId cannot be changed"),
+        ({"migration": {"zookeeperConnect": "zk"}}, "a migration needs clusterId"),
+        ({"migration": {"enabled": True}}, "zookeeperConnect"),
     ],
 )
 def test_what_would_break_it_is_refused(refusing: Lab, patch: dict[str, Any], said: str) -> None:
@@ -54,6 +59,44 @@ def test_what_would_break_it_is_refused(refusing: Lab, patch: dict[str, Any], sa
     )
     assert done.returncode != 0, done.stdout
     assert said in done.stderr
+
+
+@pytest.fixture(scope="module")
+def migrating(images: Images) -> Iterator[Lab]:
+    """One that a cluster of Kafka moves in to, which nobody tends either."""
+    with namespace(images) as made:
+        made.install(
+            "operator.replicas=0",
+            "quorum.firstNodeId=3000",
+            "quorum.clusterId=-osK_z-yS4WP9LBCencUOA",
+            "quorum.migration.zookeeperConnect=zk:2181",
+        )
+        yield made
+
+
+def test_brokers_that_were_migrated_keep_their_listener(migrating: Lab) -> None:
+    """The migration cannot be removed without a word about the listener, nor its ids changed."""
+
+    def patched(spec: dict[str, Any]) -> str:
+        arguments = ("patch", "quorum", migrating.name, "--type=merge", "-p")
+        command = ["kubectl", "-n", migrating.namespace, *arguments, json.dumps({"spec": spec})]
+        return subprocess.run(command, capture_output=True, text=True).stderr
+
+    assert "set kafkaListener.enabled to remove migration" in patched({"migration": None})
+    assert "firstNodeId cannot be changed" in patched({"firstNodeId": 4000})
+    assert "clusterId cannot be changed" in patched({"clusterId": None})
+    assert patched({"migration": {"enabled": False}}) == ""
+    assert patched({"migration": None, "kafkaListener": {"enabled": True}}) == ""
+
+
+def test_ids_of_brokers_are_refused(refusing: Lab) -> None:
+    spec = refusing.quorum["spec"] | {"firstNodeId": 1001}
+    made = {"apiVersion": "quorate.dev/v1alpha1", "kind": "Quorum", "metadata": {"name": "other"}}
+    command = ["kubectl", "-n", refusing.namespace, "create", "-f", "-"]
+    text = json.dumps({**made, "spec": spec})
+    done = subprocess.run(command, input=text, capture_output=True, text=True)
+    assert done.returncode != 0, done.stdout
+    assert "the chart's brokers have the node ids from 1000 on" in done.stderr
 
 
 def test_scale_is_validated_too(refusing: Lab) -> None:

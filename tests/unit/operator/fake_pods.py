@@ -29,9 +29,12 @@ def free_port() -> int:
 
 
 class FakePods:
-    """The pods of the StatefulSet `quorum` in `namespace`."""
+    """The pods of the StatefulSet `quorum` in `namespace`; pod 0 is node `first`."""
 
-    def __init__(self, store: Store, folder: Path, quorum: str, namespace: str) -> None:
+    def __init__(
+        self, store: Store, folder: Path, quorum: str, namespace: str, first: int = 0
+    ) -> None:
+        self.ids = naming.NodeIds(first)
         self.store = store
         self.folder = folder
         self.quorum = quorum
@@ -104,7 +107,7 @@ class FakePods:
         listener = f"{naming.LISTENER}://{HOST}:{self.ports[ordinal]}"
         settings = {
             "PROCESS_ROLES": "controller",
-            "NODE_ID": str(ordinal),
+            "NODE_ID": str(self.ids.of(ordinal)),
             "CONTROLLER_LISTENER_NAMES": naming.LISTENER,
             "LISTENERS": listener,
             "CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": ",".join(self.addresses[:3]),

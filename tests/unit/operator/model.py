@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from quorate.raft.types import ReplicaKey
 from quorate_operator import plan as p
+from quorate_operator.naming import NodeIds
 
 CLUSTER = "cluster"
 Planner = Callable[[p.Desired, p.Observed], p.Action | None]
@@ -39,7 +40,9 @@ class Pod(NamedTuple):
 
 
 class World(NamedTuple):
-    """pods: by ordinal, as many as the StatefulSet has. faults, scalings: how many may follow."""
+    """pods: by ordinal, as many as the StatefulSet has; voters and the leader are ordinals too.
+    faults, scalings: how many may follow. first: the node id of pod 0.
+    """
 
     desired: int
     pods: tuple[Pod, ...]
@@ -47,9 +50,15 @@ class World(NamedTuple):
     leader: int | None
     faults: int
     scalings: int = 0
+    first: int = 0
 
     def key(self, ordinal: int) -> ReplicaKey:
-        return ReplicaKey(ordinal, f"directory-{ordinal}")
+        return ReplicaKey(self.first + ordinal, f"directory-{ordinal}")
+
+    def ordinal(self, replica: ReplicaKey) -> int:
+        ordinal = replica.id - self.first
+        assert self.key(ordinal) == replica, "a replica of this world"
+        return ordinal
 
     def has_disk(self, voter: int) -> bool:
         return voter < len(self.pods) and self.pods[voter].disk is not Disk.EMPTY
@@ -89,6 +98,7 @@ def observe(world: World) -> p.Observed:
     nodes = tuple(
         p.Node(
             ordinal,
+            world.first + ordinal,
             uid=f"uid-{ordinal}",
             answers=pod.up,
             directory_id=world.key(ordinal).directory_id
@@ -110,6 +120,7 @@ def observe(world: World) -> p.Observed:
         )
         view = p.LeaderView(world.key(world.leader), 1, voters, voters, caught_up)
     return p.Observed(
+        ids=NodeIds(world.first),
         size=len(world.pods),
         nodes=nodes,
         view=view,
@@ -131,7 +142,8 @@ def unguarded(desired: p.Desired, observed: p.Observed) -> p.Action | None:
     """
     view = observed.view
     if view is not None:
-        surplus = [voter for voter in view.voters if voter.id >= desired.replicas]
+        wanted = {observed.ids.of(ordinal) for ordinal in range(desired.replicas)}
+        surplus = [voter for voter in view.voters if voter.id not in wanted]
         if surplus:
             return p.RemoveVoter(max(surplus))
     return guarded(desired, observed)
@@ -146,15 +158,18 @@ def act(world: World, action: p.Action) -> World:
         case p.RemoveVoter(voter):
             if world.leader is None or not world.can_commit:
                 return world
-            left = world.voters - {voter.id}
-            leader = None if world.leader == voter.id else world.leader
+            removed = world.ordinal(voter)
+            left = world.voters - {removed}
+            leader = None if world.leader == removed else world.leader
             return _settled(world._replace(voters=left, leader=leader))
         case p.AddVoter(voter):
-            assert voter.id not in world.voters, "a voter is added once"
-            return _settled(world._replace(voters=world.voters | {voter.id}))
+            added = world.ordinal(voter)
+            assert added not in world.voters, "a voter is added once"
+            return _settled(world._replace(voters=world.voters | {added}))
         case p.TransferLeadership(target):
-            assert world.is_alive(target.id), "leadership goes to who is there"
-            return world._replace(leader=target.id)
+            leader = world.ordinal(target)
+            assert world.is_alive(leader), "leadership goes to who is there"
+            return world._replace(leader=leader)
         case p.FormatNode(ordinal, _, _, standalone):
             assert not standalone, "a quorum that was begun is not begun again"
             assert ordinal not in world.voters, "an empty disk never gets a voter's directory id"
@@ -290,7 +305,9 @@ def _arrives(world: World, planner: Planner, known: dict[World, bool]) -> bool:
     return arrived
 
 
-def healthy(size: int, desired: int, leader: int, *, faults: int, scalings: int = 0) -> World:
+def healthy(
+    size: int, desired: int, leader: int, *, faults: int, scalings: int = 0, first: int = 0
+) -> World:
     """A quorum of `size` voters, all well, that shall have `desired`."""
     pods = (Pod(True, Disk.SYNCED),) * size
-    return World(desired, pods, frozenset(range(size)), leader, faults, scalings)
+    return World(desired, pods, frozenset(range(size)), leader, faults, scalings, first)

@@ -19,6 +19,11 @@ from tests.cluster.lab import CHART, TOOLS, helm_program
 
 Object = dict[str, Any]
 KUBE = ("--kube-version", "1.34.0")  # without a cluster helm assumes an old one
+MIGRATION = (
+    "quorum.firstNodeId=3000",
+    "quorum.clusterId=-osK_z-yS4WP9LBCencUOA",
+    "quorum.migration.zookeeperConnect=zk:2181/kafka",
+)
 ISSUER = ("quorum.tls.certManager.enabled=true", "quorum.tls.certManager.issuerRef.name=ours")
 
 
@@ -68,8 +73,13 @@ def test_one_release_has_operator_and_quorum(helm: str) -> None:
 
 def test_the_quorum_satisfies_its_own_schema(helm: str) -> None:
     """What the chart writes is known to the CRD, field by field."""
-    values = ('quorum.networkPolicy.metricsFrom=[{"podSelector":{}}]', "quorum.config.x=1")
-    spec = rendered(helm, *values, *ISSUER)["Quorum/x"]["spec"]
+    values = (
+        'quorum.networkPolicy.metricsFrom=[{"podSelector":{}}]',
+        'quorum.networkPolicy.brokersFrom=[{"podSelector":{}}]',
+        "quorum.migration.tls.secretName=zk",
+        "quorum.config.x=1",
+    )
+    spec = rendered(helm, *values, *ISSUER, *MIGRATION)["Quorum/x"]["spec"]
     version = crd.definition()["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     _check(spec, schema, "spec")
@@ -142,6 +152,29 @@ def test_cert_manager_issues_what_the_operator_would(helm: str) -> None:
         assert (spec["duration"], spec["renewBefore"]) == ("720h", "240h")
 
 
+def test_a_migration_is_made_of_the_values(helm: str) -> None:
+    assert "migration" not in rendered(helm)["Quorum/x"]["spec"]
+    spec = rendered(helm, *MIGRATION)["Quorum/x"]["spec"]
+    assert (spec["firstNodeId"], spec["clusterId"]) == (3000, "-osK_z-yS4WP9LBCencUOA")
+    assert spec["migration"] == {"zookeeperConnect": "zk:2181/kafka", "enabled": True}
+    over = rendered(helm, *MIGRATION, "quorum.migration.enabled=false")["Quorum/x"]["spec"]
+    assert over["migration"]["enabled"] is False
+    gone = ("quorum.migration.zookeeperConnect=", "quorum.kafkaListener.enabled=true")
+    spec = rendered(helm, *MIGRATION, *gone)["Quorum/x"]["spec"]
+    assert "migration" not in spec
+    assert spec["kafkaListener"] == {"enabled": True}
+    many = rendered(helm, "quorum.firstNodeId=1000000000")["Quorum/x"]["spec"]
+    assert many["firstNodeId"] == 1_000_000_000
+
+
+def test_cert_manager_certifies_nodes_by_their_ids(helm: str) -> None:
+    made = rendered(helm, *ISSUER, *MIGRATION)
+    names = [naming.given_node_secret("x", 3000 + ordinal) for ordinal in range(naming.NODES_MAX)]
+    assert {f"Certificate/{name}" for name in names} <= set(made)
+    hosts = made["Certificate/x-node-3002-tls"]["spec"]["dnsNames"]
+    assert set(hosts) == {"node-3002", *certificates.node_hosts("x", "lab", 2)}
+
+
 def test_brokers_are_made_with_what_they_need(helm: str) -> None:
     made = rendered(helm, "brokers.enabled=true", "brokers.replicas=4", "brokers.config.a\\.b=7")
     assert made["Quorum/x"]["spec"]["tls"]["brokerCertificates"] == 4
@@ -200,6 +233,11 @@ def test_the_pipeline_is_scheduled_with_what_it_needs_to_connect(helm: str, tls:
         (["quorum.storage.size=lots"], "does not match pattern"),
         (["quorum.storage.retention.whenDeleted=Keep"], "'Retain', 'Delete'"),
         (["quorum.diskReplacement=Never"], "'Automatic', 'Manual'"),
+        (["quorum.firstNodeId=1005"], "'not' failed"),
+        (["quorum.firstNodeId=995"], "'not' failed"),
+        (["quorum.clusterId=mine"], "does not match pattern"),
+        (["quorum.firstNodeId=0", *MIGRATION[1:]], "minimum: got 0, want 1"),
+        (["quorum.clusterId=", MIGRATION[0], MIGRATION[2]], "minLength"),
         (["quorum.tls.certificateDays=0"], "minimum"),
         (["quorum.tls.certManager.enabled=true"], "/quorum/tls/certManager/issuerRef/name"),
         (["operator.clusterWide=yes-please"], "want boolean"),

@@ -9,10 +9,10 @@ from tests.unit.operator.model import World, explore, healthy, unguarded
 SIZES = range(1, 6)
 
 
-def scalings(faults: int) -> list[World]:
+def scalings(faults: int, first: int = 0) -> list[World]:
     """From every size to every size, whoever leads."""
     return [
-        healthy(size, desired, leader, faults=faults)
+        healthy(size, desired, leader, faults=faults, first=first)
         for size in SIZES
         for desired in SIZES
         for leader in range(size)
@@ -20,9 +20,12 @@ def scalings(faults: int) -> list[World]:
 
 
 @pytest.mark.timeout(300)
-def test_no_quorum_is_lost_by_the_operator() -> None:
-    """Scaling from each size to each, with up to two crashes or lost disks at any moment."""
-    found = explore(scalings(2), check_progress=True)
+@pytest.mark.parametrize("first", [0, 3000])
+def test_no_quorum_is_lost_by_the_operator(first: int) -> None:
+    """Scaling from each size to each, with up to two crashes or lost disks at any moment, whatever
+    the ids of the nodes are.
+    """
+    found = explore(scalings(2, first), check_progress=True)
     print(
         f"\nscaling with two faults: {found.states} states, {found.actions} actions, "
         f"{len(found.losses)} quorums lost by the operator, {len(found.stuck)} states stuck"

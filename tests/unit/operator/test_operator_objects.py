@@ -165,6 +165,112 @@ def test_metrics_are_read_by_any_pod_or_by_those_that_are_named() -> None:
     assert [rule["ports"][0]["port"] for rule in nobody] == [naming.PORT]
 
 
+MIGRATION: dict[str, Any] = {
+    "clusterId": "-osK_z-yS4WP9LBCencUOA",
+    "firstNodeId": 3000,
+    "migration": {"zookeeperConnect": "zk:2181/kafka"},
+}
+
+
+def ports(found: dict[str, Any]) -> dict[str, int]:
+    return {port["name"]: port.get("port") or port["containerPort"] for port in found["ports"]}
+
+
+def test_kafkas_protocol_has_a_port_wherever_a_node_is_reached() -> None:
+    ended = {**MIGRATION, "migration": {"zookeeperConnect": "zk:2181", "enabled": False}}
+    for spec in (MIGRATION, ended, {"kafkaListener": {"enabled": True}}):
+        made = manifests.objects(resource(**spec))
+        for name in ("q-controllers", "q-0", "q-8"):
+            assert ports(made[f"Service/{name}"]["spec"])["kafka"] == naming.KAFKA_PORT
+        container = made["StatefulSet/q"]["spec"]["template"]["spec"]["containers"][0]
+        assert ports(container)["kafka"] == naming.KAFKA_PORT
+    made = manifests.objects(resource(kafkaListener={"enabled": False}))
+    assert ports(made["Service/q-0"]["spec"]) == {"controller": naming.PORT}
+
+
+def test_the_end_of_a_migration_is_another_template() -> None:
+    """So the pods are restarted, one at a time; the listener's variables stay as they are."""
+    ended = resource(
+        **{**MIGRATION, "migration": {"zookeeperConnect": "zk:2181", "enabled": False}}
+    )
+    before, after = (
+        {each["name"]: each.get("value") for each in manifests.environment(quorum)}
+        for quorum in (resource(**MIGRATION), ended)
+    )
+    gone = {name: value for name, value in before.items() if name not in after}
+    assert gone == {
+        "QUORATE_ZOOKEEPER_METADATA_MIGRATION_ENABLE": "true",
+        "QUORATE_ZOOKEEPER_CONNECT": "zk:2181/kafka",
+    }
+    assert before.items() >= after.items()
+    assert after["QUORATE_POD_FIRST_NODE_ID"] == "3000"
+    assert after["QUORATE_POD_KAFKA"] == "true"
+
+
+def test_zookeepers_secret_is_mounted_while_it_is_needed() -> None:
+    given = {"zookeeperConnect": "zk:2182", "tls": {"secretName": "zk"}}
+    for enabled in (True, False):
+        spec = pod_spec(resource(**{**MIGRATION, "migration": {**given, "enabled": enabled}}))
+        volumes = [v["secret"]["secretName"] for v in spec["volumes"] if v["name"] == "zookeeper"]
+        mounts = [m["mountPath"] for m in spec["containers"][0]["volumeMounts"]]
+        assert volumes == (["zk"] if enabled else [])
+        assert (naming.ZOOKEEPER_TLS_PATH in mounts) == enabled
+
+
+def test_brokers_are_let_in_by_label_or_by_name() -> None:
+    def sources(**policies: Any) -> list[Any]:
+        made = manifests.objects(resource(**MIGRATION, networkPolicy=policies))
+        return [
+            rule["from"]
+            for rule in made["NetworkPolicy/q"]["spec"]["ingress"]
+            if rule["ports"][0]["port"] == naming.KAFKA_PORT
+        ]
+
+    labels = {manifests.CLIENT_LABEL: "true"}
+    clients = {"namespaceSelector": {}, "podSelector": {"matchLabels": labels}}
+    assert sources() == [[clients]]
+    named = [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
+    assert sources(brokersFrom=named) == [named]
+    assert sources(brokersFrom=[]) == []
+    assert all(rule["ports"][0]["port"] != naming.KAFKA_PORT for rule in policy())
+
+
+def test_the_operator_may_read_how_far_a_migration_is() -> None:
+    made = manifests.objects(resource(**MIGRATION, networkPolicy={"metricsFrom": []}))
+    rule = made["NetworkPolicy/q"]["spec"]["ingress"][-1]
+    assert rule["ports"] == [{"port": naming.HTTP_PORT, "protocol": "TCP"}]
+    labels = [each["podSelector"]["matchLabels"] for each in rule["from"]]
+    assert [each[naming.COMPONENT_LABEL] for each in labels] == ["operator"]
+
+
+def test_node_ids_are_translated_both_ways() -> None:
+    ids = resource(**MIGRATION).ids
+    assert ids.of(2) == 3002
+    assert [ids.ordinal(node) for node in (2999, 3000, 3008, 3009, 0)] == [None, 0, 8, None, None]
+    assert resource().ids == naming.SAME_IDS
+
+
+def test_a_nodes_certificate_speaks_for_its_id() -> None:
+    files = issuer(c.new_authority("q authority")).node_files("q", "lab", ids=naming.NodeIds(3000))
+    found = x509.load_pem_x509_certificate(files["node-3002.crt"].encode())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    hosts = names.get_values_for_type(x509.DNSName)
+    assert {"node-3002", "q-2.lab.svc"} <= set(hosts)
+    assert "node-2" not in hosts
+    spec = pod_spec(resource(**MIGRATION, tls={"enabled": True, "certManager": {"enabled": True}}))
+    volume = next(v for v in spec["volumes"] if v["name"] == "tls")
+    items = [(s["secret"]["name"], s["secret"]["items"]) for s in volume["projected"]["sources"]]
+    assert dict(items)["q-node-3002-tls"][0] == {"key": "tls.crt", "path": "node-3002.crt"}
+
+
+def test_a_migration_without_ids_is_not_obeyed() -> None:
+    """By a CRD that is older than these rules it could be written."""
+    assert not resource(**MIGRATION).desired.invalid
+    for name in ("clusterId", "firstNodeId"):
+        spec = {key: value for key, value in MIGRATION.items() if key != name}
+        assert name in resource(**spec).desired.invalid
+
+
 def test_certificates_from_elsewhere_are_mounted_under_the_same_names() -> None:
     quorum = resource(tls={"enabled": True, "certManager": {"enabled": True}})
     assert quorum.is_tls
@@ -192,6 +298,48 @@ def test_a_digest_follows_the_content() -> None:
         manifests.objects(resource(image=image))["StatefulSet/q"] for image in ("a", "a", "b")
     )
     assert manifests.stamp_of(one) == manifests.stamp_of(same) != manifests.stamp_of(other)
+
+
+# --- pods -----------------------------------------------------------------------------------------
+
+WRONG = (
+    "quorate: error: zookeeper.connect=zk:2181: /cluster/id says x, and this quorum was formatted "
+    "for the cluster y: correct the ensemble or its chroot, or format the quorum for that cluster"
+)
+
+
+def pod(now: dict[str, Any], ended: str = "") -> dict[str, Any]:
+    """A pod of one container. ended: what its process said last when it failed before."""
+    before = {"terminated": {"exitCode": 1, "message": f"INFO: more\n{ended}\n"}} if ended else {}
+    container = {"state": now, "lastState": before}
+    return {"status": {"phase": "Running", "containerStatuses": [container]}}
+
+
+def started(seconds_ago: float) -> dict[str, Any]:
+    at = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds_ago)
+    return {"running": {"startedAt": at.strftime("%Y-%m-%dT%H:%M:%SZ")}}
+
+
+def test_what_a_process_ended_with_is_told() -> None:
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    assert observe.pod_problem(pod(waiting)) == "CrashLoopBackOff: back-off 10s"
+    assert observe.pod_problem(pod(waiting, WRONG)) == f"CrashLoopBackOff: {WRONG}"
+    ended = {"terminated": {"exitCode": 1, "message": WRONG}}
+    assert observe.pod_problem(pod(ended)) == WRONG
+    assert observe.pod_problem(pod(started(1), WRONG)) == ""
+
+
+def test_a_wrong_ensemble_is_remembered_until_the_next_process_has_lived() -> None:
+    def is_wrong(found: dict[str, Any]) -> bool:
+        words = observe._last_words(found, observe.PROVEN_S)
+        return observe.WRONG_ENSEMBLE.search(words) is not None
+
+    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+    assert is_wrong(pod(waiting, WRONG))
+    assert is_wrong(pod(started(5), WRONG))
+    assert not is_wrong(pod(started(60), WRONG))
+    assert not is_wrong(pod(waiting, "quorate: error: the disk is full"))
+    assert not is_wrong(pod(started(5)))
 
 
 # --- the leader's view ----------------------------------------------------------------------------

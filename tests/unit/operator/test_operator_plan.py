@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quorate.raft.types import ReplicaKey
 from quorate_operator import plan as p
+from quorate_operator.naming import NODES_MAX, NodeIds
 
+IDS = NodeIds(3000)
+"""As where a cluster of Kafka moves in: what goes by ordinals and what goes by ids differs here."""
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
 OTHER = "h3JvRzZ1Tn6b5kq0m2xY8w"
 
 
 def key(ordinal: int, disk: str = "a") -> ReplicaKey:
-    return ReplicaKey(ordinal, f"{disk}{ordinal}")
+    return ReplicaKey(IDS.of(ordinal), f"{disk}{ordinal}")
 
 
 def node(ordinal: int, disk: str | None = "a", **more: object) -> p.Node:
     """A node that answers; disk None: it is empty."""
     made = p.Node(
         ordinal,
+        IDS.of(ordinal),
         uid=f"uid-{ordinal}",
         answers=True,
         directory_id=f"{disk}{ordinal}" if disk else None,
@@ -32,7 +37,7 @@ def node(ordinal: int, disk: str | None = "a", **more: object) -> p.Node:
 
 
 def silent(ordinal: int, **more: object) -> p.Node:
-    made = p.Node(ordinal, uid=f"uid-{ordinal}", problem="CrashLoopBackOff")
+    made = p.Node(ordinal, IDS.of(ordinal), uid=f"uid-{ordinal}", problem="CrashLoopBackOff")
     return replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -41,6 +46,7 @@ def quorum(*nodes: p.Node, voters: int = 3, leader: int = 0, size: int | None = 
     keys = frozenset(key(ordinal) for ordinal in range(voters))
     caught_up = frozenset(each.key for each in nodes if each.answers and each.is_formatted)
     return p.Observed(
+        ids=IDS,
         size=len(nodes) if size is None else size,
         nodes=nodes,
         view=p.LeaderView(key(leader), 5, keys, keys, caught_up),
@@ -55,11 +61,11 @@ def without_leader(observed: p.Observed) -> p.Observed:
     return replace(observed, view=None)
 
 
-def act(observed: p.Observed, replicas: int = 3, **desired: bool) -> p.Action | None:
+def act(observed: p.Observed, replicas: int = 3, **desired: Any) -> p.Action | None:
     return p.plan(p.Desired(replicas, **desired), observed).action
 
 
-def refusals(observed: p.Observed, replicas: int = 3, **desired: bool) -> list[p.Reason]:
+def refusals(observed: p.Observed, replicas: int = 3, **desired: Any) -> list[p.Reason]:
     return [r.reason for r in p.plan(p.Desired(replicas, **desired), observed).refusals]
 
 
@@ -79,7 +85,7 @@ def test_paused_and_deleted_change_nothing() -> None:
 
 
 def test_a_new_quorum_from_nothing_to_a_leader() -> None:
-    fresh = p.Observed(stale=("Service/x",))
+    fresh = p.Observed(ids=IDS, stale=("Service/x",))
     assert act(fresh) == p.ApplyObjects(("Service/x",))
     fresh = replace(fresh, stale=())
     assert act(fresh) == p.CreateStatefulSet(3)
@@ -108,10 +114,14 @@ def test_a_wiped_seed_does_not_begin_again() -> None:
 
 
 def test_disks_of_an_earlier_quorum_are_taken_over() -> None:
-    found = p.Observed(size=3, nodes=(node(0), node(1), silent(2)), inherited=frozenset({0, 1, 2}))
+    found = p.Observed(
+        ids=IDS, size=3, nodes=(node(0), node(1), silent(2)), inherited=frozenset({0, 1, 2})
+    )
     assert refusals(found) == [p.Reason.WAITING_FOR_PODS]  # disk 2 may be of another cluster
     found = replace(found, nodes=(node(0), node(1), node(2)))
-    assert act(found) == p.CreateRecord(CLUSTER)
+    assert act(found) == p.CreateRecord(CLUSTER, adopted=True)
+    assert act(found, cluster_id=CLUSTER) == p.CreateRecord(CLUSTER, adopted=True)
+    assert refusals(found, cluster_id=OTHER) == [p.Reason.CLUSTER_ID_MISMATCH]
     mixed = replace(found, nodes=(node(0), node(1, cluster_id=OTHER), node(2)))
     assert refusals(mixed) == [p.Reason.CLUSTER_ID_MISMATCH]
     adopted = replace(found, record=p.Record(CLUSTER, adopted=True))
@@ -120,6 +130,7 @@ def test_disks_of_an_earlier_quorum_are_taken_over() -> None:
 
 def test_an_adopted_quorum_never_formats_standalone() -> None:
     adopted = p.Observed(
+        ids=IDS,
         size=3,
         nodes=(node(0, None), node(1, None), node(2, None)),
         record=p.Record(CLUSTER, adopted=True),
@@ -129,9 +140,39 @@ def test_an_adopted_quorum_never_formats_standalone() -> None:
 
 def test_a_cluster_that_was_here_is_not_begun_again() -> None:
     lost = p.Observed(
-        size=1, nodes=(node(0, None),), known_cluster_id=CLUSTER, known_voters=frozenset()
+        ids=IDS, size=1, nodes=(node(0, None),), known_cluster_id=CLUSTER, known_voters=frozenset()
     )
     assert refusals(lost, 1) == [p.Reason.BOOTSTRAP_RECORD_LOST]
+
+
+def test_a_cluster_begins_with_the_id_that_was_asked_for() -> None:
+    fresh = p.Observed(ids=IDS, size=1, nodes=(node(0, None),))
+    assert act(fresh, 1, cluster_id=CLUSTER) == p.CreateRecord(CLUSTER)
+    assert refusals(HEALTHY, cluster_id=OTHER) == [p.Reason.CLUSTER_ID_MISMATCH]
+    assert act(HEALTHY, cluster_id=CLUSTER) is None
+
+
+def test_controllers_that_find_another_cluster_in_zookeeper_are_left_alone() -> None:
+    """Nothing is begun, added or removed with them; what was corrected is in the pods' template."""
+    ended = silent(1, wrong_ensemble=True, problem="zookeeper.connect=zk: /cluster/id says x")
+    found = quorum(node(0), ended, node(2, None))
+    said = p.plan(p.Desired(5), found)
+    assert said.refuses(p.Reason.WRONG_ENSEMBLE)
+    assert f"node {IDS.of(1)}: zookeeper.connect=zk" in said.refusals[0].text
+    assert said.action is None
+    begun = replace(found, is_marked=False, view=None)
+    assert refusals(begun) == [p.Reason.WRONG_ENSEMBLE]
+    corrected = replace(found, nodes=(node(0), replace(ended, outdated=True), node(2, None)))
+    assert act(corrected) == p.RestartPod(1, "uid-1")
+    assert act(replace(found, stale=("StatefulSet/q",))) == p.ApplyObjects(("StatefulSet/q",))
+
+
+def test_people_are_told_node_ids() -> None:
+    """As the quorum itself has them."""
+    said = p.plan(p.Desired(3), quorum(node(0), node(1), silent(2)))
+    assert said.refusals[0].text.startswith(f"node {IDS.of(2)}: ")
+    said = p.plan(p.Desired(3), quorum(node(0), node(1), node(2, None), voters=2))
+    assert said.text == f"format node {IDS.of(2)} to join"
 
 
 def test_a_disk_of_another_cluster_stops_everything() -> None:
@@ -247,9 +288,11 @@ def test_a_pod_that_cannot_start_gets_its_new_template() -> None:
 
 def test_a_voter_that_is_no_pod_is_left_alone() -> None:
     assert HEALTHY.view is not None
-    more = HEALTHY.view.voters | {ReplicaKey(100, "x")}
-    foreign = replace(HEALTHY, view=replace(HEALTHY.view, voters=more, committed=more))
-    assert refusals(foreign) == [p.Reason.FOREIGN_VOTER]
+    for number in (0, 2, IDS.first - 1, IDS.first + NODES_MAX):
+        more = HEALTHY.view.voters | {ReplicaKey(number, "x")}
+        foreign = replace(HEALTHY, view=replace(HEALTHY.view, voters=more, committed=more))
+        assert refusals(foreign) == [p.Reason.FOREIGN_VOTER]
+        assert p.size_for(p.Desired(3), foreign) == 3
 
 
 # --- what holds for every plan --------------------------------------------------------------------
@@ -286,6 +329,7 @@ def observations(draw: st.DrawFn) -> tuple[p.Desired, p.Observed]:
         leader = draw(st.sampled_from(sorted(voters)))
         view = p.LeaderView(leader, 1, voters, committed, caught_up | {leader})
     observed = p.Observed(
+        ids=IDS,
         size=draw(st.sampled_from([size, size, None])),
         nodes=nodes,
         view=view,
@@ -326,7 +370,7 @@ def test_no_plan_breaks_the_rules(seen: tuple[p.Desired, p.Observed]) -> None:
             assert p.is_safe(living, view.voters - {voter})
         case p.AddVoter(voter):
             assert view is not None
-            assert voter.id < desired.replicas
+            assert IDS.ordinal(voter.id) in range(desired.replicas)
             assert voter.id not in {each.id for each in view.voters}
             assert voter in view.caught_up
             assert p.is_safe(living | {voter}, view.voters | {voter})
@@ -346,14 +390,14 @@ def test_no_plan_breaks_the_rules(seen: tuple[p.Desired, p.Observed]) -> None:
                 assert not any(each.is_formatted for each in observed.nodes)
             else:
                 assert view is not None
-                assert ordinal not in {voter.id for voter in view.voters}
+                assert IDS.of(ordinal) not in {voter.id for voter in view.voters}
         case p.Resize(replicas, before):
             assert before == observed.size
             assert replicas >= desired.replicas
             if replicas < before:
                 assert view is not None
                 assert view.voters == view.committed
-                assert all(voter.id < replicas for voter in view.voters)
+                assert all(voter.id < IDS.of(replicas) for voter in view.voters)
         case p.RestartPod(ordinal, _):
             found = observed.node(ordinal)
             assert found is not None

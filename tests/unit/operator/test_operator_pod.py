@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from quorate.cli.broker_settings import load_broker
@@ -43,18 +44,78 @@ def test_the_controller_accepts_it() -> None:
     assert not any(name.startswith("QUORATE_POD_") for name in settings)
 
 
+MIGRATION: dict[str, Any] = {
+    "image": "x",
+    "clusterId": "-osK_z-yS4WP9LBCencUOA",
+    "firstNodeId": 3000,
+    "migration": {"zookeeperConnect": "zk:2181/kafka", "tls": {"secretName": "zk"}},
+}
+
+
+def template(**spec: Any) -> dict[str, str]:
+    """The environment of a pod of a Quorum, as its template has it."""
+    made = manifests.environment(QuorumResource("my-meta", "lab", spec={**MIGRATION, **spec}))
+    return {**ENVIRONMENT, **{each["name"]: each["value"] for each in made if "value" in each}}
+
+
+def test_the_controller_accepts_a_migration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the resource to what the controller is told: ids, the second listener, ZooKeeper."""
+    monkeypatch.setattr(naming, "ZOOKEEPER_TLS_PATH", str(tmp_path))
+    authority = new_authority("zookeeper's")
+    (tmp_path / naming.ZOOKEEPER_CA).write_text(authority.certificate)
+    environment = template(tls={"enabled": False})
+    config = load_config(None, pod.settings(environment))
+    assert config.node_id == 3007
+    assert [str(each) for each in config.endpoints] == [
+        "CONTROLLER://my-meta-7.lab.svc:9093",
+        "KAFKA://my-meta-7.lab.svc:9094",
+    ]
+    assert [listener.name for listener in config.grpc_listeners] == ["CONTROLLER"]
+    assert config.migration.enabled
+    assert config.migration.connect == "zk:2181/kafka"
+    assert config.migration.listener == "KAFKA"
+    assert config.migration.tls is not None
+    assert config.migration.tls.ca == tmp_path / naming.ZOOKEEPER_CA
+    assert config.migration.tls.key_store is None
+    assert not config.warnings, config.warnings
+    (tmp_path / naming.ZOOKEEPER_PAIR).write_text(authority.key + authority.certificate)
+    config = load_config(None, pod.settings(environment))
+    assert config.migration.tls is not None
+    assert config.migration.tls.key_store == tmp_path / naming.ZOOKEEPER_PAIR
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"migration": {**MIGRATION["migration"], "enabled": False}},
+        {"migration": None, "kafkaListener": {"enabled": True}},
+    ],
+)
+def test_the_listener_stays_when_the_migration_is_over(over: dict[str, Any]) -> None:
+    config = load_config(None, pod.settings(template(tls={"enabled": False}, **over)))
+    assert not config.migration.enabled
+    assert config.migration.listener == "KAFKA"
+    assert [each.name for each in config.endpoints] == ["CONTROLLER", "KAFKA"]
+    assert not config.warnings, config.warnings
+
+
 def test_the_controller_accepts_the_certificates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(naming, "TLS_PATH", str(tmp_path))
     authority = new_authority("x")
     issuer = Issuer(authority, authority.certificate, 90)
-    for name, text in issuer.node_files("my-meta", "lab").items():
-        (tmp_path / name).write_text(text)
-    config = load_config(None, pod.settings({**ENVIRONMENT, "QUORATE_POD_TLS": "true"}))
-    assert config.tls is not None
-    assert config.tls.certificate == tmp_path / "node-7.crt"
-    assert config.listeners[0].tls
+    for first in (0, 3000):
+        files = issuer.node_files("my-meta", "lab", ids=naming.NodeIds(first))
+        for name, text in files.items():
+            (tmp_path / name).write_text(text)
+        variables = {"QUORATE_POD_TLS": "true", "QUORATE_POD_FIRST_NODE_ID": str(first)}
+        config = load_config(None, pod.settings({**ENVIRONMENT, **variables}))
+        assert config.tls is not None
+        assert config.tls.certificate == tmp_path / f"node-{first + 7}.crt"
+        assert config.listeners[0].tls
 
 
 def test_the_broker_accepts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +146,8 @@ def test_the_broker_accepts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"QUORATE_POD_NAME": ""}, "QUORATE_POD_NAME is not set"),
         ({"QUORATE_POD_NAMESPACE": ""}, "QUORATE_POD_NAMESPACE is not set"),
         ({"QUORATE_POD_NAME": "web"}, "ends with its ordinal"),
+        ({"QUORATE_POD_FIRST_NODE_ID": "-1"}, "not a node id"),
+        ({"QUORATE_POD_FIRST_NODE_ID": str(2**31)}, "not a node id"),
     ],
 )
 def test_a_pod_of_no_quorum_says_so(change: dict[str, str], said: str) -> None:
@@ -94,7 +157,9 @@ def test_a_pod_of_no_quorum_says_so(change: dict[str, str], said: str) -> None:
 
 def test_the_settings_of_the_operator_are_those_of_the_resource() -> None:
     """`spec.config` may not name what the pod's entry sets."""
-    plain = set(pod.settings(ENVIRONMENT)) - set(ENVIRONMENT)
+    environment = ENVIRONMENT | template(tls={"enabled": False})
+    plain = set(pod.settings(environment)) - set(ENVIRONMENT)
+    plain -= {manifests.variable(name) for name in manifests.TIMEOUTS}
     assert plain <= {manifests.variable(name) for name in crd.OWN_SETTINGS}
 
 

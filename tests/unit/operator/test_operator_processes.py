@@ -23,6 +23,8 @@ from tests.unit.operator.fake_api import Store, api_server
 from tests.unit.operator.fake_pods import FakePods
 
 WAIT_S = 60.0
+FIRST = 3000
+CLUSTER = "-osK_z-yS4WP9LBCencUOA"
 
 
 class Lab:
@@ -92,14 +94,20 @@ class Lab:
 
 
 @pytest.fixture
-async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+def spec() -> dict[str, Any]:
+    """Of the Quorum; tests may have more."""
+    return {"image": "quorate:1", "replicas": 3, "tls": {"enabled": False}}
+
+
+@pytest.fixture
+async def lab(tmp_path: Path, spec: dict[str, Any]) -> AsyncIterator[Lab]:
     with api_server() as (store, kube):
-        pods = FakePods(store, tmp_path, "q", "lab")
+        pods = FakePods(store, tmp_path, "q", "lab", spec.get("firstNodeId", 0))
         body = {
             "apiVersion": naming.API_VERSION,
             "kind": "Quorum",
             "metadata": {"name": "q"},
-            "spec": {"image": "quorate:1", "replicas": 3, "tls": {"enabled": False}},
+            "spec": spec,
         }
         kube.create("Quorum", "lab", body, "test")
         try:
@@ -142,23 +150,44 @@ async def test_a_quorum_lives_through_scaling_and_lost_disks(lab: Lab) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {
+            "image": "quorate:1",
+            "replicas": 2,
+            "tls": {"enabled": False},
+            "firstNodeId": FIRST,
+            "clusterId": CLUSTER,
+        }
+    ],
+)
 async def test_the_leader_is_the_last_surplus_voter_to_go(lab: Lab) -> None:
-    lab.scale(2)
+    """In a quorum whose node ids and cluster id were chosen; a disk is lost on the way."""
     await lab.until_done("install")
+    assert lab.status["clusterId"] == CLUSTER
+    lab.scale(3)
+    await lab.until_done("scale to 3")
+    await asyncio.to_thread(lab.pods.lose_disk, 2)
+    done = await lab.until_done("lose the last node's disk")
+    assert [type(a).__name__ for a in done] == ["RemoveVoter", "FormatNode", "AddVoter"]
+    assert {member["nodeId"]: member["role"] for member in lab.status["members"]} == {
+        node: "leader" if node == lab.leader else "voter" for node in range(FIRST, FIRST + 3)
+    }
     lab.scale(4)
     await lab.until_done("scale to 4")
     observer = Observer(lab.kube, lab.pods.locate)
     seen = await observer.observe(lab.quorum, None)
-    target = next(v for v in seen.observed.voters if v.id == 3)
+    target = next(v for v in seen.observed.voters if v.id == FIRST + 3)
 
     async def leads() -> bool:
         return True
 
-    if lab.leader != 3:
+    if lab.leader != FIRST + 3:
         actor = Actor(lab.kube, leads, lab.pods.locate)
         await actor.act(p.TransferLeadership(target), lab.quorum, seen, None)
     lab.scale(2)
-    done = await lab.until_done("scale to 2, led by node 3")
+    done = await lab.until_done("scale to 2, led by the last node")
     names = [type(action).__name__ for action in done]
     assert names == ["RemoveVoter", "TransferLeadership", "RemoveVoter", "Resize"]
     assert sorted(lab.pods.processes) == [0, 1]

@@ -1,0 +1,74 @@
+"""The arithmetic of the plan: who is alive, which voter sets are safe, which disks are gone.
+
+A voter is alive if its own pod answers with the voter's directory id and it is caught up in the
+leader's eyes. A voter set V is safe if it is not empty and |alive in V| >= |V| // 2 + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorate.raft.types import ReplicaKey
+
+from quorate_operator.naming import NODES_MAX
+from quorate_operator.values import Desired, LeaderView, Observed
+
+
+def majority(count: int) -> int:
+    return count // 2 + 1
+
+
+def alive(observed: Observed) -> frozenset[ReplicaKey]:
+    """The voters that are there for certain: none without a leader."""
+    view = observed.view
+    if view is None:
+        return frozenset()
+    return frozenset(v for v in view.voters if _is_alive(observed, view, v))
+
+
+def _is_alive(observed: Observed, view: LeaderView, replica: ReplicaKey) -> bool:
+    node = observed.node_of(replica)
+    return (
+        node is not None
+        and node.answers
+        and not node.terminating
+        and node.key == replica
+        and replica in view.caught_up
+    )
+
+
+def is_safe(alive_replicas: Iterable[ReplicaKey], voters: frozenset[ReplicaKey]) -> bool:
+    """Whether a voter set can commit with those that are alive."""
+    return len(voters) > 0 and len(voters & frozenset(alive_replicas)) >= majority(len(voters))
+
+
+def disks_gone(observed: Observed) -> frozenset[ReplicaKey]:
+    """The voters whose disk is provably gone: their own pod answers with another, or with none."""
+    gone = set()
+    for voter in observed.voters:
+        node = observed.node_of(voter)
+        if node is not None and node.answers and node.key != voter:
+            gone.add(voter)
+    return frozenset(gone)
+
+
+def is_majority_gone(observed: Observed) -> bool:
+    voters = observed.voters
+    left = len(voters) - len(disks_gone(observed))
+    return len(voters) > 0 and left < majority(len(voters))
+
+
+def size_for(desired: Desired, observed: Observed) -> int:
+    """The replicas of a StatefulSet that holds every pod that may be needed: the wanted ones, those
+    of voters, those that run, and those that have a volume.
+    """
+    needed = {desired.replicas - 1, *observed.volumes}
+    needed |= {node.ordinal for node in observed.nodes}
+    needed |= set(ordinals(observed, observed.voters))
+    return 1 + max(ordinal for ordinal in needed if ordinal < NODES_MAX)
+
+
+def ordinals(observed: Observed, voters: Iterable[ReplicaKey]) -> list[int]:
+    """Of those voters that are pods, or could be."""
+    found = (observed.ordinal_of(voter) for voter in voters)
+    return [ordinal for ordinal in found if ordinal is not None]

@@ -189,7 +189,6 @@ class LocalCluster:
     def _format_broker(self, node: LocalNode) -> None:
         from quorate.broker.formatting import format_broker
 
-        node.folder.mkdir(parents=True, exist_ok=True)
         settings = {
             "process.roles": "broker",
             "node.id": node.id,
@@ -199,8 +198,7 @@ class LocalCluster:
             "controller.quorum.bootstrap.servers": ",".join(self.addresses),
             "log.dirs": node.data,
         } | self.broker_settings
-        text = "".join(f"{name}={value}\n" for name, value in settings.items())
-        node.properties.write_text(text)
+        _write_properties(node, settings)
         format_broker(node.id, self.cluster_id, node.data, (node.data,))
 
     def _save(self) -> None:
@@ -214,15 +212,13 @@ class LocalCluster:
         self._index.write_text(json.dumps(index, indent=2) + "\n")
 
     def _configure(self, node: LocalNode) -> None:
-        node.folder.mkdir(parents=True, exist_ok=True)
-        bootstrap = ",".join(other.address for other in self.nodes.values())
         settings = {
             "process.roles": "controller",
             "node.id": node.id,
             "listeners": f"CONTROLLER://{node.address}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT",
-            "controller.quorum.bootstrap.servers": bootstrap,
+            "controller.quorum.bootstrap.servers": ",".join(self.addresses),
             "metadata.log.dir": node.data,
         }
         if self.static_voters:
@@ -239,8 +235,7 @@ class LocalCluster:
                 "zookeeper.metadata.migration.enable": "true",
                 "zookeeper.connect": self.migration.zookeeper,
             }
-        text = "".join(f"{name}={value}\n" for name, value in settings.items())
-        node.properties.write_text(text)
+        _write_properties(node, settings)
 
     def format(self, node_id: int, *, standalone: bool) -> None:
         """Format a controller's directory, with a new directory id."""
@@ -339,6 +334,11 @@ class LocalCluster:
         """Wait a little, watching the processes."""
         await asyncio.sleep(seconds)
         self.check_running()
+
+
+def _write_properties(node: LocalNode, settings: Mapping[str, object]) -> None:
+    node.folder.mkdir(parents=True, exist_ok=True)
+    node.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
 
 def _entry(node: LocalNode) -> dict[str, int]:

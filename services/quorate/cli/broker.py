@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from quorate.cli.output import print_warning
-
-
-def _help_settings(wanted: bool) -> None:
-    if wanted:
-        from quorate.cli.broker_settings import settings_text
-
-        print(settings_text(min(100, shutil.get_terminal_size().columns)))
-        raise typer.Exit
+from quorate.cli.settings_file import help_settings
 
 
 def broker(
@@ -28,14 +20,8 @@ def broker(
             "environment (node.id from QUORATE_NODE_ID).",
         ),
     ] = None,
-    help_settings: Annotated[  # noqa: ARG001 - the callback acts on it
-        bool,
-        typer.Option(
-            "--help-settings",
-            callback=_help_settings,
-            is_eager=True,
-            help="Explain every setting, and exit.",
-        ),
+    explained: Annotated[  # noqa: ARG001 - the option acts by itself
+        bool, help_settings("quorate.cli.broker_settings")
     ] = False,
     cluster_id: Annotated[
         str | None,

@@ -30,7 +30,7 @@ from quorate.cli.connection import (
     connected,
 )
 from quorate.cli.metadata_run import check, run_metadata
-from quorate.cli.output import AsJson, UsageError, print_json
+from quorate.cli.output import AsJson, DryRun, UsageError, print_json
 
 if TYPE_CHECKING:
     from quorate.rpc.metadata_client import MetadataClient
@@ -182,7 +182,7 @@ def alter(
         list[str] | None,
         typer.Option("--delete-config", metavar="NAME,…", help="What to remove."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Set and remove configurations of one entity: all that is given, or nothing."""
     named = {"topics": topic, "brokers": broker, "users": user, "clients": client, "ips": ip}

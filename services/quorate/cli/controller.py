@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from quorate.cli.output import print_warning
-
-
-def _help_settings(wanted: bool) -> None:
-    if wanted:
-        from quorate.cli.config_docs import settings_text
-
-        print(settings_text(min(100, shutil.get_terminal_size().columns)))
-        raise typer.Exit
+from quorate.cli.settings_file import help_settings, load
 
 
 def controller(
@@ -28,14 +20,8 @@ def controller(
             "environment (node.id from QUORATE_NODE_ID).",
         ),
     ] = None,
-    help_settings: Annotated[  # noqa: ARG001 - the callback acts on it
-        bool,
-        typer.Option(
-            "--help-settings",
-            callback=_help_settings,
-            is_eager=True,
-            help="Explain every setting, and exit.",
-        ),
+    explained: Annotated[  # noqa: ARG001 - the option acts by itself
+        bool, help_settings("quorate.cli.config_docs")
     ] = False,
 ) -> None:
     """Run a controller until SIGTERM or SIGINT.
@@ -43,8 +29,6 @@ def controller(
     Its directory must have been formatted: see `quorate storage format --help`. With
     zookeeper.metadata.migration.enable it takes over a cluster: see `quorate migrate --help`.
     """
-    from quorate.cli.settings_file import load
-
     config = load(file)
     for warning in config.warnings:
         print_warning(warning)

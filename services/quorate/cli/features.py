@@ -18,7 +18,7 @@ from quorate.cli.connection import (
     run,
 )
 from quorate.cli.feature_levels import parse_features, parse_release
-from quorate.cli.output import AsJson, CommandError, UsageError, one_line, print_json
+from quorate.cli.output import AsJson, CommandError, DryRun, UsageError, one_line, print_json
 
 if TYPE_CHECKING:
     from quorate.rpc.client import QuorumClient
@@ -57,7 +57,6 @@ ReleaseVersion = Annotated[
         "and of the metadata's features once there is metadata.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")]
 
 
 @app.callback()

@@ -21,6 +21,7 @@ INTERRUPTED = 130
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")]
 
 
 class CommandError(Exception):

@@ -1,10 +1,14 @@
-"""Reading the properties file that a command names, or the environment where it names none."""
+"""The settings of a node: read from the properties file that a command names, or the environment
+where it names none; explained where `--help-settings` asks.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +27,20 @@ ConfigFile = Annotated[
         "settings (QUORATE_NODE_ID, …).",
     ),
 ]
+
+
+def help_settings(module: str) -> Any:
+    """The option `--help-settings`. module: whose `settings_text` explains them."""
+
+    def explain(wanted: bool) -> None:
+        if wanted:
+            text = importlib.import_module(module).settings_text
+            print(text(min(100, shutil.get_terminal_size().columns)))
+            raise typer.Exit
+
+    return typer.Option(
+        "--help-settings", callback=explain, is_eager=True, help="Explain every setting, and exit."
+    )
 
 
 def load(path: Path | None, option: str = "the properties FILE") -> ControllerConfig:

@@ -29,7 +29,7 @@ from quorate.cli.metadata_run import (
     run_metadata,
     tell_failures,
 )
-from quorate.cli.output import AsJson, CommandError, UsageError, print_json, print_warning
+from quorate.cli.output import AsJson, CommandError, DryRun, UsageError, print_json, print_warning
 
 if TYPE_CHECKING:
     from quorate.metadata.requests import TopicDescription
@@ -112,7 +112,7 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="No error if there is one.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Create topics. What is left out is the cluster's default."""
@@ -405,7 +405,7 @@ def import_topics(
         ),
     ],
     topic: TopicPattern = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Import a Kafka cluster's metadata into a running quorum.

@@ -21,6 +21,7 @@ from quorate.console.watch import Watch
 from quorate.raft.errors import MisuseError
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.errors import ClientError
+from quorate.rpc.limits import parse_address
 
 HEALTH_COLOURS = {
     Health.HEALTHY: "positive",
@@ -56,6 +57,11 @@ PARTITION_COLUMNS = [
 _DIRECTORY_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 EVENTS_SHOWN = 100
 FIGURES = ("Leader", "Epoch", "High watermark", "Voters", "kraft.version")
+PLOTS = {
+    "Who leads": charts.tenures,
+    "Time until a majority confirms the leader": charts.latency,
+    "Lag behind the leader": charts.lag,
+}
 CLUSTER_FIGURES = ("Brokers", "Topics", "Partitions", "Not fully in sync", "Without a leader")
 
 
@@ -72,6 +78,15 @@ def _ago(value: int | None) -> str:
 
 def _number(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    """Where something listens; None for what is no address of one."""
+    try:
+        host, port = parse_address(text)
+    except MisuseError:
+        return None
+    return (host, port) if host and port else None
 
 
 def _key(replica: Replica) -> str:
@@ -135,16 +150,12 @@ class Page:
         if not self._read_only:
             self._add_actions()
         self._build_cluster()
+        self._plots: dict[str, ui.echart] = {}
         with ui.grid(columns=2).classes("w-full"):
-            with ui.card().classes("w-full"):
-                ui.label("Who leads").classes("text-subtitle1")
-                self._tenures = ui.echart(charts.tenures(self._watch.state)).classes("h-56")
-            with ui.card().classes("w-full"):
-                ui.label("Time until a majority confirms the leader").classes("text-subtitle1")
-                self._latency = ui.echart(charts.latency(self._watch.state)).classes("h-56")
-            with ui.card().classes("w-full"):
-                ui.label("Lag behind the leader").classes("text-subtitle1")
-                self._lag = ui.echart(charts.lag(self._watch.state)).classes("h-56")
+            for title, options in PLOTS.items():
+                with ui.card().classes("w-full"):
+                    ui.label(title).classes("text-subtitle1")
+                    self._plots[title] = ui.echart(options(self._watch.state)).classes("h-56")
             with ui.card().classes("w-full"):
                 ui.label("What happened (UTC)").classes("text-subtitle1")
                 self._log = ui.column().classes("gap-0 h-56 overflow-auto w-full")
@@ -206,11 +217,8 @@ class Page:
     def draw(self) -> None:
         """Show the state after a look."""
         self._draw()
-        for chart, options in (
-            (self._tenures, charts.tenures),
-            (self._latency, charts.latency),
-            (self._lag, charts.lag),
-        ):
+        for title, options in PLOTS.items():
+            chart = self._plots[title]
             chart.options.clear()
             chart.options.update(options(self._watch.state))
             chart.update()
@@ -313,17 +321,17 @@ class Page:
             problem = ui.label().classes("text-negative")
 
             async def submit() -> None:
-                host, _, port = place.value.rpartition(":")
-                if not node.value.isdigit():
+                address = _address(place.value)
+                if not node.value.isdecimal():
                     problem.set_text("Id: a number of 0 or more")
                 elif not _DIRECTORY_ID.fullmatch(directory.value):
                     problem.set_text("Directory id: as `quorate storage info` prints it")
-                elif not host or not port.isdigit() or not 0 < int(port) < 65536:
+                elif address is None:
                     problem.set_text("Host:port: such as controller-4:9093")
                 else:
                     dialog.close()
                     key = ReplicaKey(int(node.value), directory.value)
-                    await self._carry_out(lambda: self._watch.add(key, host, int(port)))
+                    await self._carry_out(lambda: self._watch.add(key, *address))
 
             with ui.row():
                 ui.button("Add", on_click=submit)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from quorate.raft.messages import DescribeQuorumResponse, ReplicaStatus
-from quorate.raft.types import ReplicaKey, Voter, VoterSet
+from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.rpc.limits import format_address
 from quorate.rpc.values import NodeStatus
 
 EVENTS_MAX = 500
@@ -186,12 +187,11 @@ def _row(
     if look.is_leaders_view and status.replica.id == view.leader.id:
         role = "leader"
     late_ms = _ago(look.at_ms, status.last_caught_up_ms) if known else None
-    endpoint = f"{status.endpoints[0].host}:{status.endpoints[0].port}" if status.endpoints else ""
     answers = any(node.node_id == status.replica.id for node in look.nodes.values())
     return Replica(
         status.replica,
         role,
-        endpoint,
+        place_of(status.endpoints),
         status.log_end_offset if known else None,
         max(0, leader_end - status.log_end_offset) if known else None,
         late_ms,
@@ -200,14 +200,19 @@ def _row(
     )
 
 
+def place_of(endpoints: Sequence[Endpoint]) -> str:
+    """Where a controller is reached; empty where that is not known."""
+    return format_address(endpoints[0].host, endpoints[0].port) if endpoints else ""
+
+
 def _ago(now_ms: int, then_ms: int) -> int | None:
     return max(0, now_ms - then_ms) if then_ms >= 0 else None
 
 
 def _unknown(voter: Voter) -> Replica:
     """A voter of whom nothing is known now."""
-    endpoint = f"{voter.endpoints[0].host}:{voter.endpoints[0].port}" if voter.endpoints else ""
-    return Replica(voter.key, "voter", endpoint, None, None, None, None, False)
+    place = place_of(voter.endpoints)
+    return Replica(voter.key, "voter", place, None, None, None, None, False)
 
 
 def _judge(look: Look, rows: Sequence[Replica], voters: VoterSet) -> tuple[Health, str]:

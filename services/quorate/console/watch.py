@@ -7,11 +7,10 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 from quorate.console.cluster import Census, ClusterLook
-from quorate.console.state import Look, QuorumState
+from quorate.console.state import Look, QuorumState, place_of
 from quorate.metadata.requests import DescribeCluster
 from quorate.raft.types import Endpoint, ReplicaKey
 from quorate.rpc.client import ClientError, QuorumClient, UnreachableError
-from quorate.rpc.limits import format_address
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.values import NodeStatus
@@ -93,9 +92,7 @@ class Watch:
     async def _statuses(self) -> tuple[dict[str, NodeStatus], dict[str, str]]:
         """What each known controller says of itself, and why the others say nothing."""
         places = set(self._bootstrap)
-        for voter in self.state.voters:
-            if voter.endpoints:
-                places.add(format_address(voter.endpoints[0].host, voter.endpoints[0].port))
+        places |= {place_of(voter.endpoints) for voter in self.state.voters} - {""}
         nodes: dict[str, NodeStatus] = {}
         silent: dict[str, str] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quorate.console import charts
-from quorate.console.state import EVENTS_MAX, POINTS_MAX, Health, Look, QuorumState
+from quorate.console.state import EVENTS_MAX, POINTS_MAX, Health, Look, QuorumState, place_of
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
@@ -139,3 +139,9 @@ def test_the_charts_hold_every_point() -> None:
         "controller 1", "controller 2", "controller 3",
     ]  # fmt: skip
     assert charts.tenures(state)["yAxis"]["data"] == ["controller 1"]
+
+
+def test_a_place_is_written_as_it_is_dialled() -> None:
+    assert place_of(()) == ""
+    assert place_of((endpoint(1), endpoint(2))) == "controller-1:9093"
+    assert place_of((Endpoint("CONTROLLER", "fd00::1", 9093),)) == "[fd00::1]:9093"

@@ -133,16 +133,7 @@ class Broker:
     def _identify(self, directory: Path) -> MetaProperties:
         config = self._config
         meta = MetaProperties.read(directory)
-        if meta.node_id != config.node_id:
-            raise BrokerError(
-                f"{directory}/meta.properties belongs to node {meta.node_id}, but node.id is "
-                f"{config.node_id} in {config.source}: correct the directory or node.id"
-            )
-        if config.cluster_id is not None and meta.cluster_id != config.cluster_id:
-            raise BrokerError(
-                f"{directory}/meta.properties belongs to cluster {meta.cluster_id}, but cluster.id "
-                f"is {config.cluster_id} in {config.source}: correct the directory or cluster.id"
-            )
+        meta.check(directory, config.node_id, config.cluster_id, config.source)
         return ensure_directory_id(directory)
 
     def _open_metadata_log(self, loop: asyncio.AbstractEventLoop) -> MetadataLog:

@@ -188,16 +188,7 @@ class Controller:
         """Who the directory says this is; it must agree with the configuration."""
         config = self._config
         meta = MetaProperties.read(directory)
-        if meta.node_id != config.node_id:
-            raise ControllerError(
-                f"{directory}/meta.properties belongs to node {meta.node_id}, but node.id is "
-                f"{config.node_id} in {config.source}: correct metadata.log.dir or node.id"
-            )
-        if config.cluster_id is not None and meta.cluster_id != config.cluster_id:
-            raise ControllerError(
-                f"{directory}/meta.properties belongs to cluster {meta.cluster_id}, but cluster.id "
-                f"is {config.cluster_id} in {config.source}: correct metadata.log.dir or cluster.id"
-            )
+        meta.check(directory, config.node_id, config.cluster_id, config.source)
         if meta.directory_id is None:
             meta = ensure_directory_id(directory)
             LOGGER.info("gave the directory %s the id %s", directory, meta.directory_id)

@@ -86,6 +86,22 @@ class MetaProperties:
                 raise MetaPropertiesError(f"{path}: directory.id: {error}") from error
         return cls(need("cluster.id"), int(node_id), directory_id)
 
+    def check(self, directory: Path, node_id: int, cluster_id: str | None, source: object) -> None:
+        """That the directory they are from is this node's. cluster_id: None where the settings name
+        none. source: where the settings are from. MetaPropertiesError.
+        """
+        path = directory / META_PROPERTIES_FILE
+        if self.node_id != node_id:
+            raise MetaPropertiesError(
+                f"{path} belongs to node {self.node_id}, but node.id is {node_id} in {source}: "
+                "correct the directory or node.id"
+            )
+        if cluster_id is not None and self.cluster_id != cluster_id:
+            raise MetaPropertiesError(
+                f"{path} belongs to cluster {self.cluster_id}, but cluster.id is {cluster_id} in "
+                f"{source}: correct the directory or cluster.id"
+            )
+
     def write(self, directory: Path, disk: Disk | None = None) -> None:
         """Durably, all or nothing."""
         values = {

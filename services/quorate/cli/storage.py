@@ -17,6 +17,60 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+Standalone = Annotated[
+    bool,
+    typer.Option(
+        "--standalone",
+        "-s",
+        help="Make this controller the only voter of a new quorum. For one controller of a "
+        "cluster only: two of them would be two quorums.",
+    ),
+]
+InitialControllers = Annotated[
+    str | None,
+    typer.Option(
+        "--initial-controllers",
+        "-I",
+        "--controller-quorum-voters",
+        metavar="LIST",
+        help="Make the listed controllers the voters of a new quorum. Each is written "
+        "ID-DIRECTORYID@HOST:PORT (or ID@HOST:PORT:DIRECTORYID), with commas between them; "
+        "format each of them with the same list.",
+    ),
+]
+NoInitialControllers = Annotated[
+    bool,
+    typer.Option(
+        "--no-initial-controllers",
+        "-N",
+        help="Make no quorum: this controller finds an existing one, and is added to it later.",
+    ),
+]
+IgnoreFormatted = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-formatted", "-g", help="Leave formatted directories as they are, no error."
+    ),
+]
+FeatureLevels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--feature",
+        "-f",
+        metavar="NAME=LEVEL",
+        help="kraft.version=1 (dynamic voters) or kraft.version=0 (controller.quorum.voters).",
+    ),
+]
+ReleaseVersion = Annotated[
+    str | None,
+    typer.Option(
+        "--release-version",
+        "-r",
+        metavar="VERSION",
+        help="Taken for Kafka's sake: the quorum has no feature that depends on a release.",
+    ),
+]
+
 
 @app.callback()
 def storage() -> None:
@@ -63,59 +117,12 @@ def format_storage(
         ),
     ],
     config_file: ConfigFile = None,
-    standalone: Annotated[
-        bool,
-        typer.Option(
-            "--standalone",
-            "-s",
-            help="Make this controller the only voter of a new quorum. For one controller of a "
-            "cluster only: two of them would be two quorums.",
-        ),
-    ] = False,
-    initial_controllers: Annotated[
-        str | None,
-        typer.Option(
-            "--initial-controllers",
-            "-I",
-            "--controller-quorum-voters",
-            metavar="LIST",
-            help="Make the listed controllers the voters of a new quorum. Each is written "
-            "ID-DIRECTORYID@HOST:PORT (or ID@HOST:PORT:DIRECTORYID), with commas between them; "
-            "format each of them with the same list.",
-        ),
-    ] = None,
-    no_initial_controllers: Annotated[
-        bool,
-        typer.Option(
-            "--no-initial-controllers",
-            "-N",
-            help="Make no quorum: this controller finds an existing one, and is added to it later.",
-        ),
-    ] = False,
-    ignore_formatted: Annotated[
-        bool,
-        typer.Option(
-            "--ignore-formatted", "-g", help="Leave formatted directories as they are, no error."
-        ),
-    ] = False,
-    feature: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--feature",
-            "-f",
-            metavar="NAME=LEVEL",
-            help="kraft.version=1 (dynamic voters) or kraft.version=0 (controller.quorum.voters).",
-        ),
-    ] = None,
-    release_version: Annotated[
-        str | None,
-        typer.Option(
-            "--release-version",
-            "-r",
-            metavar="VERSION",
-            help="Taken for Kafka's sake: the quorum has no feature that depends on a release.",
-        ),
-    ] = None,
+    standalone: Standalone = False,
+    initial_controllers: InitialControllers = None,
+    no_initial_controllers: NoInitialControllers = False,
+    ignore_formatted: IgnoreFormatted = False,
+    feature: FeatureLevels = None,
+    release_version: ReleaseVersion = None,
     as_json: AsJson = False,
 ) -> None:
     """Give the directories of a controller their ids, and a new quorum its voters.
@@ -144,7 +151,11 @@ def format_storage(
         print_warning(warning)
     if as_json:
         print_json(_formatted_json(formatted))
-        return
+    else:
+        _print_formatted(formatted)
+
+
+def _print_formatted(formatted: Formatted) -> None:
     new = [directory for directory in formatted.directories if not directory.was_formatted]
     if not new:
         print("All of the log directories are already formatted.")

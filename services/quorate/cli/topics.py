@@ -32,7 +32,7 @@ from quorate.cli.metadata_run import (
 from quorate.cli.output import AsJson, CommandError, DryRun, UsageError, print_json, print_warning
 
 if TYPE_CHECKING:
-    from quorate.metadata.requests import TopicDescription
+    from quorate.metadata.requests import CreatedTopic, TopicDescription
     from quorate.rpc.metadata_client import MetadataClient
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -69,6 +69,27 @@ Assignment = Annotated[
         metavar="1:2,2:3,…",
         help="The brokers of each partition, instead of letting the controller choose.",
     ),
+]
+UnderReplicated = Annotated[
+    bool,
+    typer.Option("--under-replicated-partitions", help="Only those with an ISR too small."),
+]
+Unavailable = Annotated[
+    bool, typer.Option("--unavailable-partitions", help="Only those without a leader.")
+]
+UnderMinIsr = Annotated[
+    bool,
+    typer.Option(
+        "--under-min-isr-partitions", help="Only those with fewer than min.insync.replicas."
+    ),
+]
+AtMinIsr = Annotated[
+    bool,
+    typer.Option("--at-min-isr-partitions", help="Only those with exactly min.insync.replicas."),
+]
+WithOverrides = Annotated[
+    bool,
+    typer.Option("--topics-with-overrides", help="Only topics with configurations, in short."),
 ]
 IfExists = Annotated[bool, typer.Option("--if-exists", help="No error if there is none.")]
 ExcludeInternal = Annotated[
@@ -146,30 +167,28 @@ def create(
         created = [each for each in created if each.error is not ErrorCode.TOPIC_ALREADY_EXISTS]
     failures = [(each.name, text) for each in created if (text := failure(each)) is not None]
     if as_json:
-        print_json(
-            [
-                {
-                    "name": each.name,
-                    "topicId": each.topic_id,
-                    "partitions": each.partitions,
-                    "replicationFactor": each.replication_factor,
-                    "error": failure(each),
-                }
-                for each in created
-            ]
-        )
+        print_json([_created_json(each) for each in created])
     else:
         for each in created:
             if failure(each) is None:
-                print(
-                    f"Created topic {each.name}." if not dry_run else f"{each.name} can be created."
-                )
+                did = f"{each.name} can be created." if dry_run else f"Created topic {each.name}."
+                print(did)
     if any("." in name or "_" in name for name in names):
         print_warning(
             "due to limitations in metric names, topics with a period ('.') or underscore ('_') "
             "could collide: use either, but not both"
         )
     tell_failures(failures, len(wanted))
+
+
+def _created_json(created: CreatedTopic) -> dict[str, Any]:
+    return {
+        "name": created.name,
+        "topicId": created.topic_id,
+        "partitions": created.partitions,
+        "replicationFactor": created.replication_factor,
+        "error": failure(created),
+    }
 
 
 @app.command("alter")
@@ -280,29 +299,11 @@ def describe(
     ] = None,
     exclude_internal: ExcludeInternal = False,
     if_exists: IfExists = False,
-    under_replicated_partitions: Annotated[
-        bool,
-        typer.Option("--under-replicated-partitions", help="Only those with an ISR too small."),
-    ] = False,
-    unavailable_partitions: Annotated[
-        bool, typer.Option("--unavailable-partitions", help="Only those without a leader.")
-    ] = False,
-    under_min_isr_partitions: Annotated[
-        bool,
-        typer.Option(
-            "--under-min-isr-partitions", help="Only those with fewer than min.insync.replicas."
-        ),
-    ] = False,
-    at_min_isr_partitions: Annotated[
-        bool,
-        typer.Option(
-            "--at-min-isr-partitions", help="Only those with exactly min.insync.replicas."
-        ),
-    ] = False,
-    topics_with_overrides: Annotated[
-        bool,
-        typer.Option("--topics-with-overrides", help="Only topics with configurations, in short."),
-    ] = False,
+    under_replicated_partitions: UnderReplicated = False,
+    unavailable_partitions: Unavailable = False,
+    under_min_isr_partitions: UnderMinIsr = False,
+    at_min_isr_partitions: AtMinIsr = False,
+    topics_with_overrides: WithOverrides = False,
     as_json: AsJson = False,
 ) -> None:
     """Print topics, their partitions and their configurations."""

@@ -17,24 +17,46 @@ if TYPE_CHECKING:
 
 VOTERS_MAX = 9
 
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[W1|W2|W2p|W2u|W3|W4|W4g|W5|W6|W7|W8|W9|metadata|machine|all]…",
+        help="What to measure; without names, what ends within a few minutes.",
+    ),
+]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-controller",
+        metavar="HOST:PORT,…",
+        help="Load this quorum instead of a new one on this machine (W1 to W3 only). The "
+        "records stay in its log.",
+    ),
+]
+Records = Annotated[
+    int,
+    typer.Option(
+        "--records",
+        min=1,
+        help="In the log of W5 and the checkpoint of metadata; W8 ends with ten times it.",
+    ),
+]
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+        help="Where the quorums lie while they are measured: the disk that is meant "
+        "(default: the folder for temporary files).",
+    ),
+]
+
 
 def bench(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[W1|W2|W2p|W2u|W3|W4|W4g|W5|W6|W7|W8|W9|metadata|machine|all]…",
-            help="What to measure; without names, what ends within a few minutes.",
-        ),
-    ] = None,
-    bootstrap: Annotated[
-        str | None,
-        typer.Option(
-            "--bootstrap-controller",
-            metavar="HOST:PORT,…",
-            help="Load this quorum instead of a new one on this machine (W1 to W3 only). The "
-            "records stay in its log.",
-        ),
-    ] = None,
+    names: Names = None,
+    bootstrap: Bootstrap = None,
     controllers: Annotated[
         int, typer.Option("--controllers", "-n", help=f"How many voters (1 to {VOTERS_MAX}).")
     ] = 3,
@@ -44,31 +66,14 @@ def bench(
     ] = 10.0,
     commits: Annotated[int, typer.Option("--commits", min=1, help="Of W1.")] = 2000,
     kills: Annotated[int, typer.Option("--kills", min=1, help="Of W4 and W4g.")] = 10,
-    records: Annotated[
-        int,
-        typer.Option(
-            "--records",
-            min=1,
-            help="In the log of W5 and the checkpoint of metadata; W8 ends with ten times it.",
-        ),
-    ] = 1_000_000,
+    records: Records = 1_000_000,
     partitions: Annotated[
         int, typer.Option("--partitions", min=1, help="What metadata creates.")
     ] = 100_000,
     mebibytes: Annotated[
         int, typer.Option("--mebibytes", min=1, help="What the leader of W6 holds.")
     ] = 1024,
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--dir",
-            metavar="DIR",
-            exists=True,
-            file_okay=False,
-            help="Where the quorums lie while they are measured: the disk that is meant "
-            "(default: the folder for temporary files).",
-        ),
-    ] = None,
+    directory: Directory = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Also append the lines of JSON to this file."),

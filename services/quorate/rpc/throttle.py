@@ -8,11 +8,13 @@ can serve at once, a few callers in tight loops would make everybody wait. Rules
    after it are expected to cost as much.
 2. A call is served when the time has come to its connection's clock, or `BURST_MS` before. So all
    connections together get `calls_per_second`, each the same; who asks for less than its share
-   never waits, and what one does not use is there for the others as soon as it is not busy. A lone
-   connection never waits.
-3. A share is up to half larger or smaller than it should be, at random: what waits does not come
+   never waits, and what one does not use is there for the others as soon as it is not busy.
+3. A lone connection never waits, and what it got while nobody else asked is not held against it
+   when somebody does: it has used its burst up, and no more. Its calls that wait when the others
+   have gone are served then.
+4. A share is up to half larger or smaller than it should be, at random: what waits does not come
    back all at once.
-4. A call whose connection's clock would get further ahead than `AHEAD_MAX_MS` waits once or twice
+5. A call whose connection's clock would get further ahead than `AHEAD_MAX_MS` waits once or twice
    as long and then ends with RESOURCE_EXHAUSTED: a refusal at once would only be followed by the
    next call. So does what is beyond `waiting_max` waiting calls, or `waiting_per_connection_max`
    of one connection. No more than `refused_max` wait to be refused; the ones beyond are refused
@@ -27,7 +29,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 
 import grpc
@@ -42,6 +43,17 @@ BURST_MS = 100
 
 AHEAD_MAX_MS = 2_000
 """How far ahead a connection's clock gets at most, and so how long a call waits."""
+
+LOOK_MS = 0.05
+"""How often it is looked who is not busy any more, for each connection that was. It takes less than
+a hundredth of that: so those that asked once do not count as busy for long.
+"""
+
+RELEASE_MS = 20
+"""How often it is looked whether those that wait are the only ones left."""
+
+COSTS_KEPT = 4_096
+"""Connections whose last answers' sizes are remembered although they are not busy."""
 
 FIELDS_BYTES = 1024
 """Fields of that size cost about what a call does."""
@@ -60,10 +72,11 @@ class Throttle:
     refused_max: int = 4_096
     _clocks: dict[str, float] = field(default_factory=dict)
     _costs: dict[str, float] = field(default_factory=dict)
-    _pruned_ms: float = 0.0
+    _looked_ms: float = 0.0
     _waiting: int = 0
-    _waiting_of: Counter[str] = field(default_factory=Counter)
+    _waiting_of: dict[str, set[asyncio.Future[None]]] = field(default_factory=dict)
     _refused: int = 0
+    _release: asyncio.TimerHandle | None = None
 
     async def is_refused(self, peer: str) -> bool:
         """Wait for one's turn; whether the call must end with RESOURCE_EXHAUSTED."""
@@ -73,20 +86,43 @@ class Throttle:
         if (
             delay_ms >= AHEAD_MAX_MS
             or self._waiting >= self.waiting_max
-            or self._waiting_of[peer] >= self.waiting_per_connection_max
+            or len(self._waiting_of.get(peer, ())) >= self.waiting_per_connection_max
         ):
             await self._put_off(AHEAD_MAX_MS * random.uniform(1.0, 2.0))  # noqa: S311
             return True
-        self._waiting += 1
-        self._waiting_of[peer] += 1
-        try:
-            await asyncio.sleep(delay_ms / 1_000)
-        finally:
-            self._waiting -= 1
-            self._waiting_of[peer] -= 1
-            if not self._waiting_of[peer]:
-                del self._waiting_of[peer]
+        await self._wait(peer, delay_ms)
         return False
+
+    async def _wait(self, peer: str, delay_ms: float) -> None:
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(delay_ms / 1_000, _come, turn)
+        if self._release is None:
+            self._release = loop.call_later(RELEASE_MS / 1_000, self._release_lone)
+        waiting = self._waiting_of.setdefault(peer, set())
+        waiting.add(turn)
+        self._waiting += 1
+        try:
+            await turn
+        finally:
+            timer.cancel()
+            self._waiting -= 1
+            waiting.remove(turn)
+            if not waiting:
+                del self._waiting_of[peer]
+
+    def _release_lone(self) -> None:
+        """While calls wait: serve them all if they are of one connection, and no other is busy."""
+        self._release = None
+        if not self._waiting:
+            return
+        self._forget_idle(time.monotonic() * 1_000)
+        if len(self._waiting_of) == 1 and self._clocks.keys() <= self._waiting_of.keys():
+            for turn in next(iter(self._waiting_of.values())):
+                _come(turn)
+            return
+        loop = asyncio.get_running_loop()
+        self._release = loop.call_later(RELEASE_MS / 1_000, self._release_lone)
 
     async def _put_off(self, delay_ms: float) -> None:
         if self._refused >= self.refused_max:
@@ -100,16 +136,16 @@ class Throttle:
     def delay_ms(self, peer: str, now_ms: float) -> float:
         """Count a call and say how long it has to wait, 0 for not at all (rules 1 and 2).
 
-        AHEAD_MAX_MS is for a call that will not be served, and is not counted (rule 4). now_ms: of
+        AHEAD_MAX_MS is for a call that will not be served, and is not counted (rule 5). now_ms: of
         a clock that never goes back.
         """
-        if now_ms - self._pruned_ms >= AHEAD_MAX_MS:
-            self._pruned_ms = now_ms
-            self._clocks = {key: clock for key, clock in self._clocks.items() if clock > now_ms}
-            self._costs = {key: self._costs[key] for key in self._clocks if key in self._costs}
+        self._forget_idle(now_ms)
         ahead = self._clocks.setdefault(peer, 0.0) - now_ms
         calls = 1 + self._costs.get(peer, 0.0)
-        if ahead <= BURST_MS or len(self._clocks) == 1:
+        if len(self._clocks) == 1:
+            self._advance(peer, calls, now_ms, BURST_MS)
+            return 0.0
+        if ahead <= BURST_MS:
             self._advance(peer, calls, now_ms)
             return 0.0
         if ahead + calls * self._share_ms() > AHEAD_MAX_MS:
@@ -123,15 +159,31 @@ class Throttle:
         if calls or expected:
             self._costs[peer] = (expected + calls) / 2
             now_ms = time.monotonic() * 1_000 if now_ms is None else now_ms
-            self._advance(peer, max(0.0, calls - expected), now_ms)
+            ahead_max_ms = BURST_MS if self._clocks.keys() <= {peer} else AHEAD_MAX_MS
+            self._advance(peer, max(0.0, calls - expected), now_ms, ahead_max_ms)
+
+    def _forget_idle(self, now_ms: float) -> None:
+        if now_ms - self._looked_ms < LOOK_MS * len(self._clocks):
+            return
+        self._looked_ms = now_ms
+        self._clocks = {key: clock for key, clock in self._clocks.items() if clock > now_ms}
+        if len(self._costs) > COSTS_KEPT:
+            self._costs = {key: self._costs[key] for key in self._clocks if key in self._costs}
 
     def _share_ms(self) -> float:
         return len(self._clocks) * 1_000 / self.calls_per_second
 
-    def _advance(self, peer: str, calls: float, now_ms: float) -> None:
+    def _advance(
+        self, peer: str, calls: float, now_ms: float, ahead_max_ms: float = AHEAD_MAX_MS
+    ) -> None:
         clock = max(self._clocks.setdefault(peer, 0.0), now_ms)
         clock += calls * self._share_ms() * random.uniform(0.5, 1.5)  # noqa: S311
-        self._clocks[peer] = min(clock, now_ms + AHEAD_MAX_MS)
+        self._clocks[peer] = min(clock, now_ms + ahead_max_ms)
+
+
+def _come(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
 
 
 class Turns:

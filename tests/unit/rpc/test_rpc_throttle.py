@@ -14,6 +14,28 @@ def test_a_lone_caller_never_waits() -> None:
     assert not any(throttle.delay_ms("a", 1_000.0) for _ in range(100))
 
 
+def test_what_a_lone_caller_got_is_not_held_against_it() -> None:
+    throttle = Throttle(calls_per_second=100)
+    for _ in range(1_000):
+        assert not throttle.delay_ms("fast", 1_000.0)
+    assert not throttle.delay_ms("poller", 1_000.0)
+    assert throttle.delay_ms("fast", 1_000.0) <= BURST_MS
+    assert BURST_MS / 2 < throttle.delay_ms("fast", 1_000.0) < AHEAD_MAX_MS
+
+
+def test_who_asked_once_does_not_count_as_busy_for_long() -> None:
+    throttle = Throttle(calls_per_second=100)
+    now_ms = 1_000.0
+    waits = 0
+    for call in range(10_000):
+        if call % 1_000 == 0:
+            assert not throttle.delay_ms("poller", now_ms)
+        waits += throttle.delay_ms("fast", now_ms) > 0
+        now_ms += 1.0
+    # A poller's call is 10 to 30 ms of its share.
+    assert waits <= 10 * 35
+
+
 def test_a_burst_is_served_at_once() -> None:
     throttle = Throttle(calls_per_second=1_000)
     assert not any(throttle.delay_ms(peer, 1_000.0) for peer in "ababababab")
@@ -70,8 +92,8 @@ def test_large_answers_count_as_the_calls_that_they_cost() -> None:
     throttle.delay_ms("other", 1_000.0)
     throttle.delay_ms("reader", 1_000.0)
     throttle.charge("reader", 400, 1_000.0)
-    assert throttle.delay_ms("reader", 1_050.0) > BURST_MS
     assert throttle.delay_ms("other", 1_050.0) == 0
+    assert throttle.delay_ms("reader", 1_050.0) > BURST_MS
     assert throttle.delay_ms("reader", 1_000.0 + AHEAD_MAX_MS) == 0
 
 
@@ -81,6 +103,23 @@ def test_what_would_wait_too_long_is_refused_and_not_counted() -> None:
     waits = [throttle.delay_ms("greedy", 1_000.0) for _ in range(20)]
     assert waits[-1] == AHEAD_MAX_MS
     assert throttle.delay_ms("greedy", 1_000.0 + AHEAD_MAX_MS) == 0
+
+
+async def test_who_waits_is_served_when_the_others_have_gone() -> None:
+    throttle = Throttle(calls_per_second=10, refused_max=0)
+    assert not await throttle.is_refused("poller")
+    calls = [asyncio.create_task(throttle.is_refused("fast")) for _ in range(5)]
+    await asyncio.sleep(0)
+    waiting = throttle._waiting
+    assert waiting >= 3
+    throttle._release_lone()
+    await asyncio.sleep(0)
+    assert throttle._waiting == waiting, "the poller is busy"
+    del throttle._clocks["poller"]
+    throttle._release_lone()
+    assert not any(await asyncio.gather(*calls))
+    assert throttle._waiting == 0
+    assert not throttle._waiting_of
 
 
 async def test_what_waits_is_bounded_and_the_rest_is_refused() -> None:

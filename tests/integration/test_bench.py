@@ -11,7 +11,15 @@ from tests.integration.support import Quorum, assert_error, quorate, succeed
 
 SMALL = ("--seconds", "0.3", "--commits", "20", "--kills", "1", "--records", "2000")
 FIGURES = {
-    "W1": {"p50", "p99"},
+    "W1": {
+        "p50",
+        "p99",
+        *(
+            f"{who}, {what}"
+            for who in ("client", "leader", "a follower")
+            for what in ("processor", "switches")
+        ),
+    },
     "W2p": {"throughput", "p50", "p99"},
     "W4": {"min", "median", "max"},
     "W6": {"until it votes", "received", "one stream to one disk", "share of the floor"},

@@ -7,16 +7,22 @@ import multiprocessing
 import os
 import tempfile
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
+import grpc
 import grpc.aio
 
-from quorate.cli.bench.report import percentile
+from quorate.rpc.channels import EOF
 
 MESSAGE_BYTES = 1024 * 1024
 SYNC_BYTES = 16 * MESSAGE_BYTES
-_METHOD = "/floor/Copy"
+WARM_UP = 200
+_COPY = "/floor/Copy"
+_ECHO = "/floor/Echo"
 
 
 def sync_latencies(folder: Path, count: int = 2000) -> list[float]:
@@ -31,42 +37,56 @@ def sync_latencies(folder: Path, count: int = 2000) -> list[float]:
     return sorted(latencies)
 
 
-def sync_ms(folder: Path) -> tuple[float, float]:
-    """(p50, p99) of an append of 256 bytes with fdatasync, milliseconds."""
-    latencies = sync_latencies(folder)
-    return percentile(latencies, 0.5) * 1000, percentile(latencies, 0.99) * 1000
-
-
 def one_stream_to_one_disk(folder: Path, size: int) -> float:
     """Bytes a second of `size` bytes through one gRPC stream from another process to one file.
 
     That is the least that a replica has to do to receive a log: messages of a megabyte, synced
     every 16.
     """
+    with _server() as port:
+        return asyncio.run(_receive(port, folder, size))
+
+
+def stream_echoes(count: int = 3000) -> list[float]:
+    """Seconds of a message of 256 bytes to another process and back on one gRPC stream, in order.
+
+    A commit takes two of them at the least, client to leader and leader to follower, and a sync.
+    """
+    with _server() as port:
+        return asyncio.run(_echo(port, count))
+
+
+@contextmanager
+def _server() -> Iterator[int]:
+    """The port of a gRPC server in a process of its own."""
     ours, theirs = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
-    sender = context.Process(target=_send, args=(theirs, size), daemon=True)
-    sender.start()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
     try:
-        port = ours.recv()
-        return asyncio.run(_receive(port, folder, size))
+        yield ours.recv()
     finally:
-        sender.kill()
-        sender.join()
+        process.kill()
+        process.join()
 
 
-def _send(connection: Connection, size: int) -> None:
+def _serve(connection: Connection) -> None:
+    async def copy(request: bytes, _context: object) -> AsyncIterator[bytes]:
+        message = b"\x5a" * MESSAGE_BYTES
+        for _ in range(int(request) // MESSAGE_BYTES):
+            yield message
+
+    async def echo(_requests: object, context: Any) -> None:
+        while (message := await context.read()) is not EOF:
+            await context.write(message)
+
     async def serve() -> None:
-        async def copy(request: bytes, _context: object) -> object:  # noqa: ARG001
-            message = b"\x5a" * MESSAGE_BYTES
-            for _ in range(size // MESSAGE_BYTES):
-                yield message
-
         server = grpc.aio.server()
-        handler = grpc.unary_stream_rpc_method_handler(copy)
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("floor", {"Copy": handler}),)
-        )
+        handlers = {
+            "Copy": grpc.unary_stream_rpc_method_handler(copy),
+            "Echo": grpc.stream_stream_rpc_method_handler(echo),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("floor", handlers),))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         connection.send(port)
@@ -75,12 +95,27 @@ def _send(connection: Connection, size: int) -> None:
     asyncio.run(serve())
 
 
+async def _echo(port: int, count: int) -> list[float]:
+    latencies = []
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stream: Any = channel.stream_stream(_ECHO, None, None)  # the types want an iterator
+        call = stream()
+        for step in range(WARM_UP + count):
+            started = time.perf_counter()
+            await call.write(b"x" * 256)
+            await call.read()
+            if step >= WARM_UP:
+                latencies.append(time.perf_counter() - started)
+        call.cancel()
+    return sorted(latencies)
+
+
 async def _receive(port: int, folder: Path, size: int) -> float:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         started = time.perf_counter()
         received = unsynced = 0
         with tempfile.NamedTemporaryFile(dir=folder) as file:
-            async for message in channel.unary_stream(_METHOD, None, None)(b""):
+            async for message in channel.unary_stream(_COPY, None, None)(b"%d" % size):
                 await asyncio.to_thread(os.write, file.fileno(), message)
                 received += len(message)
                 unsynced += len(message)

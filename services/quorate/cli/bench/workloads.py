@@ -27,7 +27,7 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,6 +105,61 @@ Workload = Callable[[Bench], Awaitable[list[Measurement]]]
 # --- steady load ----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a process has used since it began: processor time in its own code and in the kernel,
+    seconds; how often one of its threads began to wait.
+    """
+
+    processor_s: float
+    switches: int
+
+    @classmethod
+    def of(cls, pid: int) -> Effort:
+        processor_s = processor_seconds(pid)
+        switches = 0
+        for status in Path(f"/proc/{pid}/task").glob("*/status"):
+            with suppress(FileNotFoundError):  # a thread that ends meanwhile
+                found = status.read_text().partition("\nvoluntary_ctxt_switches:")[2]
+                switches += int(found.split()[0])
+        return cls(processor_s, switches)
+
+
+@asynccontextmanager
+async def _efforts(quorum: Quorum) -> AsyncIterator[dict[str, Effort]]:
+    """What leader, a follower and client use up within; empty for a quorum of somebody else's."""
+    used: dict[str, Effort] = {}
+    pids = {}
+    if quorum.cluster is not None:
+        leader = await quorum.leader()
+        processes = quorum.cluster.processes
+        pids = {"client": os.getpid(), "leader": processes[leader].pid}
+        for node_id, process in processes.items():
+            if node_id != leader:
+                pids.setdefault("a follower", process.pid)
+    before = {who: Effort.of(pid) for who, pid in pids.items()}
+    yield used
+    for who, pid in pids.items():
+        now, then = Effort.of(pid), before[who]
+        used[who] = Effort(now.processor_s - then.processor_s, now.switches - then.switches)
+
+
+def _costs(
+    bench: Bench, workload: str, efforts: dict[str, Effort], commits: int, **more: object
+) -> list[Measurement]:
+    """What bounds a latency: work and waiting of each process, a commit."""
+    found = []
+    for who, effort in efforts.items():
+        for name, value, unit in (
+            ("processor", effort.processor_s * 1e6, "µs a commit"),
+            ("switches", effort.switches, "a commit"),
+        ):
+            found.append(
+                bench.took(workload, f"{who}, {name}", value / commits, unit, commits, **more)
+            )
+    return found
+
+
 async def one_caller(bench: Bench) -> list[Measurement]:
     async with bench.quorum() as quorum:
         return await _one_caller(bench, quorum, "W1")
@@ -114,8 +169,10 @@ async def _one_caller(
     bench: Bench, quorum: Quorum, workload: str, **more: object
 ) -> list[Measurement]:
     await load.one_after_the_other(quorum.client, WARM_UP)
-    result = await load.one_after_the_other(quorum.client, bench.commits)
-    return bench.latencies(workload, result, **more)
+    async with _efforts(quorum) as efforts:
+        result = await load.one_after_the_other(quorum.client, bench.commits)
+    found = bench.latencies(workload, result, **more)
+    return found + _costs(bench, workload, efforts, result.commits, **more)
 
 
 async def many_callers(bench: Bench) -> list[Measurement]:
@@ -127,8 +184,10 @@ async def _many_callers(
     bench: Bench, quorum: Quorum, workload: str, **more: object
 ) -> list[Measurement]:
     await load.concurrently(quorum.client, CALLERS, 0.5)
-    result = await load.concurrently(quorum.client, CALLERS, bench.seconds)
-    return bench.throughput(workload, result, CALLERS, **more)
+    async with _efforts(quorum) as efforts:
+        result = await load.concurrently(quorum.client, CALLERS, bench.seconds)
+    found = bench.throughput(workload, result, CALLERS, **more)
+    return found + _costs(bench, workload, efforts, result.commits, callers=CALLERS, **more)
 
 
 async def many_processes(bench: Bench) -> list[Measurement]:
@@ -377,14 +436,19 @@ def _named(measurement: Measurement, subject: str) -> Measurement:
 
 
 async def machine(bench: Bench) -> list[Measurement]:
-    """What a disk sync costs here."""
+    """What a disk sync and a message there and back cost here."""
     folder = bench.folder or Path.cwd()
-    latencies = await asyncio.to_thread(floors.sync_latencies, folder)
+    measured = {
+        "fdatasync 256 B append": await asyncio.to_thread(floors.sync_latencies, folder),
+        "grpc.aio stream 256 B": await asyncio.to_thread(floors.stream_echoes),
+    }
     return [
-        Measurement("fdatasync 256 B append", name, percentile(latencies, share) * 1000, "ms",
-                    len(latencies), peer="machine")
+        Measurement(
+            what, name, percentile(latencies, share) * 1000, "ms", len(latencies), "machine"
+        )
+        for what, latencies in measured.items()
         for name, share in (("p50", 0.5), ("p99", 0.99))
-    ]  # fmt: skip
+    ]
 
 
 async def metadata(bench: Bench) -> list[Measurement]:

@@ -66,8 +66,8 @@ class Clients:
             self.append(node)
         self._append_later()
 
-    def append(self, node: SimNode) -> tuple[int, ...]:
-        """Append one to three values in one or two batches; return the values."""
+    def append(self, node: SimNode) -> None:
+        """Append one to three values in one or two batches."""
         shape = self.random.random()
         groups = ((1,), (2,), (1, 2))[0 if shape < 0.8 else 1 if shape < 0.9 else 2]
         batches = []
@@ -81,7 +81,6 @@ class Clients:
             for values in batches:
                 for value in values:
                     self.history.refused(value)
-        return tuple(value for values in batches for value in values)
 
     def acknowledged(self, base: int, values: tuple[Any, ...]) -> None:
         for index, value in enumerate(values):
@@ -130,15 +129,15 @@ class Clients:
         first = bisect_left(oracle.committed_ends, from_offset + 1)
         found: list[tuple[int, int]] = []
         for batch in oracle.committed[first:]:
-            if batch.base_offset >= end_offset:
+            base, values = batch.base_offset, batch.data
+            if base >= end_offset:
                 break
-            if not isinstance(batch.data, tuple):
+            if values.__class__ is not tuple:
                 continue
-            if batch.base_offset >= from_offset and batch.last_offset < end_offset:
-                found += enumerate(batch.data, batch.base_offset)
+            if base >= from_offset and batch.last_offset < end_offset:
+                found += enumerate(values, base)
             else:
-                for index, value in enumerate(batch.data):
-                    offset = batch.base_offset + index
+                for offset, value in enumerate(values, base):
                     if from_offset <= offset < end_offset:
                         found.append((offset, value))
         return found

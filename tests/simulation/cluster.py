@@ -113,6 +113,7 @@ class Cluster:
                 disk.bootstrap = (scenario.level, voters)
             clock = Clock(1_700_000_000_000 + self.random.randint(0, 10_000))
             node = SimNode(self, index, disk, clock)
+            node.key = key  # the voters have this very object: equal keys are found faster so
             node.port = FIXED_PORT + 1
             node.auto_join = scenario.auto_join
             self.nodes.append(node)

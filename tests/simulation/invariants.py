@@ -141,7 +141,9 @@ class Oracle:
     def _disk(self, key: ReplicaKey) -> Disk | None:
         """That replica's disk, be it lost."""
         node = self.nodes[key.id - 1]
-        return node.disk if same_replica(key, node.key) else self.lost_disks.get(key)
+        if key is node.key or same_replica(key, node.key):
+            return node.disk
+        return self.lost_disks.get(key)
 
     def persists(self, node: SimNode, old: ElectionState | None, new: ElectionState) -> None:
         if old is None or new.epoch > old.epoch:
@@ -205,11 +207,12 @@ class Oracle:
         log = node.disk.log
         before = log.batch_before(batches[0].base_offset)
         previous = before.epoch if before is not None else log.start.epoch
+        written = self._written
         for batch in batches:
             place = batch.base_offset << 24 | batch.epoch
-            known = self._written.get(place)
+            known = written.get(place)
             if known is None:
-                self._written[place] = batch, previous
+                written[place] = batch, previous
             elif known[1] != previous or (known[0] is not batch and known[0] != batch):
                 raise InvariantError(
                     "LogMatching",
@@ -237,13 +240,13 @@ class Oracle:
 
     def _are_of(self, leader: SimNode, node: SimNode, batches: tuple[Batch, ...]) -> None:
         """What a node appends that follows `leader` is in its log, while it leads that epoch."""
-        assert node.raft is not None
-        if not leader.is_leading or leader.raft is None or leader.led_epoch != node.raft.epoch:
+        if not leader.is_leading or leader.raft is None or leader.led_epoch != node.core.epoch:
             return
         last, log = batches[-1], leader.disk.log
-        if last.end_offset <= log.start.offset:
+        end = last.last_offset + 1
+        if end <= log.start.offset:
             return  # it was sent before the leader's log was cleaned
-        mine = log.batch_before(last.end_offset)
+        mine = log.batch_before(end)
         if mine is not last and mine != last:
             text = f"{node.key} appends {last}, which its leader {leader.key} does not have: {mine}"
             raise InvariantError("AppendsOfItsLeader", text)
@@ -347,8 +350,9 @@ class Oracle:
             raise InvariantError("CommitsOwnEpoch", text)
         for batch in node.disk.log.batches_between(self.committed_end, offset):
             self.committed.append(batch)
-            self.committed_ends.append(batch.end_offset)
-            self._commits_control(batch)
+            self.committed_ends.append(batch.last_offset + 1)
+            if batch.control:
+                self._commits_control(batch)
         self.committed_end = offset
         epoch = node.led_epoch
         self._committed_epochs.add(epoch)

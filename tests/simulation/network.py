@@ -105,10 +105,11 @@ class Network:
         return False
 
     def send(self, source: SimNode, output: Send | SendAdmin) -> None:
-        target = self._listener(output.endpoint)
+        endpoint, scheduler = output.endpoint, self.scheduler
+        target = self._listening.get((endpoint.host, endpoint.port))
         if target is None:
             self.cluster.dropped(output.request)
-            self.scheduler.after(self._delay(), source.receive_refusal, source.life, output)
+            scheduler.after(self._delay(), source.receive_refusal, source.life, output)
             return
         if source.cut >> target.index & 1 or (self.loss and self._is_lost()):
             self.cluster.dropped(output.request)
@@ -118,10 +119,10 @@ class Network:
             delay = self._delay()
         else:
             delay = self.delay_min_us + int(self.random() * self.delay_spread_us)
-        self.scheduler.after(delay, self._arrive, target, source, life, output, moves)
+        scheduler.after(delay, self._arrive, target, source, life, output, moves)
         if self.duplicates and isinstance(output, Send) and self.random() < self.duplicates:
             self.duplicated += 1
-            self.scheduler.after(self._delay(), self._arrive, target, source, life, output, moves)
+            scheduler.after(self._delay(), self._arrive, target, source, life, output, moves)
 
     def _arrive(
         self, target: SimNode, source: SimNode, life: int, output: Send | SendAdmin, moves: int

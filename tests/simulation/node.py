@@ -197,7 +197,7 @@ class SimNode:
             return
         if self.trace is not None:
             self.trace(self, f"<- answer {request_id} {response}")
-        is_old = isinstance(response, FetchResponse) and response.leader.epoch < self.core.epoch
+        is_old = response.__class__ is FetchResponse and response.leader.epoch < self.core.epoch
         raft.handle_response(request_id, response, self.clock.now_ms(self.scheduler.now))
         if is_old:
             self.oracle.takes_nothing(self, response)
@@ -267,8 +267,9 @@ class SimNode:
         """Begin a sync of what is volatile, unless one is under way or the disk is full."""
         if self.syncing:
             return
-        ticket = self.disk.log.last_ticket
-        if ticket is None or self.disk.is_full:
+        disk = self.disk
+        ticket = disk.log.last_ticket
+        if ticket is None or disk.is_full:
             return
         self.syncing = True
         delay = 100 + int(self.random.random() * self.sync_delay_us)
@@ -334,22 +335,23 @@ class SimNode:
 
     def _flush(self) -> None:
         """Do what the protocol wants. Doing it is no input, so there is no more afterwards."""
-        raft = self.raft
+        raft, core = self.raft, self.core
         if raft is None:
             return
-        for output in raft.take_outputs():
-            if self.fuse >= 0:
-                if self.fuse == 0:
-                    self.cluster.injector.process_ends(self, "prefix", "between two outputs")
+        if core.outputs:
+            for output in raft.take_outputs():
+                if self.fuse >= 0:
+                    if self.fuse == 0:
+                        self.cluster.injector.process_ends(self, "prefix", "between two outputs")
+                        return
+                    self.fuse -= 1
+                DO[output.__class__](self, output)
+                if self.raft is not raft:
                     return
-                self.fuse -= 1
-            DO[output.__class__](self, output)
-            if self.raft is not raft:
-                return
-        core, disk = self.core, self.disk
+        disk = self.disk
         election = disk.election
         if election is None or core.epoch != election.epoch:
-            text = f"{self.key} is in epoch {raft.epoch}, on disk is {election}"
+            text = f"{self.key} is in epoch {core.epoch}, on disk is {election}"
             raise InvariantError("MonotonicEpoch", text)
         if core.log.durable_end > disk.log.durable_end:
             text = f"{self.key} takes {core.log.durable_end} for durable, on disk is {disk.log}"
@@ -357,9 +359,10 @@ class SimNode:
         if self.voters_moved:
             self.voters_moved = False
             self.oracle.follows_its_log(self, raft.voters)
-        deadline_ms = raft.next_deadline_ms()
-        if deadline_ms < self._armed_ms:
-            self._arm(deadline_ms)
+        if core.due_ms < self._armed_ms:
+            deadline_ms = raft.next_deadline_ms()
+            if deadline_ms < self._armed_ms:
+                self._arm(deadline_ms)
 
     def clock_moved(self) -> None:
         """What the timer was set for is due at another time."""

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from tests.simulation.node import SimNode
 
 
+NONE = ErrorCode.NONE
+"""Looked up once: members of an enumeration are found slowly, and every answer is compared."""
+
+
 def persist(node: SimNode, output: PersistElection) -> None:
     if node.trace is not None:
         node.trace(node, f"-> quorum-state {output.state}")
@@ -78,7 +82,7 @@ def send(node: SimNode, output: Send | SendAdmin) -> None:
         node.trace(node, f"-> {output.endpoint.host} {output.request_id} "
                            f"{output.request}")  # fmt: skip
     request = output.request
-    if isinstance(request, FetchRequest):
+    if request.__class__ is FetchRequest:
         # Every message passes here: the oracle is asked to fail, not to look.
         if request.offset > node.disk.log.durable_end:
             node.oracle.acknowledges_too_much(node, request)
@@ -98,9 +102,8 @@ def respond(node: SimNode, output: Respond) -> None:
         raise InvariantError("AnsweredOnce", f"{node.key} answers nobody with {output}")
     source, life, request_id, request = waiter
     response = output.response
-    if isinstance(response, FetchResponse):
-        assert isinstance(request, FetchRequest)
-        if request.epoch != response.leader.epoch and response.error is ErrorCode.NONE:
+    if response.__class__ is FetchResponse:
+        if request.epoch != response.leader.epoch and response.error is NONE:
             node.oracle.answers_another_epoch(node, request, response)
         if response.records_from is not None:
             response = with_records(node, response, response.records_from)
@@ -157,8 +160,7 @@ def committed(node: SimNode, output: HighWatermarkAdvanced) -> None:
         node.high_watermark = offset
     appends = node.appends
     while appends and appends[0][0] + len(appends[0][1]) <= offset:
-        base, values = appends.popleft()
-        node.cluster.clients.acknowledged(base, values)
+        node.cluster.clients.acknowledged(*appends.popleft())
 
 
 def acquired(node: SimNode, output: LeadershipAcquired) -> None:

@@ -2,12 +2,15 @@
 
 Time is an integer of microseconds since the start. Events at the same microsecond run in the order
 in which they were scheduled, so that a seed gives one trace only.
+
+The queue is a sorted list, not a heap: some dozens of events wait at a time, and bisecting them
+takes fewer comparisons than a heap does for a push and a pop.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import Any
 
 from tests.simulation.errors import InvariantError
@@ -22,12 +25,12 @@ EVENTS_MAX = 500_000
 
 
 class Scheduler:
-    """A queue of (time, number, function, arguments)."""
+    """A queue of (time, number, function, arguments), the next one first."""
 
-    __slots__ = ("events", "heap", "now", "number")
+    __slots__ = ("events", "now", "number", "queue")
 
     def __init__(self) -> None:
-        self.heap: list[Event] = []
+        self.queue: list[Event] = []
         self.now = 0
         self.number = 0
         self.events = 0
@@ -35,23 +38,22 @@ class Scheduler:
     def after(self, delay_us: int, function: Callable[..., None], *args: Any) -> None:
         """Run `function(*args)` when this many microseconds have passed."""
         self.number = number = self.number + 1
-        heappush(self.heap, (self.now + delay_us, number, function, args))
+        insort(self.queue, (self.now + delay_us, number, function, args))
 
     def at(self, time_us: int, function: Callable[..., None], *args: Any) -> None:
         """Run `function(*args)` at that time, which is not in the past."""
         self.number += 1
-        heappush(self.heap, (max(time_us, self.now), self.number, function, args))
+        insort(self.queue, (max(time_us, self.now), self.number, function, args))
 
     def run_until(self, time_us: int) -> None:
         """Run everything that is due before or at that time. Raise if that never ends."""
-        heap, count, limit = self.heap, 0, EVENTS_MAX
+        queue, count, limit = self.queue, 0, EVENTS_MAX
         try:
-            while heap and count <= limit:
-                event = heappop(heap)
-                now, _, function, args = event
+            while queue and count <= limit:
+                now, _, function, args = queue[0]
                 if now > time_us:
-                    heappush(heap, event)
                     break
+                del queue[0]
                 self.now = now
                 count += 1
                 function(*args)

@@ -101,9 +101,11 @@ _Change = tuple[int, int, list[Batch] | None]
 
 
 class SimLog:
-    """The log as a list of batches, with a journal of what is not synced."""
+    """The log as a list of batches, with a journal of what is not synced. last_ticket: that of the
+    last volatile change, None if all is durable.
+    """
 
-    __slots__ = ("_bases", "_batches", "_journal", "durable_end", "end", "start")
+    __slots__ = ("_bases", "_batches", "_journal", "durable_end", "end", "last_ticket", "start")
 
     def __init__(self) -> None:
         self.start = BOOTSTRAP_SNAPSHOT
@@ -112,17 +114,14 @@ class SimLog:
         self._batches: list[Batch] = []
         self._bases: list[int] = []
         self._journal: deque[_Change] = deque()
+        self.last_ticket: int | None = None
 
     def __str__(self) -> str:
         return f"[{self.start}, {self.end}), durable to {self.durable_end}"
 
-    @property
-    def last_ticket(self) -> int | None:
-        """The ticket of the last volatile change, None if all is durable."""
-        return self._journal[-1][0] if self._journal else None
-
     def append(self, ticket: int, batches: tuple[Batch, ...]) -> None:
         end = self.end
+        self.last_ticket = ticket
         self._journal.append((ticket, end, None))
         for batch in batches:
             base = batch.base_offset
@@ -137,6 +136,7 @@ class SimLog:
         if not self.start.offset <= end_offset <= self.end:
             text = f"truncation to {end_offset} outside of [{self.start.offset}, {self.end}]"
             raise InvariantError("LogContract", text)
+        self.last_ticket = ticket
         self._journal.append((ticket, end_offset, self._cut(end_offset)))
         self.durable_end = min(self.durable_end, end_offset)
 
@@ -151,30 +151,33 @@ class SimLog:
 
     def synced(self, ticket: int) -> None:
         """Everything up to this ticket is durable."""
-        journal = self._journal
+        journal, end, start = self._journal, self.end, self.start.offset
         while journal and journal[0][0] <= ticket:
             journal.popleft()
-        end = self.end
-        for _, offset, _ in journal:
-            if offset < end:  # noqa: PLR1730 - once a sync: a call costs more
-                end = offset
-        self.durable_end = max(end, self.start.offset)
+        if journal:
+            for _, offset, _ in journal:
+                if offset < end:  # noqa: PLR1730 - once a sync: a call costs more
+                    end = offset
+        else:
+            self.last_ticket = None
+        self.durable_end = end if end > start else start  # noqa: FURB136 - a call costs more
 
     def read(self, offset: int, max_bytes: int) -> tuple[Batch, ...]:
         """At least one batch, more as far as `max_bytes` allows."""
         first = bisect_right(self._bases, offset) - 1
         if first < 0 or self._batches[first].last_offset < offset:
             return ()
-        return tuple(self._batches[first : first + max(1, max_bytes // BATCH_BYTES)])
+        return tuple(self._batches[first : first + (max_bytes // BATCH_BYTES or 1)])
 
     def batch_before(self, offset: int) -> Batch | None:
         """The batch that ends at `offset`, None if it is not in the log."""
-        if offset == self.end and self._batches:
-            return self._batches[-1]
+        batches = self._batches
+        if offset == self.end and batches:
+            return batches[-1]
         index = bisect_right(self._bases, offset - 1) - 1
-        if index < 0 or self._batches[index].end_offset != offset:
+        if index < 0 or batches[index].last_offset + 1 != offset:
             return None
-        return self._batches[index]
+        return batches[index]
 
     def batches_between(self, offset: int, end_offset: int) -> list[Batch]:
         first = bisect_right(self._bases, offset - 1)
@@ -193,7 +196,7 @@ class SimLog:
     def install(self, snapshot: Snapshot) -> None:
         """A snapshot replaces the log, durably."""
         self._batches, self._bases = [], []
-        self._journal.clear()
+        self._forget_journal()
         self.start = snapshot.id
         self.end = self.durable_end = snapshot.id.offset
 
@@ -207,7 +210,11 @@ class SimLog:
             bases = [base for base in self._bases if base >= self._journal[-1][1]]
             if bases:
                 self._cut(bases[int(random.random() * len(bases))])
+        self._forget_journal()
+
+    def _forget_journal(self) -> None:
         self._journal.clear()
+        self.last_ticket = None
 
     def _undo(self, change: _Change) -> None:
         _, offset, removed = change

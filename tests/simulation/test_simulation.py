@@ -17,6 +17,7 @@ from tests.simulation.__main__ import saved_seeds
 from tests.simulation.determinism import HASH_SEEDS, compare
 from tests.simulation.mutants.catalogue import MUTANTS
 from tests.simulation.mutants.patching import mutated_sources
+from tests.simulation.node import SimNode
 from tests.simulation.plan import FAULTS, TARGETED, Action, Scenario, draw
 from tests.simulation.runner import Summary, run_scenario, run_seed
 from tests.simulation.scheduler import SECOND
@@ -67,6 +68,18 @@ def test_a_calm_cluster_keeps_its_leader_while_a_minority_is_cut_off() -> None:
         result = run_scenario(calm)
         assert result.violation is None
         assert result.faults["cut_off_minority"] == 1
+
+
+def test_what_the_time_asks_for_is_never_overlooked() -> None:
+    """`Core.due_ms` may be early, never late, for every node before every one of its inputs."""
+
+    def look(_: int, node: SimNode | None, text: str) -> None:
+        if node is not None and node.raft is not None and text.startswith("<-"):
+            due_ms, deadline_ms = node.core.due_ms, node.raft.next_deadline_ms()
+            assert due_ms <= deadline_ms, f"{node.key}, {node.raft.role}: {due_ms}, {deadline_ms}"
+
+    for seed in range(FIRST, FIRST + 10):
+        assert run_scenario(draw(seed), look).violation is None
 
 
 def test_a_seed_is_one_run_whatever_the_hashes() -> None:

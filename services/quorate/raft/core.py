@@ -63,6 +63,9 @@ from quorate.raft.types import (
 
 RoleT = TypeVar("RoleT")
 
+NOT_LOOKED_FOR = -1
+"""For `Core.due_ms`: before every deadline."""
+
 
 @dataclass(slots=True)
 class Inflight:
@@ -85,6 +88,8 @@ class Core:
     replaced: what others said who answered in a voter's place, by that voter's id.
     observer_versions: the kraft.versions that the registered brokers support, by their ids.
     known_endpoints: where one may ask for the leader; None until `follower` asks with these voters.
+    due_ms: the clock alone asks for nothing before it. It may be early, never late: who sets a
+    deadline lowers it (`due`), and `RaftNode.next_deadline_ms` finds it again.
     epoch, voters, is_voter: the role's epoch, the voter set in force and whether this replica may
     vote in it. They are asked for at every message and change seldom, so they are kept:
     `_take_role` and `_know_voters` alone set them.
@@ -110,6 +115,7 @@ class Core:
         if initial.log.snapshot is not None:
             self.high_watermark = max(self.high_watermark, initial.log.snapshot.offset)
         self.outputs: list[Output] = []
+        self.due_ms = NOT_LOOKED_FOR
         self.inflight: dict[int, Inflight] = {}
         self._last_request_id = 0
         self.fetch_id: int | None = None
@@ -131,7 +137,10 @@ class Core:
     def _take_role(self, role: Role) -> None:
         self.role = role
         self.epoch = role.epoch
+        self.due_ms = NOT_LOOKED_FOR
         self._own_leadership: CurrentLeader | None = None
+        if isinstance(role, Leader):
+            self._own_leadership = CurrentLeader(role.epoch, self.local.id, self.config.endpoints)
 
     def _know_voters(self) -> None:
         """The history may have changed: what is in force now?"""
@@ -186,13 +195,9 @@ class Core:
     @property
     def current_leader(self) -> CurrentLeader:
         """What every response says of the leader."""
-        role = self.role
-        if isinstance(role, Leader):
-            if self._own_leadership is None:
-                self._own_leadership = CurrentLeader(
-                    role.epoch, self.local.id, self.config.endpoints
-                )
+        if self._own_leadership is not None:
             return self._own_leadership
+        role = self.role
         if isinstance(role, Follower | Prospective) and role.leader_id is not None:
             return CurrentLeader(role.epoch, role.leader_id, role.leader_endpoints)
         return CurrentLeader(role.epoch, self.leader_id)
@@ -215,9 +220,10 @@ class Core:
     def new_request(self, request: object, replica_id: int | None, timeout_ms: int) -> int:
         """Register an outbound request; its answer is ignored once role and epoch moved on."""
         self._last_request_id = request_id = self._last_request_id + 1
-        self.inflight[request_id] = Inflight(
-            request, self.epoch, replica_id, self.now_ms + timeout_ms
-        )
+        deadline_ms = self.now_ms + timeout_ms
+        self.inflight[request_id] = Inflight(request, self.epoch, replica_id, deadline_ms)
+        if deadline_ms < self.due_ms:  # noqa: PLR1730 - once a message: a call costs more
+            self.due_ms = deadline_ms
         return request_id
 
     def send(
@@ -236,6 +242,15 @@ class Core:
         request_id = self.new_request(request, replica_id, timeout_ms)
         self.outputs.append(Send(request_id, endpoint, request, timeout_ms, replica_id, to_leader))
         return request_id
+
+    def back_off_fetch(self) -> None:
+        """Fetch again only after the retry backoff."""
+        self.fetch_at_ms = self.now_ms + self.config.retry_backoff_ms
+        self.due(self.fetch_at_ms)
+
+    def due(self, at_ms: int) -> None:
+        """Note that the time asks for something at that moment."""
+        self.due_ms = min(self.due_ms, at_ms)
 
     # --- roles ------------------------------------------------------------------------------------
 
@@ -257,7 +272,7 @@ class Core:
                 self.now_ms + self.config.fetch_timeout_ms,
                 state.voted,
                 update_voter_at_ms=self.now_ms,
-                join_at_ms=self.now_ms,
+                join_at_ms=self.now_ms if self.config.auto_join else NEVER,
             )
         leader_id = None if state.leader_id == self.local.id else state.leader_id
         return Unattached(state.epoch, leader_id, state.voted, deadline)
@@ -347,7 +362,7 @@ class Core:
                 self.now_ms + self.config.fetch_timeout_ms,
                 voted,
                 update_voter_at_ms=self.now_ms,
-                join_at_ms=self.now_ms,
+                join_at_ms=self.now_ms if self.config.auto_join else NEVER,
             ),
             reason,
         )
@@ -432,6 +447,7 @@ class Core:
     def _voters_changed(self, *, rolled_back: bool = False) -> None:
         was_voter, before = self.is_voter, self.voters
         self._know_voters()
+        self.due_ms = NOT_LOOKED_FOR
         if self.is_voter:
             self.removed = False
         elif was_voter and not rolled_back:
@@ -469,7 +485,7 @@ class Core:
             f"{offset} is beyond the log's end {self.log.end_offset}"
         )
         self.high_watermark = offset
-        self.emit(HighWatermarkAdvanced(offset))
+        self.outputs.append(HighWatermarkAdvanced(offset))
         return True
 
     @property

@@ -90,8 +90,9 @@ def _ask_voters(core: Core, ballot: Ballot) -> None:
         if isinstance(entry.request, VoteRequest) and entry.request.pre_vote == pre_vote
     }
     for voter in ballot.undecided():
-        ready = ballot.retry_at_ms.get(voter.id, 0) <= core.now_ms
-        if voter.id == core.local.id or voter.id in waiting or not ready or not voter.endpoints:
+        voter_id = voter.key.id
+        ready = ballot.retry_at_ms.get(voter_id, 0) <= core.now_ms
+        if voter_id == core.local.id or voter_id in waiting or not ready or not voter.endpoints:
             continue
         request = VoteRequest(
             core.config.cluster_id,
@@ -222,6 +223,7 @@ def handle_end(core: Core, request: EndQuorumEpochRequest) -> EndQuorumEpochResp
             start_pre_vote(core, "preferred successor of the leader that resigned", elect_now=True)
         elif core.is_electable:
             role.fetch_deadline_ms = core.now_ms + _end_epoch_backoff_ms(core, position)
+            core.due(role.fetch_deadline_ms)
     return EndQuorumEpochResponse(ErrorCode.NONE, core.current_leader)
 
 

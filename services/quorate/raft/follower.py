@@ -19,7 +19,7 @@ record removed it on purpose.
 from __future__ import annotations
 
 from quorate.raft.batches import Batch
-from quorate.raft.core import Core, Inflight
+from quorate.raft.core import NOT_LOOKED_FOR, Core, Inflight
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
@@ -46,9 +46,9 @@ _NONE = ErrorCode.NONE
 
 def maybe_fetch(core: Core) -> None:
     """Send the next Fetch if one is due and none is under way."""
-    if core.fetch_id is not None:
+    if core.fetch_id is not None or core.now_ms < core.fetch_at_ms:
         return
-    if core.now_ms < core.fetch_at_ms or core.shutting_down or core.installing is not None:
+    if core.shutting_down or core.installing is not None:
         return
     role = core.role
     if isinstance(role, Follower):
@@ -75,7 +75,7 @@ def _fetch_from_anyone(core: Core, read_round: int) -> None:
     """Ask who leads: what a bootstrap server cannot answer at once it shall not park."""
     endpoint = _any_endpoint(core)
     if endpoint is None:
-        core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+        core.back_off_fetch()
         return
     core.fetch_id = core.send(endpoint, _fetch_request(core, 0, read_round), None)
 
@@ -123,7 +123,7 @@ def handle_fetch_response(core: Core, sent: Inflight, response: FetchResponse) -
     role = core.role
     if response.error is not _NONE:
         _back_off_fetch(core, response.error, changed)
-    elif isinstance(role, Follower) and not changed and role.epoch == request.epoch == leader.epoch:
+    elif not changed and isinstance(role, Follower) and role.epoch == request.epoch == leader.epoch:
         _take(core, role, request, response)
     tick(core)
 
@@ -131,7 +131,7 @@ def handle_fetch_response(core: Core, sent: Inflight, response: FetchResponse) -
 def _back_off_fetch(core: Core, error: ErrorCode, changed: bool) -> None:
     if changed:
         return  # the answer named another leader or epoch: ask there at once
-    core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+    core.back_off_fetch()
     expected = (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -163,7 +163,7 @@ def _diverged(core: Core, diverging: OffsetAndEpoch) -> None:
         core.notice(
             f"the leader asked to truncate to {diverging}, which is not shorter", warning=True
         )
-        core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+        core.back_off_fetch()
         return
     core.notice(
         f"truncating from {core.log.end_offset} to {to}: the leader's log ends at {diverging}"
@@ -174,16 +174,17 @@ def _diverged(core: Core, diverging: OffsetAndEpoch) -> None:
 def _append(core: Core, request: FetchRequest, batches: tuple[Batch, ...]) -> None:
     expected, epoch, good = core.log.end_offset, core.log.last_epoch, 0
     for batch in batches:
-        sound = batch.base_offset == expected and batch.last_offset >= batch.base_offset
+        last = batch.last_offset
+        sound = batch.base_offset == expected <= last
         if not sound or not epoch <= batch.epoch <= request.epoch:
             core.notice(
                 f"dropped a batch at {batch.base_offset} of epoch {batch.epoch}: "
                 f"expected offset {expected}, epoch {epoch} to {request.epoch}",
                 warning=True,
             )
-            core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+            core.back_off_fetch()
             break
-        expected, epoch, good = batch.end_offset, batch.epoch, good + 1
+        expected, epoch, good = last + 1, batch.epoch, good + 1
     if good:
         core.append(batches if good == len(batches) else batches[:good])
 
@@ -193,7 +194,7 @@ def handle_fetch_failure(core: Core, *, refused: bool) -> None:
     gains nothing.
     """
     core.fetch_id = None
-    core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+    core.back_off_fetch()
     role = core.role
     if isinstance(role, Follower):
         role.snapshot_position = -1
@@ -215,6 +216,7 @@ def suspect_leader(core: Core) -> None:
     role.has_fetched = False
     wait_ms = core.random.randint(1, max(1, core.config.lost_connection_wait_max_ms))
     role.fetch_deadline_ms = min(role.fetch_deadline_ms, core.now_ms + wait_ms)
+    core.due(role.fetch_deadline_ms)
 
 
 # --- snapshots ------------------------------------------------------------------------------------
@@ -227,7 +229,7 @@ def _begin_snapshot(core: Core, role: Follower, snapshot: OffsetAndEpoch) -> Non
             f"or is of a later epoch than {core.epoch}",
             warning=True,
         )
-        core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+        core.back_off_fetch()
         return
     core.notice(f"receiving snapshot {snapshot} from leader {role.leader_id}")
     role.snapshot = snapshot
@@ -279,7 +281,7 @@ def handle_snapshot_response(core: Core, sent: Inflight, response: FetchSnapshot
                 warning=True,
             )
             role.snapshot = None
-            core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+            core.back_off_fetch()
     maybe_fetch(core)
 
 
@@ -291,7 +293,7 @@ def _take_chunk(
     end = response.position + len(response.data)
     if response.position != role.snapshot_position or end > response.size:
         core.notice("a snapshot chunk does not fit what was asked for", warning=True)
-        core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+        core.back_off_fetch()
         return
     if response.data:
         core.emit(WriteSnapshotChunk(request.snapshot, response.position, response.data))
@@ -300,7 +302,7 @@ def _take_chunk(
         core.installing = request.snapshot
         core.emit(InstallSnapshot(request.snapshot))
     elif not response.data:
-        core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+        core.back_off_fetch()
 
 
 def snapshot_installed(
@@ -326,10 +328,11 @@ def snapshot_failed(core: Core, snapshot: OffsetAndEpoch, reason: str) -> None:
     """What was received is no good: ask the leader again."""
     core.notice(f"snapshot {snapshot} was not installed: {reason}", warning=True)
     core.installing = None
+    core.due_ms = NOT_LOOKED_FOR
     role = core.role
     if isinstance(role, Follower):
         role.snapshot = None
-        core.fetch_at_ms = core.now_ms + core.config.retry_backoff_ms
+        core.back_off_fetch()
 
 
 # --- the own voter entry --------------------------------------------------------------------------
@@ -342,6 +345,7 @@ def _maybe_update_voter(core: Core, role: Follower) -> None:
     if core.now_ms < role.update_voter_at_ms or not core.is_voter or not role.has_fetched:
         return
     role.update_voter_at_ms = core.now_ms + core.config.update_voter_period_ms
+    core.due(role.update_voter_at_ms)
     mine = core.config.voter
     if core.history.kraft_version >= 1:
         entry = core.voters.get(core.local.id)
@@ -380,6 +384,7 @@ def _maybe_join(core: Core, role: Follower) -> None:
     if core.history.kraft_version < 1 or not core.local.directory_id:
         return
     role.join_at_ms = core.now_ms + core.config.update_voter_period_ms
+    core.due(role.join_at_ms)
     old = core.voters.get(core.local.id)
     request: AddVoterRequest | RemoveVoterRequest
     if old is not None:

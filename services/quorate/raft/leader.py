@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from quorate.raft import membership, reads, replication
 from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Voters
-from quorate.raft.core import Core
+from quorate.raft.core import NOT_LOOKED_FOR, Core
 from quorate.raft.errors import ErrorCode
 from quorate.raft.logstate import VALID, BehindSnapshot, Diverging
 from quorate.raft.messages import (
@@ -71,6 +71,8 @@ def settle(core: Core) -> None:
     leader = core.role
     if not isinstance(leader, Leader):
         return
+    if leader.changes or leader.transfer is not None:
+        core.due_ms = NOT_LOOKED_FOR
     while core.role is leader:
         moved = core.high_watermark < core.log.end_offset and replication.commit(core, leader)
         if not (leader.changes and membership.advance(core)) and not moved:
@@ -162,13 +164,15 @@ def _note_alive(core: Core, progress: ReplicaProgress) -> None:
 
 def _answer_or_park(core: Core, leader: Leader, request_id: int, request: FetchRequest) -> None:
     config, now = core.config, core.now_ms
-    max_bytes = min(request.max_bytes, config.fetch_bytes_max)
+    max_bytes, wait_ms = request.max_bytes, request.max_wait_ms
+    if max_bytes > config.fetch_bytes_max:  # noqa: PLR1730 - once a message: a call costs more
+        max_bytes = config.fetch_bytes_max
     if request.offset < core.log.end_offset:
         replication.answer_fetch(core, leader, request_id, request.offset, max_bytes)
         return
-    deadline = replication.fetch_deadline(
-        core, request.high_watermark, now + min(request.max_wait_ms, config.fetch_timeout_ms)
-    )
+    if wait_ms > config.fetch_timeout_ms:  # noqa: PLR1730 - once a message: a call costs more
+        wait_ms = config.fetch_timeout_ms
+    deadline = replication.fetch_deadline(core, request.high_watermark, now + wait_ms)
     has_news = deadline <= now or (leader.reads and request.read_round < leader.read_round)
     if has_news or len(leader.parked) >= config.parked_fetches_max:
         replication.answer_fetch(core, leader, request_id, request.offset, max_bytes)
@@ -180,6 +184,8 @@ def _answer_or_park(core: Core, leader: Leader, request_id: int, request: FetchR
     leader.parked[key] = ParkedFetch(
         request_id, key, request.offset, request.high_watermark, max_bytes, deadline
     )
+    if deadline < core.due_ms:  # noqa: PLR1730 - once a message: a call costs more
+        core.due_ms = deadline
 
 
 # --- snapshots ------------------------------------------------------------------------------------
@@ -311,7 +317,8 @@ def next_deadline_ms(core: Core, leader: Leader) -> int:
         if fetch.deadline_ms < earliest:  # noqa: PLR1730 - once a message: a call costs more
             earliest = fetch.deadline_ms
     for read in leader.reads:
-        earliest = min(earliest, read.deadline_ms)
+        if read.deadline_ms < earliest:  # noqa: PLR1730 - as above
+            earliest = read.deadline_ms
     if leader.changes:
         earliest = min(earliest, membership.next_attempt_ms(core, leader.changes[0]))
         for change in leader.changes:

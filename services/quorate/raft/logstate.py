@@ -47,6 +47,7 @@ class LogState:
 
     start: the first offset that can be read, and the epoch of the record before it.
     end_offset: where the next record goes. epochs: (epoch, first offset), ascending in both.
+    last_epoch: of the last record, of the snapshot if the log is empty, or 0; every Fetch has it.
     snapshot: the latest one, None if there is none but perhaps the bootstrap checkpoint.
     """
 
@@ -64,16 +65,12 @@ class LogState:
         self._starts: list[int] = []
         for epoch, offset in epochs:
             self._note_epoch(epoch, offset)
+        self._know_last_epoch()
         self.durable_end = end_offset
         self.last_ticket = 0
         self._unsynced: deque[tuple[int, int]] = deque()
         if not start.offset <= end_offset:
             raise CorruptionError(f"the log ends at {end_offset}, before its start {start}")
-
-    @property
-    def last_epoch(self) -> int:
-        """The epoch of the last record, of the snapshot if the log is empty, or 0."""
-        return self._epochs[-1] if self._epochs else self.start.epoch
 
     @property
     def is_durable(self) -> bool:
@@ -92,7 +89,12 @@ class LogState:
             self._epochs.append(epoch)
             self._starts.append(offset)
 
+    def _know_last_epoch(self) -> None:
+        self.last_epoch = self._epochs[-1] if self._epochs else self.start.epoch
+
     def _new_ticket(self) -> int:
+        """How a change ends that is no append."""
+        self._know_last_epoch()
         self.last_ticket += 1
         self._unsynced.append((self.last_ticket, self.end_offset))
         return self.last_ticket
@@ -106,8 +108,11 @@ class LogState:
                 raise FatalError(text)
             if not epochs or batch.epoch != epochs[-1]:
                 self._note_epoch(batch.epoch, batch.base_offset)
+                self._know_last_epoch()
             self.end_offset = end = batch.last_offset + 1
-        return self._new_ticket()
+        self.last_ticket = ticket = self.last_ticket + 1
+        self._unsynced.append((ticket, end))
+        return ticket
 
     def truncate(self, end_offset: int) -> int:
         """Drop everything from `end_offset` on; return the ticket."""
@@ -146,6 +151,7 @@ class LogState:
             self._epochs, self._starts = self._epochs[kept:], self._starts[kept:]
             self._starts[0] = max(self._starts[0], start.offset)
         self.start = start
+        self._know_last_epoch()
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
         """The end of the largest epoch in this log that is not above `epoch` (KIP-320)."""

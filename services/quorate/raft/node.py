@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from quorate.raft import election, follower, leader, membership, reads, replication
 from quorate.raft.batches import Batch
 from quorate.raft.config import InitialState, RaftConfig, Randomness
-from quorate.raft.core import Core, Inflight
+from quorate.raft.core import NOT_LOOKED_FOR, Core, Inflight
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.messages import (
     AddVoterRequest,
@@ -47,6 +47,7 @@ from quorate.raft.messages import (
 )
 from quorate.raft.outputs import Output, RoleName
 from quorate.raft.roles import (
+    NEVER,
     Follower,
     Leader,
     Resigned,
@@ -143,8 +144,17 @@ class RaftNode:
 
     # --- time -------------------------------------------------------------------------------------
 
-    def next_deadline_ms(self) -> int:
-        """When `tick` is wanted at the latest."""
+    def next_deadline_ms(self, before_ms: int = NEVER) -> int:
+        """When `tick` is wanted at the latest. before_ms: no later time is of interest, that of the
+        driver's timer, say; mostly there is nothing to look for then.
+        """
+        core = self._core
+        if core.due_ms >= before_ms:
+            return before_ms
+        core.due_ms = earliest = self._earliest_deadline_ms()
+        return earliest if earliest < before_ms else before_ms  # noqa: FURB136 - a call costs more
+
+    def _earliest_deadline_ms(self) -> int:
         core, role = self._core, self._core.role
         if isinstance(role, Leader):
             earliest = leader.next_deadline_ms(core, role)
@@ -162,6 +172,7 @@ class RaftNode:
     def tick(self, now_ms: int) -> None:
         """Do what the time asks for."""
         core = self._begin(now_ms)
+        core.due_ms = NOT_LOOKED_FOR
         expired = [i for i, entry in core.inflight.items() if entry.deadline_ms <= now_ms]
         for request_id in expired:
             self._fail(request_id, "no answer in time", refused=False)
@@ -228,6 +239,7 @@ class RaftNode:
             if isinstance(core.role, Leader):
                 return
         if not isinstance(core.role, Follower):
+            core.due_ms = NOT_LOOKED_FOR
             election.tick(core)
         follower.maybe_fetch(core)
 

@@ -43,6 +43,7 @@ def handle_read_index(core: Core, request_id: int, request: ReadIndexRequest) ->
         core.respond(request_id, ReadIndexResponse(code, core.current_leader, message=text))
         return
     deadline = core.now_ms + request.timeout_ms
+    core.due(deadline)
     if core.high_watermark <= leader.epoch_start_offset:
         leader.reads.append(PendingRead(request_id, deadline, -1, -1))
         return

@@ -163,9 +163,11 @@ class ReplicaProgress:
     begin_sent_ms: int = -1
 
 
-@value
+@dataclass(slots=True)
 class ParkedFetch:
-    """A Fetch that waits for records, a higher high watermark, a read round, or its deadline."""
+    """A Fetch that waits for records, a higher high watermark, a read round, or its deadline, which
+    a higher high watermark brings near.
+    """
 
     request_id: int
     key: ReplicaKey

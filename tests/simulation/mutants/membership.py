@@ -31,8 +31,8 @@ MEMBERSHIP = (
         "        self.voters = self.history.voters\n",
         """        self.voters = self.history.voters_at(getattr(self, "high_watermark", 0))
 """,
-        "        self.high_watermark = offset\n        self.emit",
-        "        self.high_watermark = offset\n        self._know_voters()\n        self.emit",
+        "        self.high_watermark = offset\n        self.outputs",
+        "        self.high_watermark = offset\n        self._know_voters()\n        self.outputs",
     ),
     mutant(
         "truncated_voters_stay",

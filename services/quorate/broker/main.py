@@ -17,7 +17,6 @@ tests that show what they are good for.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import random
@@ -37,7 +36,7 @@ from quorate.broker.service import PartitionService
 from quorate.log.errors import LogError
 from quorate.log.lock import DirectoryLock
 from quorate.log.meta_properties import MetaProperties, ensure_directory_id, random_uuid
-from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.log.metadata_log import LogConfig, MetadataLog, partition_directory
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.metadata.image import Changes, MetadataImage
 from quorate.metadata.levels import KRAFT_VERSION, SUPPORTED
@@ -56,6 +55,7 @@ from quorate.rpc.partition_values import PartitionKey
 from quorate.rpc.server import RpcServer, start_server
 from quorate.rpc.transport import PeerTransport
 from quorate.runtime.clock import Clock
+from quorate.runtime.collection import collect_briefly
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
@@ -206,8 +206,7 @@ class Broker:
         health = asyncio.create_task(self._report_health(server))
         try:
             if await self._begin(lifecycle, loader, manager, proposals, previous_epoch):
-                gc.collect()
-                gc.freeze()
+                collect_briefly()
                 await self._stop.wait()
                 await self._leave(lifecycle)
         finally:
@@ -278,7 +277,7 @@ class Broker:
         self, meta: MetaProperties, log: MetadataLog, clock: Clock, loader: MetadataLoader
     ) -> RaftDriver:
         config = self._config
-        quorum_state = QuorumStateFile(config.metadata_log_dir / "__cluster_metadata-0")
+        quorum_state = QuorumStateFile(partition_directory(config.metadata_log_dir))
         recovered = log.recovered
         epochs = tuple((entry.epoch, entry.offset) for entry in recovered.epochs)
         state = LogState(recovered.start, recovered.end_offset, epochs, recovered.latest_snapshot)

@@ -39,6 +39,7 @@ from quorate.broker.replica_log import (
 )
 from quorate.broker.values import ProposeIsr, RoleChanged
 from quorate.log.errors import LogError
+from quorate.log.offset_files import METADATA_TOPIC
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.partition_client import BrokerConnections
 from quorate.rpc.partition_values import PartitionKey
@@ -274,7 +275,7 @@ class ReplicaManager:
         }
         for root in self.config.log_dirs:
             for directory in tuple(root.iterdir()):
-                if not directory.is_dir() or directory.name.startswith("__cluster_metadata"):
+                if not directory.is_dir() or directory.name.startswith(METADATA_TOPIC):
                     continue
                 if directory.name.endswith(DELETED_SUFFIX):
                     shutil.rmtree(directory, ignore_errors=True)

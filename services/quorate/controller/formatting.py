@@ -28,14 +28,13 @@ from quorate.log.disk import Disk
 from quorate.log.errors import MetaPropertiesError
 from quorate.log.lock import DirectoryLock
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties, random_uuid
-from quorate.log.metadata_log import write_bootstrap_checkpoint
+from quorate.log.metadata_log import partition_directory, write_bootstrap_checkpoint
 from quorate.raft.types import ZERO_UUID, DirectoryId, Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc.values import FormatMode
 
 KRAFT_VERSION = "kraft.version"
 KRAFT_VERSION_DYNAMIC = 1
-PARTITION_DIRECTORY = "__cluster_metadata-0"
 ONE_UUID: DirectoryId = "AAAAAAAAAAAAAAAAAAAAAQ"
 RESERVED_UUIDS = (ZERO_UUID, ONE_UUID)
 """Kafka's Uuid.RESERVED: "unknown", and the metadata topic's."""
@@ -180,7 +179,7 @@ def _look_at(directory: Path, config: ControllerConfig, cluster_id: str) -> Meta
     if directory.exists() and not directory.is_dir():
         raise FormatError(f"{directory} is not a directory")
     if not (directory / META_PROPERTIES_FILE).exists():
-        log = directory / PARTITION_DIRECTORY
+        log = partition_directory(directory)
         if any(log.glob("*.log")) or (log / "quorum-state").exists():
             raise FormatError(
                 f"{log} holds a log, but {directory} has no {META_PROPERTIES_FILE}: restore that "

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 import logging
 import os
 import random
@@ -33,7 +32,7 @@ from quorate.log.meta_properties import (
     MetaProperties,
     ensure_directory_id,
 )
-from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.log.metadata_log import LogConfig, MetadataLog, partition_directory
 from quorate.log.quorum_state import REMOVED_MARKER, QuorumStateFile
 from quorate.metadata.controller import ControllerSettings, MetadataController
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
@@ -47,6 +46,7 @@ from quorate.rpc.server import RpcServer, start_server
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.transport import PeerTransport
 from quorate.runtime.clock import Clock
+from quorate.runtime.collection import collect_briefly
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.metadata_service import MetadataService
@@ -218,7 +218,7 @@ class Controller:
     async def _serve(self, meta: MetaProperties, log: MetadataLog, tls: TlsConfig | None) -> None:
         config = self._config
         clock = Clock()
-        metadata_directory = config.metadata_log_dir / "__cluster_metadata-0"
+        metadata_directory = partition_directory(config.metadata_log_dir)
         quorum_state = QuorumStateFile(metadata_directory)
         marker = metadata_directory / REMOVED_MARKER
         initial = _initial_state(log, quorum_state, removed=marker.exists())
@@ -271,8 +271,7 @@ class Controller:
         snapshotter.start()
         health = asyncio.create_task(self._report_health())
         # What was loaded stays: collecting it again and again costs commits their latency.
-        gc.collect()
-        gc.freeze()
+        collect_briefly()
         await self._stop.wait()
         LOGGER.info("stopping")
         health.cancel()

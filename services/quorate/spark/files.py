@@ -17,13 +17,13 @@ from pathlib import Path
 
 from quorate.log.errors import MetaPropertiesError
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties
+from quorate.log.metadata_log import PARTITION_DIRECTORY
 from quorate.log.segments import LOG_SUFFIX, parse_offset_name
 from quorate.log.snapshots import CHECKPOINT_SUFFIX, parse_snapshot_name
 from quorate.raft.types import OffsetAndEpoch
 from quorate.spark.errors import NotALogError
 from quorate.spark.framing import hop, read_chunks
 
-PARTITION = "__cluster_metadata-0"
 PIECE_BYTES = 64 << 20
 
 
@@ -80,12 +80,12 @@ def find_replica(path: Path) -> Replica:
         raise NotALogError(f"{path} does not exist")
     if path.is_file():
         return _single(path)
-    partition = path / PARTITION if (path / PARTITION).is_dir() else path
+    partition = path / PARTITION_DIRECTORY if (path / PARTITION_DIRECTORY).is_dir() else path
     directory = path if partition != path else path.parent
     segments, snapshots = _segments(partition), _snapshots(partition)
     if not segments and not snapshots:
         raise NotALogError(
-            f"{path} is no metadata log: neither it nor {PARTITION} in it holds *.log or "
+            f"{path} is no metadata log: neither it nor {PARTITION_DIRECTORY} in it holds *.log or "
             "*.checkpoint files named by their offsets"
         )
     return Replica(
@@ -99,7 +99,7 @@ def _named(
     path: Path, directory: Path, partition: Path
 ) -> tuple[str, Path, Path, MetaProperties | None]:
     properties: MetaProperties | None = None
-    if (directory / META_PROPERTIES_FILE).exists() and partition.name == PARTITION:
+    if (directory / META_PROPERTIES_FILE).exists() and partition.name == PARTITION_DIRECTORY:
         try:
             properties = MetaProperties.read(directory)
         except MetaPropertiesError as error:
@@ -135,8 +135,8 @@ def find_replicas(paths: list[Path]) -> list[Replica]:
         try:
             found.append(find_replica(path))
         except NotALogError:
-            inner = sorted(path.glob(f"*/{PARTITION}")) if path.is_dir() else []
-            inner += sorted(path.glob(f"*/data/{PARTITION}")) if path.is_dir() else []
+            inner = sorted(path.glob(f"*/{PARTITION_DIRECTORY}")) if path.is_dir() else []
+            inner += sorted(path.glob(f"*/data/{PARTITION_DIRECTORY}")) if path.is_dir() else []
             if not inner:
                 raise
             found += [find_replica(each.parent) for each in inner]

@@ -41,6 +41,7 @@ from quorate_operator.authority import (
 )
 from quorate_operator.kube import Kube, KubeError, Object
 from quorate_operator.observe import Locate, Snapshot, address_of, dial, issuer_of
+from quorate_operator.ownership import handed_over
 from quorate_operator.resource import QuorumResource
 
 LOGGER = logging.getLogger(__name__)
@@ -181,6 +182,8 @@ class Actor:
             if kind == "Secret":
                 await self._issue(quorum, seen, title)
             elif name in wanted:
+                if kind == "StatefulSet":
+                    await self._hand_over(quorum)
                 stamp = manifests.stamp_of(wanted[name])
                 await self._mutate(
                     f"apply {name} {stamp}",
@@ -188,6 +191,23 @@ class Actor:
                 )
             else:
                 await self._delete(quorum, kind, title)
+
+    async def _hand_over(self, quorum: QuorumResource) -> None:
+        """What is applied from now on may leave out what the StatefulSet was created with."""
+        found = await self._again(self._kube.get, "StatefulSet", quorum.namespace, quorum.name)
+        if found is None:
+            return
+        metadata = found["metadata"]
+        before = metadata.get("managedFields") or []
+        after = handed_over(before, CREATOR, MANAGER)
+        if after == before:
+            return
+        version = metadata["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version, "managedFields": after}}
+        await self._mutate(
+            f"hand over StatefulSet/{quorum.name}, version {version}",
+            asyncio.to_thread(self._kube.merge, "StatefulSet", quorum.namespace, quorum.name, body),
+        )
 
     async def _delete(self, quorum: QuorumResource, kind: str, name: str) -> None:
         found = await asyncio.to_thread(self._kube.get, kind, quorum.namespace, name)

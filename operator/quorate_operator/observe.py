@@ -33,6 +33,7 @@ from quorate_operator.certificates import Issuer
 from quorate_operator.kube import Kube, Object
 from quorate_operator.naming import NodeIds
 from quorate_operator.plan import LeaderView, Node, Observed, Record
+from quorate_operator.progress import Progress, read_progress
 from quorate_operator.resource import QuorumResource
 
 CAUGHT_UP_MS = 3_000
@@ -60,6 +61,8 @@ class Snapshot:
     authority: Authority | None = None
     given: Mapping[str, str] = field(default_factory=dict)
     """The operator's certificate from elsewhere, if it has one there."""
+    progress: Progress | None = None
+    """Of the migration, where there is one and its leader answers."""
 
     @property
     def ready_count(self) -> int:
@@ -132,6 +135,7 @@ class Observer:
             description,
             objects.authority,
             objects.given,
+            await _progress(quorum, objects, observed.view),
         )
 
     async def _is_authority_due(
@@ -395,6 +399,19 @@ async def _describe(
             return await client.describe_quorum()
         except ClientError:
             return None
+
+
+async def _progress(
+    quorum: QuorumResource, objects: _Objects, view: LeaderView | None
+) -> Progress | None:
+    if view is None or not quorum.is_migration:
+        return None
+    ordinal = quorum.ids.ordinal(view.leader.id)
+    pod = objects.pods.get(-1 if ordinal is None else ordinal) or {}
+    address = (pod.get("status") or {}).get("podIP")
+    if not address:
+        return None
+    return await asyncio.to_thread(read_progress, str(address), naming.HTTP_PORT)
 
 
 def leader_view(description: QuorumDescription | None) -> LeaderView | None:

@@ -69,9 +69,22 @@ def build(quorum: QuorumResource, seen: Snapshot, plan: Plan, failure: str = "")
         "clusterId": record.cluster_id if record else observed.known_cluster_id,
         "selector": naming.selector_text(quorum.name),
         "currentAction": plan.text or (plan.refusals[0].text if plan.refusals else ""),
+        "migration": _migration(quorum, seen),
         "authority": _authority(seen),
         "members": _members(quorum, seen),
         "conditions": conditions,
+    }
+
+
+def _migration(quorum: QuorumResource, seen: Snapshot) -> Object | None:
+    """What was said last, where nobody says more."""
+    if not quorum.is_migration:
+        return None
+    if seen.progress is None:
+        return quorum.status.get("migration")
+    return {
+        "state": seen.progress.state.name,
+        "brokersInZooKeeperMode": seen.progress.brokers,
     }
 
 

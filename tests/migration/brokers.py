@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 from pathlib import Path
 
+from kazoo.client import KazooClient
+from quorate.migration import znodes as z
+
 from tests.integration.support import HOST, until
 
 START_S = 60.0
 
 
+def fill(connect: str, cluster_id: str, topic: str, topic_id: str, replicas: list[int]) -> None:
+    """Let ZooKeeper hold a cluster with a topic of one partition, as if its brokers were down."""
+    client = KazooClient(connect)
+    client.start()
+    node = {"version": 3, "topic_id": topic_id, "partitions": {"0": replicas}}
+    state = {"controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 0, "isr": replicas}
+    for path, value in (
+        (z.CLUSTER_ID, {"version": "1", "id": cluster_id}),
+        (f"{z.TOPICS}/{topic}", {**node, "adding_replicas": {}, "removing_replicas": {}}),
+        (f"{z.TOPICS}/{topic}/partitions/0/state", state),
+    ):
+        client.create(path, json.dumps(value).encode(), makepath=True)
+    client.stop()
+
+
 class Broker:
-    """connect: of ZooKeeper. It migrates once `migrate_to` says where the controllers are."""
+    """connect: of ZooKeeper. It migrates once `migrate_to` says where the controllers are. Other
+    listeners than those of HOST are among the settings, and `host` says where they are then.
+    """
 
     def __init__(
         self, folder: Path, jars: Path, broker_id: int, port: int, connect: str, **settings: object
     ) -> None:
         self.id = broker_id
+        self.host = HOST
         self.port = port
         self.folder = folder / f"broker-{broker_id}"
         self.folder.mkdir(parents=True)
@@ -71,7 +93,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def log_file(self) -> Path:
@@ -101,7 +123,7 @@ class Broker:
             assert self.process is not None
             assert self.process.poll() is None, self.said()[-4000:]
             with socket.socket() as probe:
-                return probe.connect_ex((HOST, self.port)) == 0
+                return probe.connect_ex((self.host, self.port)) == 0
 
         until(f"broker {self.id} listens", listens, START_S)
 

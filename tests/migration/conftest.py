@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("QUORATE_SHARED", ROOT.parent / "shared"))
 PEERS = Path(os.environ.get("PEERS", Path.home() / ".cache/peers"))
 KAFKA = "3.9.1"
+HOST = "127.0.0.1"
 START_TIMEOUT_S = 40.0
 
 
@@ -37,17 +38,18 @@ def missing(reason: str) -> None:
 
 @dataclass
 class Server:
-    """One ZooKeeper process with a directory of its own."""
+    """One ZooKeeper process with a directory of its own. host: an address of this machine."""
 
     folder: Path
     jars: Path
     port: int = 0
     settings: dict[str, object] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = field(default=None)
+    host: str = HOST
 
     @property
     def connect(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def log(self) -> Path:
@@ -55,12 +57,12 @@ class Server:
 
     def start(self) -> Server:
         if not self.port:
-            with socket.create_server(("127.0.0.1", 0)) as chosen:
+            with socket.create_server((self.host, 0)) as chosen:
                 self.port = chosen.getsockname()[1]
         settings = self.folder / "zoo.cfg"
         settings.write_text(
             f"dataDir={self.folder / 'data'}\nclientPort={self.port}\n"
-            "clientPortAddress=127.0.0.1\ntickTime=500\nmaxClientCnxns=0\n"
+            f"clientPortAddress={self.host}\ntickTime=500\nmaxClientCnxns=0\n"
             "minSessionTimeout=2000\nmaxSessionTimeout=120000\nadmin.enableServer=false\n"
             + "".join(f"{name}={value}\n" for name, value in self.settings.items())
         )
@@ -78,7 +80,7 @@ class Server:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline and self.process.poll() is None:
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                if probe.connect_ex((self.host, self.port)) == 0:
                     return self
             time.sleep(0.1)
         raise AssertionError(f"ZooKeeper did not start:\n{self.log.read_text()}")

@@ -4,18 +4,16 @@ and reads from all the time, three controllers, and the way back.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 from quorate.migration import znodes as z
 from quorate.migration.znodes import Tree
 from quorate.records.metadata import ZkMigrationState
 
 from tests.integration.support import HOST, free_ports, here, until
-from tests.migration.brokers import Broker
+from tests.migration.brokers import Broker, fill
 from tests.migration.client import KafkaClient, Load
 from tests.migration.cluster import CLUSTER, IDS, MigratingQuorum, differences
 from tests.migration.conftest import Server
@@ -232,21 +230,6 @@ def test_real_brokers_migrate_and_go_back(cluster: Cluster, tmp_path: Path) -> N
     cluster.check_load(50)
 
 
-def fill(server: Server) -> None:
-    """Let ZooKeeper hold a cluster with a topic, as if its brokers were all down."""
-    client = KazooClient(server.connect)
-    client.start()
-    topic = {"version": 3, "topic_id": TOPIC_ID, "partitions": {"0": [1, 2]}}
-    state = {"controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 0, "isr": [1, 2]}
-    for path, value in (
-        (z.CLUSTER_ID, {"version": "1", "id": CLUSTER}),
-        (f"{z.TOPICS}/{TOPIC}", {**topic, "adding_replicas": {}, "removing_replicas": {}}),
-        (f"{z.TOPICS}/{TOPIC}/partitions/0/state", state),
-    ):
-        client.create(path, json.dumps(value).encode(), makepath=True)
-    client.stop()
-
-
 def _isr(quorum: MigratingQuorum, topic: str) -> tuple[int, tuple[int, ...]]:
     """(leader, ISR) of its first partition in the log."""
     topics = quorum.image().topics
@@ -267,7 +250,7 @@ def test_real_brokers_go_on_in_kraft_mode_without_zookeeper(
     cluster = Cluster(tmp_path, jars, empty)
     try:
         first, second = cluster.brokers
-        fill(empty)
+        fill(empty.connect, CLUSTER, TOPIC, TOPIC_ID, [1, 2])
         quorum = cluster.quorum = BridgedQuorum(tmp_path, empty.connect)
         quorum.format_and_start()
         for broker in cluster.brokers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ from cryptography import x509
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import ReplicaKey, Voter, VoterSet
+from quorate.records.metadata import ZkMigrationState
 from quorate.rpc.values import QuorumDescription
 from quorate_operator import certificates as c
-from quorate_operator import crd, manifests, naming, observe
+from quorate_operator import crd, manifests, naming, observe, status
+from quorate_operator.ownership import handed_over
+from quorate_operator.plan import Observed, Plan
+from quorate_operator.progress import Progress, parse_progress, read_progress
 from quorate_operator.resource import QuorumResource
 
 CHART = Path(__file__).parents[3] / "charts" / "quorate"
@@ -300,6 +305,39 @@ def test_a_digest_follows_the_content() -> None:
     assert manifests.stamp_of(one) == manifests.stamp_of(same) != manifests.stamp_of(other)
 
 
+# --- who owns what --------------------------------------------------------------------------------
+
+
+def owner(manager: str, operation: str, fields: dict[str, Any], **more: str) -> dict[str, Any]:
+    return {"manager": manager, "operation": operation, "fieldsV1": fields, **more}
+
+
+def variables(*names: str) -> dict[str, Any]:
+    """The fields of a template with these variables."""
+    return {"f:template": {"f:env": {name: {"f:value": {}} for name in names}}}
+
+
+def test_who_applies_owns_what_was_created_but_for_the_replicas() -> None:
+    """So a variable goes when it is left out, and nobody's replicas are changed."""
+    controller = owner("controller", "Update", {"f:status": {}}, subresource="status")
+    made = {"f:metadata": {"f:labels": {}}, "f:spec": {"f:replicas": {}, **variables("A", "B")}}
+    created = owner("creates", "Update", made)
+    assert handed_over([created, controller], "creates", "applies") == [
+        controller,
+        owner("applies", "Apply", {"f:metadata": {"f:labels": {}}, "f:spec": variables("A", "B")}),
+        owner("creates", "Update", {"f:spec": {"f:replicas": {}}}),
+    ]
+    applied = owner("applies", "Apply", {"f:spec": variables("A", "C")})
+    found = handed_over([applied, created], "creates", "applies")
+    assert found[0]["fieldsV1"]["f:spec"] == variables("A", "C", "B")
+    assert handed_over(found, "creates", "applies") is found, "once is enough"
+    assert handed_over([applied], "creates", "applies") == [applied]
+    resized = owner("creates", "Update", {"f:spec": variables("A")})
+    assert handed_over([resized], "creates", "applies") == [
+        owner("applies", "Apply", {"f:spec": variables("A")})
+    ]
+
+
 # --- pods -----------------------------------------------------------------------------------------
 
 WRONG = (
@@ -379,6 +417,38 @@ def test_the_last_voters_are_those_of_the_later_epoch() -> None:
     assert observe._known_voters(quorum, None) == {ReplicaKey(0, "x"), ReplicaKey(1, "y")}
 
 
+# --- how far a migration is -----------------------------------------------------------------------
+
+
+def test_the_progress_is_what_the_leader_says() -> None:
+    text = (
+        "# HELP quorate_zkmigrationstate 0: no migration, 1: under way\n"
+        "# TYPE quorate_zkmigrationstate gauge\n"
+        "quorate_zkmigrationstate 2.0\n"
+        'quorate_migratingzkbrokercount{a="b"} 3.0\n'
+        "quorate_high_watermark 77.0\n"
+    )
+    assert parse_progress(text) == Progress(ZkMigrationState.PRE_MIGRATION, 3)
+    assert parse_progress(text.replace("state 2.0", "state 9.0")) is None
+    assert parse_progress("quorate_high_watermark 77.0\n") is None, "who does not lead"
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    assert read_progress("127.0.0.1", port) is None
+
+
+def test_what_was_said_last_stays_in_the_status() -> None:
+    told = {"state": "MIGRATION", "brokersInZooKeeperMode": 2}
+    quorum = QuorumResource(
+        "q", "lab", spec={"image": "x", **MIGRATION}, status={"migration": told}
+    )
+    silent = observe.Snapshot(Observed())
+    assert status.build(quorum, silent, Plan())["migration"] == told
+    seen = observe.Snapshot(Observed(), progress=Progress(ZkMigrationState.POST_MIGRATION, 0))
+    over = {"state": "POST_MIGRATION", "brokersInZooKeeperMode": 0}
+    assert status.build(quorum, seen, Plan())["migration"] == over
+    assert status.build(resource(), silent, Plan())["migration"] is None
+
+
 # --- the chart ------------------------------------------------------------------------------------
 
 
@@ -389,8 +459,6 @@ def test_the_chart_carries_this_definition() -> None:
 
 
 def test_every_status_condition_is_described() -> None:
-    from quorate_operator import status
-
     assert status.__doc__ is not None
     for name in crd.CONDITIONS:
         assert f"{name}:" in status.__doc__

@@ -1,15 +1,26 @@
-"""The garbage collector, paused while very many objects are made that stay.
+"""The garbage collector: how it is kept from making commits wait.
 
-A million new objects, none of them garbage: looking for some takes longer than making them. Pauses
-may overlap, in whatever threads: the last to end lets the collector run again, if it ran before.
+Rules:
+1. While very many objects are made that stay, it is paused. A million new objects, none of them
+   garbage: looking for some takes longer than making them. Pauses may overlap, in whatever threads:
+   the last to end lets the collector run again, if it ran before.
+2. What is loaded when a process begins to serve is never looked at again, and what is made from
+   then on often, so that there is little to look at: a hundred calls that are parked are some
+   thousands of objects, and Python's own thresholds gather them until one look takes 10 ms.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+THRESHOLDS = (250, 2, 300)
+"""New objects until the young are looked at, how often that until the next generation is, and how
+often that until all are: every quarter of a million, where nearly everything is freed by its count.
+"""
 
 
 class _Pauses:
@@ -53,3 +64,11 @@ def collection_paused(*, freeze: bool = False) -> Iterator[None]:
         succeeded = True
     finally:
         _PAUSES.end(freeze=freeze and succeeded)
+
+
+def collect_briefly() -> None:
+    """Let what there is be, and look at what comes in small steps (rule 2)."""
+    gc.collect()
+    gc.freeze()
+    if sys.version_info < (3, 14):  # from then on it takes small steps by itself
+        gc.set_threshold(*THRESHOLDS)

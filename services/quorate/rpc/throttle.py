@@ -17,8 +17,9 @@ can serve at once, a few callers in tight loops would make everybody wait. Rules
 5. A call whose connection's clock would get further ahead than `AHEAD_MAX_MS` waits once or twice
    as long and then ends with RESOURCE_EXHAUSTED: a refusal at once would only be followed by the
    next call. So does what is beyond `waiting_max` waiting calls, or `waiting_per_connection_max`
-   of one connection. No more than `refused_max` wait to be refused; the ones beyond are refused
-   at once.
+   of one connection. A refusal costs what a call does: the more wait for theirs, the longer, so
+   that there are about `REFUSALS_PER_SECOND`. No more than `refused_max` wait to be refused; the
+   ones beyond are refused at once.
 
 Elections never wait: Vote, BeginQuorumEpoch and EndQuorumEpoch do not come here, and messages on a
 stream that is open are no calls.
@@ -48,6 +49,10 @@ LOOK_MS = 0.05
 """How often it is looked who is not busy any more, for each connection that was. It takes less than
 a hundredth of that: so those that asked once do not count as busy for long.
 """
+
+REFUSALS_PER_SECOND = 50
+PUT_OFF_MAX_MS = 10_000
+"""However many wait to be refused."""
 
 RELEASE_MS = 20
 """How often it is looked whether those that wait are the only ones left."""
@@ -88,7 +93,7 @@ class Throttle:
             or self._waiting >= self.waiting_max
             or len(self._waiting_of.get(peer, ())) >= self.waiting_per_connection_max
         ):
-            await self._put_off(AHEAD_MAX_MS * random.uniform(1.0, 2.0))  # noqa: S311
+            await self._put_off()
             return True
         await self._wait(peer, delay_ms)
         return False
@@ -124,14 +129,20 @@ class Throttle:
         loop = asyncio.get_running_loop()
         self._release = loop.call_later(RELEASE_MS / 1_000, self._release_lone)
 
-    async def _put_off(self, delay_ms: float) -> None:
+    async def _put_off(self) -> None:
         if self._refused >= self.refused_max:
             return
+        delay_ms = self.put_off_ms() * random.uniform(1.0, 2.0)  # noqa: S311
         self._refused += 1
         try:
             await asyncio.sleep(delay_ms / 1_000)
         finally:
             self._refused -= 1
+
+    def put_off_ms(self) -> float:
+        """How long the next refusal waits at least; twice that is the most."""
+        paced_ms = self._refused * 1_000 / REFUSALS_PER_SECOND
+        return min(max(paced_ms, AHEAD_MAX_MS), PUT_OFF_MAX_MS)
 
     def delay_ms(self, peer: str, now_ms: float) -> float:
         """Count a call and say how long it has to wait, 0 for not at all (rules 1 and 2).

@@ -6,7 +6,13 @@ import asyncio
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quorate.rpc.throttle import AHEAD_MAX_MS, BURST_MS, Throttle
+from quorate.rpc.throttle import (
+    AHEAD_MAX_MS,
+    BURST_MS,
+    PUT_OFF_MAX_MS,
+    REFUSALS_PER_SECOND,
+    Throttle,
+)
 
 
 def test_a_lone_caller_never_waits() -> None:
@@ -103,6 +109,18 @@ def test_what_would_wait_too_long_is_refused_and_not_counted() -> None:
     waits = [throttle.delay_ms("greedy", 1_000.0) for _ in range(20)]
     assert waits[-1] == AHEAD_MAX_MS
     assert throttle.delay_ms("greedy", 1_000.0 + AHEAD_MAX_MS) == 0
+
+
+def test_the_more_are_refused_the_longer_each_waits_for_it() -> None:
+    throttle = Throttle(calls_per_second=1)
+    waits = []
+    for refused in range(0, throttle.refused_max, 10):
+        throttle._refused = refused
+        waits.append(throttle.put_off_ms())
+        a_second = 1_000 * refused / waits[-1]
+        assert a_second <= REFUSALS_PER_SECOND or waits[-1] == PUT_OFF_MAX_MS
+    assert waits == sorted(waits)
+    assert waits[0] == AHEAD_MAX_MS
 
 
 async def test_who_waits_is_served_when_the_others_have_gone() -> None:

@@ -99,11 +99,15 @@ class Route:
 
 
 class _NoLeaderYetError(Exception):
-    """A round went by without a leader, or with one that has too much to do: `answer` is its."""
+    """A round went by without a leader, or with one that has too much to do: `answer` is its.
 
-    def __init__(self, answer: Answer | None = None) -> None:
+    none_asked: time was up before the round.
+    """
+
+    def __init__(self, answer: Answer | None = None, *, none_asked: bool = False) -> None:
         super().__init__()
         self.answer = answer
+        self.none_asked = none_asked
 
 
 class LeaderSearch:
@@ -121,17 +125,27 @@ class LeaderSearch:
         deadline = now_ms() + timeout_ms
         attempts: dict[str, str] = {}
         heard: set[str] = set()
+        answer: Answer | None = None
+
+        async def one_round() -> R:
+            nonlocal answer
+            try:
+                return await self._round(call, deadline, attempts, heard, may_repeat)
+            except _NoLeaderYetError as error:
+                if not error.none_asked:
+                    answer = error.answer
+                raise
+
         try:
             try:
                 # Nearly always the first round does; it does not pay for the machinery of others.
-                return await self._round(call, deadline, attempts, heard, may_repeat)
+                return await one_round()
             except _NoLeaderYetError:
                 await asyncio.sleep(min(BACKOFF_MIN_S, max(0.0, deadline - now_ms()) / 1000))
-                rounds = self._rounds(deadline)
-                return await rounds(self._round, call, deadline, attempts, heard, may_repeat)
-        except _NoLeaderYetError as error:
-            if error.answer is not None:
-                return cast(R, error.answer)
+                return await self._rounds(deadline)(one_round)
+        except _NoLeaderYetError:
+            if answer is not None:
+                return cast(R, answer)
             if heard:
                 raise NoLeaderError(round(timeout_ms), attempts) from None
             raise UnreachableError(attempts) from None
@@ -187,7 +201,7 @@ class LeaderSearch:
                 return answer
             attempts[shown] = _describe(answer.leader)
             waiting.extendleft(reversed(self.route.learn(answer.leader)))
-        raise _NoLeaderYetError
+        raise _NoLeaderYetError(none_asked=not asked)
 
 
 def _describe(leader: CurrentLeader) -> str:

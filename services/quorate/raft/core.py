@@ -90,9 +90,9 @@ class Core:
     known_endpoints: where one may ask for the leader; None until `follower` asks with these voters.
     due_ms: the clock alone asks for nothing before it. It may be early, never late: who sets a
     deadline lowers it (`due`), and `RaftNode.next_deadline_ms` finds it again.
-    epoch, voters, is_voter: the role's epoch, the voter set in force and whether this replica may
-    vote in it. They are asked for at every message and change seldom, so they are kept:
-    `_take_role` and `_know_voters` alone set them.
+    epoch, own_leadership, voters, is_voter: the role's epoch, what a leader says of itself, the
+    voter set in force and whether this replica may vote in it. They are asked for at every message
+    and change seldom, so they are kept: `_take_role` and `_know_voters` alone set them.
     """
 
     def __init__(
@@ -138,9 +138,9 @@ class Core:
         self.role = role
         self.epoch = role.epoch
         self.due_ms = NOT_LOOKED_FOR
-        self._own_leadership: CurrentLeader | None = None
+        self.own_leadership: CurrentLeader | None = None
         if isinstance(role, Leader):
-            self._own_leadership = CurrentLeader(role.epoch, self.local.id, self.config.endpoints)
+            self.own_leadership = CurrentLeader(role.epoch, self.local.id, self.config.endpoints)
 
     def _know_voters(self) -> None:
         """The history may have changed: what is in force now?"""
@@ -195,8 +195,8 @@ class Core:
     @property
     def current_leader(self) -> CurrentLeader:
         """What every response says of the leader."""
-        if self._own_leadership is not None:
-            return self._own_leadership
+        if self.own_leadership is not None:
+            return self.own_leadership
         role = self.role
         if isinstance(role, Follower | Prospective) and role.leader_id is not None:
             return CurrentLeader(role.epoch, role.leader_id, role.leader_endpoints)
@@ -250,7 +250,8 @@ class Core:
 
     def due(self, at_ms: int) -> None:
         """Note that the time asks for something at that moment."""
-        self.due_ms = min(self.due_ms, at_ms)
+        if at_ms < self.due_ms:  # noqa: PLR1730 - a call costs more
+            self.due_ms = at_ms
 
     # --- roles ------------------------------------------------------------------------------------
 

@@ -154,7 +154,10 @@ def _take(core: Core, role: Follower, request: FetchRequest, response: FetchResp
     else:
         if response.batches:
             _append(core, request, response.batches)
-        core.advance_high_watermark(min(response.high_watermark, core.log.end_offset))
+        offset, end_offset = response.high_watermark, core.log.end_offset
+        if offset > end_offset:  # noqa: PLR1730 - as above
+            offset = end_offset
+        core.advance_high_watermark(offset)
 
 
 def _diverged(core: Core, diverging: OffsetAndEpoch) -> None:

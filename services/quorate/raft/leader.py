@@ -122,7 +122,7 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         core.respond(request_id, FetchResponse(error, core.current_leader))
         return
-    _answer_or_park(core, leader, request_id, request)
+    _answer_or_park(core, leader, progress, request_id, request)
 
 
 def _check_fetch(core: Core, request: FetchRequest) -> ErrorCode | None:
@@ -162,7 +162,9 @@ def _note_alive(core: Core, progress: ReplicaProgress) -> None:
     progress.leader_end_at_last_fetch = -1
 
 
-def _answer_or_park(core: Core, leader: Leader, request_id: int, request: FetchRequest) -> None:
+def _answer_or_park(
+    core: Core, leader: Leader, progress: ReplicaProgress, request_id: int, request: FetchRequest
+) -> None:
     config, now = core.config, core.now_ms
     max_bytes, wait_ms = request.max_bytes, request.max_wait_ms
     if max_bytes > config.fetch_bytes_max:  # noqa: PLR1730 - once a message: a call costs more
@@ -177,12 +179,12 @@ def _answer_or_park(core: Core, leader: Leader, request_id: int, request: FetchR
     if has_news or len(leader.parked) >= config.parked_fetches_max:
         replication.answer_fetch(core, leader, request_id, request.offset, max_bytes)
         return
-    key = request.replica
-    older = leader.parked.pop(key, None)
+    older = leader.parked.pop(progress.parked_id, None)
     if older is not None:
         replication.answer_waiting(core, leader, older)
-    leader.parked[key] = ParkedFetch(
-        request_id, key, request.offset, request.high_watermark, max_bytes, deadline
+    progress.parked_id = request_id
+    leader.parked[request_id] = ParkedFetch(
+        request_id, request.replica, request.offset, request.high_watermark, max_bytes, deadline
     )
     if deadline < core.due_ms:  # noqa: PLR1730 - once a message: a call costs more
         core.due_ms = deadline
@@ -296,9 +298,9 @@ def tick(core: Core) -> None:
     if not replication.is_alone(core) and now >= leader.check_quorum_deadline_ms:
         replication.resign(core, "no majority of the voters fetched in time")
         return
-    for key, fetch in list(leader.parked.items()):
+    for fetch in list(leader.parked.values()):
         if fetch.deadline_ms <= now:
-            del leader.parked[key]
+            del leader.parked[fetch.request_id]
             replication.answer_waiting(core, leader, fetch)
     if now >= leader.begin_at_ms:
         replication.send_begin_epoch(core, leader)
@@ -322,7 +324,8 @@ def next_deadline_ms(core: Core, leader: Leader) -> int:
     if leader.changes:
         earliest = min(earliest, membership.next_attempt_ms(core, leader.changes[0]))
         for change in leader.changes:
-            earliest = min(earliest, change.deadline_ms)
+            if change.deadline_ms < earliest:  # noqa: PLR1730 - as above
+                earliest = change.deadline_ms
     if leader.transfer is not None:
         earliest = min(earliest, leader.transfer.deadline_ms)
     return earliest

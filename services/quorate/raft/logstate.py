@@ -48,6 +48,7 @@ class LogState:
     start: the first offset that can be read, and the epoch of the record before it.
     end_offset: where the next record goes. epochs: (epoch, first offset), ascending in both.
     last_epoch: of the last record, of the snapshot if the log is empty, or 0; every Fetch has it.
+    is_durable: whether every change is on disk.
     snapshot: the latest one, None if there is none but perhaps the bootstrap checkpoint.
     """
 
@@ -69,12 +70,9 @@ class LogState:
         self.durable_end = end_offset
         self.last_ticket = 0
         self._unsynced: deque[tuple[int, int]] = deque()
+        self.is_durable = True
         if not start.offset <= end_offset:
             raise CorruptionError(f"the log ends at {end_offset}, before its start {start}")
-
-    @property
-    def is_durable(self) -> bool:
-        return self.durable_end == self.end_offset and not self._unsynced
 
     @property
     def epochs(self) -> tuple[tuple[int, int], ...]:
@@ -95,6 +93,7 @@ class LogState:
     def _new_ticket(self) -> int:
         """How a change ends that is no append."""
         self._know_last_epoch()
+        self.is_durable = False
         self.last_ticket += 1
         self._unsynced.append((self.last_ticket, self.end_offset))
         return self.last_ticket
@@ -112,6 +111,7 @@ class LogState:
             self.end_offset = end = batch.last_offset + 1
         self.last_ticket = ticket = self.last_ticket + 1
         self._unsynced.append((ticket, end))
+        self.is_durable = False
         return ticket
 
     def truncate(self, end_offset: int) -> int:
@@ -141,6 +141,7 @@ class LogState:
         """All changes up to this ticket are on disk."""
         while self._unsynced and self._unsynced[0][0] <= ticket:
             self.durable_end = self._unsynced.popleft()[1]
+        self.is_durable = not self._unsynced and self.durable_end == self.end_offset
 
     def advance_start(self, start: OffsetAndEpoch) -> None:
         """Segments before `start` were deleted; `start` is a snapshot's id."""

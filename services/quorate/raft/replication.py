@@ -122,7 +122,7 @@ def answer_fetch(core: Core, leader: Leader, request_id: int, offset: int, max_b
     log = core.log
     response = FetchResponse(
         _NONE,
-        core.current_leader,
+        core.own_leadership or core.current_leader,
         core.high_watermark,
         log.start.offset,
         None,
@@ -163,10 +163,10 @@ def answer_parked(core: Core) -> None:
     if not leader.parked:
         return
     end_offset, now = told[0], core.now_ms
-    for key, fetch in list(leader.parked.items()):
+    for fetch in list(leader.parked.values()):
         deadline = fetch_deadline(core, fetch.high_watermark, fetch.deadline_ms)
         if fetch.offset < end_offset or deadline <= now:
-            del leader.parked[key]
+            del leader.parked[fetch.request_id]
             answer_waiting(core, leader, fetch)
         elif deadline != fetch.deadline_ms:
             fetch.deadline_ms = deadline
@@ -175,9 +175,9 @@ def answer_parked(core: Core) -> None:
 
 def answer_parked_voters(core: Core, leader: Leader) -> None:
     """Answer what voters have parked, news or not: their next Fetch is what is wanted."""
-    for key, fetch in list(leader.parked.items()):
-        if key in core.voters:
-            del leader.parked[key]
+    for fetch in list(leader.parked.values()):
+        if fetch.key in core.voters:
+            del leader.parked[fetch.request_id]
             answer_waiting(core, leader, fetch)
 
 

@@ -76,7 +76,7 @@ class Ballot:
 
     def undecided(self) -> list[Voter]:
         decided = self.granted | self.rejected
-        return [voter for voter in self.voters if voter.id not in decided]
+        return [voter for voter in self.voters.voters if voter.key.id not in decided]
 
     def granting(self) -> tuple[ReplicaKey, ...]:
         return tuple(voter.key for voter in self.voters if voter.id in self.granted)
@@ -150,7 +150,7 @@ class Resigned:
 @dataclass(slots=True)
 class ReplicaProgress:
     """What the leader knows of a replica that fetches from it. Times in ms of the leader's clock,
-    -1 for never.
+    -1 for never. parked_id: its last Fetch that was parked, and may be still.
     """
 
     key: ReplicaKey
@@ -160,7 +160,7 @@ class ReplicaProgress:
     leader_end_at_last_fetch: int = -1
     read_round: int = 0
     endpoints: tuple[Endpoint, ...] = ()
-    begin_sent_ms: int = -1
+    parked_id: int = -1
 
 
 @dataclass(slots=True)
@@ -230,7 +230,8 @@ class Transfer:
 class Leader:
     """Leads an epoch. Its own records begin at `epoch_start_offset` (the LeaderChange record).
 
-    replicas: everyone who fetches, voters and observers, by key.
+    replicas: everyone who fetches, voters and observers, by key. parked: by request id, at most one
+    of each of them.
     counted: those of them that are voters of `counted_set` (see `replication.counted`).
     told: the log's end and the high watermark when parked fetches were last looked through.
     reported: what voters told by UpdateVoter at kraft.version 0, by id.
@@ -247,7 +248,7 @@ class Leader:
     counted_set: VoterSet | None = None
     told: tuple[int, int] = (-1, -1)
     fetched_voters: set[int] = field(default_factory=set)
-    parked: dict[ReplicaKey, ParkedFetch] = field(default_factory=dict)
+    parked: dict[int, ParkedFetch] = field(default_factory=dict)
     reads: deque[PendingRead] = field(default_factory=deque)
     read_round: int = 0
     changes: deque[PendingChange] = field(default_factory=deque)

@@ -30,6 +30,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import grpc
@@ -54,6 +55,9 @@ REFUSALS_PER_SECOND = 50
 PUT_OFF_MAX_MS = 10_000
 """However many wait to be refused."""
 
+LEFT_SHARE = 0.8
+"""Of the time that the caller of a refused call has left."""
+
 RELEASE_MS = 20
 """How often it is looked whether those that wait are the only ones left."""
 
@@ -65,6 +69,10 @@ FIELDS_BYTES = 1024
 
 RECORDS_BYTES = 16 * 1024
 """Records of that size, which are sent as they lie in the log, do."""
+
+
+def _for_ever() -> None:
+    return None
 
 
 @dataclass(slots=True)
@@ -83,8 +91,11 @@ class Throttle:
     _refused: int = 0
     _release: asyncio.TimerHandle | None = None
 
-    async def is_refused(self, peer: str) -> bool:
-        """Wait for one's turn; whether the call must end with RESOURCE_EXHAUSTED."""
+    async def is_refused(self, peer: str, left_s: Callable[[], float | None] = _for_ever) -> bool:
+        """Wait for one's turn; whether the call must end with RESOURCE_EXHAUSTED.
+
+        left_s: how long its caller waits for that, seconds; None for as long as it takes.
+        """
         delay_ms = self.delay_ms(peer, time.monotonic() * 1_000)
         if not delay_ms:
             return False
@@ -93,7 +104,7 @@ class Throttle:
             or self._waiting >= self.waiting_max
             or len(self._waiting_of.get(peer, ())) >= self.waiting_per_connection_max
         ):
-            await self._put_off()
+            await self._put_off(left_s())
             return True
         await self._wait(peer, delay_ms)
         return False
@@ -129,13 +140,16 @@ class Throttle:
         loop = asyncio.get_running_loop()
         self._release = loop.call_later(RELEASE_MS / 1_000, self._release_lone)
 
-    async def _put_off(self) -> None:
+    async def _put_off(self, left_s: float | None) -> None:
         if self._refused >= self.refused_max:
             return
-        delay_ms = self.put_off_ms() * random.uniform(1.0, 2.0)  # noqa: S311
+        delay_s = self.put_off_ms() * random.uniform(1.0, 2.0) / 1_000  # noqa: S311
+        if left_s is not None:
+            # Who hears the reason knows more than who gives up.
+            delay_s = min(delay_s, left_s * LEFT_SHARE)
         self._refused += 1
         try:
-            await asyncio.sleep(delay_ms / 1_000)
+            await asyncio.sleep(delay_s)
         finally:
             self._refused -= 1
 
@@ -205,7 +219,10 @@ class Turns:
 
     async def wait(self, context: Context) -> None:
         """Wait for one's turn, or end the call."""
-        if self._throttle is not None and await self._throttle.is_refused(context.peer()):
+        throttle = self._throttle
+        if throttle is not None and await throttle.is_refused(
+            context.peer(), context.time_remaining
+        ):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, BUSY)
 
     def charge(

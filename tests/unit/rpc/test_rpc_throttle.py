@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -121,6 +122,14 @@ def test_the_more_are_refused_the_longer_each_waits_for_it() -> None:
         assert a_second <= REFUSALS_PER_SECOND or waits[-1] == PUT_OFF_MAX_MS
     assert waits == sorted(waits)
     assert waits[0] == AHEAD_MAX_MS
+
+
+async def test_who_waits_for_so_long_only_is_refused_before_it_gives_up() -> None:
+    throttle = Throttle(calls_per_second=1)
+    throttle.delay_ms("other", time.monotonic() * 1_000)
+    throttle.charge("greedy", 1_000)
+    async with asyncio.timeout(AHEAD_MAX_MS / 1_000):
+        assert await throttle.is_refused("greedy", lambda: 0.1)
 
 
 async def test_who_waits_is_served_when_the_others_have_gone() -> None:

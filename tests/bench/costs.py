@@ -100,7 +100,7 @@ def append_messages(values: int) -> Callable[[], float]:
     """An append of some values: the client's message, the leader's batch, the answer; a value."""
 
     def work() -> None:
-        records: list[OpaqueRecord] = [(None, VALUE)] * values
+        records: list[OpaqueRecord] = [(b"", VALUE)] * values
         data = convert_quorum.encode_append_request(1, records, 30_000).SerializeToString()
         read, _ = convert_quorum.decode_append_request(quorum_pb2.AppendRequest.FromString(data))
         stamp(build_data_batch(read, 1), 5, 1)
@@ -112,7 +112,7 @@ def fetches(batches: int) -> Callable[[], float]:
     """A follower's Fetch and its answer with some batches, there and back; a batch."""
     records = []
     for offset in range(batches):
-        batch = build_data_batch([(None, VALUE)], 1)
+        batch = build_data_batch([(b"", VALUE)], 1)
         stamp(batch, offset, 1)
         records.append(batch)
     request = FetchRequest("c" * 22, ReplicaKey(2, DIRECTORY), 1, 0, 1, max_wait_ms=500)
@@ -135,7 +135,7 @@ def coalesced(callers: int) -> Callable[[], float]:
 
     async def all_of_them() -> None:
         coalescer = Coalescer(send)
-        await asyncio.gather(*(coalescer.append((None, VALUE)) for _ in range(callers)))
+        await asyncio.gather(*(coalescer.append((b"", VALUE)) for _ in range(callers)))
         await coalescer.close()
 
     return lambda: instructions(lambda: asyncio.run(all_of_them())) / callers

@@ -62,7 +62,8 @@ _EPOCH_AT = 12
 _CRC_AT = 17
 _SEQUENCE_MODULUS = 1 << 31
 _ROOM_FOR_HEADER = bytes(HEADER_SIZE)
-_VARINTS = tuple(encode_unsigned_varint(value << 1) for value in range(8192))
+_VARINTS_COUNT = 8192
+_VARINTS = tuple(encode_unsigned_varint(value << 1) for value in range(_VARINTS_COUNT))
 """Zig-zag varints of the non-negative numbers that take up to two bytes."""
 
 
@@ -306,7 +307,7 @@ def _read_headers(
 
 
 def _varint(value: int) -> bytes:
-    return _VARINTS[value] if 0 <= value < 8192 else encode_unsigned_varint(zigzag(value))
+    return _VARINTS[value] if 0 <= value < _VARINTS_COUNT else encode_unsigned_varint(zigzag(value))
 
 
 def build_data_batch(
@@ -318,22 +319,25 @@ def build_data_batch(
     """
     parts: list[bytes] = [_ROOM_FOR_HEADER]
     add = parts.append
-    delta = 0
-    for key, value in records:
-        # Attributes and the timestamp's delta are zero bytes; a null's size -1 is the varint 1.
-        if key is None:
-            middle = b"\x00\x00" + _varint(delta) + b"\x01"
-        else:
-            middle = b"\x00\x00" + _varint(delta) + _varint(len(key)) + key
-        if value is None:
-            add(_varint(len(middle) + 2) + middle + b"\x01\x00")
-        else:
-            size = _varint(len(value))
-            add(_varint(len(middle) + len(size) + len(value) + 1) + middle + size)
+    # A record begins with its size, then attributes and the timestamp's delta, which are zero
+    # bytes, then its own delta. The size is that of the record before it as long as key, size of
+    # the value and length of the delta are the same, which they mostly are.
+    before: tuple[bytes | None, int, int] | None = None
+    head = tail = b""
+    for delta, (key, value) in enumerate(records):
+        number = _VARINTS[delta] if delta < _VARINTS_COUNT else _varint(delta)
+        alike = (key, -1 if value is None else len(value), len(number))
+        if alike != before:
+            before = alike
+            # A null's size -1 is the varint 1.
+            tail = b"\x01" if key is None else _varint(len(key)) + key
+            tail += b"\x01" if value is None else _varint(len(value))
+            head = _varint(2 + len(number) + len(tail) + max(0, alike[1]) + 1) + b"\x00\x00"
+        add(head + number + tail)
+        if value:
             add(value)
-            add(b"\x00")
-        delta += 1
-    return _finish(parts, delta, 0, timestamp_ms)
+        add(b"\x00")
+    return _finish(parts, len(records), 0, timestamp_ms)
 
 
 def build_control_batch(records: Sequence[ControlRecord], timestamp_ms: int) -> bytearray:

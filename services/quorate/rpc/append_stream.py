@@ -25,13 +25,15 @@ from quorate.rpc.convert_quorum import decode_append_request, encode_append_resp
 from quorate.rpc.gate import Asker
 from quorate.rpc.handler import RaftHandler
 from quorate.rpc.limits import ServerLimits, batch_bytes, too_large
-from quorate.rpc.values import AppendOutcome
+from quorate.rpc.values import AppendOutcome, OpaqueRecord
 from quorate.telemetry.context import TRACE_PARENT
 from quorate.v1 import quorum_pb2
 
 LOGGER = logging.getLogger(__name__)
 
 NO_LEADER = CurrentLeader(0)
+
+Records = list[OpaqueRecord]
 
 
 class AppendStream:
@@ -85,18 +87,32 @@ class AppendStream:
             await self._changed.wait()
 
     def _begin(self, message: quorum_pb2.AppendRequest) -> None:
-        size = message.ByteSize()
+        asked: tuple[Records, int] | AppendOutcome
+        try:
+            asked = decode_append_request(message)
+            size = batch_bytes(asked[0])
+        except ViolationError as error:
+            asked = AppendOutcome(ErrorCode.INVALID_REQUEST, NO_LEADER, message=str(error))
+            size = 0
         self._messages += 1
         self._bytes += size
-        task = asyncio.create_task(self._serve_one(message, size))
+        task = asyncio.create_task(self._serve_one(message, asked, size))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _serve_one(self, message: quorum_pb2.AppendRequest, size: int) -> None:
+    async def _serve_one(
+        self,
+        message: quorum_pb2.AppendRequest,
+        asked: tuple[Records, int] | AppendOutcome,
+        size: int,
+    ) -> None:
+        """asked: the records and the time to wait, or what there is to answer already."""
         if message.trace_parent:
             TRACE_PARENT.set(message.trace_parent)
         try:
-            outcome = await self._append(message)
+            outcome = self._refusal(message, size)
+            if outcome is None:
+                outcome = asked if isinstance(asked, AppendOutcome) else await self._append(*asked)
             if self._is_open:
                 async with self._write_lock:
                     await self._context.write(
@@ -110,19 +126,17 @@ class AppendStream:
             self._bytes -= size
             self._changed.set()
 
-    async def _append(self, message: quorum_pb2.AppendRequest) -> AppendOutcome:
+    def _refusal(self, message: quorum_pb2.AppendRequest, size: int) -> AppendOutcome | None:
         if self._asker is not None:
             refused = self._asker.refusal(message, message)
             if refused is not None:
                 return AppendOutcome(refused.error, NO_LEADER, message=refused.message)
-        try:
-            records, timeout_ms = decode_append_request(message)
-        except ViolationError as error:
-            return AppendOutcome(ErrorCode.INVALID_REQUEST, NO_LEADER, message=str(error))
-        size = batch_bytes(records)
         if size > self._limits.batch_bytes_max:
             text = too_large(size, self._limits.batch_bytes_max)
             return AppendOutcome(ErrorCode.MESSAGE_TOO_LARGE, NO_LEADER, message=text)
+        return None
+
+    async def _append(self, records: Records, timeout_ms: int) -> AppendOutcome:
         try:
             return AppendOutcome(*await self._handler.append(records, timeout_ms))
         except Exception as error:

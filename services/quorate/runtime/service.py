@@ -38,6 +38,7 @@ from quorate.records.batch import build_data_batch, iter_batches
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import peek
 from quorate.rpc.convert_metadata import MetadataAnswer
+from quorate.rpc.limits import batch_bytes, too_large
 from quorate.rpc.values import (
     AppendOutcome,
     DescribeFeaturesResponse,
@@ -64,9 +65,6 @@ TRACED = (
     AddVoterRequest, RemoveVoterRequest, TransferLeadershipRequest, UpdateKRaftVersionRequest
 )  # fmt: skip
 """What a span is made of besides appends, where anything is traced."""
-
-BATCH_OVERHEAD_BYTES = 64
-"""What a batch needs beyond its records, rounded up, bytes."""
 
 READ_CHUNK_BYTES = 1024 * 1024
 """How much one message of a read carries, bytes (a single larger batch goes alone)."""
@@ -166,19 +164,18 @@ class NodeService:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, ""
         if not records:
             return ErrorCode.INVALID_REQUEST, "an append needs at least one record"
-        size = BATCH_OVERHEAD_BYTES + sum(len(key or b"") + len(v) + 24 for key, v in records)
+        size = batch_bytes(records)
         if size > self._batch_bytes_max:
-            text = f"{size} bytes in one batch; at most {self._batch_bytes_max} are accepted"
-            return ErrorCode.MESSAGE_TOO_LARGE, text
+            return ErrorCode.MESSAGE_TOO_LARGE, too_large(size, self._batch_bytes_max)
         if self._driver.commits.pending_bytes + size > self._pending_bytes_max:
             text = f"{self._driver.commits.pending_bytes} bytes wait for their commit; slow down"
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED, text
-        is_metadata = records[0][0] is None
-        for index, (key, value) in enumerate(records):
-            if (key is None) is not is_metadata:
-                text = f"record {index}: records with and without a key do not go into one batch"
-                return ErrorCode.INVALID_RECORD, text
-            if key is None and peek(value) is None:
+        keyless = [index for index, (key, _) in enumerate(records) if key is None]
+        if keyless and len(keyless) < len(records):
+            text = f"record {keyless[0]} has no key, others have: they do not go into one batch"
+            return ErrorCode.INVALID_RECORD, text
+        for index in keyless:
+            if peek(records[index][1]) is None:
                 text = (
                     f"record {index} has no key, so it must be a metadata record in Kafka's framing"
                 )

@@ -260,17 +260,31 @@ class Record(_message.Message):
     value: bytes
     def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
 
+class PackedRecords(_message.Message):
+    __slots__ = ("keys", "key_sizes", "values", "value_sizes")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    KEY_SIZES_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    VALUE_SIZES_FIELD_NUMBER: _ClassVar[int]
+    keys: bytes
+    key_sizes: _containers.RepeatedScalarFieldContainer[int]
+    values: bytes
+    value_sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, keys: _Optional[bytes] = ..., key_sizes: _Optional[_Iterable[int]] = ..., values: _Optional[bytes] = ..., value_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class AppendRequest(_message.Message):
-    __slots__ = ("correlation_id", "records", "timeout_ms", "trace_parent")
+    __slots__ = ("correlation_id", "records", "timeout_ms", "trace_parent", "packed")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     TRACE_PARENT_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     records: _containers.RepeatedCompositeFieldContainer[Record]
     timeout_ms: int
     trace_parent: str
-    def __init__(self, correlation_id: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., trace_parent: _Optional[str] = ...) -> None: ...
+    packed: PackedRecords
+    def __init__(self, correlation_id: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., trace_parent: _Optional[str] = ..., packed: _Optional[_Union[PackedRecords, _Mapping]] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
     __slots__ = ("correlation_id", "error_code", "error_message", "base_offset", "epoch", "current_leader")

@@ -43,7 +43,7 @@ CALL_TIMEOUT_MS = 10_000
 Locate = Callable[[str, str, int], tuple[str, int]]
 """Host and port of the node of a Quorum (name, namespace) and an ordinal."""
 STUCK_VOLUME = "its volume claim is being deleted"
-WRONG_ENSEMBLE = re.compile(r"zookeeper\.connect=\S+: /cluster/id\b")
+WRONG_ENSEMBLE = re.compile(r"zookeeper\.connect=\S+: /cluster/id\b.*")
 """In the line with which a controller ends that finds another cluster in ZooKeeper."""
 PROVEN_S = 20.0
 """Who ended for that and has run for so long again has found the right one."""
@@ -283,7 +283,7 @@ def _node(
         outdated=_is_outdated(pod, objects.stateful_set),
         terminating=bool(metadata.get("deletionTimestamp")),
         problem=pod_problem(pod) or problem,
-        wrong_ensemble=WRONG_ENSEMBLE.search(_last_words(pod, PROVEN_S)) is not None,
+        wrong_ensemble=_wrong_ensemble(pod),
     )
 
 
@@ -316,6 +316,11 @@ def _last_words(pod: Object, remembered_s: float = 0.0) -> str:
         if ended.get("exitCode") and lines:
             return lines[-1]
     return ""
+
+
+def _wrong_ensemble(pod: Object) -> str:
+    found = WRONG_ENSEMBLE.search(_last_words(pod, PROVEN_S))
+    return found.group() if found else ""
 
 
 def _age_s(at: str | None) -> float:

@@ -361,7 +361,7 @@ def _another_cluster(desired: Desired, found: str) -> Refusal:
 
 def _wrong_ensemble(observed: Observed) -> Plan:
     """Its controllers end when they find another cluster there, and would end again."""
-    said = [f"node {node.id}: {node.problem}" for node in observed.nodes if node.wrong_ensemble]
+    said = [f"node {n.id}: {n.wrong_ensemble}" for n in observed.nodes if n.wrong_ensemble]
     return _waiting(Reason.WRONG_ENSEMBLE, "; ".join(said))
 
 

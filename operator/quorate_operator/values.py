@@ -36,7 +36,7 @@ class Node:
 
     id: its node id. answers: its NodeStatus came; directory_id and cluster_id are None and "" where
     it is not formatted. ready: as the kubelet sees it. problem: why it does not run, for people.
-    wrong_ensemble: it ended because its ZooKeeper holds another cluster, and said so in `problem`.
+    wrong_ensemble: what it ended with when it found another cluster in ZooKeeper; "" if it did not.
     """
 
     ordinal: int
@@ -49,7 +49,7 @@ class Node:
     outdated: bool = False
     terminating: bool = False
     problem: str = ""
-    wrong_ensemble: bool = False
+    wrong_ensemble: str = ""
 
     @property
     def is_formatted(self) -> bool:

@@ -203,8 +203,9 @@ def test_a_cluster_of_kafka_moves_in(
         found = lab.get("quorum", "stranger").get("status") or {}
         return lab.condition("Ready", found)
 
+    wrong = f"zookeeper.connect={zookeeper.connect}: /cluster/id says {CLUSTER}"
     lab.until("the stranger is refused", lambda: said().get("reason") == "WrongEnsemble")
-    assert f"/cluster/id says {CLUSTER}" in said()["message"]
+    assert wrong in said()["message"]
     run("kubectl", "-n", lab.namespace, "delete", "quorum", "stranger", "--wait=false")
 
     # The broker goes on without ZooKeeper, and then the controllers do.

@@ -368,16 +368,13 @@ def test_what_a_process_ended_with_is_told() -> None:
 
 
 def test_a_wrong_ensemble_is_remembered_until_the_next_process_has_lived() -> None:
-    def is_wrong(found: dict[str, Any]) -> bool:
-        words = observe._last_words(found, observe.PROVEN_S)
-        return observe.WRONG_ENSEMBLE.search(words) is not None
-
     waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
-    assert is_wrong(pod(waiting, WRONG))
-    assert is_wrong(pod(started(5), WRONG))
-    assert not is_wrong(pod(started(60), WRONG))
-    assert not is_wrong(pod(waiting, "quorate: error: the disk is full"))
-    assert not is_wrong(pod(started(5)))
+    wrong = WRONG.removeprefix("quorate: error: ")
+    assert observe._wrong_ensemble(pod(waiting, WRONG)) == wrong
+    assert observe._wrong_ensemble(pod(started(5), WRONG)) == wrong
+    assert not observe._wrong_ensemble(pod(started(60), WRONG))
+    assert not observe._wrong_ensemble(pod(waiting, "quorate: error: the disk is full"))
+    assert not observe._wrong_ensemble(pod(started(5)))
 
 
 # --- the leader's view ----------------------------------------------------------------------------

@@ -154,11 +154,11 @@ def test_a_cluster_begins_with_the_id_that_was_asked_for() -> None:
 
 def test_controllers_that_find_another_cluster_in_zookeeper_are_left_alone() -> None:
     """Nothing is begun, added or removed with them; what was corrected is in the pods' template."""
-    ended = silent(1, wrong_ensemble=True, problem="zookeeper.connect=zk: /cluster/id says x")
+    ended = silent(1, wrong_ensemble="zookeeper.connect=zk: /cluster/id says x")
     found = quorum(node(0), ended, node(2, None))
     said = p.plan(p.Desired(5), found)
     assert said.refuses(p.Reason.WRONG_ENSEMBLE)
-    assert f"node {IDS.of(1)}: zookeeper.connect=zk" in said.refusals[0].text
+    assert f"node {IDS.of(1)}: zookeeper.connect=zk: /cluster/id says x" == said.refusals[0].text
     assert said.action is None
     begun = replace(found, is_marked=False, view=None)
     assert refusals(begun) == [p.Reason.WRONG_ENSEMBLE]

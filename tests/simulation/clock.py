@@ -13,35 +13,37 @@ TRUE_RATE = 1_000
 
 
 class Clock:
-    """Local milliseconds as a function of true microseconds. While the rate is the true one, it is
-    `_ahead_us` ahead of the true time.
+    """Local milliseconds as a function of true microseconds: `_start_ms`, and what has passed here
+    since. While the rate is the true one, that is `_ahead_us` more than the true time.
     """
 
     __slots__ = (
-        "_ahead_us", "_anchor_local_us", "_anchor_true_us", "_last_ms", "rate", "was_changed",
+        "_ahead_us", "_anchor_local_us", "_anchor_true_us", "_last_ms", "_start_ms", "rate",
+        "was_changed",
     )  # fmt: skip
 
     def __init__(self, start_ms: int) -> None:
+        self._start_ms = start_ms
         self._anchor_true_us = 0
-        self._anchor_local_us = start_ms * MS
-        self._ahead_us = start_ms * MS
+        self._anchor_local_us = 0
+        self._ahead_us = 0
         self.rate = TRUE_RATE
         self.was_changed = False
         self._last_ms = start_ms
 
     def now_ms(self, true_us: int) -> int:
         if self.rate == TRUE_RATE:
-            now = (true_us + self._ahead_us) // MS
+            now = self._start_ms + (true_us + self._ahead_us) // MS
         else:
             elapsed = (true_us - self._anchor_true_us) * self.rate // TRUE_RATE
-            now = (self._anchor_local_us + elapsed) // MS
+            now = self._start_ms + (self._anchor_local_us + elapsed) // MS
         if now > self._last_ms:  # noqa: PLR1730 - once an event: a call costs more
             self._last_ms = now
         return self._last_ms
 
     def when_us(self, local_ms: int) -> int:
         """The true time at which this clock shows `local_ms`."""
-        left_us = local_ms * MS - self._anchor_local_us
+        left_us = (local_ms - self._start_ms) * MS - self._anchor_local_us
         return self._anchor_true_us - (-left_us * TRUE_RATE // self.rate)
 
     def change(self, true_us: int, *, rate: int | None = None, jump_us: int = 0) -> None:

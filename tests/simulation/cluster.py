@@ -39,6 +39,11 @@ CLUSTER_ID = "sim"
 FIXED_PORT = 9_000
 """Where every node listens always: what bootstrap servers name."""
 
+CLOCKS_BEGIN_MS = 100_000_000
+"""What the nodes' clocks show at the start, or a little more. What they show means nothing; below
+2**30 Python counts in one machine word.
+"""
+
 LEADER_WITHIN_TIMEOUTS = 10
 """After the faults: a leader within this many election timeouts, backoffs and fetch timeouts of
 silence included."""
@@ -111,7 +116,7 @@ class Cluster:
             disk = Disk(key.directory_id, self.static_voters)
             if scenario.level > 0 and key in voters:
                 disk.bootstrap = (scenario.level, voters)
-            clock = Clock(1_700_000_000_000 + self.random.randint(0, 10_000))
+            clock = Clock(CLOCKS_BEGIN_MS + self.random.randint(0, 10_000))
             node = SimNode(self, index, disk, clock)
             node.key = key  # the voters have this very object: equal keys are found faster so
             node.port = FIXED_PORT + 1

@@ -294,7 +294,7 @@ class Oracle:
         there = [
             voter.key
             for voter in voters
-            if voter.key == node.key or node.heard.get(voter.key, -1) >= oldest_ms
+            if voter.key == node.key or node.heard.get(voter.key.directory_id, -1) >= oldest_ms
         ]
         if len(there) < voters.majority:
             text = f"{node.key} appends {voters} while it hears only {[str(key) for key in there]}"

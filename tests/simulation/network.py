@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+from bisect import insort
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -119,10 +120,13 @@ class Network:
             delay = self._delay()
         else:
             delay = self.delay_min_us + int(self.random() * self.delay_spread_us)
-        scheduler.after(delay, self._arrive, target, source, life, output, moves)
+        # As `after` does, without a call: every message passes here.
+        scheduler.number = number = scheduler.number + 1
+        arrival = target, source, life, output, moves
+        insort(scheduler.queue, (scheduler.now + delay, number, self._arrive, arrival))
         if self.duplicates and isinstance(output, Send) and self.random() < self.duplicates:
             self.duplicated += 1
-            scheduler.after(self._delay(), self._arrive, target, source, life, output, moves)
+            scheduler.after(self._delay(), self._arrive, *arrival)
 
     def _arrive(
         self, target: SimNode, source: SimNode, life: int, output: Send | SendAdmin, moves: int
@@ -146,7 +150,10 @@ class Network:
             delay = self._delay()
         else:
             delay = self.delay_min_us + int(self.random() * self.delay_spread_us)
-        self.scheduler.after(delay, target.receive_response, life, request_id, response)
+        scheduler = self.scheduler
+        scheduler.number = number = scheduler.number + 1
+        answer = life, request_id, response
+        insort(scheduler.queue, (scheduler.now + delay, number, target.receive_response, answer))
 
     # --- connections ------------------------------------------------------------------------------
 

@@ -43,7 +43,8 @@ Waiter = tuple[Any, int, int, object]
 
 class SimNode:
     """One node. `raft` is None while the process does not run; `life` numbers its runs. `heard`:
-    when every replica fetched last in the epoch that this process leads, on its own clock.
+    when every replica, by its directory id, fetched last in the epoch that this process leads, on
+    its own clock.
     """
 
     __slots__ = (
@@ -85,7 +86,7 @@ class SimNode:
     def _reset(self) -> None:
         self.waiting: dict[int, Waiter] = {}
         self.appends: deque[tuple[int, tuple[object, ...]]] = deque()
-        self.heard: dict[ReplicaKey, int] = {}
+        self.heard: dict[str | None, int] = {}
         self.high_watermark = 0
         self.applied = 0
         self.led_epoch = -1
@@ -185,7 +186,7 @@ class SimNode:
             self.trace(self, f"<- {self.cluster.name(source)} {request}")
         now_ms = self.clock.now_ms(self.scheduler.now)
         if request.__class__ in FETCHES and request.epoch == self.led_epoch:  # type: ignore[union-attr]
-            self.heard[request.replica] = now_ms  # type: ignore[union-attr]
+            self.heard[request.replica.directory_id] = now_ms  # type: ignore[union-attr]
         raft.handle_request(mine, request, now_ms)
         self._flush()
 

@@ -201,11 +201,12 @@ class RaftNode:
     def handle_request(self, request_id: int, request: Request, now_ms: int) -> None:
         """Take an inbound request; it is answered by a `Respond` with this id, now or later."""
         core = self._begin(now_ms)
+        if isinstance(request, FetchRequest):
+            leader.handle_fetch(core, request_id, request)
+            if not isinstance(core.role, Leader):
+                self._settle()
+            return  # what the Fetch moved is settled already, before its answer
         match request:
-            case FetchRequest():
-                leader.handle_fetch(core, request_id, request)
-                if isinstance(core.role, Leader):
-                    return  # what the Fetch moved is settled already, before its answer
             case FetchSnapshotRequest():
                 leader.handle_fetch_snapshot(core, request_id, request)
             case VoteRequest():

@@ -47,7 +47,9 @@ def note_fetch(
             progress.read_round = request.read_round
     if key.id in leader.fetched_voters:
         return progress
-    if key.id != core.local.id and key in core.voters:
+    if progress.voter_in is not core.voters and key.id != core.local.id and key in core.voters:
+        progress.voter_in = core.voters
+    if progress.voter_in is core.voters:
         leader.fetched_voters.add(key.id)
         others_needed = core.voters.majority - (1 if core.is_voter else 0)
         if len(leader.fetched_voters) >= others_needed:
@@ -82,7 +84,9 @@ def commit(core: Core, leader: Leader) -> bool:
     voters = core.voters
     if core.high_watermark >= core.log.end_offset or not voters.voters:
         return False
-    held = [progress.end_offset for progress in counted(core, leader)]
+    held = []
+    for progress in counted(core, leader):
+        held.append(progress.end_offset)  # noqa: PERF401 - a comprehension is a call
     if core.is_voter:
         held.append(core.log.durable_end)
     offset = reached_by_majority(core, held)

@@ -150,7 +150,8 @@ class Resigned:
 @dataclass(slots=True)
 class ReplicaProgress:
     """What the leader knows of a replica that fetches from it. Times in ms of the leader's clock,
-    -1 for never. parked_id: its last Fetch that was parked, and may be still.
+    -1 for never. parked_id: its last Fetch that was parked, and may be still. voter_in: the set in
+    which it was found to be a voter beside the leader.
     """
 
     key: ReplicaKey
@@ -161,6 +162,7 @@ class ReplicaProgress:
     read_round: int = 0
     endpoints: tuple[Endpoint, ...] = ()
     parked_id: int = -1
+    voter_in: VoterSet | None = None
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 from bisect import insort
+from math import floor
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -93,10 +94,10 @@ class Network:
     # --- messages ---------------------------------------------------------------------------------
 
     def _delay(self) -> int:
-        delay = self.delay_min_us + int(self.random() * self.delay_spread_us)
+        delay = self.delay_min_us + floor(self.random() * self.delay_spread_us)
         if self.stragglers and self.random() < self.stragglers:
             self.straggled += 1
-            delay += int(self.random() * self.straggle_us)
+            delay += floor(self.random() * self.straggle_us)
         return delay
 
     def _is_lost(self) -> bool:
@@ -119,7 +120,7 @@ class Network:
         if self.stragglers:
             delay = self._delay()
         else:
-            delay = self.delay_min_us + int(self.random() * self.delay_spread_us)
+            delay = self.delay_min_us + floor(self.random() * self.delay_spread_us)
         # As `after` does, without a call: every message passes here.
         scheduler.number = number = scheduler.number + 1
         arrival = target, source, life, output, moves
@@ -149,7 +150,7 @@ class Network:
         if self.stragglers:
             delay = self._delay()
         else:
-            delay = self.delay_min_us + int(self.random() * self.delay_spread_us)
+            delay = self.delay_min_us + floor(self.random() * self.delay_spread_us)
         scheduler = self.scheduler
         scheduler.number = number = scheduler.number + 1
         answer = life, request_id, response

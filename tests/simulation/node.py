@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import floor
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -261,7 +262,8 @@ class SimNode:
         if self.trace is not None:
             self.trace(self, f"<- log durable to {self.disk.log.durable_end}")
         raft.log_durable(ticket, self.clock.now_ms(self.scheduler.now))
-        self.sync()
+        if self.disk.log.last_ticket is not None:
+            self.sync()
         self._flush()
 
     def sync(self) -> None:
@@ -273,7 +275,7 @@ class SimNode:
         if ticket is None or disk.is_full:
             return
         self.syncing = True
-        delay = 100 + int(self.random.random() * self.sync_delay_us)
+        delay = 100 + floor(self.random.random() * self.sync_delay_us)
         self.scheduler.after(delay, self._synced, self.life, ticket)
 
     def disk_has_room(self) -> None:

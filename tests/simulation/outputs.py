@@ -106,7 +106,9 @@ def respond(node: SimNode, output: Respond) -> None:
         if request.epoch != response.leader.epoch and response.error is NONE:
             node.oracle.answers_another_epoch(node, request, response)
         if response.records_from is not None:
-            response = with_records(node, response, response.records_from)
+            # Filled in where it stands: it was made for this answer alone.
+            records = node.disk.log.read(response.records_from, response.max_bytes)
+            response.batches = records  # type: ignore[misc]
         if node.trace is not None:
             node.trace(node, f"-> answer to {node.cluster.name(source)} {response}")
         node.network.respond(node, source, life, request_id, response)
@@ -122,14 +124,6 @@ def respond(node: SimNode, output: Respond) -> None:
     if isinstance(response, VoteResponse):
         node.oracle.votes(node, request, response)  # type: ignore[arg-type]
     node.network.respond(node, source, life, request_id, response)
-
-
-def with_records(node: SimNode, response: FetchResponse, offset: int) -> FetchResponse:
-    return FetchResponse(
-        response.error, response.leader, response.high_watermark, response.log_start_offset,
-        None, None, offset, response.max_bytes, response.read_round,
-        node.disk.log.read(offset, response.max_bytes),
-    )  # fmt: skip
 
 
 def with_bytes(node: SimNode, response: FetchSnapshotResponse) -> FetchSnapshotResponse:

@@ -173,9 +173,10 @@ class RaftNode:
         """Do what the time asks for."""
         core = self._begin(now_ms)
         core.due_ms = NOT_LOOKED_FOR
-        expired = [i for i, entry in core.inflight.items() if entry.deadline_ms <= now_ms]
-        for request_id in expired:
-            self._fail(request_id, "no answer in time", refused=False)
+        if core.inflight:
+            expired = [i for i, entry in core.inflight.items() if entry.deadline_ms <= now_ms]
+            for request_id in expired:
+                self._fail(request_id, "no answer in time", refused=False)
         if core.transfer is not None:
             reads.tick_transferred(core)
         role = core.role

@@ -265,11 +265,12 @@ class RaftNode:
         sent = core.inflight.pop(request_id, None)
         if sent is None:
             return
+        if isinstance(response, FetchResponse) and request_id == core.fetch_id:
+            follower.handle_fetch_response(core, sent, response)
+            if not isinstance(core.role, Follower):
+                self._settle()
+            return  # it has asked for more already, if it may
         match response:
-            case FetchResponse() if request_id == core.fetch_id:
-                follower.handle_fetch_response(core, sent, response)
-                if isinstance(core.role, Follower):
-                    return  # it has asked for more already, if it may
             case FetchSnapshotResponse() if request_id == core.fetch_id:
                 follower.handle_snapshot_response(core, sent, response)
             case VoteResponse() if isinstance(sent.request, VoteRequest):

@@ -143,8 +143,8 @@ REPLICATION = (
             FORGETTING,
             (
                 "node",
-                "            case FetchResponse() if request_id == core.fetch_id:\n",
-                "            case FetchResponse():\n",
+                "if isinstance(response, FetchResponse) and request_id == core.fetch_id:\n",
+                "if isinstance(response, FetchResponse):\n",
             ),
         ),
     ),

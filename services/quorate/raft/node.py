@@ -47,7 +47,6 @@ from quorate.raft.messages import (
 )
 from quorate.raft.outputs import Output, RoleName
 from quorate.raft.roles import (
-    NEVER,
     Follower,
     Leader,
     Resigned,
@@ -126,7 +125,7 @@ class RaftNode:
 
     @property
     def core(self) -> Core:
-        """For tests, the simulation's invariants and metrics: to be read, never written."""
+        """For drivers, tests, invariants and metrics: to be read, never written."""
         return self._core
 
     def membership_at(self, end_offset: int) -> tuple[int, VoterSet]:
@@ -144,17 +143,10 @@ class RaftNode:
 
     # --- time -------------------------------------------------------------------------------------
 
-    def next_deadline_ms(self, before_ms: int = NEVER) -> int:
-        """When `tick` is wanted at the latest. before_ms: no later time is of interest, that of the
-        driver's timer, say; mostly there is nothing to look for then.
+    def next_deadline_ms(self) -> int:
+        """When `tick` is wanted at the latest. Nobody whose timer comes no later than `core.due_ms`
+        need ask.
         """
-        core = self._core
-        if core.due_ms >= before_ms:
-            return before_ms
-        core.due_ms = earliest = self._earliest_deadline_ms()
-        return earliest if earliest < before_ms else before_ms  # noqa: FURB136 - a call costs more
-
-    def _earliest_deadline_ms(self) -> int:
         core, role = self._core, self._core.role
         if isinstance(role, Leader):
             earliest = leader.next_deadline_ms(core, role)
@@ -167,6 +159,7 @@ class RaftNode:
                 earliest = entry.deadline_ms
         if core.transfer is not None:
             earliest = min(earliest, core.transfer.deadline_ms)
+        core.due_ms = earliest
         return earliest
 
     def tick(self, now_ms: int) -> None:

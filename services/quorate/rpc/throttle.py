@@ -55,8 +55,8 @@ REFUSALS_PER_SECOND = 50
 PUT_OFF_MAX_MS = 10_000
 """However many wait to be refused."""
 
-LEFT_SHARE = 0.8
-"""Of the time that the caller of a refused call has left."""
+LEFT_SHARES = (0.5, 0.9)
+"""Of the time that the caller of a refused call has left: at random, as all that waits."""
 
 RELEASE_MS = 20
 """How often it is looked whether those that wait are the only ones left."""
@@ -146,7 +146,7 @@ class Throttle:
         delay_s = self.put_off_ms() * random.uniform(1.0, 2.0) / 1_000  # noqa: S311
         if left_s is not None:
             # Who hears the reason knows more than who gives up.
-            delay_s = min(delay_s, left_s * LEFT_SHARE)
+            delay_s = min(delay_s, left_s * random.uniform(*LEFT_SHARES))  # noqa: S311
         self._refused += 1
         try:
             await asyncio.sleep(delay_s)

@@ -408,6 +408,8 @@ class RaftDriver:
         """Keep one timer at or before the node's next deadline."""
         if self._failed:
             return
+        if self._timer is not None and self._timer_at_ms <= self.node.core.due_ms:
+            return  # no deadline is earlier than that, and finding the earliest is work
         deadline_ms = self.node.next_deadline_ms()
         if self._timer is not None:
             if self._timer_at_ms <= deadline_ms:

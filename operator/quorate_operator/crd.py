@@ -15,10 +15,10 @@ from typing import Any
 from quorate_operator.naming import (
     BROKER_ID_FIRST,
     BROKERS_MAX,
+    FIRST_NODE_ID_MAX,
     GROUP,
     KAFKA_PORT,
     KIND,
-    NODE_ID_MAX,
     NODES_MAX,
     PLURAL,
     VERSION,
@@ -122,7 +122,7 @@ def _identity() -> dict[str, Schema]:
             "Pod N is node firstNodeId + N. No broker may have such an id: 3000 is a good choice "
             "where a cluster of Kafka moves in. Cannot be changed later.",
             minimum=0,
-            maximum=NODE_ID_MAX - highest,
+            maximum=FIRST_NODE_ID_MAX,
             default=0,
             **{"x-kubernetes-validations": [apart]},
         ),
@@ -142,8 +142,8 @@ def _kafka() -> dict[str, Schema]:
             "brokers of Kafka.",
             {
                 "enabled": _boolean(
-                    "Whether there is one without a migration: brokers that were migrated stay on "
-                    "it when `migration` is removed.",
+                    "Keeps it when `migration` is removed: brokers that were migrated stay on it. "
+                    "In a cluster that was never in ZooKeeper nobody listens there.",
                     default=False,
                 )
             },

@@ -41,7 +41,8 @@ BROKERS_MAX = 100
 
 NODES_MAX = 9
 """The most voters that a Quorum may have; ordinals beyond belong to nobody."""
-NODE_ID_MAX = 2**31 - 1
+FIRST_NODE_ID_MAX = 2**31 - NODES_MAX
+"""The highest node id that Kafka's formats can hold is 2^31 - 1."""
 
 NAME_LABEL = "app.kubernetes.io/name"
 INSTANCE_LABEL = "app.kubernetes.io/instance"

@@ -91,7 +91,7 @@ def _identity(environment: Mapping[str, str]) -> tuple[str, str, int]:
 
 def _node_ids(environment: Mapping[str, str]) -> naming.NodeIds:
     text = environment.get("QUORATE_POD_FIRST_NODE_ID", "0")
-    if not text.isdecimal() or int(text) > naming.NODE_ID_MAX - naming.NODES_MAX:
+    if not text.isdecimal() or int(text) > naming.FIRST_NODE_ID_MAX:
         raise PodError(f"QUORATE_POD_FIRST_NODE_ID={text}: not a node id")
     return naming.NodeIds(int(text))
 

@@ -35,7 +35,7 @@ TOPIC_ID = "AAAAAAAAAAAAAAAAAAABAA"
 PAUSE_S_MAX = 45.0
 """How long a write may take with everything that happens: a producer's default is 120 s."""
 SCHEDULED_S_MAX = 360.0
-"""A scheduler that misses that a pod's volume is bound looks at the pod again after five minutes."""
+"""A scheduler that misses that a pod's volume is bound looks again after five minutes."""
 CLIENT = (
     "security.protocol=SSL",
     f"ssl.certificate.location=/etc/quorate/tls/node-{FIRST}.crt",

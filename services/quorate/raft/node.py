@@ -377,13 +377,13 @@ class RaftNode:
         """Answer to `StartSnapshotFetch` or `InstallSnapshot`: it cannot be used."""
         follower.snapshot_failed(self._begin(now_ms), snapshot, reason)
 
-    # --- the end ----------------------------------------------------------------------------------
-
     def observers_support(self, versions: Mapping[int, VersionRange]) -> None:
         """The controller tells which kraft.versions the registered brokers support, all of them,
         by id, whenever that changes: they send no UpdateVoter (KIP-853, "UpdateFeatures").
         """
         self._core.observer_versions = versions
+
+    # --- the end ----------------------------------------------------------------------------------
 
     def resign(self, reason: str, now_ms: int) -> None:
         """Stop leading (a full disk, say); the voters are asked to elect another."""

@@ -1,5 +1,8 @@
 """What the hot paths cost, so that a change that makes one dearer is seen.
 
+This sees all of it, libraries and the network too; `tests.bench.instructions` sees Quorate's own
+code only, and the least change of it.
+
 A cost is a multiple of a yardstick that is measured in the same run, in turn with it: a loop of
 plain Python for what computes, an echo over gRPC for what goes through the network. So a slow or
 busy machine moves both. The limits stand at about one and a half times what was measured.
@@ -8,15 +11,14 @@ busy machine moves both. The limits stand at about one and a half times what was
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import grpc.aio
 import pytest
+from quorate.cli.bench.floors import ECHO, floor_server
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.partition_index import PartitionIndex
 from quorate.records.batch import (
@@ -158,24 +160,6 @@ def test_what_computes_costs_so_many_steps(work: Callable[[], int], limit: float
 # --- through the network --------------------------------------------------------------------------
 
 
-def serve_echo(connection: Connection) -> None:
-    async def echo(requests: object, context: grpc.aio.ServicerContext) -> None:
-        while (message := await context.read()) is not grpc.aio.EOF:
-            await context.write(message)
-
-    async def serve() -> None:
-        server = grpc.aio.server()
-        handler = grpc.stream_stream_rpc_method_handler(echo)
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("echo", {"Echo": handler}),)
-        )
-        connection.send(server.add_insecure_port("127.0.0.1:0"))
-        await server.start()
-        await server.wait_for_termination()
-
-    asyncio.run(serve())
-
-
 async def commit_in_echoes(address: str, port: int) -> float:
     """The median time of a commit over that of an echo, one after the other."""
     commits, echoes = [], []
@@ -183,7 +167,7 @@ async def commit_in_echoes(address: str, port: int) -> float:
         QuorumClient([address]) as client,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
-        stream = channel.stream_stream("/echo/Echo")()
+        stream = channel.stream_stream(ECHO)()
         for _ in range(1_200):
             began = time.perf_counter()
             await client.append_value(b"value".ljust(100, b"."))
@@ -198,19 +182,14 @@ async def commit_in_echoes(address: str, port: int) -> float:
 
 def test_a_commit_costs_so_many_echoes(tmp_path: Path) -> None:
     """A single controller: one stream, one write to the log, one sync."""
-    ours, theirs = multiprocessing.Pipe()
-    context = multiprocessing.get_context("spawn")
-    echo = context.Process(target=serve_echo, args=(theirs,), daemon=True)
     node = Node(tmp_path, 1, free_ports(1)[0])
     node.format("--standalone")
     node.start()
-    echo.start()
     try:
         node.wait_said("leads epoch 1")
-        ratio = asyncio.run(commit_in_echoes(node.address, ours.recv()))
+        with floor_server() as port:
+            ratio = asyncio.run(commit_in_echoes(node.address, port))
     finally:
-        echo.kill()
-        echo.join()
         node.kill()
     print(f"a commit takes {ratio:.1f} echoes, at most {COMMIT_ECHOES_MAX}")
     assert ratio <= COMMIT_ECHOES_MAX

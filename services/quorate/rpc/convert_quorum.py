@@ -416,9 +416,6 @@ def _pack(records: Sequence[OpaqueRecord]) -> quorum_pb2.PackedRecords:
 def _unpack(packed: quorum_pb2.PackedRecords) -> list[OpaqueRecord]:
     """ViolationError if sizes and bytes do not fit together."""
     count = len(packed.value_sizes)
-    if count > BATCH_RECORDS_MAX:
-        # Before anything is done for each of them: a message has room for millions.
-        raise ViolationError(f"an append of {count} records, and {BATCH_RECORDS_MAX} fit a batch")
     values = _cut(packed.values, list(packed.value_sizes), "values")
     keys: Sequence[bytes | None] = (b"",) * count
     if packed.key_sizes or packed.keys:
@@ -447,6 +444,10 @@ def decode_append_request(
     message: quorum_pb2.AppendRequest,
 ) -> tuple[list[OpaqueRecord], int]:
     """The records and the time to wait in milliseconds. An append of nothing is a violation."""
+    count = len(message.records) + len(message.packed.value_sizes)
+    if count > BATCH_RECORDS_MAX:
+        # Before anything is done for each of them: a message has room for millions.
+        raise ViolationError(f"an append of {count} records, and {BATCH_RECORDS_MAX} fit a batch")
     if message.HasField("packed"):
         if message.records:
             raise ViolationError("an append with records in two places")

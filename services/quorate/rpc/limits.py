@@ -20,9 +20,9 @@ from quorate.rpc.values import OpaqueRecord
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 SNAPSHOT_PIECE_BYTES_MAX = 1024 * 1024
+"""One message of a FetchSnapshot stream."""
 LONE_FETCH_BYTES_MAX = 64 * 1024
 """Records in the answer to a Fetch outside of a stream; replicas fetch in streams."""
-"""One message of a FetchSnapshot stream."""
 
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 21

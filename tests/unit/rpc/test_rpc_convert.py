@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import string
 from typing import Any
 
 import pytest
@@ -12,52 +10,33 @@ from hypothesis import strategies as st
 from quorate.raft import messages as m
 from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
-from quorate.raft.types import (
-    Endpoint,
-    OffsetAndEpoch,
-    ReplicaKey,
-    VersionRange,
-    Voter,
-    VoterSet,
-)
 from quorate.records.batch import build_data_batch, stamp
 from quorate.rpc import convert, convert_quorum, fields
 from quorate.rpc import values as v
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
-INT32 = 2**31 - 1
-INT64 = 2**63 - 1
-UINT32 = 2**32 - 1
-
-ids = st.integers(0, INT32)
-epochs = st.integers(0, INT32)
-offsets = st.integers(0, INT64)
-known_or_not = st.integers(-1, INT64)
-times_ms = st.integers(0, UINT32)
-texts = st.text(max_size=30)
-names = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=20)
-directories = st.none() | (
-    st.binary(min_size=16, max_size=16)
-    .filter(any)
-    .map(lambda raw: base64.urlsafe_b64encode(raw)[:22].decode())
+from tests.unit.rpc.rpc_values import (
+    INT64,
+    UINT32,
+    directories,
+    endpoint_lists,
+    epochs,
+    errors,
+    ids,
+    keys,
+    known_or_not,
+    leaders,
+    names,
+    offsets,
+    positions,
+    ranges,
+    statuses,
+    texts,
+    times_ms,
+    voter_lists,
+    voter_sets,
+    voters,
 )
-keys = st.builds(ReplicaKey, ids, directories)
-endpoint_lists = st.lists(
-    st.builds(Endpoint, names, names, st.integers(1, 65_535)), max_size=3
-).map(tuple)
-ranges = st.tuples(st.integers(0, 32_767), st.integers(0, 32_767)).map(
-    lambda pair: VersionRange(min(pair), max(pair))
-)
-voters = st.builds(Voter, keys, endpoint_lists, ranges)
-voter_lists = st.lists(voters, max_size=4, unique_by=lambda voter: voter.id).map(tuple)
-voter_sets = voter_lists.map(VoterSet)
-positions = st.builds(OffsetAndEpoch, offsets, epochs)
-leaders = st.builds(m.CurrentLeader, epochs, st.none() | ids, endpoint_lists)
-errors = st.sampled_from(list(ErrorCode))
-statuses = st.lists(
-    st.builds(m.ReplicaStatus, keys, known_or_not, known_or_not, known_or_not, endpoint_lists),
-    max_size=3,
-).map(tuple)
 
 
 def admin_cases() -> list[Any]:
@@ -394,76 +373,6 @@ def test_every_message_of_the_protocol_has_a_way_to_the_wire() -> None:
     inside = {"UpdateKRaftVersionRequest", "ReadIndexRequest", "ReadIndexResponse"}
     everything = {kind.__name__ for kind in (*m.Request.__args__, *m.Response.__args__)}
     assert everything - inside <= covered
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.integers(0, 2**64 - 1),
-    st.lists(st.tuples(st.none() | st.binary(max_size=9), st.binary(max_size=9)), min_size=1),
-    st.integers(1, UINT32),
-)
-def test_an_append_keeps_absent_and_empty_keys_apart(
-    correlation_id: int, records: list[v.OpaqueRecord], timeout_ms: int
-) -> None:
-    message = convert_quorum.encode_append_request(correlation_id, records, timeout_ms)
-    message = quorum_pb2.AppendRequest.FromString(message.SerializeToString())
-    assert message.correlation_id == correlation_id
-    assert convert_quorum.decode_append_request(message) == (records, timeout_ms)
-
-
-def packed(**fields: Any) -> quorum_pb2.AppendRequest:
-    return quorum_pb2.AppendRequest(packed=quorum_pb2.PackedRecords(**fields))
-
-
-def test_an_append_may_come_record_by_record() -> None:
-    message = quorum_pb2.AppendRequest(
-        records=[quorum_pb2.Record(value=b"a"), quorum_pb2.Record(key=b"", value=b"b")]
-    )
-    records, _ = convert_quorum.decode_append_request(message)
-    assert records == [(None, b"a"), (b"", b"b")]
-    assert convert_quorum.decode_append_request(packed(values=b"ab", value_sizes=[1, 1]))[0] == [
-        (b"", b"a"),
-        (b"", b"b"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("message", "why"),
-    [
-        (quorum_pb2.AppendRequest(), "without records"),
-        (packed(), "without records"),
-        (packed(values=b"a"), "values of 0 bytes in 1 bytes"),
-        (packed(values=b"abc", value_sizes=[1, 1]), "values of 2 bytes in 3 bytes"),
-        (packed(values=b"a", value_sizes=[2**32 - 1]), "values of 4294967295 bytes in 1 bytes"),
-        (packed(values=b"a", value_sizes=[1], keys=b"k"), "1 records with 0 sizes of keys"),
-        (packed(values=b"a", value_sizes=[1], key_sizes=[0, 0]), "1 records with 2 sizes of keys"),
-        (packed(values=b"a", value_sizes=[1], keys=b"k", key_sizes=[-1]), "keys of 0 bytes"),
-        (packed(value_sizes=[0] * 400_000), "400000 records"),
-        (
-            quorum_pb2.AppendRequest(
-                records=[quorum_pb2.Record(value=b"a")],
-                packed=quorum_pb2.PackedRecords(values=b"a", value_sizes=[1]),
-            ),
-            "in two places",
-        ),
-    ],
-)
-def test_appends_that_make_no_sense_are_refused(
-    message: quorum_pb2.AppendRequest, why: str
-) -> None:
-    with pytest.raises(ViolationError, match=why):
-        convert_quorum.decode_append_request(message)
-
-
-@settings(max_examples=25, deadline=None)
-@given(errors, leaders, offsets, texts)
-def test_an_append_is_answered_with_the_epoch_of_its_leader(
-    error: ErrorCode, leader: m.CurrentLeader, base: int, text: str
-) -> None:
-    outcome = v.AppendOutcome(error, leader, base, text)
-    message = convert_quorum.encode_append_response(5, outcome)
-    assert message.epoch == leader.epoch
-    assert convert_quorum.decode_append_response(message) == outcome
 
 
 def test_the_records_of_a_fetch_arrive_as_batches_of_the_same_bytes() -> None:

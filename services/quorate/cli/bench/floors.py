@@ -21,8 +21,8 @@ from quorate.rpc.channels import EOF
 MESSAGE_BYTES = 1024 * 1024
 SYNC_BYTES = 16 * MESSAGE_BYTES
 WARM_UP = 200
-_COPY = "/floor/Copy"
-_ECHO = "/floor/Echo"
+COPY = "/floor/Copy"
+ECHO = "/floor/Echo"
 
 
 def sync_latencies(folder: Path, count: int = 2000) -> list[float]:
@@ -43,7 +43,7 @@ def one_stream_to_one_disk(folder: Path, size: int) -> float:
     That is the least that a replica has to do to receive a log: messages of a megabyte, synced
     every 16.
     """
-    with _server() as port:
+    with floor_server() as port:
         return asyncio.run(_receive(port, folder, size))
 
 
@@ -52,13 +52,13 @@ def stream_echoes(count: int = 3000) -> list[float]:
 
     A commit takes two of them at the least, client to leader and leader to follower, and a sync.
     """
-    with _server() as port:
+    with floor_server() as port:
         return asyncio.run(_echo(port, count))
 
 
 @contextmanager
-def _server() -> Iterator[int]:
-    """The port of a gRPC server in a process of its own."""
+def floor_server() -> Iterator[int]:
+    """The port of a gRPC server in a process of its own, which knows `COPY` and `ECHO`."""
     ours, theirs = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
@@ -98,7 +98,7 @@ def _serve(connection: Connection) -> None:
 async def _echo(port: int, count: int) -> list[float]:
     latencies = []
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        stream: Any = channel.stream_stream(_ECHO, None, None)  # the types want an iterator
+        stream: Any = channel.stream_stream(ECHO, None, None)  # the types want an iterator
         call = stream()
         for step in range(WARM_UP + count):
             started = time.perf_counter()
@@ -115,7 +115,7 @@ async def _receive(port: int, folder: Path, size: int) -> float:
         started = time.perf_counter()
         received = unsynced = 0
         with tempfile.NamedTemporaryFile(dir=folder) as file:
-            async for message in channel.unary_stream(_COPY, None, None)(b"%d" % size):
+            async for message in channel.unary_stream(COPY, None, None)(b"%d" % size):
                 await asyncio.to_thread(os.write, file.fileno(), message)
                 received += len(message)
                 unsynced += len(message)

@@ -1,4 +1,4 @@
-"""No hot path costs more instructions than what is kept of it (see `costs`)."""
+"""No hot path costs more instructions than what is kept of it (see `instructions`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from tests.bench.costs import PATHS, TOLERANCE, VERSION, instructions, kept
+from tests.bench.instructions import PATHS, TOLERANCE, VERSION, instructions, kept
 
-AGAIN = "python -m tests.bench.costs --write keeps what is counted now"
+AGAIN = "python -m tests.bench.instructions --write keeps what is counted now"
 
 
 def test_instructions_are_those_of_the_work_alone() -> None:

@@ -1,12 +1,14 @@
 """What the hot paths cost, in bytecode instructions: the same on every machine, however busy.
 
-    python -m tests.bench.costs            # count, beside what is kept
-    python -m tests.bench.costs --write    # keep what is counted now, for this version of Python
+    python -m tests.bench.instructions            # count, beside what is kept
+    python -m tests.bench.instructions --write    # keep what is counted now
 
 Each path does the same work each time, and only instructions of Quorate's own code are counted, not
-those of libraries, tests or the interpreter's C. `costs.json` keeps a figure for each path and
-version of Python; `test_costs.py` fails where a path costs a tenth more than that, and where one
-costs a tenth less, so that a gain is kept and not given away later.
+those of libraries, tests or the interpreter's C. `instructions.json` keeps a figure for each path
+and version of Python; `test_instructions.py` fails where a path costs a tenth more than that, and
+where one costs a tenth less, so that a gain is kept and not given away later. What libraries and
+the network take, this does not see: `tests/integration/test_costs.py` does, in time and so more
+coarsely.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from rich.table import Table
 
 from tests.scenarios.harness import Harness
 
-KEPT = Path(__file__).with_name("costs.json")
+KEPT = Path(__file__).with_name("instructions.json")
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 TOLERANCE = 0.10
 OURS = str(Path(quorate.__file__).parent)

@@ -1,0 +1,87 @@
+"""An append's records on the wire: one by one or in columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from quorate.raft import messages as m
+from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.rpc import convert_quorum
+from quorate.rpc import values as v
+from quorate.v1 import quorum_pb2
+
+from tests.unit.rpc.rpc_values import UINT32, errors, leaders, offsets, texts
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 2**64 - 1),
+    st.lists(st.tuples(st.none() | st.binary(max_size=9), st.binary(max_size=9)), min_size=1),
+    st.integers(1, UINT32),
+)
+def test_an_append_keeps_absent_and_empty_keys_apart(
+    correlation_id: int, records: list[v.OpaqueRecord], timeout_ms: int
+) -> None:
+    message = convert_quorum.encode_append_request(correlation_id, records, timeout_ms)
+    message = quorum_pb2.AppendRequest.FromString(message.SerializeToString())
+    assert message.correlation_id == correlation_id
+    assert convert_quorum.decode_append_request(message) == (records, timeout_ms)
+
+
+def packed(**fields: Any) -> quorum_pb2.AppendRequest:
+    return quorum_pb2.AppendRequest(packed=quorum_pb2.PackedRecords(**fields))
+
+
+def test_an_append_may_come_record_by_record() -> None:
+    message = quorum_pb2.AppendRequest(
+        records=[quorum_pb2.Record(value=b"a"), quorum_pb2.Record(key=b"", value=b"b")]
+    )
+    records, _ = convert_quorum.decode_append_request(message)
+    assert records == [(None, b"a"), (b"", b"b")]
+    assert convert_quorum.decode_append_request(packed(values=b"ab", value_sizes=[1, 1]))[0] == [
+        (b"", b"a"),
+        (b"", b"b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (quorum_pb2.AppendRequest(), "without records"),
+        (packed(), "without records"),
+        (packed(values=b"a"), "values of 0 bytes in 1 bytes"),
+        (packed(values=b"abc", value_sizes=[1, 1]), "values of 2 bytes in 3 bytes"),
+        (packed(values=b"a", value_sizes=[2**32 - 1]), "values of 4294967295 bytes in 1 bytes"),
+        (packed(values=b"a", value_sizes=[1], keys=b"k"), "1 records with 0 sizes of keys"),
+        (packed(values=b"a", value_sizes=[1], key_sizes=[0, 0]), "1 records with 2 sizes of keys"),
+        (packed(values=b"a", value_sizes=[1], keys=b"k", key_sizes=[-1]), "keys of 0 bytes"),
+        (packed(value_sizes=[0] * 400_000), "400000 records"),
+        (quorum_pb2.AppendRequest(records=[quorum_pb2.Record()] * 400_000), "400000 records"),
+        (
+            quorum_pb2.AppendRequest(
+                records=[quorum_pb2.Record(value=b"a")],
+                packed=quorum_pb2.PackedRecords(values=b"a", value_sizes=[1]),
+            ),
+            "in two places",
+        ),
+    ],
+)
+def test_appends_that_make_no_sense_are_refused(
+    message: quorum_pb2.AppendRequest, why: str
+) -> None:
+    with pytest.raises(ViolationError, match=why):
+        convert_quorum.decode_append_request(message)
+
+
+@settings(max_examples=25, deadline=None)
+@given(errors, leaders, offsets, texts)
+def test_an_append_is_answered_with_the_epoch_of_its_leader(
+    error: ErrorCode, leader: m.CurrentLeader, base: int, text: str
+) -> None:
+    outcome = v.AppendOutcome(error, leader, base, text)
+    message = convert_quorum.encode_append_response(5, outcome)
+    assert message.epoch == leader.epoch
+    assert convert_quorum.decode_append_response(message) == outcome

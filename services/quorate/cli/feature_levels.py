@@ -1,13 +1,26 @@
-"""Reading `--feature name=level` and `--release-version` options."""
+"""The options `--feature name=level` and `--release-version`, and reading them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
+
+import typer
 
 from quorate.cli.output import UsageError
 
 LEVEL_MAX = 32767
+
+
+def feature_option(explained: str) -> Any:
+    """`--feature`, which may be repeated."""
+    return typer.Option("--feature", "-f", metavar="NAME=LEVEL", help=explained)
+
+
+def release_option(explained: str) -> Any:
+    """`--release-version`."""
+    return typer.Option("--release-version", "-r", metavar="VERSION", help=explained)
 
 
 def parse_features(texts: Sequence[str]) -> dict[str, int]:

@@ -17,7 +17,12 @@ from quorate.cli.connection import (
     connected,
     run,
 )
-from quorate.cli.feature_levels import parse_features, parse_release
+from quorate.cli.feature_levels import (
+    feature_option,
+    parse_features,
+    parse_release,
+    release_option,
+)
 from quorate.cli.output import AsJson, CommandError, DryRun, UsageError, one_line, print_json
 
 if TYPE_CHECKING:
@@ -39,22 +44,13 @@ FEATURE_SINCE = {
 """The level of metadata.version with which Kafka finalizes a feature by default."""
 
 FeatureLevels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--feature",
-        "-f",
-        metavar="NAME=LEVEL",
-        help="A feature and its new level; may be repeated.",
-    ),
+    list[str] | None, feature_option("A feature and its new level; may be repeated.")
 ]
 ReleaseVersion = Annotated[
     str | None,
-    typer.Option(
-        "--release-version",
-        "-r",
-        metavar="VERSION",
-        help="The levels that belong to this release of Kafka, such as 4.3-IV0: of kraft.version, "
-        "and of the metadata's features once there is metadata.",
+    release_option(
+        "The levels that belong to this release of Kafka, such as 4.3-IV0: of kraft.version, "
+        "and of the metadata's features once there is metadata."
     ),
 ]
 

@@ -6,6 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quorate.cli.feature_levels import (
+    feature_option,
+    parse_features,
+    parse_release,
+    release_option,
+)
 from quorate.cli.output import AsJson, CommandError, UsageError, print_json, print_warning
 from quorate.cli.settings_file import ConfigFile, load
 
@@ -54,21 +60,13 @@ IgnoreFormatted = Annotated[
 ]
 FeatureLevels = Annotated[
     list[str] | None,
-    typer.Option(
-        "--feature",
-        "-f",
-        metavar="NAME=LEVEL",
-        help="kraft.version=1 (dynamic voters) or kraft.version=0 (controller.quorum.voters).",
+    feature_option(
+        "kraft.version=1 (dynamic voters) or kraft.version=0 (controller.quorum.voters)."
     ),
 ]
 ReleaseVersion = Annotated[
     str | None,
-    typer.Option(
-        "--release-version",
-        "-r",
-        metavar="VERSION",
-        help="Taken for Kafka's sake: the quorum has no feature that depends on a release.",
-    ),
+    release_option("Taken for Kafka's sake: the quorum has no feature that depends on a release."),
 ]
 
 
@@ -131,7 +129,6 @@ def format_storage(
     --initial-controllers and --no-initial-controllers the configuration must set
     controller.quorum.voters, and the quorum is static (kraft.version 0).
     """
-    from quorate.cli.feature_levels import parse_release
     from quorate.controller.formatting import format_directory
 
     if release_version is not None and parse_release(release_version) is None:
@@ -196,7 +193,6 @@ def _initial_controllers(config: ControllerConfig, text: str | None) -> VoterSet
 
 def _kraft_version(features: list[str]) -> int | None:
     """The level in `--feature kraft.version=…`, the only feature that a quorum is born with."""
-    from quorate.cli.feature_levels import parse_features
     from quorate.controller.formatting import KRAFT_VERSION
 
     levels = parse_features(features)

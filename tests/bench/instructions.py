@@ -30,7 +30,7 @@ from quorate.raft.types import ReplicaKey
 from quorate.records import metadata as rec
 from quorate.records.batch import build_data_batch, read_header, stamp
 from quorate.records.primitives import uuid_from_bytes
-from quorate.rpc import convert, convert_quorum
+from quorate.rpc import convert, convert_append
 from quorate.rpc.appending import Coalescer
 from quorate.rpc.values import AppendResult, OpaqueRecord
 from quorate.runtime.metadata_batches import apply_batch, build_metadata_batch
@@ -103,8 +103,8 @@ def append_messages(values: int) -> Callable[[], float]:
 
     def work() -> None:
         records: list[OpaqueRecord] = [(b"", VALUE)] * values
-        data = convert_quorum.encode_append_request(1, records, 30_000).SerializeToString()
-        read, _ = convert_quorum.decode_append_request(quorum_pb2.AppendRequest.FromString(data))
+        data = convert_append.encode_append_request(1, records, 30_000).SerializeToString()
+        read, _ = convert_append.decode_append_request(quorum_pb2.AppendRequest.FromString(data))
         stamp(build_data_batch(read, 1), 5, 1)
 
     return lambda: instructions(work) / values

@@ -26,7 +26,7 @@ from quorate.records.batch import (
 )
 from quorate.records.control import decode_control, encode_control
 from quorate.records.errors import RecordsError
-from quorate.rpc import convert, convert_quorum
+from quorate.rpc import convert, convert_append, convert_quorum
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
 TOPIC_ID = "kiNBqNGdSkighOqe--JjKw"
@@ -159,9 +159,12 @@ def _wire() -> list[Decoder]:
         _protobuf(quorum_pb2.UpdateFeaturesRequest, convert_quorum.decode_update_features_request),
         _protobuf(quorum_pb2.FormatRequest, convert_quorum.decode_format_request),
         _protobuf(
-            quorum_pb2.AppendRequest, convert_quorum.decode_append_request,
+            quorum_pb2.AppendRequest, convert_append.decode_append_request,
             quorum_pb2.AppendRequest(
                 correlation_id=1, records=[quorum_pb2.Record(key=b"k", value=b"v")]
+            ),
+            convert_append.encode_append_request(
+                2, [(b"k", b"v"), (None, b""), (b"", b"w")] * 2, 5
             ),
         ),
         _protobuf(quorum_pb2.ReadRequest, convert_quorum.decode_read_request),

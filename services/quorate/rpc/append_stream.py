@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.channels import EOF
-from quorate.rpc.convert_quorum import decode_append_request, encode_append_response
+from quorate.rpc.convert_append import decode_append_request, encode_append_response
 from quorate.rpc.gate import Asker
 from quorate.rpc.handler import RaftHandler
 from quorate.rpc.limits import ServerLimits, batch_bytes, too_large

@@ -23,7 +23,7 @@ import grpc.aio
 
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
-from quorate.rpc.convert_quorum import decode_append_response, encode_append_request
+from quorate.rpc.convert_append import decode_append_response, encode_append_request
 from quorate.rpc.errors import (
     AdminError,
     ClientError,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.rpc import convert_quorum
+from quorate.rpc import convert_append
 from quorate.rpc import values as v
 from quorate.v1 import quorum_pb2
 
@@ -25,10 +25,10 @@ from tests.unit.rpc.rpc_values import UINT32, errors, leaders, offsets, texts
 def test_an_append_keeps_absent_and_empty_keys_apart(
     correlation_id: int, records: list[v.OpaqueRecord], timeout_ms: int
 ) -> None:
-    message = convert_quorum.encode_append_request(correlation_id, records, timeout_ms)
+    message = convert_append.encode_append_request(correlation_id, records, timeout_ms)
     message = quorum_pb2.AppendRequest.FromString(message.SerializeToString())
     assert message.correlation_id == correlation_id
-    assert convert_quorum.decode_append_request(message) == (records, timeout_ms)
+    assert convert_append.decode_append_request(message) == (records, timeout_ms)
 
 
 def packed(**fields: Any) -> quorum_pb2.AppendRequest:
@@ -39,9 +39,9 @@ def test_an_append_may_come_record_by_record() -> None:
     message = quorum_pb2.AppendRequest(
         records=[quorum_pb2.Record(value=b"a"), quorum_pb2.Record(key=b"", value=b"b")]
     )
-    records, _ = convert_quorum.decode_append_request(message)
+    records, _ = convert_append.decode_append_request(message)
     assert records == [(None, b"a"), (b"", b"b")]
-    assert convert_quorum.decode_append_request(packed(values=b"ab", value_sizes=[1, 1]))[0] == [
+    assert convert_append.decode_append_request(packed(values=b"ab", value_sizes=[1, 1]))[0] == [
         (b"", b"a"),
         (b"", b"b"),
     ]
@@ -73,7 +73,7 @@ def test_appends_that_make_no_sense_are_refused(
     message: quorum_pb2.AppendRequest, why: str
 ) -> None:
     with pytest.raises(ViolationError, match=why):
-        convert_quorum.decode_append_request(message)
+        convert_append.decode_append_request(message)
 
 
 @settings(max_examples=25, deadline=None)
@@ -82,6 +82,6 @@ def test_an_append_is_answered_with_the_epoch_of_its_leader(
     error: ErrorCode, leader: m.CurrentLeader, base: int, text: str
 ) -> None:
     outcome = v.AppendOutcome(error, leader, base, text)
-    message = convert_quorum.encode_append_response(5, outcome)
+    message = convert_append.encode_append_response(5, outcome)
     assert message.epoch == leader.epoch
-    assert convert_quorum.decode_append_response(message) == outcome
+    assert convert_append.decode_append_response(message) == outcome

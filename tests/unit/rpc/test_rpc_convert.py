@@ -477,7 +477,6 @@ KEY = common_pb2.ReplicaKey(id=1)
             convert_quorum.decode_describe_response,
             "twice",
         ),
-        (quorum_pb2.AppendRequest(), convert_quorum.decode_append_request, "without records"),
         (
             quorum_pb2.FormatRequest(cluster_id="c"),
             convert_quorum.decode_format_request,

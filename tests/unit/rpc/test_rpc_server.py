@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.messages import CurrentLeader, VoteRequest
 from quorate.raft.types import Endpoint, ReplicaKey
-from quorate.rpc import convert_quorum
+from quorate.rpc import convert_append
 from quorate.rpc.channels import EOF
 from quorate.rpc.errors import ListenError, PortInUseError
 from quorate.rpc.limits import ServerLimits, format_address, parse_address
@@ -153,7 +153,7 @@ async def test_a_fetch_stream_answers_one_after_the_other() -> None:
 
 
 def append_request(correlation_id: int, value: bytes = b"v") -> quorum_pb2.AppendRequest:
-    return convert_quorum.encode_append_request(correlation_id, [(b"", value)], 1_000)
+    return convert_append.encode_append_request(correlation_id, [(b"", value)], 1_000)
 
 
 async def test_appends_are_under_way_together_and_answered_as_they_commit() -> None:

@@ -1,0 +1,113 @@
+"""Appends as messages: many records in columns, and what became of them.
+
+Source: proto/quorate/v1/quorum.proto, "Append".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import accumulate
+
+from quorate.raft.errors import ViolationError
+from quorate.rpc import fields as f
+from quorate.rpc.limits import BATCH_RECORDS_MAX
+from quorate.rpc.values import APPEND_TIMEOUT_MS, AppendOutcome, OpaqueRecord
+from quorate.v1 import quorum_pb2
+
+PACKED_RECORDS_MIN = 4
+"""From so many on, columns cost less than a message for each."""
+
+
+def encode_append_request(
+    correlation_id: int,
+    records: Sequence[OpaqueRecord],
+    timeout_ms: int,
+    trace_parent: str = "",
+) -> quorum_pb2.AppendRequest:
+    is_packed = len(records) >= PACKED_RECORDS_MIN
+    return quorum_pb2.AppendRequest(
+        correlation_id=correlation_id,
+        records=[] if is_packed else [quorum_pb2.Record(key=k, value=v) for k, v in records],
+        packed=_pack(records) if is_packed else None,
+        timeout_ms=timeout_ms,
+        trace_parent=trace_parent,
+    )
+
+
+def _pack(records: Sequence[OpaqueRecord]) -> quorum_pb2.PackedRecords:
+    packed = quorum_pb2.PackedRecords(
+        values=b"".join([value for _, value in records]),
+        value_sizes=[len(value) for _, value in records],
+    )
+    if any(key != b"" for key, _ in records):
+        packed.keys = b"".join([key for key, _ in records if key])
+        packed.key_sizes.extend([-1 if key is None else len(key) for key, _ in records])
+    return packed
+
+
+def _unpack(packed: quorum_pb2.PackedRecords) -> list[OpaqueRecord]:
+    """ViolationError if sizes and bytes do not fit together."""
+    count = len(packed.value_sizes)
+    values = _cut(packed.values, list(packed.value_sizes), "values")
+    keys: Sequence[bytes | None] = (b"",) * count
+    if packed.key_sizes or packed.keys:
+        sizes = list(packed.key_sizes)
+        if len(sizes) != count:
+            raise ViolationError(f"{count} records with {len(sizes)} sizes of keys")
+        found = _cut(packed.keys, [max(0, size) for size in sizes], "keys")
+        pairs = zip(sizes, found, strict=True)
+        keys = [None if size < 0 else key for size, key in pairs]
+    return list(zip(keys, values, strict=True))
+
+
+def _cut(data: bytes, sizes: Sequence[int], what: str) -> Sequence[bytes]:
+    ends = list(accumulate(sizes))
+    whole = ends[-1] if ends else 0
+    if whole != len(data):
+        raise ViolationError(f"{what} of {whole} bytes in {len(data)} bytes")
+    if len(set(sizes)) == 1:
+        # Pieces of one size, as most are, come several times as fast. The module's own functions
+        # would remember the format, and whoever sends messages chooses it.
+        return struct.Struct(f"{sizes[0]}s" * len(sizes)).unpack(data)
+    return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def decode_append_request(
+    message: quorum_pb2.AppendRequest,
+) -> tuple[list[OpaqueRecord], int]:
+    """The records and the time to wait in milliseconds. An append of nothing is a violation."""
+    count = len(message.records) + len(message.packed.value_sizes)
+    if count > BATCH_RECORDS_MAX:
+        # Before anything is done for each of them: a message has room for millions.
+        raise ViolationError(f"an append of {count} records, and {BATCH_RECORDS_MAX} fit a batch")
+    if message.HasField("packed"):
+        if message.records:
+            raise ViolationError("an append with records in two places")
+        records = _unpack(message.packed)
+    else:
+        records = [
+            (record.key if record.HasField("key") else None, record.value)
+            for record in message.records
+        ]
+    if not records:
+        raise ViolationError("an append without records")
+    return records, message.timeout_ms or APPEND_TIMEOUT_MS
+
+
+def encode_append_response(
+    correlation_id: int, outcome: AppendOutcome
+) -> quorum_pb2.AppendResponse:
+    return quorum_pb2.AppendResponse(
+        correlation_id=correlation_id,
+        error_code=f.error_to_wire(outcome.error),
+        error_message=outcome.message,
+        base_offset=max(0, outcome.base_offset),
+        epoch=outcome.leader.epoch,
+        current_leader=f.leader_to_wire(outcome.leader),
+    )
+
+
+def decode_append_response(message: quorum_pb2.AppendResponse) -> AppendOutcome:
+    error, leader, text = f.answer_from_wire(message)
+    return AppendOutcome(error, leader, f.natural(message.base_offset, "the base offset"), text)

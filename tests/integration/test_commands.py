@@ -203,7 +203,7 @@ async def test_an_append_larger_than_the_limit(quorum: Quorum) -> None:
         leader = (await client.describe_quorum()).answered_by
     options = [("grpc.max_send_message_length", -1)]
     async with grpc.aio.insecure_channel(leader, options=options) as channel:
-        call = quorum_pb2_grpc.QuorumStub(channel).Append()  # type: ignore[no-untyped-call]
+        call = quorum_pb2_grpc.QuorumStub(channel).AppendStream()  # type: ignore[no-untyped-call]
         answers = []
         for number, value in enumerate((b"small", too_large, b"small")):
             record = quorum_pb2.Record(key=b"", value=value)
@@ -222,7 +222,7 @@ async def test_an_append_larger_than_the_limit(quorum: Quorum) -> None:
         await call.write(quorum_pb2.AppendRequest(correlation_id=9, records=[record]))
         with pytest.raises(grpc.aio.AioRpcError, match="larger than max"):
             await call.read()
-        again = quorum_pb2_grpc.QuorumStub(channel).Append()  # type: ignore[no-untyped-call]
+        again = quorum_pb2_grpc.QuorumStub(channel).AppendStream()  # type: ignore[no-untyped-call]
         record = quorum_pb2.Record(key=b"", value=b"small")
         await again.write(
             quorum_pb2.AppendRequest(correlation_id=1, records=[record], timeout_ms=10_000)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
-APPEND = "/quorate.v1.Quorum/Append"
+APPEND = "/quorate.v1.Quorum/AppendStream"
 ANSWER_SLACK_MS = 250
 """How much longer than the server a client waits: the server's own "timed out" says more."""
 MESSAGES_IN_FLIGHT_MAX = 2
@@ -65,7 +65,7 @@ WAITING_BYTES_MAX = 64 * 1024 * 1024
 
 
 class AppendConnection:
-    """One Append stream to one node. `send` must not be cancelled: gRPC would end the stream."""
+    """One AppendStream to one node. `send` must not be cancelled: gRPC would end the stream."""
 
     def __init__(self, link: Link, channels: Channels) -> None:
         self._link = link

@@ -38,7 +38,7 @@ from quorate.raft.messages import (
 )
 from quorate.raft.types import NO_NODE, ReplicaKey, VersionRange
 from quorate.rpc import convert, convert_quorum
-from quorate.rpc.append_stream import NO_LEADER, AppendStream
+from quorate.rpc.append_serving import NO_LEADER, Appends, AppendStream
 from quorate.rpc.channels import EOF
 from quorate.rpc.gate import Asker, Gate, method_name
 from quorate.rpc.handler import NodeHandler, RaftHandler
@@ -317,7 +317,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
     def __init__(self, slot: Slot, limits: ServerLimits) -> None:
         self._slot = slot
         self._limits = limits
-        self.running: set[asyncio.Task[None]] = set()
+        self.running: set[asyncio.Task[Any]] = set()
 
     async def DescribeQuorum(
         self, request: quorum_pb2.DescribeQuorumRequest, context: Context
@@ -393,11 +393,18 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         raise AssertionError("abort raises")
 
     async def Append(
+        self, request: quorum_pb2.AppendRequest, context: Context
+    ) -> quorum_pb2.AppendResponse:
+        return await (await self._appends(context)).serve(request)
+
+    async def AppendStream(
         self, _requests: AsyncIterator[quorum_pb2.AppendRequest], context: Context
     ) -> None:
+        await AppendStream(await self._appends(context)).serve()
+
+    async def _appends(self, context: Context) -> Appends:
         handler = await self._slot.admin(context)
-        asker = self._slot.asker(context)
-        await AppendStream(handler, context, self._limits, self.running, asker).serve()
+        return Appends(handler, context, self._limits, self.running, self._slot.asker(context))
 
     async def Read(
         self, request: quorum_pb2.ReadRequest, context: Context

@@ -74,8 +74,13 @@ class QuorumStub:
                 request_serializer=quorate_dot_v1_dot_quorum__pb2.NodeStatusRequest.SerializeToString,
                 response_deserializer=quorate_dot_v1_dot_quorum__pb2.NodeStatusResponse.FromString,
                 _registered_method=True)
-        self.Append = channel.stream_stream(
+        self.Append = channel.unary_unary(
                 '/quorate.v1.Quorum/Append',
+                request_serializer=quorate_dot_v1_dot_quorum__pb2.AppendRequest.SerializeToString,
+                response_deserializer=quorate_dot_v1_dot_quorum__pb2.AppendResponse.FromString,
+                _registered_method=True)
+        self.AppendStream = channel.stream_stream(
+                '/quorate.v1.Quorum/AppendStream',
                 request_serializer=quorate_dot_v1_dot_quorum__pb2.AppendRequest.SerializeToString,
                 response_deserializer=quorate_dot_v1_dot_quorum__pb2.AppendResponse.FromString,
                 _registered_method=True)
@@ -145,8 +150,15 @@ class QuorumServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Append(self, request_iterator, context):
-        """Appends. One message is one batch: all its records are committed, or none. Answers come as batches commit and
+    def Append(self, request, context):
+        """Appends one batch: all its records are committed, or none. Answered when they are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AppendStream(self, request_iterator, context):
+        """The same for who appends much: a message costs a fraction of what a call does. Answers come as batches commit and
         carry the correlation id of their request; several requests may be under way.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -203,8 +215,13 @@ def add_QuorumServicer_to_server(servicer, server):
                     request_deserializer=quorate_dot_v1_dot_quorum__pb2.NodeStatusRequest.FromString,
                     response_serializer=quorate_dot_v1_dot_quorum__pb2.NodeStatusResponse.SerializeToString,
             ),
-            'Append': grpc.stream_stream_rpc_method_handler(
+            'Append': grpc.unary_unary_rpc_method_handler(
                     servicer.Append,
+                    request_deserializer=quorate_dot_v1_dot_quorum__pb2.AppendRequest.FromString,
+                    response_serializer=quorate_dot_v1_dot_quorum__pb2.AppendResponse.SerializeToString,
+            ),
+            'AppendStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.AppendStream,
                     request_deserializer=quorate_dot_v1_dot_quorum__pb2.AppendRequest.FromString,
                     response_serializer=quorate_dot_v1_dot_quorum__pb2.AppendResponse.SerializeToString,
             ),
@@ -441,7 +458,34 @@ class Quorum:
             _registered_method=True)
 
     @staticmethod
-    def Append(request_iterator,
+    def Append(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorate.v1.Quorum/Append',
+            quorate_dot_v1_dot_quorum__pb2.AppendRequest.SerializeToString,
+            quorate_dot_v1_dot_quorum__pb2.AppendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendStream(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -454,7 +498,7 @@ class Quorum:
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/quorate.v1.Quorum/Append',
+            '/quorate.v1.Quorum/AppendStream',
             quorate_dot_v1_dot_quorum__pb2.AppendRequest.SerializeToString,
             quorate_dot_v1_dot_quorum__pb2.AppendResponse.FromString,
             options,

@@ -156,10 +156,40 @@ def append_request(correlation_id: int, value: bytes = b"v") -> quorum_pb2.Appen
     return convert_append.encode_append_request(correlation_id, [(b"", value)], 1_000)
 
 
+async def test_a_call_appends_a_batch_and_is_answered_as_it_commits() -> None:
+    node = Node()
+    limits = ServerLimits(batch_bytes_max=1_000)
+    async with serving(node, limits=limits) as server, stubs(server) as (_, quorum):
+        answers = [await quorum.Append(append_request(number)) for number in (7, 8)]
+        empty = await quorum.Append(quorum_pb2.AppendRequest(packed=quorum_pb2.PackedRecords(
+            values=b"x", value_sizes=[2],
+        )))  # fmt: skip
+        large = await quorum.Append(append_request(1, bytes(1_000)))
+        node.failure = KeyError("x")
+        failed = await quorum.Append(append_request(2))
+    assert [(answer.correlation_id, answer.base_offset) for answer in answers] == [(7, 0), (8, 1)]
+    assert empty.error_code == common_pb2.INVALID_REQUEST
+    assert large.error_code == common_pb2.MESSAGE_TOO_LARGE
+    assert failed.error_code == common_pb2.UNKNOWN_SERVER_ERROR
+    assert node.appended == [[(b"", b"v")]] * 2
+
+
+async def test_an_append_that_has_begun_goes_on_without_its_call() -> None:
+    node = Node(delay_s=1.0)
+    async with serving(node) as server:
+        async with stubs(server) as (_, quorum):
+            call = quorum.Append(append_request(1))
+            await node.begun.wait()
+            call.cancel()
+        assert node.appended == []
+        await node.ended.wait()
+        assert node.appended == [[(b"", b"v")]]
+
+
 async def test_appends_are_under_way_together_and_answered_as_they_commit() -> None:
     node = Node(delay_s=1.0)
     async with serving(node) as server, stubs(server) as (_, quorum):
-        stream = quorum.Append()
+        stream = quorum.AppendStream()
         for correlation_id in range(10):
             await stream.write(append_request(correlation_id))
         answers = [await stream.read() for _ in range(10)]
@@ -175,7 +205,7 @@ async def test_an_append_stream_is_read_only_as_far_as_its_limits_go() -> None:
     node = Node(delay_s=0.02)
     limits = ServerLimits(append_messages_in_flight_max=3)
     async with serving(node, limits=limits) as server, stubs(server) as (_, quorum):
-        stream = quorum.Append()
+        stream = quorum.AppendStream()
         for correlation_id in range(9):
             await stream.write(append_request(correlation_id))
         await stream.done_writing()
@@ -188,7 +218,7 @@ async def test_an_append_that_has_begun_goes_on_without_its_stream() -> None:
     node = Node(delay_s=1.0)
     async with serving(node) as server:
         async with stubs(server) as (_, quorum):
-            stream = quorum.Append()
+            stream = quorum.AppendStream()
             await stream.write(append_request(1))
             await node.begun.wait()
             stream.cancel()
@@ -201,7 +231,7 @@ async def test_an_append_over_the_batch_limit_is_refused_and_the_stream_goes_on(
     node = Node()
     limits = ServerLimits(batch_bytes_max=1_000)
     async with serving(node, limits=limits) as server, stubs(server) as (_, quorum):
-        stream = quorum.Append()
+        stream = quorum.AppendStream()
         await stream.write(append_request(1, bytes(1_000)))
         answer = await stream.read()
         assert answer.error_code == common_pb2.MESSAGE_TOO_LARGE
@@ -213,7 +243,7 @@ async def test_an_append_over_the_batch_limit_is_refused_and_the_stream_goes_on(
 async def test_a_message_over_grpcs_limit_is_an_error_that_names_the_limit() -> None:
     limits = ServerLimits(message_bytes_max=100_000)
     async with serving(Node(), limits=limits) as server, stubs(server) as (_, quorum):
-        stream = quorum.Append()
+        stream = quorum.AppendStream()
         await stream.write(append_request(1, bytes(200_000)))
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stream.read()
@@ -228,7 +258,7 @@ async def test_a_failing_append_is_answered_and_the_others_go_on(
 ) -> None:
     node = Node(failure=KeyError("x"))
     async with serving(node) as server, stubs(server) as (_, quorum):
-        stream = quorum.Append()
+        stream = quorum.AppendStream()
         await stream.write(append_request(1))
         assert (await stream.read()).error_code == common_pb2.UNKNOWN_SERVER_ERROR
         node.failure = None

@@ -116,12 +116,11 @@ async def one_call_a_commit(address: str, callers: int, seconds: float) -> Resul
     async with grpc.aio.insecure_channel(address) as channel:
         stub = quorum_pb2_grpc.QuorumStub(channel)  # type: ignore[no-untyped-call]
         request = quorum_pb2.AppendRequest(
-            correlation_id=1, records=[quorum_pb2.Record(key=b"", value=VALUE)], timeout_ms=30_000
+            records=[quorum_pb2.Record(key=b"", value=VALUE)], timeout_ms=30_000
         )
 
         async def append() -> None:
-            call = stub.Append(iter((request,)))
-            answer = await call.read()
+            answer = await stub.Append(request)
             if answer.error_code != ErrorCode.NONE:
                 raise ClientError(f"the append was answered with {answer.error_code}")
 

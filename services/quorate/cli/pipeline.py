@@ -59,6 +59,12 @@ def run(
     out: Annotated[str, typer.Option("--out", help="Where the tables go.")] = "quorate-tables",
     bootstrap: Bootstrap = "",
     sink: Annotated[str, typer.Option("--sink", help="parquet or delta.")] = "parquet",
+    update: Annotated[
+        bool,
+        typer.Option(
+            "--update", help="Continue the ledger where the last update ended; the rest anew."
+        ),
+    ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep the ledger up to date until interrupted.")
     ] = False,
@@ -85,6 +91,8 @@ def run(
 
     if sink not in (each.value for each in Sink):
         raise UsageError(f"--sink is parquet or delta, not {sink!r}")
+    if update and (follow or available_now):
+        raise UsageError("--update writes all tables, --follow the ledger: give one of them")
     source = _source(paths, bootstrap, replica, _tls(tls_ca, tls_certificate, tls_key))
     with _spark(master, delta=sink == Sink.DELTA) as (spark, told):
         if follow or available_now:
@@ -99,7 +107,8 @@ def run(
             )
             counts = {"ledger": spark.read.format(sink).load(f"{out}/ledger").count()}
         else:
-            counts = jobs.run(spark, source, out, Sink(sink), told)
+            write = jobs.update if update else jobs.run
+            counts = write(spark, source, out, Sink(sink), told)
     if as_json:
         print_json({"out": out, "sink": sink, "rows": counts})
     else:

@@ -1,7 +1,8 @@
 """The jobs: from logs to tables, one after the other, telling how far they are.
 
-`run` writes batches, ledger, state and history of one log; `follow` keeps a ledger up to date from
-a stream; `state_rows`, `history_rows` and `audit_rows` give what the commands print.
+`run` writes batches, ledger, state and history of one log, `update` brings them up to date;
+`follow` keeps a ledger up to date from a stream; `state_rows`, `history_rows` and `audit_rows` give
+what the commands print.
 """
 
 from __future__ import annotations
@@ -95,26 +96,63 @@ def ledger_of(spark: SparkSession, source: Source, offset: int | None = None) ->
 def run(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told) -> dict[str, int]:
     """Write all layers of one log below `out`; how many rows each table has."""
     source = source.log()
-    counts: dict[str, int] = {}
+    tables = _Tables(spark, out, sink, told)
+    tables.write("batches", source.read(spark, columns.BATCHES))
+    stored = tables.write("ledger", ledger_of(spark, source))
+    _write_derived(tables, as_of(stored), history(stored))
+    return tables.counts
 
-    def write(name: str, rows: DataFrame) -> None:
-        told(name)
-        path = f"{out}/{name}"
-        save(rows, path, sink)
-        counts[name] = spark.read.format(sink.value).load(path).count()
 
-    write("batches", source.read(spark, columns.BATCHES))
-    write("ledger", ledger_of(spark, source))
-    stored = spark.read.format(sink.value).load(f"{out}/ledger")
-    now = as_of(stored).persist()
+def update(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told) -> dict[str, int]:
+    """Bring what is below `out` up to date; how many rows each table has.
+
+    The ledger goes on where the last update ended and keeps what the log has compacted since; the
+    history is the ledger's. The other tables are written anew. PipelineError if `run` wrote the
+    ledger, whose records would be there twice.
+    """
+    source = source.log()
+    ledger = OffsetTable(spark, f"{out}/ledger", sink)
+    ledger.check()
+    follow(spark, source, out, sink, told, available_now=True)
+    stored = ledger.read()
+    tables = _Tables(spark, out, sink, told)
+    tables.counts["ledger"] = stored.count()
+    tables.write("batches", source.read(spark, columns.BATCHES))
+    now = ledger_of(spark, source)
+    seeds = now.where(now["snapshot"].isNotNull())
+    _write_derived(tables, as_of(now), history(stored.unionByName(seeds)))
+    return tables.counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Tables that are written as a whole, and how many rows they have."""
+
+    spark: SparkSession
+    out: str
+    sink: Sink
+    told: Told
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def write(self, name: str, rows: DataFrame) -> DataFrame:
+        """The table as it was stored."""
+        self.told(name)
+        path = f"{self.out}/{name}"
+        save(rows, path, self.sink)
+        stored = self.spark.read.format(self.sink.value).load(path)
+        self.counts[name] = stored.count()
+        return stored
+
+
+def _write_derived(tables: _Tables, now: DataFrame, intervals: DataFrame) -> None:
+    now = now.persist()
     try:
-        write("state", now)
+        tables.write("state", now)
         for kind in COLUMNS:
-            write(f"state_{kind}", table(now, kind))
+            tables.write(f"state_{kind}", table(now, kind))
     finally:
         now.unpersist()
-    write("history", history(stored))
-    return counts
+    tables.write("history", intervals)
 
 
 def follow(

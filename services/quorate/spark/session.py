@@ -146,8 +146,11 @@ def _stderr_aside() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    """What is wrong, of a text that goes on with stacks: the innermost cause that Java names."""
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return next(iter([*reversed(causes), *thrown, *lines]), type(error).__name__)
 
 
 def _submitted() -> str:

@@ -139,6 +139,12 @@ class OffsetTable:
         """What a Parquet table holds."""
         return self._ranges(Files(self.spark, self.path))
 
+    def check(self) -> None:
+        """PipelineError if a Parquet table is there that was not written by ranges."""
+        names = [] if self.sink is Sink.DELTA else Files(self.spark, self.path).names()
+        if any(name.endswith(".parquet") for name in names):
+            raise PipelineError(f"{self.path} was written as a whole: it cannot be continued")
+
     def read(self) -> DataFrame:
         """The whole table. PipelineError if there is none."""
         files = Files(self.spark, self.path)

@@ -1,0 +1,71 @@
+"""Tables that are brought up to date: the ledger goes on, and outlives what the log keeps."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from quorate.records.batch import iter_batches
+from quorate.spark.errors import PipelineError
+from quorate.spark.jobs import Source, run, update
+from quorate.spark.session import _first_line
+from quorate.spark.sinks import OffsetTable, Sink
+
+PARTITION = "__cluster_metadata-0"
+SEGMENT = f"{0:020}.log"
+
+
+def quiet(_: str) -> None:
+    """Nobody is told."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_second_update_begins_where_the_first_ended(
+    spark: Any, golden: Path, tmp_path: Path
+) -> None:
+    whole = golden / "full-history/controller-1" / PARTITION / SEGMENT
+    data = whole.read_bytes()
+    headers = [header for header, _ in iter_batches(data)]
+    some = headers[: len(headers) // 2]
+    node = tmp_path / "node"
+    (node / PARTITION).mkdir(parents=True)
+    shutil.copy(golden / "full-history/controller-1/meta.properties", node)
+    segment = node / PARTITION / SEGMENT
+    segment.write_bytes(data[: sum(header.size_bytes for header in some)])
+    source, out = Source((node,)), str(tmp_path / "tables")
+
+    first = update(spark, source, out, Sink.PARQUET, quiet)
+    assert first["ledger"] == some[-1].end_offset
+    segment.write_bytes(data)
+    second = update(spark, source, out, Sink.PARQUET, quiet)
+    assert second["ledger"] == headers[-1].end_offset
+    assert second["batches"] == len(headers)
+    ledger = OffsetTable(spark, f"{out}/ledger")
+    assert ledger.ranges() == [
+        (0, some[-1].end_offset),
+        (some[-1].end_offset, headers[-1].end_offset),
+    ]
+
+    anew = run(spark, source, str(tmp_path / "anew"), Sink.PARQUET, quiet)
+    assert second == anew
+    with pytest.raises(PipelineError) as raised:
+        update(spark, source, str(tmp_path / "anew"), Sink.PARQUET, quiet)
+    assert "cannot be continued" in raised.value.reason
+
+
+def test_why_spark_did_not_start_is_what_java_names_last() -> None:
+    told = (
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+        ": org.apache.hadoop.security.KerberosAuthException: failure to login\n"
+        "\tat org.apache.hadoop.security.UserGroupInformation.doSubjectLogin\n"
+        "Caused by: javax.security.auth.login.LoginException: invalid null input: name\n"
+        "\t... 48 more\n"
+    )
+    assert _first_line(Exception(told)).endswith("LoginException: invalid null input: name")
+    without_cause = told.partition("Caused by")[0]
+    assert _first_line(Exception(without_cause)).endswith("failure to login")
+    assert _first_line(ValueError("no port\nstack")) == "no port"
+    assert _first_line(ValueError()) == "ValueError"

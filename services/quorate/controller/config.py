@@ -103,7 +103,7 @@ class ControllerConfig:
     election_backoff_max_ms: int = 1000
     retry_backoff_ms: int = 50
     fetch_bytes_max: int = 8 * 1024 * 1024
-    snapshot_chunk_bytes_max: int = 1024 * 1024
+    snapshot_chunk_bytes_max: int = 8 * 1024 * 1024
     segment_bytes_max: int = 1024 * 1024 * 1024
     snapshot_interval_bytes_max: int = 20 * 1024 * 1024
     snapshot_interval_ms_max: int = 60 * 60 * 1000

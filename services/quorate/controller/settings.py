@@ -141,8 +141,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "controller.quorum.fetch.snapshot.max.bytes",
         forms.size(1, INT_MAX),
-        str(MIB),
-        "The most bytes of a snapshot in one answer.",
+        str(8 * MIB),
+        "The most bytes of a snapshot in one answer. Kafka's default is 1 MiB.",
     ),
     Setting(
         "controller.listener.names",

@@ -55,7 +55,7 @@ class RaftConfig:
     fetch_max_wait_ms: int = 500
     high_watermark_linger_ms: int = 5
     fetch_bytes_max: int = 8 * 1024 * 1024
-    snapshot_chunk_bytes_max: int = 1024 * 1024
+    snapshot_chunk_bytes_max: int = 8 * 1024 * 1024
     lost_connection_wait_max_ms: int = 60
     update_voter_period_ms: int = 1_000
     observer_expiry_ms: int = 300_000

@@ -1,0 +1,60 @@
+{{/* What the job's pod and Spark's executors have in common. */}}
+{{- define "quorate.pipelineLabels" -}}
+app.kubernetes.io/name: quorate
+app.kubernetes.io/instance: {{ include "quorate.quorum" . }}
+app.kubernetes.io/component: pipeline
+quorate.dev/client: "true"
+{{- end -}}
+
+{{- define "quorate.pipelinePod" -}}
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile:
+    type: RuntimeDefault
+{{- end -}}
+
+{{/* Ends with the list of mounts. */}}
+{{- define "quorate.pipelineContainer" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+volumeMounts:
+  - name: tmp
+    mountPath: /tmp
+  {{- if .Values.quorum.tls.enabled }}
+  - name: tls
+    mountPath: /etc/quorate/tls
+    readOnly: true
+  {{- end }}
+  {{- if .Values.pipeline.claim }}
+  - name: tables
+    mountPath: /tables
+  {{- end }}
+{{- end -}}
+
+{{/* Ends with the list of volumes. */}}
+{{- define "quorate.pipelineVolumes" -}}
+volumes:
+  - name: tmp
+    emptyDir: {}
+  {{- if .Values.quorum.tls.enabled }}
+  - name: tls
+    secret:
+      secretName: {{ include "quorate.quorum" . }}-client-tls
+      defaultMode: 0440
+  {{- end }}
+  {{- with .Values.pipeline.claim }}
+  - name: tables
+    persistentVolumeClaim:
+      claimName: {{ . }}
+  {{- end }}
+{{- end -}}

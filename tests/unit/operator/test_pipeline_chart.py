@@ -27,7 +27,7 @@ def test_alone_it_asks_nothing_of_kubernetes(helm: str) -> None:
     pod = template(made)["spec"]
     assert pod["automountServiceAccountToken"] is False
     assert "--master=local[3]" in pod["containers"][0]["args"]
-    assert settings(made) == {}
+    assert settings(made) == {"spark.driver.memory": "512m"}
     assert set(made["ConfigMap/x-pipeline"]["data"]) == {"spark-defaults.conf"}
 
 
@@ -79,5 +79,5 @@ def test_who_asks_for_executors_may_have_pods_and_nothing_else(helm: str) -> Non
 
 
 def test_more_of_sparks_settings(helm: str) -> None:
-    made = rendered(helm, *ON, "pipeline.sparkConf.spark\\.driver\\.memory=2g")
-    assert settings(made) == {"spark.driver.memory": "2g"}
+    made = rendered(helm, *ON, "pipeline.sparkConf.spark\\.local\\.dir=/scratch")
+    assert settings(made)["spark.local.dir"] == "/scratch"

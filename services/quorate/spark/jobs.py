@@ -24,8 +24,9 @@ from quorate.spark.errors import OptionError
 from quorate.spark.files import Replica, end_offset, find_replicas
 from quorate.spark.history import history
 from quorate.spark.plots import draw
-from quorate.spark.sinks import OffsetTable, Sink, save
+from quorate.spark.sinks import Files, OffsetTable, Sink, save
 from quorate.spark.state import COLUMNS, as_of, table
+from quorate.spark.tables import write_layer
 
 LATE_WORKER = "Python worker failed to connect back"
 """Spark gives a stream's Python process ten seconds to start, which a busy machine may exceed."""
@@ -60,21 +61,26 @@ class Source:
         return Source((_place(chosen[0]),), "", "", self.options)
 
     def read(self, spark: SparkSession, layer: str, **options: Any) -> DataFrame:
-        found: DataFrame = self._with(spark.read, layer, options).load()
+        found: DataFrame = (
+            spark.read.format("quorate").options(**self.given(layer, **options)).load()
+        )
         return found
 
     def stream(self, spark: SparkSession, layer: str, **options: Any) -> DataFrame:
-        found: DataFrame = self._with(spark.readStream, layer, options).load()
+        found: DataFrame = (
+            spark.readStream.format("quorate").options(**self.given(layer, **options)).load()
+        )
         return found
 
-    def _with(self, reader: Any, layer: str, options: dict[str, Any]) -> Any:
-        reader = reader.format("quorate").option("layer", layer)
+    def given(self, layer: str, **options: Any) -> dict[str, str]:
+        """The data source's options."""
+        found = {"layer": layer}
         if self.bootstrap:
-            reader = reader.option("bootstrap", self.bootstrap)
+            found["bootstrap"] = self.bootstrap
         else:
-            reader = reader.option("paths", ",".join(map(str, self.paths)))
+            found["paths"] = ",".join(map(str, self.paths))
         given = {**self.options, **{k: v for k, v in options.items() if v is not None}}
-        return reader.options(**{name: str(value) for name, value in given.items()})
+        return found | {name: str(value) for name, value in given.items()}
 
 
 def _place(replica: Replica) -> Path:
@@ -87,18 +93,23 @@ def _place(replica: Replica) -> Path:
 
 def ledger_of(spark: SparkSession, source: Source, offset: int | None = None) -> DataFrame:
     """The ledger with the snapshots that a state before `offset` needs."""
-    snapshots = "newest" if source.bootstrap else "all"
+    snapshots = _snapshots(source)
     if source.bootstrap and offset is not None:
         return source.read(spark, columns.LEDGER, endOffset=offset, snapshots=snapshots)
     return source.read(spark, columns.LEDGER, snapshots=snapshots)
+
+
+def _snapshots(source: Source) -> str:
+    """All that there are: a running quorum serves only its newest."""
+    return "newest" if source.bootstrap else "all"
 
 
 def run(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told) -> dict[str, int]:
     """Write all layers of one log below `out`; how many rows each table has."""
     source = source.log()
     tables = _Tables(spark, out, sink, told)
-    tables.write("batches", source.read(spark, columns.BATCHES))
-    stored = tables.write("ledger", ledger_of(spark, source))
+    tables.decode(source.given(columns.BATCHES))
+    stored = tables.decode(source.given(columns.LEDGER, snapshots=_snapshots(source)))
     _write_derived(tables, as_of(stored), history(stored))
     return tables.counts
 
@@ -117,7 +128,7 @@ def update(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told
     stored = ledger.read()
     tables = _Tables(spark, out, sink, told)
     tables.counts["ledger"] = stored.count()
-    tables.write("batches", source.read(spark, columns.BATCHES))
+    tables.decode(source.given(columns.BATCHES))
     now = ledger_of(spark, source)
     seeds = now.where(now["snapshot"].isNotNull())
     _write_derived(tables, as_of(now), history(stored.unionByName(seeds)))
@@ -142,6 +153,16 @@ class _Tables:
         stored = self.spark.read.format(self.sink.value).load(path)
         self.counts[name] = stored.count()
         return stored
+
+    def decode(self, given: dict[str, str]) -> DataFrame:
+        """A layer of the data source as a table, by the way that costs less where there is one."""
+        name = given["layer"]
+        if self.sink is not Sink.PARQUET or not Files(self.spark, self.out).are_local:
+            read = self.spark.read.format("quorate").options(**given)
+            return self.write(name, read.load())
+        self.told(name)
+        self.counts[name] = write_layer(self.spark, given, self.out, name)
+        return self.spark.read.parquet(f"{self.out}/{name}")
 
 
 def _write_derived(tables: _Tables, now: DataFrame, intervals: DataFrame) -> None:

@@ -14,9 +14,10 @@ be local or have a scheme. One writer a table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -75,6 +76,47 @@ class Files:
         if not self._fs.rename(self._at(name), self._at(to)):
             raise PipelineError(f"{self.path(name)} cannot be renamed to {to}")
 
+    @property
+    def are_local(self) -> bool:
+        """Whether Python can open them."""
+        return bool(self._fs.getScheme() == "file")
+
+    def local(self, name: str) -> Path:
+        """Where Python finds it."""
+        return Path(self._fs.makeQualified(self._at(name)).toUri().getPath())
+
+
+def hidden(name: str) -> str:
+    """Where what shall take the place of `name` is written."""
+    return _HIDDEN + name
+
+
+def replace(files: Files, name: str) -> None:
+    """What was written hidden takes the place of what there was."""
+    if files.exists(name):
+        files.rename(name, _REPLACED + name)
+    files.rename(hidden(name), name)
+    files.delete(_REPLACED + name)
+
+
+def repair(files: Files, names: Iterable[str]) -> None:
+    """Undo what a killed writer left: what is half-written goes, what was replaced comes back."""
+    for name in names:
+        if name.startswith(_HIDDEN):
+            files.delete(name)
+        elif name.startswith(_REPLACED):
+            whole = name.removeprefix(_REPLACED)
+            if files.exists(whole):
+                files.delete(name)
+            else:
+                files.rename(name, whole)
+
+
+def begin(files: Files, name: str) -> str:
+    """Repair what was left of `name`; where to write what shall take its place."""
+    repair(files, [each for each in files.names() if each in (hidden(name), _REPLACED + name)])
+    return hidden(name)
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetTable:
@@ -109,27 +151,12 @@ class OffsetTable:
 
     def _write_parquet(self, rows: DataFrame, offsets: Range) -> None:
         files = Files(self.spark, self.path)
-        self._repair(files)
+        repair(files, files.names())
         others = [each for each in self._ranges(files) if each != offsets]
         rows = without(rows, others, offsets)
         name = range_name(offsets)
-        rows.write.mode("overwrite").parquet(files.path(_HIDDEN + name))
-        if files.exists(name):
-            files.rename(name, _REPLACED + name)
-        files.rename(_HIDDEN + name, name)
-        files.delete(_REPLACED + name)
-
-    def _repair(self, files: Files) -> None:
-        """Undo what a killed writer left: half-written ranges go, replaced ones come back."""
-        for name in files.names():
-            if name.startswith(_HIDDEN):
-                files.delete(name)
-            elif name.startswith(_REPLACED):
-                whole = name.removeprefix(_REPLACED)
-                if files.exists(whole):
-                    files.delete(name)
-                else:
-                    files.rename(name, whole)
+        rows.write.mode("overwrite").parquet(files.path(hidden(name)))
+        replace(files, name)
 
     def _ranges(self, files: Files) -> list[Range]:
         found = (_RANGE.match(name) for name in files.names())

@@ -1,0 +1,112 @@
+"""Whole tables of rows that Python decodes: written as Parquet where they are decoded.
+
+Rows that only go from the log into a file need not become Spark's: that costs its JVM several times
+what the file does. Spark cuts the log, plans the tasks and repeats those that fail; each task
+decodes a part of the log, as the data source does, and writes it with Arrow.
+
+1. A hidden directory beside the table is made, and what a killed run left there is removed.
+2. Each task writes a file under a name of its own: one that fails, or runs twice, is in nobody's
+   way. It answers with the file's name and number of rows.
+3. The answers decide what the table consists of: other files go. Then the directory takes the
+   place of the table. Until then readers find the old one, and a run that fails leaves it.
+
+Files have the types and the compression that Spark's own would have (spark.sql.parquet.
+compression.codec). For paths on a file system that all workers see as Spark's own Parquet writer
+needs it too; other file systems, and Delta, are for `sinks.save`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
+
+from quorate.spark.columns import layer_schema
+from quorate.spark.errors import PipelineError
+from quorate.spark.options import Options
+from quorate.spark.sinks import Files, begin, replace
+from quorate.spark.source import QuorateReader, read_part
+
+_CODECS = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}
+"""Spark's names that are not Arrow's."""
+_WIDE = frozenset({"data", "error", "key", "value"})
+"""Columns whose values hardly repeat: neither dictionaries nor least and greatest values help."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    name: str
+    rows: int
+
+
+def write_layer(spark: SparkSession, given: Mapping[str, str], root: str, name: str) -> int:
+    """Write what the data source's options ask for as `root`/`name`, in place of what was there.
+
+    How many rows it has. PipelineError and its kin, as the data source has them; then the table is
+    as it was.
+    """
+    options = Options.of(given)
+    parts = QuorateReader(options).partitions()
+    files = Files(spark, root)
+    directory = files.local(begin(files, name))
+    directory.mkdir(parents=True)
+    codec = (spark.conf.get("spark.sql.parquet.compression.codec") or "snappy").lower()
+    written = _written(spark, options, parts, directory, _CODECS.get(codec, codec))
+    if not written:
+        written = [_write(options, [], directory, _CODECS.get(codec, codec))]
+    kept = {file.name for file in written}
+    if lost := [each for each in sorted(kept) if not (directory / each).exists()]:
+        raise PipelineError(
+            f"{directory / lost[0]} is not on this machine: the workers' disks differ"
+        )
+    for path in directory.iterdir():
+        if path.name not in kept:
+            path.unlink()
+    (directory / "_SUCCESS").touch()
+    replace(files, name)
+    return sum(file.rows for file in written)
+
+
+def _written(
+    spark: SparkSession,
+    options: Options,
+    parts: Iterable[InputPartition],
+    directory: Path,
+    codec: str,
+) -> list[_File]:
+    def write(mine: Iterable[InputPartition]) -> Iterable[_File]:
+        found = _write(options, mine, directory, codec)
+        return [found] if found.rows else []
+
+    each = list(parts)
+    if not each:
+        return []
+    return spark.sparkContext.parallelize(each, len(each)).mapPartitions(write).collect()
+
+
+def _write(options: Options, parts: Iterable[InputPartition], directory: Path, codec: str) -> _File:
+    """One file with the rows of some parts; runs in a worker."""
+    schema = layer_schema(options.layer)
+    narrow = [field for field in schema if field.name not in _WIDE]
+    name = f"part-{uuid.uuid4()}.parquet"
+    rows = 0
+    with pq.ParquetWriter(
+        directory / name,
+        schema,
+        compression=codec,
+        use_dictionary=[field.name for field in narrow if field.type == pa.string()],
+        write_statistics=[field.name for field in narrow],
+        store_schema=False,
+    ) as writer:
+        for part in parts:
+            for batch in read_part(options, part):
+                if batch.num_rows:
+                    writer.write_batch(batch)
+                    rows += batch.num_rows
+    return _File(name, rows)

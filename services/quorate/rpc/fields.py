@@ -7,6 +7,8 @@ Rules:
 2. `None` is written as nothing: an absent field or an empty UUID. Sixteen zero bytes are read as
    `None` too.
 3. An error code that is not ours is UNKNOWN_SERVER_ERROR.
+4. Keys, endpoints and leaders, the same in every message, are kept as they were written. Whoever
+   gets one puts it into a message, which copies it, and changes nothing in it.
 
 Source: KIP-853, "RPCs"; proto/quorate/v1/common.proto.
 """
@@ -37,6 +39,7 @@ from quorate.v1 import common_pb2 as pb
 PORT_MAX = 65_535
 LEVEL_MAX = 32_767
 ENDPOINTS_MAX = 64
+WRITTEN_MAX = 1_024
 VOTERS_MAX = 1_024
 CACHED_UUIDS_MAX = 1_024
 
@@ -90,6 +93,7 @@ def directory_from_wire(raw: bytes) -> DirectoryId | None:
 # --- replicas -------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=WRITTEN_MAX)
 def key_to_wire(key: ReplicaKey) -> pb.ReplicaKey:
     return pb.ReplicaKey(id=key.id, directory_id=directory_to_wire(key.directory_id))
 
@@ -100,8 +104,9 @@ def key_from_wire(message: pb.ReplicaKey) -> ReplicaKey:
     return ReplicaKey(message.id, directory_from_wire(message.directory_id))
 
 
-def endpoints_to_wire(endpoints: Iterable[Endpoint]) -> list[pb.Endpoint]:
-    return [pb.Endpoint(name=e.name, host=e.host, port=e.port) for e in endpoints]
+@lru_cache(maxsize=WRITTEN_MAX)
+def endpoints_to_wire(endpoints: tuple[Endpoint, ...]) -> tuple[pb.Endpoint, ...]:
+    return tuple(pb.Endpoint(name=e.name, host=e.host, port=e.port) for e in endpoints)
 
 
 def endpoints_from_wire(messages: Iterable[pb.Endpoint]) -> tuple[Endpoint, ...]:
@@ -180,6 +185,7 @@ def known(offset: int) -> int | None:
     return offset if offset >= 0 else None
 
 
+@lru_cache(maxsize=WRITTEN_MAX)
 def leader_to_wire(leader: CurrentLeader) -> pb.CurrentLeader:
     return pb.CurrentLeader(
         epoch=leader.epoch, id=leader.id, endpoints=endpoints_to_wire(leader.endpoints)

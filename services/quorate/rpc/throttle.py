@@ -55,7 +55,7 @@ REFUSALS_PER_SECOND = 50
 PUT_OFF_MAX_MS = 10_000
 """However many wait to be refused."""
 
-LEFT_SHARES = (0.5, 0.9)
+LEFT_SHARES = (0.8, 0.95)
 """Of the time that the caller of a refused call has left: at random, as all that waits."""
 
 RELEASE_MS = 20

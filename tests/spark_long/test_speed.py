@@ -4,6 +4,8 @@
 
 One log, made by `tests.spark.make_log`, one run: Kafka's DumpLogSegments with the metadata decoder,
 Arrow reading the same file's bytes, and the two layers through Spark on two cores into nothing.
+Beside them the ledger into Parquet, by Spark's own writer and as `quorate pipeline run` writes it:
+by the workers that decode it (`quorate.spark.tables`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from quorate.spark.files import find_replica
+from quorate.spark.jobs import Source
+from quorate.spark.tables import write_layer
 
 from tests.spark.conftest import spark  # noqa: F401 (a fixture)
 from tests.spark.make_log import make_log
@@ -64,6 +68,14 @@ def test_faster_than_kafkas_dump(spark: Any, tmp_path: Path) -> None:  # noqa: F
 
         return read
 
+    def spark_parquet() -> None:
+        rows = spark.read.format("quorate").load(str(directory))
+        rows.write.mode("overwrite").parquet(str(tmp_path / "spark"))
+
+    def own_parquet() -> None:
+        given = Source((directory,)).given("ledger")
+        assert write_layer(spark, given, str(tmp_path / "own"), "ledger") == count
+
     def arrow() -> None:
         for path in segments:
             with pa.OSFile(str(path)) as file:
@@ -73,6 +85,8 @@ def test_faster_than_kafkas_dump(spark: Any, tmp_path: Path) -> None:  # noqa: F
     spark.read.format("quorate").option("layer", "batches").load(str(directory)).limit(1).count()
     ours = min(timed(layer("ledger")) for _ in range(2))
     headers = min(timed(layer("batches")) for _ in range(2))
+    by_spark = min(timed(spark_parquet) for _ in range(2))
+    by_workers = min(timed(own_parquet) for _ in range(2))
     bytes_through_spark = min(timed(layer("raw")) for _ in range(2))
     plain_arrow = timed(arrow)
     theirs = timed(kafka)
@@ -82,6 +96,10 @@ def test_faster_than_kafkas_dump(spark: Any, tmp_path: Path) -> None:  # noqa: F
         f"\nKafka's dump tool   {theirs:8.2f} s  {count / theirs:12,.0f} records/s"
         f"\nledger              {ours:8.2f} s  {count / ours:12,.0f} records/s"
         f"  {theirs / ours:.1f} times Kafka's"
+        f"\n  to Parquet, Spark's{by_spark:8.2f} s  {count / by_spark:12,.0f} records/s"
+        f"  {theirs / by_spark:.1f} times Kafka's"
+        f"\n  Parquet by workers{by_workers:9.2f} s  {count / by_workers:12,.0f} records/s"
+        f"  {theirs / by_workers:.1f} times Kafka's"
         f"\nbatches             {headers:8.2f} s  {size / headers / 1e6:12,.0f} MB/s"
         f"\nArrow, through Spark{bytes_through_spark:8.2f} s  "
         f"{size / bytes_through_spark / 1e6:12,.0f} MB/s"

@@ -164,6 +164,19 @@ def test_the_history_tells_what_the_events_file_tells(
     assert "replaced disk" in page.read_text()
 
 
+def test_the_history_of_a_log_whose_beginning_is_gone(spark: Any, golden: Path) -> None:
+    """It begins at 206, and the first snapshot ends at 269: what nothing changed is known there."""
+    rows = history(read(spark, golden / "compacted/controller-1", snapshots="all")).collect()
+    sets = [r for r in rows if r.kind == "voters"]
+    assert [(r.value.count(",") + 1, r.start_offset) for r in sets] == [(3, 268), (2, 352)]
+    assert [r.change.split("-")[0] for r in sets] == ["created", "removed 3"]
+    leaders = [(r.value, r.start_offset) for r in rows if r.kind == "leader"]
+    assert leaders == [("1 in epoch 6", 206), ("2 in epoch 7", 342)]
+    topics = {r.subject.rsplit("-", 1)[0] for r in rows if r.kind == "isr"}
+    assert {"orders", "payments", "audit-log"} <= topics
+    assert not any(r.previous == r.value for r in rows)
+
+
 @pytest.mark.slow
 def test_a_stream_writes_each_offset_once(spark: Any, golden: Path, tmp_path: Path) -> None:
     """Ended and begun again from its checkpoint, and from the beginning without one."""

@@ -1,8 +1,9 @@
 """What happened, as intervals: leader tenures, voter sets, ISRs, brokers' standing.
 
 Every change of one thing (the quorum's leader, its voter set, a partition's ISR, a broker) begins
-an interval that ends where the next one begins; the last ones have no end. Where the log begins
-after a snapshot, what the snapshot says begins the first intervals, at its end offset.
+an interval that ends where the next one begins; the last ones have no end. Where the log does not
+begin at 0, what a snapshot says begins the intervals that the log does not, at the snapshot's end:
+the last one before the log, or, if that is gone, the first one there is.
 
 `history` is a function from a ledger of one replica to rows of kind, subject, value, previous,
 change, start_offset, end_offset, epoch, started, ended.
@@ -35,6 +36,8 @@ def history(ledger: DataFrame) -> DataFrame:
     start = min((row.start for row in found if row.snapshot is None), default=None)
     seeds = [row.snapshot for row in found if row.snapshot is not None]
     base = max((end for end in seeds if start is None or end <= start), default=None)
+    if base is None and start:
+        base = min(seeds, default=None)
     rows = ledger.where(F.col("snapshot").isNull())
     if base is not None:
         seed = ledger.where(F.col("snapshot") == base)

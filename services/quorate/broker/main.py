@@ -60,6 +60,7 @@ from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
 from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
+from quorate.runtime.threads import switch_soon
 
 LOGGER = logging.getLogger("quorate.broker")
 
@@ -207,6 +208,7 @@ class Broker:
         try:
             if await self._begin(lifecycle, loader, manager, proposals, previous_epoch):
                 collect_briefly()
+                switch_soon()
                 await self._stop.wait()
                 await self._leave(lifecycle)
         finally:

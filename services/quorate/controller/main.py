@@ -53,6 +53,7 @@ from quorate.runtime.metadata_service import MetadataService
 from quorate.runtime.outbound import Outbound
 from quorate.runtime.service import NodeService
 from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
+from quorate.runtime.threads import switch_soon
 from quorate.telemetry import logs
 from quorate.telemetry.extra import TelemetryError
 from quorate.telemetry.idle import MeasuredLoop
@@ -272,6 +273,7 @@ class Controller:
         health = asyncio.create_task(self._report_health())
         # What was loaded stays: collecting it again and again costs commits their latency.
         collect_briefly()
+        switch_soon()
         await self._stop.wait()
         LOGGER.info("stopping")
         health.cancel()

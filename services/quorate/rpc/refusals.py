@@ -5,6 +5,8 @@ Rules:
    method. gRPC by itself would answer UNKNOWN and write a stack trace for each.
 2. The log has a line for each refusal while they are few (see `telemetry.limited_log`): all peers
    together have `BURST` lines at once, and `LINES_PER_SECOND` in the long run.
+3. A client that leaves while gRPC sends it an answer is none of the server's errors: gRPC by itself
+   would write one, with a stack trace.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from google.protobuf.message import DecodeError
 from quorate.telemetry.limited_log import LimitedLog
 
 LOGGER = logging.getLogger(__name__)
+
+GRPC_LOGGER = logging.getLogger("grpc._cython.cygrpc")
 
 LINES_PER_SECOND = 5.0
 BURST = 50
@@ -41,6 +45,12 @@ class Refusals:
         self._log.warning(None, "%s from %s is refused: %s", what, whom, why)
 
 
+def is_told(record: logging.LogRecord) -> bool:
+    """Whether a line of gRPC's own goes to the log (rule 3)."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, grpc.aio.InternalError)
+
+
 class _Unreadable:
     """Stands for a request that could not be decoded."""
 
@@ -56,6 +66,7 @@ class ReadableOnly:
     def __init__(self, server: grpc.aio.Server) -> None:
         self._server: Any = server  # its types leave the registered handlers out
         self._guard = _Guard(Refusals(LOGGER))
+        GRPC_LOGGER.addFilter(is_told)
 
     def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
         """As `grpc.aio.Server` has it."""

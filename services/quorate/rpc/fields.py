@@ -93,9 +93,14 @@ def directory_from_wire(raw: bytes) -> DirectoryId | None:
 # --- replicas -------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=WRITTEN_MAX)
 def key_to_wire(key: ReplicaKey) -> pb.ReplicaKey:
-    return pb.ReplicaKey(id=key.id, directory_id=directory_to_wire(key.directory_id))
+    # Not by the key itself, whose hash is its id: strangers could make all of them the same.
+    return _key_to_wire(key.id, key.directory_id)
+
+
+@lru_cache(maxsize=WRITTEN_MAX)
+def _key_to_wire(replica_id: int, directory_id: DirectoryId | None) -> pb.ReplicaKey:
+    return pb.ReplicaKey(id=replica_id, directory_id=directory_to_wire(directory_id))
 
 
 def key_from_wire(message: pb.ReplicaKey) -> ReplicaKey:

@@ -1,26 +1,22 @@
 """The Partition service: messages in, values to the handler, its answers out.
 
 Rules, as in `servicers`: what violates the protocol is answered with INVALID_REQUEST and the
-reason; what a handler raises is logged and answered with UNKNOWN_SERVER_ERROR. At most
-`append_messages_in_flight_max` batches and `append_bytes_in_flight_max` bytes of one Produce stream
-are under way: the next is read when there is room. A batch that was taken is never cancelled,
-whatever becomes of its stream.
+reason; what a handler raises is logged and answered with UNKNOWN_SERVER_ERROR. Many batches of one
+Produce stream are under way at once, as `answered_stream` has it.
 """
 # ruff: noqa: N802 - the methods have the names of the proto
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Protocol
 
-import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.rpc import partition_convert as convert
+from quorate.rpc.answered_stream import AnsweredStream, Running
 from quorate.rpc.channels import EOF
 from quorate.rpc.limits import ServerLimits
 from quorate.rpc.partition_values import (
@@ -81,7 +77,7 @@ class PartitionServicer(partition_pb2_grpc.PartitionServicer):
     def __init__(self, handler: PartitionHandler, limits: ServerLimits) -> None:
         self._handler = handler
         self._limits = limits
-        self.running: set[asyncio.Task[None]] = set()
+        self.running: Running = set()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on a server that has not been started."""
@@ -93,7 +89,22 @@ class PartitionServicer(partition_pb2_grpc.PartitionServicer):
     async def Produce(
         self, _requests: AsyncIterator[partition_pb2.ProduceRequest], context: Context
     ) -> None:
-        await _ProduceStream(self._handler, context, self._limits, self.running).serve()
+        def begin(
+            message: partition_pb2.ProduceRequest,
+        ) -> tuple[int, Coroutine[Any, Any, partition_pb2.ProduceResponse]]:
+            return len(message.records), self._produce(message, context)
+
+        await AnsweredStream(context, self._limits, self.running, begin).serve()
+
+    async def _produce(
+        self, message: partition_pb2.ProduceRequest, context: Context
+    ) -> partition_pb2.ProduceResponse:
+        try:
+            response = await self._handler.produce(convert.decode_produce_request(message))
+        except Exception as error:
+            code, text = _failed("Produce", context, error)
+            response = ProduceResponse(code, message=text)
+        return convert.encode_produce_response(message.correlation_id, response)
 
     async def Fetch(
         self, _requests: AsyncIterator[partition_pb2.PartitionFetchRequest], context: Context
@@ -137,75 +148,3 @@ class PartitionServicer(partition_pb2_grpc.PartitionServicer):
         except Exception as error:
             code, text = _failed("InitProducerId", context, error)
             return convert.encode_identity(ProducerIdentity(code, message=text))
-
-
-class _ProduceStream:
-    """One stream of batches; their answers are written as they come."""
-
-    def __init__(
-        self,
-        handler: PartitionHandler,
-        context: Context,
-        limits: ServerLimits,
-        running: set[asyncio.Task[None]],
-    ) -> None:
-        self._handler = handler
-        self._context = context
-        self._limits = limits
-        self._running = running
-        self._is_open = True
-        self._messages = 0
-        self._bytes = 0
-        self._changed = asyncio.Event()
-        self._writing = asyncio.Lock()
-
-    async def serve(self) -> None:
-        """Read until the client ends the stream, then wait for what is under way."""
-        try:
-            while (message := await self._context.read()) is not EOF:
-                size = len(message.records)
-                self._messages += 1
-                self._bytes += size
-                task = asyncio.create_task(self._serve_one(message, size))
-                self._running.add(task)
-                task.add_done_callback(self._running.discard)
-                while (
-                    self._messages >= self._limits.append_messages_in_flight_max
-                    or self._bytes >= self._limits.append_bytes_in_flight_max
-                ):
-                    await self._wait()
-            await self._drain()
-        except DecodeError:
-            # What came before it is answered first: gRPC cannot send an answer and the end at once.
-            await self._drain()
-            raise
-        finally:
-            self._is_open = False
-
-    async def _drain(self) -> None:
-        while self._messages:
-            await self._wait()
-
-    async def _wait(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
-    async def _serve_one(self, message: partition_pb2.ProduceRequest, size: int) -> None:
-        try:
-            try:
-                response = await self._handler.produce(convert.decode_produce_request(message))
-            except Exception as error:
-                code, text = _failed("Produce", self._context, error)
-                response = ProduceResponse(code, message=text)
-            if self._is_open:
-                async with self._writing:
-                    await self._context.write(
-                        convert.encode_produce_response(message.correlation_id, response)
-                    )
-        except Exception as error:
-            # gRPC raises many things where the client is gone.
-            LOGGER.debug("a batch's answer could not be sent: %s", error)
-        finally:
-            self._messages -= 1
-            self._bytes -= size
-            self._changed.set()

@@ -38,7 +38,8 @@ from quorate.raft.messages import (
 )
 from quorate.raft.types import NO_NODE, ReplicaKey, VersionRange
 from quorate.rpc import convert, convert_quorum
-from quorate.rpc.append_serving import NO_LEADER, Appends, AppendStream
+from quorate.rpc.answered_stream import AnsweredStream, Running, begun
+from quorate.rpc.append_serving import NO_LEADER, Appends
 from quorate.rpc.channels import EOF
 from quorate.rpc.gate import Asker, Gate, method_name
 from quorate.rpc.handler import NodeHandler, RaftHandler
@@ -317,7 +318,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
     def __init__(self, slot: Slot, limits: ServerLimits) -> None:
         self._slot = slot
         self._limits = limits
-        self.running: set[asyncio.Task[Any]] = set()
+        self.running: Running = set()
 
     async def DescribeQuorum(
         self, request: quorum_pb2.DescribeQuorumRequest, context: Context
@@ -395,16 +396,18 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
     async def Append(
         self, request: quorum_pb2.AppendRequest, context: Context
     ) -> quorum_pb2.AppendResponse:
-        return await (await self._appends(context)).serve(request)
+        _, work = (await self._appends(context)).begin(request)
+        return await asyncio.shield(begun(self.running, work))
 
     async def AppendStream(
         self, _requests: AsyncIterator[quorum_pb2.AppendRequest], context: Context
     ) -> None:
-        await AppendStream(await self._appends(context)).serve()
+        appends = await self._appends(context)
+        await AnsweredStream(context, self._limits, self.running, appends.begin).serve()
 
     async def _appends(self, context: Context) -> Appends:
         handler = await self._slot.admin(context)
-        return Appends(handler, context, self._limits, self.running, self._slot.asker(context))
+        return Appends(handler, context, self._limits.batch_bytes_max, self._slot.asker(context))
 
     async def Read(
         self, request: quorum_pb2.ReadRequest, context: Context

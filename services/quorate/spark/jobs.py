@@ -108,8 +108,8 @@ def run(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told) -
     """Write all layers of one log below `out`; how many rows each table has."""
     source = source.log()
     tables = _Tables(spark, out, sink, told)
-    tables.decode(source.given(columns.BATCHES))
-    stored = tables.decode(source.given(columns.LEDGER, snapshots=_snapshots(source)))
+    tables.decode(source, columns.BATCHES)
+    stored = tables.decode(source, columns.LEDGER, snapshots=_snapshots(source))
     _write_derived(tables, as_of(stored), history(stored))
     return tables.counts
 
@@ -128,7 +128,7 @@ def update(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told
     stored = ledger.read()
     tables = _Tables(spark, out, sink, told)
     tables.counts["ledger"] = stored.count()
-    tables.decode(source.given(columns.BATCHES))
+    tables.decode(source, columns.BATCHES)
     now = ledger_of(spark, source)
     seeds = now.where(now["snapshot"].isNotNull())
     _write_derived(tables, as_of(now), history(stored.unionByName(seeds)))
@@ -154,15 +154,14 @@ class _Tables:
         self.counts[name] = stored.count()
         return stored
 
-    def decode(self, given: dict[str, str]) -> DataFrame:
+    def decode(self, source: Source, layer: str, **options: Any) -> DataFrame:
         """A layer of the data source as a table, by the way that costs less where there is one."""
-        name = given["layer"]
         if self.sink is not Sink.PARQUET or not Files(self.spark, self.out).are_local:
-            read = self.spark.read.format("quorate").options(**given)
-            return self.write(name, read.load())
-        self.told(name)
-        self.counts[name] = write_layer(self.spark, given, self.out, name)
-        return self.spark.read.parquet(f"{self.out}/{name}")
+            return self.write(layer, source.read(self.spark, layer, **options))
+        self.told(layer)
+        given = source.given(layer, **options)
+        self.counts[layer] = write_layer(self.spark, given, self.out, layer)
+        return self.spark.read.parquet(f"{self.out}/{layer}")
 
 
 def _write_derived(tables: _Tables, now: DataFrame, intervals: DataFrame) -> None:

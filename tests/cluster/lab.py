@@ -24,6 +24,7 @@ TOOLS = Path(os.environ.get("KUBE_BIN", Path.home() / ".cache" / "kube-lab" / "b
 DATA = "/var/lib/quorate/metadata"
 """Where a pod has its replica's files."""
 CHART = ROOT / "charts" / "quorate"
+WRITERS = "quorate.dev/client=true"
 WAIT_S = 180.0
 POLL_S = 0.3
 Object = dict[str, Any]
@@ -149,6 +150,8 @@ class Lab:
                 print(self.kubectl("get", "pods,pvc,events", check=False))
                 operator = f"deployment/{self.name}-operator"
                 print(self.kubectl("logs", operator, "--tail=80", check=False))
+                print(self.kubectl("logs", "-l", WRITERS, "--prefix", "--tail=60", check=False))
+                print(self.kubectl("describe", "pods", "-l", WRITERS, check=False))
                 raise AssertionError(f"not within {timeout_s} s: {what}")
             time.sleep(POLL_S)
         return found

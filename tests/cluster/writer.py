@@ -28,6 +28,8 @@ TLS = Path("/tls")
 IS_TLS = TLS.exists()
 NAME = os.environ.get("HOSTNAME", "w")
 VERIFY_ATTEMPTS = 20
+SHOWN_AFTER_S = 90
+"""The check takes a few seconds: after so many, what still goes on is shown."""
 LIMITS = ChannelLimits(connect_timeout_ms=500, keepalive_ms=1_500, keepalive_timeout_ms=400)
 """A pod that vanishes closes no connection: what was sent and is not acknowledged by its machine in
 keepalive_timeout_ms is given up.
@@ -52,6 +54,11 @@ def tell(**line: Any) -> None:
     print(json.dumps(line), flush=True)
 
 
+def show() -> None:
+    for task in asyncio.all_tasks():
+        task.print_stack()
+
+
 async def main() -> None:
     servers = os.environ["BOOTSTRAP"].split(",")
     load = Workload(servers, callers=4, pause_s=0.01, name=NAME)
@@ -73,6 +80,7 @@ async def main() -> None:
             unknown=load.unknown_count,
             refused=load.refused_count,
         )
+    loop.call_later(SHOWN_AFTER_S, show)
     await load.stop()
     client = QuorumClient(servers, tls=tls, limits=LIMITS)
     for attempt in range(VERIFY_ATTEMPTS):

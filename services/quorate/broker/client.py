@@ -268,9 +268,10 @@ class Producer(_Client):
 
     async def close(self) -> None:
         """Records that are not acknowledged yet fail with OutcomeUnknownError."""
-        for lane in self._lanes.values():
+        # Batches under way may meanwhile turn to another broker.
+        for lane in list(self._lanes.values()):
             await lane.close()
-        for stream in self._streams.values():
+        for stream in list(self._streams.values()):
             await stream.close()
         await super().close()
 

@@ -257,7 +257,8 @@ class Appender:
         return connection
 
     async def close(self) -> None:
-        for connection in self._connections.values():
+        # An append under way may meanwhile turn to another node.
+        for connection in list(self._connections.values()):
             await connection.close()
         await _wind_up(self._tasks)
 

@@ -70,7 +70,7 @@ class AppendConnection:
     def __init__(self, link: Link, channels: Channels) -> None:
         self._link = link
         self._channels = channels
-        self._call = link.bidirectional(APPEND, quorum_pb2.AppendResponse)()
+        self._call = link.stream(APPEND, quorum_pb2.AppendResponse)
         self._pending: dict[int, asyncio.Future[AppendOutcome]] = {}
         self._last_id = 0
         self._has_answered = False
@@ -87,29 +87,15 @@ class AppendConnection:
         relied on.
         """
         future: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
-        async with self._write_lock:
-            if not self.is_open:
-                raise self._not_sent()
-            self._last_id += 1
-            correlation_id = self._last_id
-            self._pending[correlation_id] = future
-            try:
-                left_ms, parent = max(1, int(timeout_ms)), TRACE_PARENT.get()
-                await self._call.write(
-                    encode_append_request(correlation_id, records, left_ms, parent)
-                )
-            except asyncio.InvalidStateError:
-                del self._pending[correlation_id]
-                raise self._not_sent() from None
-            except grpc.aio.AioRpcError:
-                # The reader learns the reason and tells everybody.
-                pass
-            except asyncio.CancelledError:
-                # So gRPC calls the end of a stream, too; then the reader has told everybody.
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
+        self._last_id += 1
+        correlation_id = self._last_id
         try:
+            async with self._write_lock:
+                if not self.is_open:
+                    raise self._not_sent()
+                self._pending[correlation_id] = future
+                left_ms, parent = max(1, int(timeout_ms)), TRACE_PARENT.get()
+                await self._write(encode_append_request(correlation_id, records, left_ms, parent))
             async with asyncio.timeout((timeout_ms + ANSWER_SLACK_MS) / 1000):
                 return await future
         except TimeoutError:
@@ -117,6 +103,22 @@ class AppendConnection:
             raise TransportError(TransportKind.TIMEOUT, self._link.address, text) from None
         finally:
             self._pending.pop(correlation_id, None)
+            if future.done() and not future.cancelled():
+                future.exception()  # where it was not sent, nobody fetches it
+
+    async def _write(self, message: quorum_pb2.AppendRequest) -> None:
+        try:
+            await self._call.write(message)
+        except asyncio.InvalidStateError:
+            raise self._not_sent() from None
+        except grpc.aio.AioRpcError:
+            # The reader learns the reason and tells everybody.
+            pass
+        except asyncio.CancelledError:
+            # So gRPC calls the end of a stream, too; then the reader has told everybody.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
 
     def _not_sent(self) -> TransportError:
         text = "the stream ended before this was sent"
@@ -131,12 +133,13 @@ class AppendConnection:
                 if future is not None and not future.done():
                     future.set_result(decode_append_response(message))
             code, details = await self._call.code(), await self._call.details()
-            error = status_error(self._link.address, code, details or "")
+            error = status_error(self._link.address, code, details)
         except grpc.aio.AioRpcError as broken:
             error = call_error(self._link.address, broken)
         except ViolationError as violation:
             error = TransportError(TransportKind.FAILED, self._link.address, str(violation))
         except asyncio.CancelledError:
+            # So gRPC calls a call that this process ended.
             error = TransportError(TransportKind.BROKEN, self._link.address, "the client closed it")
         self._end(error)
 
@@ -159,6 +162,8 @@ class AppendConnection:
         self._pending.clear()
 
     async def close(self) -> None:
+        # Here and not in the reader, which may not have begun.
+        self._end(TransportError(TransportKind.BROKEN, self._link.address, "the client closed it"))
         self._reader.cancel()
         await asyncio.wait([self._reader])
 

@@ -26,6 +26,7 @@ from google.protobuf.message import Message
 
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.limits import ChannelLimits, format_address
+from quorate.rpc.stream_call import StreamCall
 from quorate.rpc.tls import TlsConfig
 from quorate.telemetry.context import TRACE_PARENT, TRACE_PARENT_KEY
 from quorate.v1 import quorum_pb2
@@ -129,10 +130,12 @@ class Link:
             path, request_serializer=_serialize, response_deserializer=reply.FromString
         )
 
-    def bidirectional(self, path: str, reply: type[M]) -> Any:
-        return self.channel.stream_stream(
+    def stream(self, path: str, reply: type[M]) -> StreamCall[M]:
+        """A bidirectional call, begun."""
+        begin: Any = self.channel.stream_stream(
             path, request_serializer=_serialize, response_deserializer=reply.FromString
         )
+        return StreamCall(begin())
 
 
 def _serialize(message: Message) -> bytes:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
-import grpc
 import grpc.aio
 
 from quorate.raft.errors import MisuseError, ViolationError
@@ -29,6 +29,7 @@ from quorate.rpc.partition_values import (
     ProduceResponse,
     ProducerIdentity,
 )
+from quorate.rpc.stream_call import StreamCall
 from quorate.rpc.tls import TlsConfig
 from quorate.v1 import partition_pb2 as pb
 
@@ -106,7 +107,7 @@ class ProduceStream:
     def __init__(self, link: Link, channels: Channels) -> None:
         self._link = link
         self._channels = channels
-        self._call = link.bidirectional(SERVICE + "Produce", pb.ProduceResponse)()
+        self._call = link.stream(SERVICE + "Produce", pb.ProduceResponse)
         self._pending: dict[int, asyncio.Future[ProduceResponse]] = {}
         self._next_id = 1
         self._writing = asyncio.Lock()
@@ -163,6 +164,8 @@ class ProduceStream:
         self._pending.clear()
 
     async def close(self) -> None:
+        # Here and not in the reader, which may not have begun.
+        self._end(TransportError(TransportKind.BROKEN, self._link.address, "it was closed"))
         self._reader.cancel()
         await asyncio.wait([self._reader])
 
@@ -173,7 +176,7 @@ class FetchStream:
     def __init__(self, link: Link, channels: Channels) -> None:
         self._link = link
         self._channels = channels
-        self._call = link.bidirectional(SERVICE + "Fetch", pb.PartitionFetchResponse)()
+        self._call = link.stream(SERVICE + "Fetch", pb.PartitionFetchResponse)
         self._is_busy = False
         self.is_open = True
 
@@ -218,10 +221,9 @@ class FetchStream:
             self._channels.release(self._link)
 
 
-async def _status(call: object, link: Link) -> TransportError:
+async def _status(call: StreamCall[Any], link: Link) -> TransportError:
     """Why a call ended."""
-    assert isinstance(call, grpc.aio.Call)
-    return status_error(link.address, await call.code(), await call.details() or "")
+    return status_error(link.address, await call.code(), await call.details())
 
 
 def address_of(endpoints: Sequence[Endpoint], listener: str | None = None) -> tuple[str, int]:

@@ -238,7 +238,7 @@ class FetchStream:
         self._link = link
         self._channels = channels
         self._on_broken = on_broken
-        self._call = link.bidirectional(RAFT + "FetchStream", raft_pb2.FetchResponse)()
+        self._call = link.stream(RAFT + "FetchStream", raft_pb2.FetchResponse)
         self._is_open = True
         self._is_busy = False
         self._watcher = asyncio.create_task(self._watch())
@@ -275,29 +275,33 @@ class FetchStream:
             raise call_error(self._link.address, error) from None
         except asyncio.InvalidStateError:
             # The call ended before the write: its status says why.
-            raise await self._status() from None
+            raise await self._why() from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 self._end()
                 raise
             # gRPC's way to say that the call was cancelled, here by `close`.
-            text = "the stream was closed"
-            raise TransportError(TransportKind.BROKEN, self._link.address, text) from None
+            raise self._closed() from None
         finally:
             self._is_busy = False
         if message is EOF:
-            raise await self._status()
+            raise await self._why()
         return convert.decode_fetch_response(message)
 
     async def close(self) -> None:
         """End the stream. A fetch under way fails; on_broken is not called."""
         self._end()
 
+    def _closed(self) -> TransportError:
+        return TransportError(TransportKind.BROKEN, self._link.address, "the stream was closed")
+
+    async def _why(self) -> TransportError:
+        error = await self._status()
+        return self._closed() if error.text == LOCALLY_CANCELLED else error
+
     async def _status(self) -> TransportError:
-        return status_error(
-            self._link.address, await self._call.code(), await self._call.details() or ""
-        )
+        return status_error(self._link.address, await self._call.code(), await self._call.details())
 
     async def _watch(self) -> None:
         """Wait for the call's status, which comes the moment that the connection resets."""

@@ -13,6 +13,7 @@ from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.messages import AdminResponse, CurrentLeader
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.rpc import appending
+from quorate.rpc.channels import Channels
 from quorate.rpc.client import (
     AdminError,
     ClientError,
@@ -21,6 +22,7 @@ from quorate.rpc.client import (
     QuorumClient,
     UnreachableError,
 )
+from quorate.rpc.errors import TransportError
 from quorate.rpc.limits import BATCH_BYTES_MAX, ChannelLimits
 from quorate.rpc.routing import Address, LeaderSearch, Route
 from quorate.rpc.values import (
@@ -493,3 +495,25 @@ async def test_closing_a_client_ends_its_appends(pair: Pair) -> None:
 
 def test_the_servers_outcome_may_be_a_plain_tuple() -> None:
     assert AppendOutcome(*(ErrorCode.NONE, CurrentLeader(1), 5, "")).base_offset == 5
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_an_append_ends_with_its_stream_however_soon(pair: Pair, turns: int) -> None:
+    """Before its message has gone nothing was done, and whoever sent it may go elsewhere."""
+    channels = Channels(None, ChannelLimits(), "test")
+    link = channels.acquire(HOST, pair.servers[0].ports[0])
+    await channels.connected(link, 1_000)
+    connection = appending.AppendConnection(link, channels)
+    pair.nodes[0].delay_s = 60
+    append = asyncio.create_task(connection.send([(b"", b"one")], 30_000))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await connection.close()
+    with pytest.raises(TransportError) as failed:
+        await append
+    assert failed.value.nothing_done or turns > 1
+    if failed.value.nothing_done:
+        await asyncio.sleep(0.1)
+        assert pair.nodes[0].asked == []
+    assert connection.is_idle
+    await channels.close()

@@ -262,6 +262,22 @@ async def test_closing_a_stream_ends_the_fetch_under_way(transport: PeerTranspor
     assert broken.reasons == []
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_fetch_ends_with_its_stream_however_soon(
+    transport: PeerTransport, turns: int
+) -> None:
+    """gRPC lets a write wait for ever whose call ends before it has begun."""
+    async with serving(Node()) as server:
+        stream, broken = await open_stream(transport, endpoint_of(server))
+        fetch = asyncio.create_task(stream.fetch(fetch_request(max_wait_ms=5_000)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await stream.close()
+        with pytest.raises(TransportError, match="closed"):
+            await fetch
+    assert broken.reasons == []
+
+
 async def test_a_fetch_that_is_given_up_ends_its_stream(transport: PeerTransport) -> None:
     """Its answer would be taken for that to the next request."""
     async with serving(Node()) as server:

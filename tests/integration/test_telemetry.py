@@ -215,7 +215,7 @@ def test_metrics_tell_what_is(watched: Watched) -> None:
     commits = "commit_latency_seconds_count"
     assert found[commits, ()] - before[commits, ()] == 20
     assert found["fsync_latency_seconds_count", ()] > before["fsync_latency_seconds_count", ()]
-    assert 0 < found["poll_idle_ratio", ()] <= 1
+    assert 0.05 < found["poll_idle_ratio", ()] < 1, "an idle controller waits, but not always"
     lags = [labels for name, labels in found if name == "follower_lag"]
     assert {dict(labels)["replica"] for labels in lags} == {
         str(node_id) for node_id in watched.ports if node_id != leader

@@ -25,6 +25,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import uvloop
+
 from quorate.broker.checkpoints import take_clean_shutdown, write_clean_shutdown
 from quorate.broker.config import BrokerConfig
 from quorate.broker.forwarding import ForwardingService
@@ -83,7 +85,7 @@ def run_broker(config: BrokerConfig) -> int:
         format=f"%(asctime)s %(levelname)s [broker {config.node_id}] %(message)s",
     )
     try:
-        return asyncio.run(Broker(config).run())
+        return uvloop.run(Broker(config).run())
     except (
         BrokerError,
         LifecycleError,

@@ -20,6 +20,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import uvloop
+
 from quorate.controller.companion import Accompany, GatedService, Parts
 from quorate.controller.config import ConfigError, ControllerConfig
 from quorate.controller.security import node_gate, server_limits
@@ -56,7 +58,6 @@ from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
 from quorate.runtime.threads import switch_soon
 from quorate.telemetry import logs
 from quorate.telemetry.extra import TelemetryError
-from quorate.telemetry.idle import MeasuredLoop
 from quorate.telemetry.logs import NodeContext
 
 LOGGER = logging.getLogger("quorate.controller")
@@ -88,10 +89,8 @@ def run_controller(
     node.
     """
     context = logs.configure(config.node_id, config.log_format)
-    loop = MeasuredLoop if ControllerTelemetry.is_wanted(config) else None
     try:
-        with asyncio.Runner(loop_factory=loop) as runner:
-            return runner.run(Controller(config, context, prepare, accompany).run())
+        return uvloop.run(Controller(config, context, prepare, accompany).run())
     except ENDINGS as error:
         print(f"quorate: error: {error}", file=sys.stderr)
         return 1

@@ -20,6 +20,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -32,7 +33,6 @@ from quorate.raft.roles import Leader
 from quorate.runtime.driver import RaftDriver
 from quorate.telemetry.extra import ExtraMissingError, TelemetryError
 from quorate.telemetry.histogram import Distribution
-from quorate.telemetry.idle import idle_seconds
 from quorate.telemetry.process import process_samples
 from quorate.telemetry.rates import Rate
 from quorate.telemetry.samples import Sample
@@ -190,7 +190,7 @@ class ControllerTelemetry:
     def _rates(self) -> Iterable[Sample]:
         yield Sample("append-records-rate", self._appended.per_second())
         yield Sample("fetch-records-rate", self._fetched.per_second())
-        yield Sample("poll-idle-ratio", min(1.0, self._idle.per_second()))
+        yield Sample("poll-idle-ratio", min(1.0, max(0.0, self._idle.per_second())))
 
     def _distributions(self) -> dict[str, Distribution]:
         driver = self._driver
@@ -207,9 +207,8 @@ class ControllerTelemetry:
         loop = asyncio.get_running_loop()
         while True:
             now_s = loop.time()
-            idle_s = idle_seconds(loop)
-            if idle_s is not None:
-                self._idle.sample(now_s, idle_s)
+            # The time in which the loop's thread does not compute: what it waits for is the rest.
+            self._idle.sample(now_s, now_s - time.thread_time())
             if self._driver is not None:
                 recorder, node = self._driver.recorder, self._driver.node
                 self._appended.sample(now_s, recorder.appended_records)

@@ -139,7 +139,7 @@ QUORUM_METRICS: tuple[Metric, ...] = (
     _gauge(
         "poll-idle-ratio",
         "KIP-595",
-        "Part of its time that the event loop waits, over 30 s",
+        "Part of its time that the event loop's thread does not compute, over 30 s",
         "1",
     ),
     _counter("fetched-records", "Quorate", "Records fetched from leaders"),

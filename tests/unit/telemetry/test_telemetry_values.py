@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from quorate.telemetry.catalogue import BY_NAME, METRICS, Kind, table
 from quorate.telemetry.histogram import SECONDS, Histogram
-from quorate.telemetry.idle import MeasuredLoop, idle_seconds
 from quorate.telemetry.rates import Rate
 from quorate.telemetry.recorder import Recorder
 
@@ -125,22 +123,3 @@ def test_an_election_lasts_from_the_first_vote_asked_for_to_a_leader() -> None:
     found = recorder.election_latency.read()
     assert (found.count, found.total) == (1, 1.0)
     assert recorder.role_changes == 6
-
-
-def test_a_measured_loop_knows_how_long_it_waited() -> None:
-    async def wait() -> tuple[float | None, float]:
-        loop = asyncio.get_running_loop()
-        before = idle_seconds(loop)
-        began = loop.time()
-        await asyncio.sleep(0.2)
-        assert before is not None
-        idle = idle_seconds(loop)
-        assert idle is not None
-        return idle - before, loop.time() - began
-
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        idle_s, took_s = runner.run(wait())
-    assert idle_s is not None
-    assert 0.1 < idle_s <= took_s
-    with asyncio.Runner() as runner:
-        assert idle_seconds(runner.get_loop()) is None

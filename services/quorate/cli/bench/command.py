@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from quorate.cli.output import AsJson, UsageError
 
 if TYPE_CHECKING:
+    import uvloop
+
     from quorate.cli.bench.workloads import Bench
 
 VOTERS_MAX = 9
@@ -115,7 +116,7 @@ def bench(
         folder=directory,
         bootstrap=tuple(bootstrap.split(",")) if bootstrap else (),
     )
-    raise typer.Exit(asyncio.run(_run(asked, chosen, repeat, out, as_json=as_json)))
+    raise typer.Exit(uvloop.run(_run(asked, chosen, repeat, out, as_json=as_json)))
 
 
 def _chosen(names: list[str], bootstrap: str | None) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import uvloop
 
 from quorate.rpc.channels import EOF
 
@@ -44,7 +45,7 @@ def one_stream_to_one_disk(folder: Path, size: int) -> float:
     every 16.
     """
     with floor_server() as port:
-        return asyncio.run(_receive(port, folder, size))
+        return uvloop.run(_receive(port, folder, size))
 
 
 def stream_echoes(count: int = 3000) -> list[float]:
@@ -53,7 +54,7 @@ def stream_echoes(count: int = 3000) -> list[float]:
     A commit takes two of them at the least, client to leader and leader to follower, and a sync.
     """
     with floor_server() as port:
-        return asyncio.run(_echo(port, count))
+        return uvloop.run(_echo(port, count))
 
 
 @contextmanager
@@ -92,7 +93,7 @@ def _serve(connection: Connection) -> None:
         connection.send(port)
         await server.wait_for_termination()
 
-    asyncio.run(serve())
+    uvloop.run(serve())
 
 
 async def _echo(port: int, count: int) -> list[float]:

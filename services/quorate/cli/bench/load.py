@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import grpc.aio
+import uvloop
 
 from quorate.cli.bench.report import percentile
 from quorate.raft.errors import ErrorCode
@@ -205,7 +206,7 @@ def main() -> None:
     parser.add_argument("--callers", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
-    asyncio.run(_client_process(options.bootstrap.split(","), options.callers, options.seconds))
+    uvloop.run(_client_process(options.bootstrap.split(","), options.callers, options.seconds))
 
 
 if __name__ == "__main__":

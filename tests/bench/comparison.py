@@ -159,7 +159,15 @@ def plot(lines: Sequence[Line], path: Path) -> None:
             middle = statistics.median(found)
             axis.bar(name, middle, color=colour)
             axis.plot([name] * len(found), found, "k.", markersize=4)
-            axis.annotate(_figure(middle), (name, middle), ha="center", va="bottom", fontsize=8)
+            axis.annotate(
+                _figure(middle),
+                (name, max(found)),  # clear of the dots
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="center",
+                va="bottom",
+                fontsize=8,
+            )
         axis.set_yscale("log")
         axis.margins(y=0.25)
         axis.set_title(title, fontsize=10)

@@ -12,8 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from quorate.cli.output import AsJson, UsageError
 
 if TYPE_CHECKING:
-    import uvloop
-
     from quorate.cli.bench.workloads import Bench
 
 VOTERS_MAX = 9
@@ -99,6 +97,8 @@ def bench(
     metadata  100,000 partitions: create, snapshot, load, fail over; replay
          and a start from a checkpoint of a million records
     """
+    import uvloop
+
     from quorate.cli.bench.workloads import Bench
 
     chosen = _chosen(names or [], bootstrap)

@@ -59,6 +59,7 @@ from quorate.rpc.transport import PeerTransport
 from quorate.runtime.clock import Clock
 from quorate.runtime.collection import collect_briefly
 from quorate.runtime.driver import RaftDriver
+from quorate.runtime.memory import return_large_buffers
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
 from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
@@ -85,6 +86,7 @@ def run_broker(config: BrokerConfig) -> int:
         format=f"%(asctime)s %(levelname)s [broker {config.node_id}] %(message)s",
     )
     try:
+        return_large_buffers()
         return uvloop.run(Broker(config).run())
     except (
         BrokerError,

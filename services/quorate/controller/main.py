@@ -50,6 +50,7 @@ from quorate.rpc.transport import PeerTransport
 from quorate.runtime.clock import Clock
 from quorate.runtime.collection import collect_briefly
 from quorate.runtime.driver import RaftDriver
+from quorate.runtime.memory import return_large_buffers
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.metadata_service import MetadataService
 from quorate.runtime.outbound import Outbound
@@ -90,6 +91,7 @@ def run_controller(
     """
     context = logs.configure(config.node_id, config.log_format)
     try:
+        return_large_buffers()
         return uvloop.run(Controller(config, context, prepare, accompany).run())
     except ENDINGS as error:
         print(f"quorate: error: {error}", file=sys.stderr)

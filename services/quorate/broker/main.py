@@ -85,8 +85,8 @@ def run_broker(config: BrokerConfig) -> int:
         stream=sys.stderr,
         format=f"%(asctime)s %(levelname)s [broker {config.node_id}] %(message)s",
     )
+    return_large_buffers()
     try:
-        return_large_buffers()
         return uvloop.run(Broker(config).run())
     except (
         BrokerError,

@@ -90,8 +90,8 @@ def run_controller(
     node.
     """
     context = logs.configure(config.node_id, config.log_format)
+    return_large_buffers()
     try:
-        return_large_buffers()
         return uvloop.run(Controller(config, context, prepare, accompany).run())
     except ENDINGS as error:
         print(f"quorate: error: {error}", file=sys.stderr)

@@ -11,7 +11,6 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from quorate.records.batch import build_data_batch, iter_batches, iter_records, stamp
 from quorate.records.errors import RecordsError
@@ -29,7 +28,7 @@ from quorate.records.metadata import (
     json_text,
     to_json,
 )
-from quorate.spark import framing, shapes
+from quorate.spark import framing
 from quorate.spark.columns import LEDGER, Origin, column_name, layer_schema, rows
 from quorate.spark.errors import DamagedError
 from quorate.spark.options import OFFSET_MAX
@@ -113,9 +112,8 @@ def alike(rng: random.Random, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_records_that_look_alike_are_what_decoding_one_by_one_says(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int,
 ) -> None:
-    monkeypatch.setattr(shapes, "ROWS_MIN", 4)
     rng = random.Random(seed)
     values = alike(rng, 300)
     if seed % 2:
@@ -127,20 +125,6 @@ def test_records_that_look_alike_are_what_decoding_one_by_one_says(
     for found in (ledger(log_of([[(None, value) for value in values]])) for _ in range(2)):
         for row, value in zip(found, values, strict=True):
             assert (row["data"], row["error"]) == one_by_one(value)
-
-
-def test_most_records_of_a_log_look_alike() -> None:
-    rng = random.Random(3)
-    made = [PartitionRecord(rng.randrange(500), replicas=(1, 2), isr=(1, 2)) for _ in range(1000)]
-    values = [encode(record) for record in made]
-    data = np.frombuffer(b"".join(values) + bytes(framing.PAD), np.uint8)
-    ends = np.cumsum([len(value) for value in values])
-    begins = ends - [len(value) - 3 for value in values]
-    version = values[0][2]
-    groups = list(shapes.alike_json(PartitionRecord, version, data, begins, ends))
-    assert sorted(np.concatenate([places for places, _ in groups]).tolist()) == list(range(1000))
-    for places, texts in groups:
-        assert texts.to_pylist() == [one_by_one(values[place])[0] for place in places]
 
 
 def test_runs_of_records_of_one_size_and_others() -> None:

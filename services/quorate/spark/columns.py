@@ -9,7 +9,7 @@ Where a record cannot be decoded, its row says so in `error`, as Kafka's dump do
 Snapshots have offsets of their own: `snapshot` is the offset at which a row's checkpoint ends, null
 for rows of the log.
 
-Sources: `framing`, `envelope`, `fields`, `text`; record types from `records.metadata`.
+Sources: `framing`, `envelope`, `rendering`, `fields`; record types from `records.metadata`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ from quorate.records.metadata import (
     to_json,
     type_name,
 )
-from quorate.records.metadata.registry import API_KEY_MAX, FRAME_VERSION
 from quorate.records.metadata.schema import FieldSpec, Kind, Structure
-from quorate.spark.envelope import Records, read_records, varints
+from quorate.spark import kernels
+from quorate.spark.envelope import Records, read_records
 from quorate.spark.errors import DamagedError
 from quorate.spark.fields import arrow_type, decode_group, is_flat, slices
 from quorate.spark.framing import Chunk, Ints, Mask
-from quorate.spark.shapes import alike_json
-from quorate.spark.text import group_json
+from quorate.spark.rendering import render
 
 OPAQUE = "OPAQUE"
 """The type of a record that is no metadata record: application data, told by its key."""
@@ -98,6 +97,10 @@ RAW_SCHEMA = pa.schema(
         ("data", pa.binary()),
     ]
 )
+_TYPE_NAMES = (OPAQUE, *API_KEYS)
+_TYPE_CODES = np.zeros(max(RECORD_TYPES) + 2, np.int32)
+"""Which of the names is an api key's, one place up: the first is what is no metadata record's."""
+_TYPE_CODES[np.array(list(API_KEYS.values())) + 1] = np.arange(1, len(_TYPE_NAMES))
 _TYPED_HEAD = [LEDGER_SCHEMA.field(i) for i in range(5)] + [LEDGER_SCHEMA.field("version")]
 
 BATCHES, LEDGER, RAW = "batches", "ledger", "raw"
@@ -224,34 +227,107 @@ def raw_rows(chunk: Chunk, origin: Origin) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
 
 
-@dataclass(slots=True)
-class _Frames:
-    """What each record is. key: api key << 16 | version, negative for what is no metadata record.
-
-    message_at: where the message after the frame begins.
-    """
-
-    key: Ints
-    message_at: Ints
-    value_end: Ints
+def _frames(records: Records) -> Ints:
+    """What each record is: a row for each of `kernels.KIND` and what follows it."""
+    found = np.empty((3, len(records)), np.int64)
+    kernels.read_frames(records.data.ctypes.data, records.found, records.chunk.is_control, found)
+    return found
 
 
-_CONTROL, _OPAQUE = -1, -2
+def ledger_rows(records: Records, origin: Origin) -> pa.RecordBatch:
+    """One row a record."""
+    count = len(records)
+    frames = _frames(records)
+    kind = frames[kernels.KIND]
+    data, is_written = render(records.data, frames)
+    types = _TYPE_CODES.take((kind >> 16) + 1, mode="clip")
+    error = pa.nulls(count, pa.string())
+    names = _TYPE_NAMES
+    others = np.flatnonzero(~is_written & (kind != kernels.OPAQUE))
+    if len(others):
+        found = [_one_by_one(records, int(kind[row]), row) for row in others.tolist()]
+        data = _replaced(data, others, [text for _, text, _ in found])
+        error = _replaced(error, others, [error for *_, error in found])
+        names += tuple(sorted({name for name, *_ in found} - set(names)))
+        number_of = {name: number for number, name in enumerate(names)}
+        types[others] = [number_of[name] for name, *_ in found]
+    batch = records.batch
+    columns = [
+        _repeat(origin.replica, pa.string(), count),
+        _repeat(origin.snapshot, pa.int64(), count),
+        pa.array(records.offset),
+        _native(records.chunk.headers["epoch"], np.int32).take(pa.array(batch)),
+        _timestamps(records.timestamp),
+        pa.array(records.chunk.is_control[batch]),
+        pa.array(names, pa.string()).take(pa.array(types)),
+        pa.array((kind & 0xFFFF).astype(np.int32), mask=kind < 0),
+        _keys(records),
+        _opaque_values(records, kind == kernels.OPAQUE),
+        data,
+        error,
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=LEDGER_SCHEMA)
 
 
-def _frames(records: Records) -> _Frames:
-    """Api key and version of each record (KIP-631, "Record format")."""
-    data = records.data
-    at = records.value_at
-    end = at + np.maximum(records.value_size, 0)
-    frame, after = varints(data, at)
-    api_key, after = varints(data, np.minimum(after, end))
-    version, after = varints(data, np.minimum(after, end))
-    framed = (frame == FRAME_VERSION) & (api_key <= API_KEY_MAX) & (version <= API_KEY_MAX)
-    framed &= (records.key_size < 0) & (records.value_size > 2) & (after <= end)
-    key = np.where(framed, (api_key << 16) | version, _OPAQUE)
-    control = records.chunk.is_control[records.batch]
-    return _Frames(np.where(control, _CONTROL, key), after, end)
+def _replaced(column: pa.Array, rows: Ints, texts: list[str | None]) -> pa.Array:
+    """The column with other texts in some rows, of which there are few."""
+    others = pa.array(texts, pa.string())
+    if others.null_count == len(others) and column.null_count == len(column):
+        return column
+    pieces = []
+    begin = 0
+    for number, row in enumerate(rows.tolist()):
+        pieces += [column.slice(begin, row - begin), others.slice(number, 1)]
+        begin = row + 1
+    return pa.concat_arrays([*pieces, column.slice(begin)])
+
+
+def _keys(records: Records) -> pa.Array:
+    """The keys of data; a control record's key is its type and no news."""
+    shown = (records.key_size >= 0) & ~records.chunk.is_control[records.batch]
+    return _some(records, shown, records.key)
+
+
+def _opaque_values(records: Records, shown: Mask) -> pa.Array:
+    """The values that no other column shows."""
+    return _some(records, shown & (records.value_size >= 0), records.value)
+
+
+def _some(records: Records, shown: Mask, get: Any) -> pa.Array:
+    count = len(records)
+    if not shown.any():
+        return pa.nulls(count, pa.binary())
+    at, size = (
+        (records.key_at, records.key_size)
+        if get == records.key
+        else (records.value_at, records.value_size)
+    )
+    values = slices(records.data, at, np.maximum(size, 0))
+    if shown.all():
+        return values
+    return pc.if_else(pa.array(shown), values, pa.scalar(None, pa.binary()))
+
+
+def _one_by_one(records: Records, kind: int, row: int) -> tuple[str, str | None, str | None]:
+    """A record's type, JSON and error."""
+    if kind == kernels.CONTROL:
+        return _control(records.key(row), records.value(row))
+    name = type_name(kind >> 16)
+    try:
+        return name, json_text(to_json(decode(records.value(row) or b""))["data"]), None
+    except RecordsError as error:
+        return name, None, str(error)
+
+
+def _control(key: bytes | None, value: bytes | None) -> tuple[str, str | None, str | None]:
+    name = "UNKNOWN_CONTROL"
+    try:
+        kind = control_type(key)
+        name = CONTROL_NAMES.get(kind, f"UNKNOWN_CONTROL_{kind}")
+        content = control_json(decode_control(key, value))
+        return name, json.dumps(content, separators=(",", ":")), None
+    except RecordsError as error:
+        return name, None, str(error)
 
 
 @dataclass(slots=True)
@@ -292,144 +368,23 @@ class _Parts:
         return whole[0] if places is None else pa.concat_arrays(whole).take(places)
 
 
-def ledger_rows(records: Records, origin: Origin) -> pa.RecordBatch:
-    """One row a record."""
-    count = len(records)
-    if not count:
-        return pa.RecordBatch.from_pylist([], schema=LEDGER_SCHEMA)
-    frames = _frames(records)
-    names: list[str] = []
-    name_of = np.empty(count, np.int32)
-    parts = _Parts.of([pa.string(), pa.string()])
-    for key in np.unique(frames.key).tolist():
-        mine = np.flatnonzero(frames.key == key)
-        if key == _CONTROL:
-            controls = [_control(records, int(row)) for row in mine]
-            for row, (name, *_) in zip(mine.tolist(), controls, strict=True):
-                name_of[row] = len(names)
-                names.append(name)
-            parts.add(mine, *(pa.array([c[i] for c in controls], pa.string()) for i in (1, 2)))
-            continue
-        name_of[mine] = len(names)
-        names.append(OPAQUE if key == _OPAQUE else type_name(key >> 16))
-        if key == _OPAQUE:
-            parts.add(mine, None, None)
-        else:
-            _add_json(parts, key, records, frames, mine)
-    data, error = parts.together(count)
-    batch = records.batch
-    columns = [
-        _repeat(origin.replica, pa.string(), count),
-        _repeat(origin.snapshot, pa.int64(), count),
-        pa.array(records.offset),
-        _native(records.chunk.headers["epoch"][batch], np.int32),
-        _timestamps(records.timestamp),
-        pa.array(records.chunk.is_control[batch]),
-        pa.array(names, pa.string()).take(pa.array(name_of)),
-        pa.array((frames.key & 0xFFFF).astype(np.int32), mask=frames.key < 0),
-        _keys(records),
-        _opaque_values(records, frames.key == _OPAQUE),
-        data,
-        error,
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=LEDGER_SCHEMA)
-
-
-def _keys(records: Records) -> pa.Array:
-    """The keys of data; a control record's key is its type and no news."""
-    shown = (records.key_size >= 0) & ~records.chunk.is_control[records.batch]
-    return _some(records, shown, records.key)
-
-
-def _opaque_values(records: Records, shown: Mask) -> pa.Array:
-    """The values that no other column shows."""
-    return _some(records, shown & (records.value_size >= 0), records.value)
-
-
-def _some(records: Records, shown: Mask, get: Any) -> pa.Array:
-    count = len(records)
-    if not shown.any():
-        return pa.nulls(count, pa.binary())
-    at, size = (
-        (records.key_at, records.key_size)
-        if get == records.key
-        else (records.value_at, records.value_size)
-    )
-    values = slices(records.data, at, np.maximum(size, 0))
-    if shown.all():
-        return values
-    return pc.if_else(pa.array(shown), values, pa.scalar(None, pa.binary()))
-
-
-def _control(records: Records, row: int) -> tuple[str, str | None, str | None]:
-    """A control record's type, JSON and error; there is one in thousands."""
-    key, value = records.key(row), records.value(row)
-    name = "UNKNOWN_CONTROL"
-    try:
-        kind = control_type(key)
-        name = CONTROL_NAMES.get(kind, f"UNKNOWN_CONTROL_{kind}")
-        content = control_json(decode_control(key, value))
-        return name, json.dumps(content, separators=(",", ":")), None
-    except RecordsError as error:
-        return name, None, str(error)
-
-
-def _add_json(parts: _Parts, key: int, records: Records, frames: _Frames, mine: Ints) -> None:
-    """JSON and errors of the records of one type and version."""
-    version = key & 0xFFFF
-    cls = RECORD_TYPES.get(key >> 16)
-    if cls is None or not _declared(cls, version) or not is_flat(cls):
-        parts.add(mine, *_one_by_one(records, mine))
-        return
-    at, ends = frames.message_at[mine], frames.value_end[mine]
-    left = np.ones(len(mine), np.bool_)
-    for places, text in alike_json(cls, version, records.data, at, ends):
-        parts.add(mine[places], text, None)
-        left[places] = False
-    if not left.any():
-        return
-    mine, at, ends = mine[left], at[left], ends[left]
-    group = decode_group(cls, version, records.data, at, ends)
-    text = group_json(cls, version, group, len(mine))
-    bad = group.irregular
-    if bad.any():
-        parts.add(mine[bad], *_one_by_one(records, mine[bad]))
-        mine, text = mine[~bad], text.filter(pa.array(~bad))
-    parts.add(mine, text, None)
-
-
-def _declared(cls: type[MetadataRecord], version: int) -> bool:
-    return cls.VERSIONS.min <= version <= cls.VERSIONS.max
-
-
-def _one_by_one(records: Records, mine: Ints) -> tuple[pa.Array, pa.Array]:
-    texts: list[str | None] = []
-    errors: list[str | None] = []
-    for row in mine.tolist():
-        try:
-            texts.append(json_text(to_json(decode(records.value(row) or b""))["data"]))
-            errors.append(None)
-        except RecordsError as error:
-            texts.append(None)
-            errors.append(str(error))
-    return pa.array(texts, pa.string()), pa.array(errors, pa.string())
-
-
 def typed_rows(cls: type[MetadataRecord], records: Records, origin: Origin) -> pa.RecordBatch:
     """One row a record of the type, whatever its version; DamagedError if one is undecodable."""
     frames = _frames(records)
-    wanted = frames.key >> 16 == cls.API_KEY
+    kind = frames[kernels.KIND]
+    wanted = kind >> 16 == cls.API_KEY
     schema = typed_schema(cls)
     if not wanted.any():
         return pa.RecordBatch.from_pylist([], schema=schema)
     parts = _Parts.of([arrow_type(spec) for spec in cls.FIELDS])
-    for key in np.unique(frames.key[wanted]).tolist():
-        mine = np.flatnonzero(frames.key == key)
+    for key in np.unique(kind[wanted]).tolist():
+        mine = np.flatnonzero(kind == key)
         version = key & 0xFFFF
         columns: list[pa.Array] | None = None
-        if is_flat(cls) and _declared(cls, version):
-            ends = frames.value_end[mine]
-            group = decode_group(cls, version, records.data, frames.message_at[mine], ends)
+        declared = cls.VERSIONS.min <= version <= cls.VERSIONS.max
+        if is_flat(cls) and declared:
+            ends = frames[kernels.MESSAGE_END][mine]
+            group = decode_group(cls, version, records.data, frames[kernels.MESSAGE_AT][mine], ends)
             if not group.irregular.any():
                 columns = [column.array(len(mine)) for column in group.columns]
         if columns is None:
@@ -446,7 +401,7 @@ def typed_rows(cls: type[MetadataRecord], records: Records, origin: Origin) -> p
         pa.array(records.offset[chosen]),
         _native(records.chunk.headers["epoch"][batch], np.int32),
         _timestamps(records.timestamp[chosen]),
-        _native(frames.key[chosen] & 0xFFFF, np.int32),
+        _native(kind[chosen] & 0xFFFF, np.int32),
     ]
     return pa.RecordBatch.from_arrays([*head, *parts.together(count)], schema=schema)
 

@@ -26,7 +26,6 @@ import pyarrow.compute as pc
 
 from quorate.records.metadata.decoding import STRING_BYTES_MAX
 from quorate.records.metadata.schema import FieldSpec, Kind, MetadataRecord
-from quorate.spark.envelope import varints
 from quorate.spark.framing import Bytes, Ints, Mask
 
 FIXED: dict[Kind, tuple[str, int]] = {
@@ -52,7 +51,6 @@ _ARROW: dict[Kind, pa.DataType] = {
 }
 UUID_BYTES = 16
 UUID_CHARACTERS = 22
-QUOTED_UUID = UUID_CHARACTERS + 2
 
 _ALPHABET = np.frombuffer(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8
@@ -62,6 +60,7 @@ _PAIRS_OF = np.ascontiguousarray(_PAIRS_OF).view(np.uint16).ravel()
 """The two characters of each twelve bits, as one value."""
 
 NULL = -1
+_VARINT_BYTES_MAX = 10
 
 
 def arrow_type(spec: FieldSpec) -> pa.DataType:
@@ -84,38 +83,19 @@ def is_flat(cls: type[MetadataRecord]) -> bool:
     )
 
 
-@dataclass(slots=True)
-class Texts:
-    """Fixed-size texts between quotes, n x 24 characters: UUIDs, as JSON shows them."""
-
-    quoted: npt.NDArray[np.uint8]
-
-    def plain(self) -> pa.Array:
-        return _fixed_strings(np.ascontiguousarray(self.quoted[:, 1:-1]))
-
-    def json(self) -> pa.Array:
-        return _fixed_strings(self.quoted)
-
-
-def _fixed_strings(characters: npt.NDArray[np.uint8]) -> pa.Array:
-    count, width = int(characters.shape[0]), int(characters.shape[1])
-    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(characters))
-
-
-def uuid_texts(raw: npt.NDArray[np.uint8]) -> Texts:
-    """n x 16 bytes as url-safe base64 in quotes."""
+def uuid_texts(raw: npt.NDArray[np.uint8]) -> pa.Array:
+    """n x 16 bytes as url-safe base64."""
+    count = len(raw)
     wide = np.ascontiguousarray(raw.T).astype(np.uint16)
-    pairs = np.empty((UUID_CHARACTERS // 2, len(raw)), np.uint16)
+    pairs = np.empty((UUID_CHARACTERS // 2, count), np.uint16)
     for group in range(5):
         first, second, third = wide[3 * group : 3 * group + 3]
         _PAIRS_OF.take((first << 4) | (second >> 4), out=pairs[2 * group], mode="clip")
         _PAIRS_OF.take(((second & 0xF) << 8) | third, out=pairs[2 * group + 1], mode="clip")
     _PAIRS_OF.take(wide[15] << 4, out=pairs[10], mode="clip")
-    quoted = np.empty((len(raw), QUOTED_UUID), np.uint8)
-    quoted[:, 0] = quoted[:, -1] = ord('"')
-    quoted[:, 1:-1] = np.ascontiguousarray(pairs.T).view(np.uint8)
-    return Texts(quoted)
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(UUID_CHARACTERS)
+    characters = np.ascontiguousarray(pairs.T)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(characters))
 
 
 @dataclass(slots=True)
@@ -134,7 +114,7 @@ class Column:
 
     def array(self, count: int) -> pa.Array:
         """The field as a column of its type, defaults filled in."""
-        values = self.values.plain() if isinstance(self.values, Texts) else self.values
+        values = self.values
         wanted = arrow_type(self.spec)
         if self.sizes is not None:
             values = _lists(values, self.sizes, self.nulls, wanted)
@@ -171,6 +151,24 @@ class Group:
 
     columns: list[Column]
     irregular: Mask
+
+
+def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+    """Unsigned varints of up to 64 bits at each position, and the positions after them."""
+    first = data[at]
+    value = (first & 0x7F).astype(np.int64)
+    after = at + 1
+    longer = np.flatnonzero(first >= 0x80)
+    shift = 7
+    while len(longer):
+        byte = data[after[longer]]
+        value[longer] |= (byte & 0x7F).astype(np.int64) << shift
+        after[longer] += 1
+        longer = longer[byte >= 0x80]
+        shift += 7
+        if shift >= 7 * _VARINT_BYTES_MAX:
+            break
+    return value, after
 
 
 class _Cursor:
@@ -264,13 +262,6 @@ def decode_group(
         cursor.bad[rows] |= inner.bad | (inner.at != inner.ends)
     irregular = cursor.bad | (cursor.at != ends)
     return Group([columns[spec.name] for spec in cls.FIELDS], irregular)
-
-
-def read_field(spec: FieldSpec, data: Bytes, at: Ints, ends: Ints) -> tuple[Column, Mask]:
-    """One field that fills each range of the buffer, and which ranges it does not fill."""
-    cursor = _Cursor(data, at, ends)
-    column = _read(spec, cursor)
-    return column, cursor.bad | (cursor.at != ends)
 
 
 def _tags(

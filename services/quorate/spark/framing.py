@@ -1,8 +1,8 @@
 """Batches as columns: where they begin in a buffer, their headers, and their checksums.
 
 A `Chunk` is a run of whole batches in memory, read once. Headers become one numpy record array
-without a look at the records; a batch costs one step of a loop, a record none. Behind the bytes
-lie `PAD` zeros, so that a gather of a whole value at the last byte stays within the buffer.
+without a look at the records. Behind the bytes
+lie `PAD` zeros, so that a whole value that is read at the last byte stays within the buffer.
 
 What no writer produces stops the run: the caller is told where and why, and decides.
 
@@ -30,9 +30,10 @@ from quorate.records.batch import (
     MAGIC,
     PREFIX_SIZE,
 )
+from quorate.spark import kernels
 
-CHUNK_BYTES = 8 << 20
-"""What is read at once; a larger batch makes a larger chunk. What a chunk repeats costs once."""
+CHUNK_BYTES = 2 << 20
+"""What is read at once, and stays near the processor; a larger batch makes a larger chunk."""
 PAD = 64
 
 Ints = npt.NDArray[Any]
@@ -133,22 +134,15 @@ def parse(buffer: bytearray, size: int, file_position: int = 0) -> Chunk:
 
     `Chunk.size` is where the last whole one ends: what follows is incomplete, or a fault.
     """
-    starts: list[int] = []
-    position = 0
+    data = np.frombuffer(buffer, np.uint8)
+    starts = np.empty(size // HEADER_SIZE, np.int64)
+    count, position = kernels.find_batches(data.ctypes.data, size, starts)
+    begins = starts[:count].copy()
+    headers = _headers(data, begins)
     fault: str | None = None
-    unpack = _LENGTH.unpack_from
-    while size - position >= HEADER_SIZE:
-        (length,) = unpack(buffer, position + _LENGTH_AT)
-        if length < _LENGTH_MIN:
-            fault = f"a batch with length {length}"
-            break
-        end = position + PREFIX_SIZE + length
-        if end > size:
-            break
-        starts.append(position)
-        position = end
-    begins = np.array(starts, np.int64)
-    headers = _headers(np.frombuffer(buffer, np.uint8), begins)
+    if size - position >= HEADER_SIZE:
+        length: int = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)[0]
+        fault = f"a batch with length {length}" if length < _LENGTH_MIN else None
     bad = _first_bad(headers)
     if bad is not None:
         at, fault = bad

@@ -1,0 +1,156 @@
+"""A record's JSON, as Kafka's dump prints its `data`: what `kernels.write_json` needs to write it.
+
+Each version of each record type is a run of fields in one table. What it cannot say (nested
+structures, bytes, floating point) has no entry: such types are rare, and their records are decoded
+one by one, as are those whose bytes are not what is declared or whose texts need escapes.
+
+Source: the declarations in `records.metadata`; `records.metadata.as_json` for the text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from quorate.records.metadata import RECORD_TYPES, MetadataRecord, json_text
+from quorate.records.metadata.schema import FieldSpec, Kind
+from quorate.spark import kernels
+from quorate.spark.errors import DamagedError
+from quorate.spark.framing import PAD, Bytes, Ints, Mask
+
+_KINDS = {
+    Kind.BOOL: kernels.BOOL,
+    Kind.INT8: kernels.INT8,
+    Kind.INT16: kernels.INT16,
+    Kind.UINT16: kernels.UINT16,
+    Kind.INT32: kernels.INT32,
+    Kind.INT64: kernels.INT64,
+    Kind.STRING: kernels.STRING,
+    Kind.UUID: kernels.UUID,
+}
+_TEXT_BYTES_MAX = np.iinfo(np.int32).max
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Programs:
+    """The declarations as tables.
+
+    number_of: by api key and version, _NONE for what is not declared here. spans, fields, literals:
+    as `kernels.write_json` takes them. name_bytes: what a record's names need together.
+    """
+
+    number_of: Ints
+    spans: Ints
+    fields: Ints
+    literals: Bytes
+    name_bytes: Ints
+
+    def of(self, kind: Ints) -> Ints:
+        """The program of each record, by api key << 16 | version; _NONE where there is none."""
+        api_keys, versions = self.number_of.shape
+        api_key, version = kind >> 16, kind & 0xFFFF
+        known = (kind >= 0) & (api_key < api_keys) & (version < versions)
+        found: Ints = np.where(
+            known, self.number_of[np.where(known, api_key, 0), np.where(known, version, 0)], _NONE
+        )
+        return found
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.literals = bytearray()
+        self.fields: list[tuple[int, ...]] = []
+        self.spans: list[tuple[int, int, int, int]] = []
+        self.name_bytes: list[int] = []
+
+    def _literal(self, text: str) -> tuple[int, int]:
+        at = len(self.literals)
+        self.literals += text.encode("ascii")
+        return at, len(self.literals) - at
+
+    def add(self, cls: type[MetadataRecord], version: int) -> int:
+        """A version's fields in their order in JSON; its number."""
+        # Tagged fields of later versions are there to be refused.
+        found = [spec for spec in cls.FIELDS if spec.tag is not None or spec.exists_in(version)]
+        first = len(self.fields)
+        for spec in found:
+            self._add(spec, version)
+        tagged = [first + i for i, spec in enumerate(found) if spec.tag is not None]
+        plain = [first + i for i, spec in enumerate(found) if spec.tag is None]
+        after = len(self.fields)
+        after_plain = max(plain, default=first - 1) + 1
+        self.spans.append((first, min(tagged, default=after), after_plain, after))
+        self.name_bytes.append(sum(len(spec.json_name) + len('"",:') for spec in found))
+        return len(self.spans) - 1
+
+    def _add(self, spec: FieldSpec, version: int) -> None:
+        assert isinstance(spec.kind, Kind)
+        kind = _KINDS[spec.kind] if spec.exists_in(version) else kernels.REFUSED
+        name = self._literal(f',"{spec.json_name}":')
+        tag, default = _NONE, (0, 0)
+        if spec.tag is not None:
+            tag, default = spec.tag, self._literal(json_text(spec.default))
+        self.fields.append((kind, spec.is_array, spec.nullable, tag, *name, *default))
+
+
+@lru_cache(1)
+def _programs() -> _Programs:
+    builder = _Builder()
+    versions = max(cls.VERSIONS.max for cls in RECORD_TYPES.values()) + 1
+    number_of = np.full((max(RECORD_TYPES) + 1, versions), _NONE, np.int64)
+    for cls in RECORD_TYPES.values():
+        if any(spec.kind not in _KINDS for spec in cls.FIELDS):
+            continue
+        for version in range(cls.VERSIONS.min, cls.VERSIONS.max + 1):
+            number_of[cls.API_KEY, version] = builder.add(cls, version)
+    return _Programs(
+        number_of,
+        np.array(builder.spans, np.int64),
+        np.array(builder.fields, np.int64),
+        np.frombuffer(bytes(builder.literals) + bytes(PAD), np.uint8),
+        np.array(builder.name_bytes, np.int64),
+    )
+
+
+def render(data: Bytes, frames: Ints) -> tuple[pa.Array, Mask]:
+    """The JSON of metadata records, null where it was not written, and where it was.
+
+    data: a chunk's buffer; frames: as `kernels.read_frames` fills them. DamagedError if the text
+    could pass what a column of texts holds, which a batch of hundreds of megabytes would.
+    """
+    programs = _programs()
+    program = programs.of(frames[kernels.KIND])
+    mine = program >= 0
+    room = int(programs.name_bytes[program[mine]].sum())
+    room += kernels.ROOM_PER_RECORD * int(mine.sum())
+    room += kernels.ROOM_PER_BYTE * int(
+        (frames[kernels.MESSAGE_END] - frames[kernels.MESSAGE_AT])[mine].sum()
+    )
+    if room > _TEXT_BYTES_MAX:
+        raise DamagedError(f"{len(data)} bytes in one piece are more than can be shown as text")
+    count = len(program)
+    out = np.empty(room + PAD, np.uint8)
+    bounds = np.empty(count + 1, np.int32)
+    is_written = np.empty(count, np.bool_)
+    places = np.empty(len(programs.fields) * kernels.PLACE_BYTES, np.uint8)
+    kernels.write_json(
+        data.ctypes.data,
+        frames,
+        program,
+        programs.spans,
+        programs.fields.ctypes.data,
+        programs.literals.ctypes.data,
+        places.ctypes.data,
+        out.ctypes.data,
+        bounds,
+        is_written,
+    )
+    valid = None if is_written.all() else pa.py_buffer(np.packbits(is_written, bitorder="little"))
+    return (
+        pa.StringArray.from_buffers(count, pa.py_buffer(bounds), pa.py_buffer(out), valid),
+        is_written,
+    )

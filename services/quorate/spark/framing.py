@@ -62,9 +62,8 @@ HEADER = np.dtype(
 )
 assert HEADER.itemsize == HEADER_SIZE
 
-_LENGTH = struct.Struct(">i")
-_LENGTH_AT = 8
-_LENGTH_MIN = HEADER_SIZE - PREFIX_SIZE
+HOP_BYTES = 1 << 20
+_PREFIX = struct.Struct(">qi")
 
 
 @dataclass(slots=True)
@@ -141,8 +140,9 @@ def parse(buffer: bytearray, size: int, file_position: int = 0) -> Chunk:
     headers = _headers(data, begins)
     fault: str | None = None
     if size - position >= HEADER_SIZE:
-        length: int = _LENGTH.unpack_from(buffer, position + _LENGTH_AT)[0]
-        fault = f"a batch with length {length}" if length < _LENGTH_MIN else None
+        length: int = _PREFIX.unpack_from(buffer, position)[1]
+        if length < HEADER_SIZE - PREFIX_SIZE:
+            fault = f"a batch with length {length}"
     bad = _first_bad(headers)
     if bad is not None:
         at, fault = bad
@@ -232,8 +232,8 @@ def read_chunks(
 
 
 def _batch_size(buffer: bytearray) -> int:
-    size: int = _LENGTH.unpack_from(buffer, _LENGTH_AT)[0]
-    return size + PREFIX_SIZE
+    length: int = _PREFIX.unpack_from(buffer)[1]
+    return length + PREFIX_SIZE
 
 
 def _is_written(descriptor: int, start: int, end: int) -> bool:
@@ -247,20 +247,22 @@ def hop(descriptor: int, size: int, step: int) -> list[tuple[int, int]]:
     Reads headers only: for planning. Ends at the first thing that is no batch.
     """
     found: list[tuple[int, int]] = []
-    position = 0
-    following = 0
-    prefix = struct.Struct(">qi")
-    window, at = b"", 0
+    position = following = 0
+    starts = np.empty(HOP_BYTES // HEADER_SIZE, np.int64)
     while size - position >= HEADER_SIZE:
-        if position + HEADER_SIZE > at + len(window) or position < at:
-            window, at = os.pread(descriptor, 1 << 20, position), position
-            if len(window) < HEADER_SIZE:
-                break
-        offset, length = prefix.unpack_from(window, position - at)
-        if length < _LENGTH_MIN:
+        buffer, got = _read(descriptor, position, min(HOP_BYTES, size - position))
+        if got < HEADER_SIZE:
             break
-        if position >= following:
-            found.append((position, offset))
-            following = position + step
-        position += PREFIX_SIZE + length
+        data = np.frombuffer(buffer, np.uint8)
+        count, after = kernels.find_batches(data.ctypes.data, got, starts)
+        if not count:
+            # Larger than what is read at once, or the file's last and torn, or none at all.
+            if _batch_size(buffer) < HEADER_SIZE:
+                break
+            starts[0], count, after = 0, 1, _batch_size(buffer)
+        while (at := int(np.searchsorted(starts[:count], following - position))) < count:
+            begin = int(starts[at])
+            found.append((position + begin, _PREFIX.unpack_from(buffer, begin)[0]))
+            following = position + begin + step
+        position += after
     return found

@@ -309,6 +309,8 @@ FIELD_WORDS = 8
 _FIELD_SIZE = FIELD_WORDS * 8
 """How a field is described: so many words. tag: -1 for none. name: `,"name":`, and default: JSON,
 both in the literals."""
+FIRST, FIRST_TAGGED, AFTER_UNTAGGED, AFTER, NAME_BYTES = range(5)
+"""Which fields are a version's, by their indices, and how many bytes their names have together."""
 PLACE_BYTES = 16
 """What a tagged field needs while a record is read: where it begins and ends there."""
 
@@ -518,7 +520,7 @@ def _record(
     end: int,
     first: int,
     first_tagged: int,
-    after_plain: int,
+    after_untagged: int,
     after: int,
     literals: int,
     places: int,
@@ -529,7 +531,7 @@ def _record(
     """
     begin = to
     tagged_to, tagged_at = to, at
-    for field in range(first, after_plain, _FIELD_SIZE):
+    for field in range(first, after_untagged, _FIELD_SIZE):
         if field == first_tagged:
             tagged_to, tagged_at = to, at
         if _word(field + _TAG) < 0:
@@ -537,7 +539,7 @@ def _record(
             to, at = _field(to, at, end, field)
             if at > end:
                 return 0
-    if first_tagged >= after_plain:
+    if first_tagged >= after_untagged:
         tagged_to, tagged_at = to, at
     count, at = _varint(at, end)
     if count and at <= end:
@@ -563,11 +565,32 @@ def _record(
     return to + 1
 
 
+@_inner
+def _program(kind: int, number_of: Any) -> int:
+    api_key, version = kind >> 16, kind & 0xFFFF
+    if kind < 0 or api_key >= number_of.shape[0] or version >= number_of.shape[1]:
+        return -1
+    number: int = number_of[api_key, version]
+    return number
+
+
+@_entry
+def json_room(frames: Any, number_of: Any, spans: Any) -> int:
+    """How many bytes `write_json` may write, besides those that it does not answer for."""
+    room = 0
+    for row in range(frames.shape[1]):
+        number = _program(frames[KIND, row], number_of)
+        if number >= 0:
+            size = frames[MESSAGE_END, row] - frames[MESSAGE_AT, row]
+            room += ROOM_PER_BYTE * size + ROOM_PER_RECORD + spans[number, NAME_BYTES]
+    return room
+
+
 @_entry
 def write_json(
     data: int,
     frames: Any,
-    program: Any,
+    number_of: Any,
     spans: Any,
     fields: int,
     literals: int,
@@ -578,30 +601,30 @@ def write_json(
 ) -> None:
     """The JSON objects of messages, one behind the other, at `out`.
 
-    program: which of the declarations is a message's, -1 for none. spans: of each, the indices of
-    its first field, its first tagged one, the ones after its last untagged and after its last one.
-    fields: FIELD_WORDS each, in their order in JSON. places: PLACE_BYTES for each of a record's.
+    number_of: by api key and version, which of the spans is theirs, -1 for none. fields: of
+    FIELD_WORDS, in their order in JSON. places: PLACE_BYTES for each of the fields of a record.
     bounds: where each text begins, and the last one ends. is_written: where there is one; messages
     that are not what is declared, and texts that need escapes, are left to others.
     """
     to = out
-    for row in range(len(program)):
+    count = frames.shape[1]
+    for row in range(count):
         bounds[row] = to - out
         is_written[row] = False
-        number = program[row]
+        number = _program(frames[KIND, row], number_of)
         if number >= 0:
             after = _record(
                 to,
                 data + frames[MESSAGE_AT, row],
                 data + frames[MESSAGE_END, row],
-                fields + spans[number, 0] * _FIELD_SIZE,
-                fields + spans[number, 1] * _FIELD_SIZE,
-                fields + spans[number, 2] * _FIELD_SIZE,
-                fields + spans[number, 3] * _FIELD_SIZE,
+                fields + spans[number, FIRST] * _FIELD_SIZE,
+                fields + spans[number, FIRST_TAGGED] * _FIELD_SIZE,
+                fields + spans[number, AFTER_UNTAGGED] * _FIELD_SIZE,
+                fields + spans[number, AFTER] * _FIELD_SIZE,
                 literals,
                 places,
             )
             if after:
                 is_written[row] = True
                 to = after
-    bounds[len(program)] = to - out
+    bounds[count] = to - out

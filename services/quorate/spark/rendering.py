@@ -36,36 +36,20 @@ _NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class _Programs:
-    """The declarations as tables.
-
-    number_of: by api key and version, _NONE for what is not declared here. spans, fields, literals:
-    as `kernels.write_json` takes them. name_bytes: what a record's names need together.
-    """
+class _Tables:
+    """The declarations, as `kernels.write_json` takes them."""
 
     number_of: Ints
     spans: Ints
     fields: Ints
     literals: Bytes
-    name_bytes: Ints
-
-    def of(self, kind: Ints) -> Ints:
-        """The program of each record, by api key << 16 | version; _NONE where there is none."""
-        api_keys, versions = self.number_of.shape
-        api_key, version = kind >> 16, kind & 0xFFFF
-        known = (kind >= 0) & (api_key < api_keys) & (version < versions)
-        found: Ints = np.where(
-            known, self.number_of[np.where(known, api_key, 0), np.where(known, version, 0)], _NONE
-        )
-        return found
 
 
 class _Builder:
     def __init__(self) -> None:
         self.literals = bytearray()
         self.fields: list[tuple[int, ...]] = []
-        self.spans: list[tuple[int, int, int, int]] = []
-        self.name_bytes: list[int] = []
+        self.spans: list[tuple[int, ...]] = []
 
     def _literal(self, text: str) -> tuple[int, int]:
         at = len(self.literals)
@@ -79,12 +63,12 @@ class _Builder:
         first = len(self.fields)
         for spec in found:
             self._add(spec, version)
-        tagged = [first + i for i, spec in enumerate(found) if spec.tag is not None]
-        plain = [first + i for i, spec in enumerate(found) if spec.tag is None]
         after = len(self.fields)
-        after_plain = max(plain, default=first - 1) + 1
-        self.spans.append((first, min(tagged, default=after), after_plain, after))
-        self.name_bytes.append(sum(len(spec.json_name) + len('"",:') for spec in found))
+        tagged = [first + i for i, spec in enumerate(found) if spec.tag is not None]
+        untagged = [first + i for i, spec in enumerate(found) if spec.tag is None]
+        after_untagged = max(untagged, default=first - 1) + 1
+        names = sum(len(f',"{spec.json_name}":') for spec in found)
+        self.spans.append((first, min(tagged, default=after), after_untagged, after, names))
         return len(self.spans) - 1
 
     def _add(self, spec: FieldSpec, version: int) -> None:
@@ -98,21 +82,19 @@ class _Builder:
 
 
 @lru_cache(1)
-def _programs() -> _Programs:
+def _tables() -> _Tables:
     builder = _Builder()
     versions = max(cls.VERSIONS.max for cls in RECORD_TYPES.values()) + 1
     number_of = np.full((max(RECORD_TYPES) + 1, versions), _NONE, np.int64)
     for cls in RECORD_TYPES.values():
-        if any(spec.kind not in _KINDS for spec in cls.FIELDS):
-            continue
-        for version in range(cls.VERSIONS.min, cls.VERSIONS.max + 1):
-            number_of[cls.API_KEY, version] = builder.add(cls, version)
-    return _Programs(
+        if all(spec.kind in _KINDS for spec in cls.FIELDS):
+            for version in range(cls.VERSIONS.min, cls.VERSIONS.max + 1):
+                number_of[cls.API_KEY, version] = builder.add(cls, version)
+    return _Tables(
         number_of,
         np.array(builder.spans, np.int64),
         np.array(builder.fields, np.int64),
         np.frombuffer(bytes(builder.literals) + bytes(PAD), np.uint8),
-        np.array(builder.name_bytes, np.int64),
     )
 
 
@@ -122,35 +104,27 @@ def render(data: Bytes, frames: Ints) -> tuple[pa.Array, Mask]:
     data: a chunk's buffer; frames: as `kernels.read_frames` fills them. DamagedError if the text
     could pass what a column of texts holds, which a batch of hundreds of megabytes would.
     """
-    programs = _programs()
-    program = programs.of(frames[kernels.KIND])
-    mine = program >= 0
-    room = int(programs.name_bytes[program[mine]].sum())
-    room += kernels.ROOM_PER_RECORD * int(mine.sum())
-    room += kernels.ROOM_PER_BYTE * int(
-        (frames[kernels.MESSAGE_END] - frames[kernels.MESSAGE_AT])[mine].sum()
-    )
+    tables = _tables()
+    room = kernels.json_room(frames, tables.number_of, tables.spans)
     if room > _TEXT_BYTES_MAX:
         raise DamagedError(f"{len(data)} bytes in one piece are more than can be shown as text")
-    count = len(program)
+    count = frames.shape[1]
     out = np.empty(room + PAD, np.uint8)
     bounds = np.empty(count + 1, np.int32)
     is_written = np.empty(count, np.bool_)
-    places = np.empty(len(programs.fields) * kernels.PLACE_BYTES, np.uint8)
+    places = np.empty(len(tables.fields) * kernels.PLACE_BYTES, np.uint8)
     kernels.write_json(
         data.ctypes.data,
         frames,
-        program,
-        programs.spans,
-        programs.fields.ctypes.data,
-        programs.literals.ctypes.data,
+        tables.number_of,
+        tables.spans,
+        tables.fields.ctypes.data,
+        tables.literals.ctypes.data,
         places.ctypes.data,
         out.ctypes.data,
         bounds,
         is_written,
     )
     valid = None if is_written.all() else pa.py_buffer(np.packbits(is_written, bitorder="little"))
-    return (
-        pa.StringArray.from_buffers(count, pa.py_buffer(bounds), pa.py_buffer(out), valid),
-        is_written,
-    )
+    text = pa.StringArray.from_buffers(count, pa.py_buffer(bounds), pa.py_buffer(out), valid)
+    return text, is_written

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,13 +30,20 @@ from pyspark.sql.datasource import InputPartition
 from quorate.spark.columns import layer_schema
 from quorate.spark.errors import PipelineError
 from quorate.spark.options import Options
-from quorate.spark.sinks import Files, begin, replace
+from quorate.spark.sinks import Files, begin
+from quorate.spark.sinks import replace as take_place
 from quorate.spark.source import QuorateReader, read_part
 
+PIECE_BYTES = 8 << 20
+"""Of the log: a task reads many, so that no task has much more to do than another."""
+FILE_BYTES = 256 << 20
+"""What of the log becomes a file, at most."""
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}
 """Spark's names that are not Arrow's."""
 _WIDE = frozenset({"data", "error", "key", "value"})
 """Columns whose values hardly repeat: neither dictionaries nor least and greatest values help."""
+_RISING = frozenset({"offset", "timestamp", "base_offset", "last_offset", "position"})
+"""Columns of numbers that rise with the log: their differences are small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,7 @@ def write_layer(spark: SparkSession, given: Mapping[str, str], root: str, name: 
     as it was.
     """
     options = Options.of(given)
+    options = replace(options, piece_bytes=min(options.piece_bytes, PIECE_BYTES))
     parts = QuorateReader(options).partitions()
     files = Files(spark, root)
     directory = files.local(begin(files, name))
@@ -69,7 +77,7 @@ def write_layer(spark: SparkSession, given: Mapping[str, str], root: str, name: 
         if path.name not in kept:
             path.unlink()
     (directory / "_SUCCESS").touch()
-    replace(files, name)
+    take_place(files, name)
     return sum(file.rows for file in written)
 
 
@@ -87,7 +95,10 @@ def _written(
     each = list(parts)
     if not each:
         return []
-    return spark.sparkContext.parallelize(each, len(each)).mapPartitions(write).collect()
+    context = spark.sparkContext
+    rounds = -(-len(each) * options.piece_bytes // (context.defaultParallelism * FILE_BYTES))
+    tasks = min(len(each), rounds * context.defaultParallelism)
+    return context.parallelize(each, tasks).mapPartitions(write).collect()
 
 
 def _write(options: Options, parts: Iterable[InputPartition], directory: Path, codec: str) -> _File:
@@ -101,7 +112,8 @@ def _write(options: Options, parts: Iterable[InputPartition], directory: Path, c
         schema,
         compression=codec,
         use_dictionary=[field.name for field in narrow if field.type == pa.string()],
-        write_statistics=[field.name for field in narrow],
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in schema.names if name in _RISING},
+        write_statistics=[field.name for field in narrow if field.type != pa.string()],
         store_schema=False,
     ) as writer:
         for part in parts:

@@ -27,6 +27,10 @@ from quorate.records.batch import (
 from quorate.records.control import decode_control, encode_control
 from quorate.records.errors import RecordsError
 from quorate.rpc import convert, convert_append, convert_quorum
+from quorate.spark import framing
+from quorate.spark.columns import LEDGER, Origin, rows
+from quorate.spark.errors import DamagedError
+from quorate.spark.options import OFFSET_MAX
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
 TOPIC_ID = "kiNBqNGdSkighOqe--JjKw"
@@ -77,6 +81,17 @@ def _read_batches(data: bytes) -> None:
         for record in iter_records(view, header):
             if record.key is None and record.value is not None and m.peek(record.value):
                 m.decode(record.value)
+
+
+def _ledger() -> tuple[bytes, ...]:
+    data = build_data_batch([(None, m.encode(record)) for record in METADATA], 1)
+    stamp(data, 5, 3)
+    return (*_batches(), bytes(data))
+
+
+def _read_ledger(data: bytes) -> None:
+    chunk = framing.whole(data)
+    rows(LEDGER, chunk, Origin("1", "log"), 0, OFFSET_MAX, verify=False).validate(full=True)
 
 
 def _read_control(data: bytes) -> None:
@@ -181,6 +196,7 @@ def decoders() -> list[Decoder]:
     return [
         Decoder("batches", _read_batches, (RecordsError,), _batches()),
         Decoder("parse_batches", parse_batches, (RecordsError,), _batches()),
+        Decoder("ledger", _read_ledger, (DamagedError,), _ledger()),
         Decoder("control", _read_control, (RecordsError,), _control()),
         Decoder("metadata", _read_metadata, (RecordsError,), tuple(map(m.encode, METADATA))),
         Decoder("quorum-state", _read_quorum_state, (LogError,), (state, json.dumps([1]).encode())),

@@ -1,8 +1,8 @@
 """Batches as columns: where they begin in a buffer, their headers, and their checksums.
 
 A `Chunk` is a run of whole batches in memory, read once. Headers become one numpy record array
-without a look at the records. Behind the bytes
-lie `PAD` zeros, so that a whole value that is read at the last byte stays within the buffer.
+without a look at the records. Behind the bytes lie `PAD` zeros, so that a whole value that numpy
+gathers at the last byte stays within the buffer.
 
 What no writer produces stops the run: the caller is told where and why, and decides.
 
@@ -30,6 +30,7 @@ from quorate.records.batch import (
     MAGIC,
     PREFIX_SIZE,
 )
+from quorate.records.primitives import Buffer
 from quorate.spark import kernels
 
 CHUNK_BYTES = 2 << 20
@@ -74,7 +75,7 @@ class Chunk:
     with the bytes at `size`, None if the run just ends there.
     """
 
-    buffer: bytearray
+    buffer: Buffer
     size: int
     file_position: int
     starts: Ints
@@ -128,7 +129,7 @@ class Chunk:
         )
 
 
-def parse(buffer: bytearray, size: int, file_position: int = 0) -> Chunk:
+def parse(buffer: Buffer, size: int, file_position: int = 0) -> Chunk:
     """The whole batches in the first `size` bytes of a padded buffer.
 
     `Chunk.size` is where the last whole one ends: what follows is incomplete, or a fault.

@@ -36,13 +36,29 @@ _NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class _Tables:
+class Declared:
     """The declarations, as `kernels.write_json` takes them."""
 
     number_of: Ints
     spans: Ints
     fields: Ints
     literals: Bytes
+
+    def write(self, data: Bytes, frames: Ints, out: Bytes, bounds: Ints, is_written: Mask) -> None:
+        """As `kernels.write_json`. out: 15 bytes more than `kernels.json_room` tells."""
+        places = np.empty(len(self.fields) * kernels.PLACE_BYTES, np.uint8)
+        kernels.write_json(
+            data.ctypes.data,
+            frames,
+            self.number_of,
+            self.spans,
+            self.fields.ctypes.data,
+            self.literals.ctypes.data,
+            places.ctypes.data,
+            out.ctypes.data,
+            bounds,
+            is_written,
+        )
 
 
 class _Builder:
@@ -82,7 +98,8 @@ class _Builder:
 
 
 @lru_cache(1)
-def _tables() -> _Tables:
+def declared() -> Declared:
+    """Every version of each type that the tables can say."""
     builder = _Builder()
     versions = max(cls.VERSIONS.max for cls in RECORD_TYPES.values()) + 1
     number_of = np.full((max(RECORD_TYPES) + 1, versions), _NONE, np.int64)
@@ -90,7 +107,7 @@ def _tables() -> _Tables:
         if all(spec.kind in _KINDS for spec in cls.FIELDS):
             for version in range(cls.VERSIONS.min, cls.VERSIONS.max + 1):
                 number_of[cls.API_KEY, version] = builder.add(cls, version)
-    return _Tables(
+    return Declared(
         number_of,
         np.array(builder.spans, np.int64),
         np.array(builder.fields, np.int64),
@@ -104,7 +121,7 @@ def render(data: Bytes, frames: Ints) -> tuple[pa.Array, Mask]:
     data: a chunk's buffer; frames: as `kernels.read_frames` fills them. DamagedError if the text
     could pass what a column of texts holds, which a batch of hundreds of megabytes would.
     """
-    tables = _tables()
+    tables = declared()
     room = kernels.json_room(frames, tables.number_of, tables.spans)
     if room > _TEXT_BYTES_MAX:
         raise DamagedError(f"{len(data)} bytes in one piece are more than can be shown as text")
@@ -112,19 +129,7 @@ def render(data: Bytes, frames: Ints) -> tuple[pa.Array, Mask]:
     out = np.empty(room + PAD, np.uint8)
     bounds = np.empty(count + 1, np.int32)
     is_written = np.empty(count, np.bool_)
-    places = np.empty(len(tables.fields) * kernels.PLACE_BYTES, np.uint8)
-    kernels.write_json(
-        data.ctypes.data,
-        frames,
-        tables.number_of,
-        tables.spans,
-        tables.fields.ctypes.data,
-        tables.literals.ctypes.data,
-        places.ctypes.data,
-        out.ctypes.data,
-        bounds,
-        is_written,
-    )
+    tables.write(data, frames, out, bounds, is_written)
     valid = None if is_written.all() else pa.py_buffer(np.packbits(is_written, bitorder="little"))
     text = pa.StringArray.from_buffers(count, pa.py_buffer(bounds), pa.py_buffer(out), valid)
     return text, is_written

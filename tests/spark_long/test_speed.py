@@ -23,6 +23,8 @@ import pyarrow as pa
 import pytest
 from quorate.spark.files import find_replica
 from quorate.spark.jobs import Source
+from quorate.spark.options import Options
+from quorate.spark.source import QuorateReader, read_part
 from quorate.spark.tables import write_layer
 
 from tests.spark.conftest import spark  # noqa: F401 (a fixture)
@@ -82,6 +84,15 @@ def test_faster_than_kafkas_dump(spark: Any, tmp_path: Path) -> None:  # noqa: F
                 while file.read_buffer(4 << 20).size:
                     pass
 
+    def decoded() -> float:
+        """Processor time of one core, a record, in microseconds."""
+        options = Options.of(Source((directory,)).given("ledger"))
+        began, found = time.process_time(), 0
+        for part in QuorateReader(options).partitions():
+            found += sum(batch.num_rows for batch in read_part(options, part))
+        assert found == count
+        return (time.process_time() - began) / count * 1e6
+
     spark.read.format("quorate").option("layer", "batches").load(str(directory)).limit(1).count()
     ours = min(timed(own_parquet) for _ in range(3))
     rows = min(timed(layer("ledger")) for _ in range(2))
@@ -89,6 +100,7 @@ def test_faster_than_kafkas_dump(spark: Any, tmp_path: Path) -> None:  # noqa: F
     by_spark = min(timed(spark_parquet) for _ in range(2))
     bytes_through_spark = min(timed(layer("raw")) for _ in range(2))
     plain_arrow = timed(arrow)
+    alone = min(decoded() for _ in range(2))
     theirs = timed(kafka)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     print(
@@ -100,6 +112,7 @@ def test_faster_than_kafkas_dump(spark: Any, tmp_path: Path) -> None:  # noqa: F
         f"  {theirs / rows:.1f} times Kafka's"
         f"\n  to Spark's Parquet {by_spark:8.2f} s  {count / by_spark:12,.0f} records/s"
         f"  {theirs / by_spark:.1f} times Kafka's"
+        f"\n  decoding alone     {alone:8.2f} us of one core a record"
         f"\nbatches             {headers:8.2f} s  {size / headers / 1e6:12,.0f} MB/s"
         f"\nArrow, through Spark{bytes_through_spark:8.2f} s  "
         f"{size / bytes_through_spark / 1e6:12,.0f} MB/s"

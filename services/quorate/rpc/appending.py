@@ -19,10 +19,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import grpc.aio
-
-from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
-from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
+from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.rpc.asking_stream import AskingStream
+from quorate.rpc.channels import Channels, Link
 from quorate.rpc.convert_append import decode_append_response, encode_append_request
 from quorate.rpc.errors import (
     AdminError,
@@ -64,108 +63,22 @@ WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Handed over and not yet sent; beyond it callers wait."""
 
 
-class AppendConnection:
+class AppendConnection(AskingStream[AppendOutcome]):
     """One AppendStream to one node. `send` must not be cancelled: gRPC would end the stream."""
 
     def __init__(self, link: Link, channels: Channels) -> None:
-        self._link = link
-        self._channels = channels
-        self._call = link.stream(APPEND, quorum_pb2.AppendResponse)
-        self._pending: dict[int, asyncio.Future[AppendOutcome]] = {}
-        self._last_id = 0
-        self._has_answered = False
-        self._write_lock = asyncio.Lock()
-        self.is_open = True
-        self._reader = asyncio.create_task(self._read())
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._pending and not self._write_lock.locked()
+        super().__init__(link, channels, APPEND, quorum_pb2.AppendResponse, decode_append_response)
 
     async def send(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendOutcome:
         """Send a batch and wait for its answer. TransportError, whose `nothing_done` can be
         relied on.
         """
-        future: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
-        self._last_id += 1
-        correlation_id = self._last_id
-        try:
-            async with self._write_lock:
-                if not self.is_open:
-                    raise self._not_sent()
-                self._pending[correlation_id] = future
-                left_ms, parent = max(1, int(timeout_ms)), TRACE_PARENT.get()
-                await self._write(encode_append_request(correlation_id, records, left_ms, parent))
-            async with asyncio.timeout((timeout_ms + ANSWER_SLACK_MS) / 1000):
-                return await future
-        except TimeoutError:
-            text = f"no answer to an append within {timeout_ms:.0f} ms"
-            raise TransportError(TransportKind.TIMEOUT, self._link.address, text) from None
-        finally:
-            self._pending.pop(correlation_id, None)
-            if future.done() and not future.cancelled():
-                future.exception()  # where it was not sent, nobody fetches it
+        left_ms, parent = max(1, int(timeout_ms)), TRACE_PARENT.get()
 
-    async def _write(self, message: quorum_pb2.AppendRequest) -> None:
-        try:
-            await self._call.write(message)
-        except asyncio.InvalidStateError:
-            raise self._not_sent() from None
-        except grpc.aio.AioRpcError:
-            # The reader learns the reason and tells everybody.
-            pass
-        except asyncio.CancelledError:
-            # So gRPC calls the end of a stream, too; then the reader has told everybody.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
+        def encode(correlation_id: int) -> quorum_pb2.AppendRequest:
+            return encode_append_request(correlation_id, records, left_ms, parent)
 
-    def _not_sent(self) -> TransportError:
-        text = "the stream ended before this was sent"
-        return TransportError(TransportKind.UNREACHABLE, self._link.address, text)
-
-    async def _read(self) -> None:
-        error: TransportError
-        try:
-            while (message := await self._call.read()) is not EOF:
-                self._has_answered = True
-                future = self._pending.pop(message.correlation_id, None)
-                if future is not None and not future.done():
-                    future.set_result(decode_append_response(message))
-            code, details = await self._call.code(), await self._call.details()
-            error = status_error(self._link.address, code, details)
-        except grpc.aio.AioRpcError as broken:
-            error = call_error(self._link.address, broken)
-        except ViolationError as violation:
-            error = TransportError(TransportKind.FAILED, self._link.address, str(violation))
-        except asyncio.CancelledError:
-            # So gRPC calls a call that this process ended.
-            error = TransportError(TransportKind.BROKEN, self._link.address, "the client closed it")
-        self._end(error)
-
-    def _end(self, error: TransportError) -> None:
-        if not self.is_open:
-            return
-        self.is_open = False
-        self._call.cancel()
-        self._channels.release(self._link)
-        # A node that serves no appends, or not now, did nothing. Of others, nobody knows; and of
-        # several messages nobody knows which one was too large.
-        kind = TransportKind.BROKEN
-        is_untouched = error.kind in (TransportKind.NOT_SERVED, TransportKind.OVERLOADED)
-        is_alone = error.kind is TransportKind.TOO_LARGE and len(self._pending) == 1
-        if is_alone or (is_untouched and not self._has_answered):
-            kind = error.kind
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(TransportError(kind, error.address, error.text))
-        self._pending.clear()
-
-    async def close(self) -> None:
-        # Here and not in the reader, which may not have begun.
-        self._end(TransportError(TransportKind.BROKEN, self._link.address, "the client closed it"))
-        self._reader.cancel()
-        await asyncio.wait([self._reader])
+        return await self._ask(encode, timeout_ms + ANSWER_SLACK_MS)
 
 
 class Appender:

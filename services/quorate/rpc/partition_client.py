@@ -16,6 +16,7 @@ import grpc.aio
 from quorate.raft.errors import MisuseError, ViolationError
 from quorate.raft.types import Endpoint
 from quorate.rpc import partition_convert as convert
+from quorate.rpc.asking_stream import AskingStream
 from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.limits import ChannelLimits
@@ -101,73 +102,21 @@ class BrokerConnections:
         await self._channels.close()
 
 
-class ProduceStream:
+class ProduceStream(AskingStream[ProduceResponse]):
     """Batches under way to one broker, their answers as they come."""
 
     def __init__(self, link: Link, channels: Channels) -> None:
-        self._link = link
-        self._channels = channels
-        self._call = link.stream(SERVICE + "Produce", pb.ProduceResponse)
-        self._pending: dict[int, asyncio.Future[ProduceResponse]] = {}
-        self._next_id = 1
-        self._writing = asyncio.Lock()
-        self.is_open = True
-        self._reader = asyncio.create_task(self._read())
+        super().__init__(
+            link, channels, SERVICE + "Produce", pb.ProduceResponse, convert.decode_produce_response
+        )
 
     async def produce(self, request: ProduceRequest, timeout_ms: float) -> ProduceResponse:
         """Send a batch and wait for its answer. TransportError: it may have been appended."""
-        if not self.is_open:
-            raise TransportError(TransportKind.UNREACHABLE, self._link.address, "it was closed")
-        correlation_id = self._next_id
-        self._next_id += 1
-        future: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
-        self._pending[correlation_id] = future
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                async with self._writing:
-                    await self._call.write(convert.encode_produce_request(correlation_id, request))
-                return await future
-        except TimeoutError:
-            text = f"no answer within {timeout_ms:.0f} ms"
-            raise TransportError(TransportKind.TIMEOUT, self._link.address, text) from None
-        except grpc.aio.AioRpcError as error:
-            raise call_error(self._link.address, error) from None
-        except asyncio.InvalidStateError:
-            raise TransportError(TransportKind.BROKEN, self._link.address, "it ended") from None
-        finally:
-            self._pending.pop(correlation_id, None)
-            if future.done() and not future.cancelled():
-                future.exception()  # where the write failed first, nobody fetches it
 
-    async def _read(self) -> None:
-        try:
-            while (message := await self._call.read()) is not EOF:
-                future = self._pending.pop(message.correlation_id, None)
-                if future is not None and not future.done():
-                    future.set_result(convert.decode_produce_response(message))
-            error = await _status(self._call, self._link)
-        except grpc.aio.AioRpcError as broken:
-            error = call_error(self._link.address, broken)
-        except asyncio.CancelledError:
-            error = TransportError(TransportKind.BROKEN, self._link.address, "it was closed")
-        self._end(error)
+        def encode(correlation_id: int) -> pb.ProduceRequest:
+            return convert.encode_produce_request(correlation_id, request)
 
-    def _end(self, error: TransportError) -> None:
-        if not self.is_open:
-            return
-        self.is_open = False
-        self._call.cancel()
-        self._channels.release(self._link)
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(TransportError(error.kind, error.address, error.text))
-        self._pending.clear()
-
-    async def close(self) -> None:
-        # Here and not in the reader, which may not have begun.
-        self._end(TransportError(TransportKind.BROKEN, self._link.address, "it was closed"))
-        self._reader.cancel()
-        await asyncio.wait([self._reader])
+        return await self._ask(encode, timeout_ms)
 
 
 class FetchStream:

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.messages import AdminResponse, CurrentLeader
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.rpc import appending
@@ -33,6 +33,7 @@ from quorate.rpc.values import (
     OpaqueRecord,
     UpgradeType,
 )
+from quorate.v1 import quorum_pb2
 
 from tests.unit.rpc.rpc_process import running
 from tests.unit.rpc.rpc_support import (
@@ -516,4 +517,25 @@ async def test_an_append_ends_with_its_stream_however_soon(pair: Pair, turns: in
         await asyncio.sleep(0.1)
         assert pair.nodes[0].asked == []
     assert connection.is_idle
+    await channels.close()
+
+
+async def test_an_answer_that_makes_no_sense_ends_the_stream_for_all_who_wait(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(message: quorum_pb2.AppendResponse) -> AppendOutcome:
+        raise ViolationError(f"no such error: {message.error_code}")
+
+    monkeypatch.setattr(appending, "decode_append_response", refuse)
+    channels = Channels(None, ChannelLimits(), "test")
+    link = channels.acquire(HOST, pair.servers[0].ports[0])
+    await channels.connected(link, 1_000)
+    connection = appending.AppendConnection(link, channels)
+    appends = [connection.send([(b"", b"one")], 30_000) for _ in range(3)]
+    async with asyncio.timeout(5):
+        ends = await asyncio.gather(*appends, return_exceptions=True)
+    assert [type(end) for end in ends] == [TransportError] * 3
+    assert all("no such error" in str(end) for end in ends)
+    assert not connection.is_open
+    await connection.close()
     await channels.close()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from quorate.spark.errors import PipelineError, explain
 from quorate.spark.jobs import Source
-from quorate.spark.tables import write_layer
+from quorate.spark.tables import row_groups, write_layer
 
 from tests.spark.conftest import writable_copy
 
@@ -77,3 +78,11 @@ def test_a_run_that_was_killed_while_it_replaced(spark: Any, golden: Path, tmp_p
     assert write_layer(spark, options, str(tmp_path), "ledger") == count
     assert names(tmp_path) == ["ledger"]
     assert names(tmp_path / "ledger") != before
+
+
+def test_row_groups_are_of_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate.spark.tables.GROUP_BYTES", 1_000)
+    sizes = [10, 0, 60, 60, 200, 0, 5]
+    batches = [pa.record_batch({"n": pa.array(range(size), pa.int64())}) for size in sizes]
+    assert [group.num_rows for group in row_groups(batches)] == [130, 200, 5]
+    assert list(row_groups([])) == list(row_groups(batches[1:2])) == []

@@ -48,7 +48,7 @@ from quorate.spark.rendering import render
 OPAQUE = "OPAQUE"
 """The type of a record that is no metadata record: application data, told by its key."""
 
-_TIME = pa.timestamp("us", tz="UTC")
+TIME = pa.timestamp("us", tz="UTC")
 
 BATCHES_SCHEMA = pa.schema(
     [
@@ -59,8 +59,8 @@ BATCHES_SCHEMA = pa.schema(
         ("records", pa.int32()),
         ("epoch", pa.int32()),
         ("is_control", pa.bool_()),
-        ("base_timestamp", _TIME),
-        ("max_timestamp", _TIME),
+        ("base_timestamp", TIME),
+        ("max_timestamp", TIME),
         ("attributes", pa.int32()),
         ("producer_id", pa.int64()),
         ("producer_epoch", pa.int32()),
@@ -78,7 +78,7 @@ LEDGER_SCHEMA = pa.schema(
         ("snapshot", pa.int64()),
         ("offset", pa.int64()),
         ("epoch", pa.int32()),
-        ("timestamp", _TIME),
+        ("timestamp", TIME),
         ("is_control", pa.bool_()),
         ("type", pa.string()),
         ("version", pa.int32()),
@@ -185,7 +185,7 @@ def _timestamps(milliseconds: Ints) -> pa.Array:
     """As timestamps, which Spark has in microseconds; none for -1, and for what does not fit."""
     fits = (milliseconds >= 0) & (milliseconds < 1 << 53)
     micros = np.where(fits, milliseconds, 0) * 1000
-    return pa.array(micros, mask=~fits).cast(_TIME)
+    return pa.array(micros, mask=~fits).cast(TIME)
 
 
 def batch_rows(chunk: Chunk, origin: Origin) -> pa.RecordBatch:

@@ -130,6 +130,7 @@ def render(data: Bytes, frames: Ints) -> tuple[pa.Array, Mask]:
     bounds = np.empty(count + 1, np.int32)
     is_written = np.empty(count, np.bool_)
     tables.write(data, frames, out, bounds, is_written)
+    out.resize(int(bounds[-1]), refcheck=False)  # what is left over goes back
     valid = None if is_written.all() else pa.py_buffer(np.packbits(is_written, bitorder="little"))
     text = pa.StringArray.from_buffers(count, pa.py_buffer(bounds), pa.py_buffer(out), valid)
     return text, is_written

@@ -18,7 +18,7 @@ needs it too; other file systems, and Delta, are for `sinks.save`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 
-from quorate.spark.columns import layer_schema
+from quorate.spark.columns import TIME, layer_schema
 from quorate.spark.errors import PipelineError
 from quorate.spark.options import Options
 from quorate.spark.sinks import Files, begin
@@ -38,6 +38,8 @@ PIECE_BYTES = 8 << 20
 """Of the log: a task reads many, so that no task has much more to do than another."""
 FILE_BYTES = 256 << 20
 """What of the log becomes a file, at most."""
+GROUP_BYTES = 64 << 20
+"""Of rows in Arrow's form: what becomes a row group, the least that a reader takes at once."""
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}
 """Spark's names that are not Arrow's."""
 _WIDE = frozenset({"data", "error", "key", "value"})
@@ -112,13 +114,30 @@ def _write(options: Options, parts: Iterable[InputPartition], directory: Path, c
         schema,
         compression=codec,
         use_dictionary=[field.name for field in narrow if field.type == pa.string()],
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in schema.names if name in _RISING},
+        column_encoding={
+            field.name: "DELTA_BINARY_PACKED"
+            for field in schema
+            if field.name in _RISING and field.type in (pa.int64(), TIME)
+        },
         write_statistics=[field.name for field in narrow if field.type != pa.string()],
         store_schema=False,
     ) as writer:
-        for part in parts:
-            for batch in read_part(options, part):
-                if batch.num_rows:
-                    writer.write_batch(batch)
-                    rows += batch.num_rows
+        for group in row_groups(batch for part in parts for batch in read_part(options, part)):
+            writer.write_table(group)
+            rows += group.num_rows
     return _File(name, rows)
+
+
+def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """As many rows together as GROUP_BYTES says."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size >= GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)

@@ -73,7 +73,7 @@ class AskingStream(Generic[A]):
                 return await future
         except TimeoutError:
             if not is_sent:
-                raise self._not_sent() from None
+                raise self._not_sent("others took all the time") from None
             text = f"no answer within {timeout_ms:.0f} ms"
             raise TransportError(TransportKind.TIMEOUT, self._link.address, text) from None
         finally:
@@ -95,8 +95,8 @@ class AskingStream(Generic[A]):
             if task is not None and task.cancelling():
                 raise
 
-    def _not_sent(self) -> TransportError:
-        text = "the stream ended before this was sent"
+    def _not_sent(self, why: str = "the stream ended") -> TransportError:
+        text = f"{why} before this was sent"
         return TransportError(TransportKind.UNREACHABLE, self._link.address, text)
 
     def _closed(self) -> TransportError:

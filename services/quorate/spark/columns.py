@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,6 @@ from quorate.records.metadata import (
     UnknownRecord,
     decode,
     json_text,
-    peek,
     to_json,
     type_name,
 )
@@ -285,23 +283,18 @@ def _replaced(column: pa.Array, rows: Ints, texts: list[str | None]) -> pa.Array
 def _keys(records: Records) -> pa.Array:
     """The keys of data; a control record's key is its type and no news."""
     shown = (records.key_size >= 0) & ~records.chunk.is_control[records.batch]
-    return _some(records, shown, records.key)
+    return _some(records, shown, records.key_at, records.key_size)
 
 
 def _opaque_values(records: Records, shown: Mask) -> pa.Array:
     """The values that no other column shows."""
-    return _some(records, shown & (records.value_size >= 0), records.value)
+    shown = shown & (records.value_size >= 0)
+    return _some(records, shown, records.value_at, records.value_size)
 
 
-def _some(records: Records, shown: Mask, get: Any) -> pa.Array:
-    count = len(records)
+def _some(records: Records, shown: Mask, at: Ints, size: Ints) -> pa.Array:
     if not shown.any():
-        return pa.nulls(count, pa.binary())
-    at, size = (
-        (records.key_at, records.key_size)
-        if get == records.key
-        else (records.value_at, records.value_size)
-    )
+        return pa.nulls(len(records), pa.binary())
     values = slices(records.data, at, np.maximum(size, 0))
     if shown.all():
         return values
@@ -436,12 +429,3 @@ def _plain(spec: FieldSpec, value: Any) -> Any:
 
 def _struct(value: Structure) -> dict[str, Any]:
     return {s.json_name: _plain(s, getattr(value, s.name)) for s in value.FIELDS}
-
-
-@lru_cache(1)
-def known_types() -> tuple[str, ...]:
-    return tuple(sorted(API_KEYS))
-
-
-def is_metadata(value: bytes) -> bool:
-    return peek(value) is not None

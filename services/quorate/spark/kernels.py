@@ -254,8 +254,6 @@ def walk(data: int, batches: Any, records: Any) -> tuple[int, int, int]:
 
 CONTROL, OPAQUE = -1, -2
 """What is no metadata record, in place of an api key and version."""
-
-
 KIND, MESSAGE_AT, MESSAGE_END = range(3)
 """What a record's frame says: api key << 16 | version, CONTROL or OPAQUE; and where its message,
 what follows the frame, begins and ends in the buffer."""
@@ -390,10 +388,16 @@ def _uuid(to: int, at: int) -> int:
 
 
 @_inner
-def _string(to: int, at: int, end: int, nullable: int) -> tuple[int, int]:
+def _length(at: int, end: int, nullable: int) -> tuple[int, int]:
+    """A compact length, -1 for null, and where what is so long begins."""
     size, at = _varint(at, end)
-    size -= 1
-    if at > end or size > end - at or size > STRING_BYTES_MAX or (size < 0 and not nullable):
+    return size - 1, end + 1 if size == 0 and not nullable else at
+
+
+@_inner
+def _string(to: int, at: int, end: int, nullable: int) -> tuple[int, int]:
+    size, at = _length(at, end, nullable)
+    if at > end or size > end - at or size > STRING_BYTES_MAX:
         return to, end + 1
     if size < 0:
         _put32(to, _NULL)
@@ -451,10 +455,9 @@ def _field(to: int, at: int, end: int, field: int) -> tuple[int, int]:
     nullable = _word(field + _NULLABLE)
     if not _word(field + _IS_ARRAY):
         return _value(to, at, end, kind, nullable)
-    size, at = _varint(at, end)
-    size -= 1
-    if at > end or (size < 0 and not nullable):
-        return to, end + 1
+    size, at = _length(at, end, nullable)
+    if at > end:
+        return to, at
     if size < 0:
         _put32(to, _NULL)
         return to + 4, at
@@ -473,10 +476,20 @@ def _field(to: int, at: int, end: int, field: int) -> tuple[int, int]:
 
 
 @_inner
+def _name(to: int, field: int, literals: int) -> int:
+    return _copy(to, literals + _word(field + _NAME_AT), _word(field + _NAME_SIZE))
+
+
+@_inner
+def _place(places: int, field: int, first: int) -> int:
+    return places + (field - first) // _FIELD_SIZE * PLACE_BYTES
+
+
+@_inner
 def _find_tags(at: int, end: int, count: int, first: int, after: int, places: int) -> int:
     """Where the tagged fields of [first, after) begin and end, 0 for none; where the last ends."""
     for field in range(first, after, _FIELD_SIZE):
-        _put64(places + (field - first) // _FIELD_SIZE * PLACE_BYTES, 0)
+        _put64(_place(places, field, first), 0)
     before = -1
     for _ in range(count):
         tag, at = _varint(at, end)
@@ -488,7 +501,7 @@ def _find_tags(at: int, end: int, count: int, first: int, after: int, places: in
             if _word(field + _TAG) == tag:
                 if _word(field + _KIND) == REFUSED:
                     return end + 1
-                place = places + (field - first) // _FIELD_SIZE * PLACE_BYTES
+                place = _place(places, field, first)
                 _put64(place, at)
                 _put64(place + 8, at + size)
                 break
@@ -503,7 +516,7 @@ def _tagged(to: int, place: int, field: int, literals: int) -> int:
     end = _word(place + 8)
     if at == 0:
         return to
-    begin = _copy(to, literals + _word(field + _NAME_AT), _word(field + _NAME_SIZE))
+    begin = _name(to, field, literals)
     stop, at = _field(begin, at, end, field)
     if at != end:
         return 0
@@ -534,7 +547,7 @@ def _record(
         if field == first_tagged:
             tagged_to, tagged_at = to, at
         if _word(field + _TAG) < 0:
-            to = _copy(to, literals + _word(field + _NAME_AT), _word(field + _NAME_SIZE))
+            to = _name(to, field, literals)
             to, at = _field(to, at, end, field)
             if at > end:
                 return 0
@@ -550,11 +563,10 @@ def _record(
         to, plain = tagged_to, tagged_at
         for field in range(first_tagged, after, _FIELD_SIZE):
             if _word(field + _TAG) < 0:
-                to = _copy(to, literals + _word(field + _NAME_AT), _word(field + _NAME_SIZE))
+                to = _name(to, field, literals)
                 to, plain = _field(to, plain, end, field)
             else:
-                place = places + (field - first_tagged) // _FIELD_SIZE * PLACE_BYTES
-                to = _tagged(to, place, field, literals)
+                to = _tagged(to, _place(places, field, first_tagged), field, literals)
                 if not to:
                     return 0
     # Every name comes with a comma, and the first one's place is the brace's.

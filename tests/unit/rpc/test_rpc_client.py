@@ -539,3 +539,18 @@ async def test_an_answer_that_makes_no_sense_ends_the_stream_for_all_who_wait(
     assert not connection.is_open
     await connection.close()
     await channels.close()
+
+
+async def test_an_append_whose_turn_never_came_has_done_nothing(pair: Pair) -> None:
+    channels = Channels(None, ChannelLimits(), "test")
+    link = channels.acquire(HOST, pair.servers[1].ports[0])
+    await channels.connected(link, 1_000)
+    connection = appending.AppendConnection(link, channels)
+    async with connection._writing:
+        with pytest.raises(TransportError, match="before this was sent") as failed:
+            await connection.send([(b"", b"one")], 1)
+    assert failed.value.nothing_done
+    assert (await connection.send([(b"", b"two")], 10_000)).error is ErrorCode.NONE
+    assert [[value for _, value in asked] for asked in pair.nodes[1].appended] == [[b"two"]]
+    await connection.close()
+    await channels.close()

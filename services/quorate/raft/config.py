@@ -12,6 +12,7 @@ from quorate.raft.types import (
     ElectionState,
     Endpoint,
     ReplicaKey,
+    RequiredEnd,
     VersionRange,
     Voter,
     VoterSet,
@@ -94,6 +95,7 @@ class InitialState:
 
     voters, kraft_versions: with the offsets of their records (see `MembershipHistory`).
     removed: this replica was a voter and a record took it out; it does not join again by itself.
+    required_end: what its log must reach again before it votes and stands without restrictions.
     """
 
     election: ElectionState | None = None
@@ -101,3 +103,4 @@ class InitialState:
     voters: tuple[tuple[int, VoterSet], ...] = ()
     kraft_versions: tuple[tuple[int, int], ...] = ()
     removed: bool = False
+    required_end: RequiredEnd | None = None

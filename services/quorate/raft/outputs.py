@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from quorate.raft.batches import Batch
 from quorate.raft.messages import AddVoterRequest, PeerRequest, RemoveVoterRequest, Response
-from quorate.raft.types import ElectionState, Endpoint, OffsetAndEpoch, VoterSet
+from quorate.raft.types import ElectionState, Endpoint, OffsetAndEpoch, RequiredEnd, VoterSet
 from quorate.raft.value import value
 
 
@@ -32,6 +32,13 @@ class PersistElection:
 
     state: ElectionState
     kraft_version: int
+
+
+@value
+class PersistRequiredEnd:
+    """Store durably which log end this replica must reach again; None: it has reached it."""
+
+    required_end: RequiredEnd | None
 
 
 @value
@@ -167,6 +174,7 @@ class Notice:
 
 Output = (
     PersistElection
+    | PersistRequiredEnd
     | AppendBatches
     | TruncateLog
     | Send

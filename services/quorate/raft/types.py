@@ -192,6 +192,21 @@ BOOTSTRAP_SNAPSHOT = OffsetAndEpoch(0, 0)
 
 
 @value
+class RequiredEnd:
+    """The log end that a replica must reach again because it may have lost acknowledged records.
+
+    end: logs compare by last epoch, then by end offset, as in Vote (KIP-595). Until its own log
+    reaches it, the replica grants votes only to logs that do, and wins an election only with the
+    votes of all voters.
+    may_stand: False if what was lost may hold a voter set. The replica then does not know all
+    voters, so it does not stand at all.
+    """
+
+    end: OffsetAndEpoch
+    may_stand: bool = True
+
+
+@value
 class ElectionState:
     """What `quorum-state` holds (KIP-853, QuorumStateData): durable before any answer that depends
     on it.

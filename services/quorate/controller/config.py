@@ -107,6 +107,7 @@ class ControllerConfig:
     segment_bytes_max: int = 1024 * 1024 * 1024
     snapshot_interval_bytes_max: int = 20 * 1024 * 1024
     snapshot_interval_ms_max: int = 60 * 60 * 1000
+    consistency_check_interval_ms: int = 10_000
     retention_bytes_max: int = 100 * 1024 * 1024
     retention_ms_max: int = 7 * 24 * 60 * 60 * 1000
     idle_interval_ms_max: int = 500
@@ -201,6 +202,7 @@ def _build(given: Given) -> ControllerConfig:
         or given.get("metadata.log.segment.bytes"),
         snapshot_interval_bytes_max=given.get("metadata.log.max.record.bytes.between.snapshots"),
         snapshot_interval_ms_max=given.get("metadata.log.max.snapshot.interval.ms"),
+        consistency_check_interval_ms=given.get("quorate.consistency.check.interval.ms"),
         retention_bytes_max=given.get("metadata.max.retention.bytes"),
         retention_ms_max=given.get("metadata.max.retention.ms"),
         idle_interval_ms_max=given.get("metadata.max.idle.interval.ms"),

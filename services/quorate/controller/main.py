@@ -49,6 +49,7 @@ from quorate.rpc.tls import TlsConfig
 from quorate.rpc.transport import PeerTransport
 from quorate.runtime.clock import Clock
 from quorate.runtime.collection import collect_briefly
+from quorate.runtime.consistency import ConsistencyChecker
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.memory import return_large_buffers
 from quorate.runtime.metadata_loader import MetadataLoader
@@ -271,6 +272,7 @@ class Controller:
         driver.start()
         self._telemetry.watch(driver, None if companion is None else companion.samples)
         snapshotter.start()
+        checks = asyncio.create_task(self._check_consistency(driver, transport))
         health = asyncio.create_task(self._report_health())
         # What was loaded stays: collecting it again and again costs commits their latency.
         collect_briefly()
@@ -278,6 +280,7 @@ class Controller:
         await self._stop.wait()
         LOGGER.info("stopping")
         health.cancel()
+        checks.cancel()
         await snapshotter.stop()
         await driver.hand_over(SHUTDOWN_TIMEOUT_S)
         if self._server is not None:
@@ -311,6 +314,11 @@ class Controller:
     def _is_ready(self) -> bool:
         """Whether this member does its part: it leads, or a leader answers its fetches."""
         return self._driver is not None and self._driver.node.is_attached
+
+    async def _check_consistency(self, driver: RaftDriver, transport: PeerTransport) -> None:
+        interval_ms = self._config.consistency_check_interval_ms
+        if interval_ms:
+            await ConsistencyChecker(driver, transport, interval_ms).run()
 
     async def _report_health(self) -> None:
         """Keep grpc.health.v1 true; it speaks of this member only."""

@@ -203,6 +203,13 @@ SETTINGS: tuple[Setting, ...] = (
         "The longest time between snapshots while records are written; 0 for no limit.",
     ),
     Setting(
+        "quorate.consistency.check.interval.ms",
+        forms.milliseconds(0),
+        "10000",
+        "Ours. How often the leader compares up to 4 MiB of the committed log with the other "
+        "voters, by checksum; 0 for never.",
+    ),
+    Setting(
         "metadata.max.retention.bytes",
         forms.size(-1),
         str(100 * MIB),

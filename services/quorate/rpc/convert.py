@@ -34,7 +34,7 @@ from quorate.raft.types import NO_NODE, ReplicaKey, VersionRange
 from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError
 from quorate.rpc import fields as f
-from quorate.rpc.values import Buffer
+from quorate.rpc.values import Buffer, ChecksumLogRequest, ChecksumLogResponse
 from quorate.telemetry.context import TRACE_PARENT_CHARS
 from quorate.v1 import raft_pb2
 
@@ -358,6 +358,43 @@ def decode_api_versions_response(message: raft_pb2.ApiVersionsResponse) -> ApiVe
         f.required(message, "replica")
         replica = f.key_from_wire(message.replica)
     return ApiVersionsResponse(error, replica, versions, message.error_message)
+
+
+def encode_checksum_request(request: ChecksumLogRequest) -> raft_pb2.ChecksumLogRequest:
+    return raft_pb2.ChecksumLogRequest(
+        cluster_id=request.cluster_id,
+        replica=f.key_to_wire(request.replica),
+        voter=f.key_to_wire(request.voter),
+        start_offset=request.start_offset,
+        end_offset=request.end_offset,
+    )
+
+
+def decode_checksum_request(message: raft_pb2.ChecksumLogRequest) -> ChecksumLogRequest:
+    f.required(message, "replica")
+    f.required(message, "voter")
+    return ChecksumLogRequest(
+        message.cluster_id,
+        f.key_from_wire(message.replica),
+        f.key_from_wire(message.voter),
+        f.natural(message.start_offset, "start_offset"),
+        f.natural(message.end_offset, "end_offset"),
+    )
+
+
+def encode_checksum_response(response: ChecksumLogResponse) -> raft_pb2.ChecksumLogResponse:
+    return raft_pb2.ChecksumLogResponse(
+        error_code=f.error_to_wire(response.error),
+        error_message=response.message,
+        crc=response.crc,
+        size=response.size,
+    )
+
+
+def decode_checksum_response(message: raft_pb2.ChecksumLogResponse) -> ChecksumLogResponse:
+    error = f.error_from_wire(message.error_code)
+    size = f.natural(message.size, "size")
+    return ChecksumLogResponse(error, message.crc, size, message.error_message)
 
 
 NO_VERSIONS = VersionRange(0, 0)

@@ -26,6 +26,8 @@ from quorate.raft.messages import (
 )
 from quorate.rpc.values import (
     Buffer,
+    ChecksumLogRequest,
+    ChecksumLogResponse,
     DescribeFeaturesResponse,
     FormatRequest,
     FormatResponse,
@@ -62,6 +64,10 @@ class RaftHandler(NodeHandler, Protocol):
 
     async def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
         """The answer with its bytes, at most `max_bytes`; less is no error."""
+        ...
+
+    async def checksum_log(self, request: ChecksumLogRequest) -> ChecksumLogResponse:
+        """The checksum of a range of committed batches, as they lie in this node's files."""
         ...
 
     async def append(

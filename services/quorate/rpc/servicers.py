@@ -48,6 +48,7 @@ from quorate.rpc.refusals import Refusals
 from quorate.rpc.throttle import RECORDS_BYTES, Turns
 from quorate.rpc.values import (
     Buffer,
+    ChecksumLogResponse,
     DescribeFeaturesResponse,
     FormatResponse,
     ReadChunk,
@@ -167,6 +168,11 @@ _API_VERSIONS = _Unary(
     convert.encode_api_versions_response,
     lambda error, text: ApiVersionsResponse(error, ReplicaKey(NO_NODE), VersionRange(0, 0), text),
 )
+_CHECKSUM = _Unary(
+    convert.decode_checksum_request,
+    convert.encode_checksum_response,
+    lambda error, text: ChecksumLogResponse(error, message=text),
+)
 _DESCRIBE = _Unary(
     convert_quorum.decode_describe_request,
     convert_quorum.encode_describe_response,
@@ -240,6 +246,14 @@ class RaftServicer(raft_pb2_grpc.RaftServicer):
         handler = await self._slot.raft(context)
         return await _API_VERSIONS.serve(
             request, context, handler.handle, self._slot.asker(context)
+        )
+
+    async def ChecksumLog(
+        self, request: raft_pb2.ChecksumLogRequest, context: Context
+    ) -> raft_pb2.ChecksumLogResponse:
+        handler = await self._slot.admin(context)
+        return await _CHECKSUM.serve(
+            request, context, handler.checksum_log, self._slot.asker(context)
         )
 
     async def Fetch(

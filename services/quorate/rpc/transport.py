@@ -39,6 +39,7 @@ from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.limits import ChannelLimits, format_address
 from quorate.rpc.tls import TlsConfig
+from quorate.rpc.values import ChecksumLogRequest, ChecksumLogResponse
 from quorate.v1 import quorum_pb2, raft_pb2
 
 __all__ = ["FetchStream", "PeerTransport", "TransportError", "TransportKind"]
@@ -168,6 +169,23 @@ class PeerTransport:
                 link, method.path, method.encode(request), method.reply, timeout_ms
             )
             return method.decode(message)
+
+    async def checksum_log(
+        self, endpoint: Endpoint, request: ChecksumLogRequest, timeout_ms: int
+    ) -> ChecksumLogResponse:
+        """The checksum of a range of that replica's log. TransportError, of the kind UNSUPPORTED
+        from a version that lacks the method; ViolationError.
+        """
+        channels = self._channels(endpoint)
+        with channels.use(endpoint.host, endpoint.port) as link:
+            message = await channels.unary(
+                link,
+                RAFT + "ChecksumLog",
+                convert.encode_checksum_request(request),
+                raft_pb2.ChecksumLogResponse,
+                timeout_ms,
+            )
+            return convert.decode_checksum_response(message)
 
     async def open_fetch_stream(
         self, endpoint: Endpoint, on_broken: Callable[[str], None]

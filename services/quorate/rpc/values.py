@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse
-from quorate.raft.types import DirectoryId, OffsetAndEpoch, VersionRange, Voter
+from quorate.raft.types import DirectoryId, OffsetAndEpoch, ReplicaKey, VersionRange, Voter
 
 OPAQUE_KEY = b""
 """The key of application data that needs none of its own: present, so the record is opaque, and
@@ -46,6 +46,27 @@ class FormatRequest:
     mode: FormatMode
     initial_controllers: tuple[Voter, ...] = ()
     directory_id: DirectoryId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksumLogRequest:
+    """Asks `voter` for the checksum of its committed batches from start_offset to end_offset."""
+
+    cluster_id: str
+    replica: ReplicaKey
+    voter: ReplicaKey
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksumLogResponse:
+    """crc: CRC-32C of the batches' bytes, headers included. size: of those batches, bytes."""
+
+    error: ErrorCode
+    crc: int = 0
+    size: int = 0
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ CLUSTER_OPERATIONS: Final[dict[str, Operation]] = {
     "FetchSnapshot": _ACTION,
     "UpdateVoter": _ACTION,
     "ApiVersions": _ACTION,
+    "ChecksumLog": _ACTION,
     # Quorum
     "DescribeQuorum": _DESCRIBE,
     "AddVoter": _ALTER,

@@ -36,6 +36,7 @@ from quorate.raft.messages import (
 from quorate.rpc.convert_metadata import METHODS
 from quorate.rpc.gate import Admission, Context, Refusal
 from quorate.rpc.principals import Caller, PrincipalMapping, caller_of
+from quorate.rpc.values import ChecksumLogRequest
 from quorate.runtime.authorization import CLUSTER_OPERATIONS, PART_OPERATIONS, admit_parts
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.telemetry.limited_log import LimitedLog
@@ -53,6 +54,7 @@ RAFT_METHODS = frozenset(
         "FetchSnapshot",
         "UpdateVoter",
         "ApiVersions",
+        "ChecksumLog",
     }
 )
 _METADATA_METHODS = frozenset(method.name for method in METHODS.values())
@@ -73,7 +75,7 @@ def sender_of(request: object) -> int | None:
             return request.candidate.id
         case BeginQuorumEpochRequest() | EndQuorumEpochRequest():
             return request.leader.id
-        case FetchRequest() | FetchSnapshotRequest():
+        case FetchRequest() | FetchSnapshotRequest() | ChecksumLogRequest():
             return request.replica.id
         case UpdateVoterRequest():
             return request.voter.key.id

@@ -41,6 +41,8 @@ from quorate.rpc.convert_metadata import MetadataAnswer
 from quorate.rpc.limits import batch_bytes, too_large
 from quorate.rpc.values import (
     AppendOutcome,
+    ChecksumLogRequest,
+    ChecksumLogResponse,
     DescribeFeaturesResponse,
     Feature,
     FormatRequest,
@@ -53,6 +55,7 @@ from quorate.rpc.values import (
     UpgradeType,
 )
 from quorate.runtime.commits import Outcome
+from quorate.runtime.consistency import LogChecksums
 from quorate.runtime.driver import Bytes, RaftDriver
 from quorate.runtime.metadata_service import MetadataService
 
@@ -91,6 +94,7 @@ class NodeService:
         self._pending_bytes_max = pending_bytes_max
         self._is_ready = is_ready
         self._metadata = metadata
+        self._checksums = LogChecksums(driver)
 
     # --- the protocol -----------------------------------------------------------------------------
 
@@ -114,6 +118,9 @@ class NodeService:
         response, _ = await self._driver.ask(request)
         assert isinstance(response, FetchSnapshotResponse), type(response)
         return response
+
+    async def checksum_log(self, request: ChecksumLogRequest) -> ChecksumLogResponse:
+        return await self._checksums.answer(request)
 
     # --- the cluster's metadata -------------------------------------------------------------------
 

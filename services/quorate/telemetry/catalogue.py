@@ -145,6 +145,11 @@ QUORUM_METRICS: tuple[Metric, ...] = (
     _counter("fetched-records", "Quorate", "Records fetched from leaders"),
     _counter("appended-records", "Quorate", "Records appended as leader"),
     _counter("role-changes", "Quorate", "Changes of this replica's role"),
+    _counter(
+        "log-checksum-mismatches",
+        "Quorate",
+        "Ranges of the committed log in which this replica, as leader, found voters to differ",
+    ),
     _gauge("ready", "Quorate", "1 if this member does its part: it leads, or its leader answers"),
     _gauge(
         "follower-lag",

@@ -11,13 +11,15 @@ from quorate.telemetry.histogram import Histogram
 class Recorder:
     """Plain numbers, written by the event loop's thread.
 
-    appended_records: by this replica as leader. fetched_records: from a leader. role_changes: since
-    the process began.
+    appended_records: by this replica as leader. checksum_mismatches: ranges in which the
+    consistency check found a difference. fetched_records: from a leader. role_changes: since the
+    process began.
     """
 
     __slots__ = (
         "_election_began_ms",
         "appended_records",
+        "checksum_mismatches",
         "commit_latency",
         "election_latency",
         "fetched_records",
@@ -30,6 +32,7 @@ class Recorder:
         self.appended_records = 0
         self.fetched_records = 0
         self.role_changes = 0
+        self.checksum_mismatches = 0
         self._election_began_ms = -1
 
     def role_changed(self, now_ms: int, *, elects: bool, has_leader: bool) -> None:

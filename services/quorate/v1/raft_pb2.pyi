@@ -214,3 +214,29 @@ class ApiVersionsResponse(_message.Message):
     replica: _common_pb2.ReplicaKey
     kraft_version: _common_pb2.VersionRange
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., replica: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., kraft_version: _Optional[_Union[_common_pb2.VersionRange, _Mapping]] = ...) -> None: ...
+
+class ChecksumLogRequest(_message.Message):
+    __slots__ = ("cluster_id", "replica", "voter", "start_offset", "end_offset")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    VOTER_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    replica: _common_pb2.ReplicaKey
+    voter: _common_pb2.ReplicaKey
+    start_offset: int
+    end_offset: int
+    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., voter: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+
+class ChecksumLogResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "crc", "size")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CRC_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    crc: int
+    size: int
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., crc: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...

@@ -74,6 +74,11 @@ class RaftStub:
                 request_serializer=quorate_dot_v1_dot_raft__pb2.ApiVersionsRequest.SerializeToString,
                 response_deserializer=quorate_dot_v1_dot_raft__pb2.ApiVersionsResponse.FromString,
                 _registered_method=True)
+        self.ChecksumLog = channel.unary_unary(
+                '/quorate.v1.Raft/ChecksumLog',
+                request_serializer=quorate_dot_v1_dot_raft__pb2.ChecksumLogRequest.SerializeToString,
+                response_deserializer=quorate_dot_v1_dot_raft__pb2.ChecksumLogResponse.FromString,
+                _registered_method=True)
 
 
 class RaftServicer:
@@ -137,6 +142,13 @@ class RaftServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ChecksumLog(self, request, context):
+        """The checksum of a range of committed batches, so that the leader can compare the replicas' logs (Quorate's own).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RaftServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -179,6 +191,11 @@ def add_RaftServicer_to_server(servicer, server):
                     servicer.ApiVersions,
                     request_deserializer=quorate_dot_v1_dot_raft__pb2.ApiVersionsRequest.FromString,
                     response_serializer=quorate_dot_v1_dot_raft__pb2.ApiVersionsResponse.SerializeToString,
+            ),
+            'ChecksumLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChecksumLog,
+                    request_deserializer=quorate_dot_v1_dot_raft__pb2.ChecksumLogRequest.FromString,
+                    response_serializer=quorate_dot_v1_dot_raft__pb2.ChecksumLogResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -397,6 +414,33 @@ class Raft:
             '/quorate.v1.Raft/ApiVersions',
             quorate_dot_v1_dot_raft__pb2.ApiVersionsRequest.SerializeToString,
             quorate_dot_v1_dot_raft__pb2.ApiVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChecksumLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorate.v1.Raft/ChecksumLog',
+            quorate_dot_v1_dot_raft__pb2.ChecksumLogRequest.SerializeToString,
+            quorate_dot_v1_dot_raft__pb2.ChecksumLogResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from crc32c import crc32c
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
@@ -41,6 +42,8 @@ from quorate.rpc.tls import TlsConfig
 from quorate.rpc.values import (
     AppendOutcome,
     Buffer,
+    ChecksumLogRequest,
+    ChecksumLogResponse,
     DescribeFeaturesResponse,
     Feature,
     FormatRequest,
@@ -156,6 +159,14 @@ class Node:
             request.position,
             data=data,
         )
+
+    async def checksum_log(self, request: ChecksumLogRequest) -> ChecksumLogResponse:
+        await self._refusal(request)
+        batches = [b for b in self.batches if read_header(b).base_offset >= request.start_offset]
+        crc = 0
+        for batch in batches:
+            crc = crc32c(batch, crc)
+        return ChecksumLogResponse(ErrorCode.NONE, crc, sum(map(len, batches)))
 
     def store(self, records: Sequence[OpaqueRecord]) -> int:
         base = self.end_offset

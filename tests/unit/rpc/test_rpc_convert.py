@@ -179,6 +179,18 @@ RAFT_CASES = [
         raft_pb2.ApiVersionsResponse,
         convert.decode_api_versions_response,
     ),
+    (
+        st.builds(v.ChecksumLogRequest, texts, keys, keys, offsets, offsets),
+        convert.encode_checksum_request,
+        raft_pb2.ChecksumLogRequest,
+        convert.decode_checksum_request,
+    ),
+    (
+        st.builds(v.ChecksumLogResponse, errors, st.integers(0, UINT32), offsets, texts),
+        convert.encode_checksum_response,
+        raft_pb2.ChecksumLogResponse,
+        convert.decode_checksum_response,
+    ),
 ]
 
 QUORUM_CASES = [

@@ -31,6 +31,7 @@ ALERTS = {
     "QuorateVoterChangeDoesNotCommit",
     "QuorateSyncSlow",
     "QuorateDiskNearlyFull",
+    "QuorateLogsDiffer",
 }
 
 

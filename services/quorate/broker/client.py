@@ -28,7 +28,13 @@ from crc32c import crc32c
 
 from quorate.broker.topology import Topology
 from quorate.raft.errors import ErrorCode, MisuseError
-from quorate.records.batch import CRC_START, Record, build_data_batch, iter_batches, iter_records
+from quorate.records.batch import (
+    CRC_START,
+    StoredRecord,
+    build_data_batch,
+    iter_batches,
+    iter_records,
+)
 from quorate.rpc.errors import (
     AdminError,
     ClientError,
@@ -417,7 +423,7 @@ class Reader(_Client):
 
     async def records(
         self, topic: str, partition: int, offset: int = 0, until: int | None = None
-    ) -> AsyncIterator[Record]:
+    ) -> AsyncIterator[StoredRecord]:
         """Records from `offset` on, before `until` or for ever, whoever leads meanwhile.
 
         AdminError (OFFSET_OUT_OF_RANGE and what else is not mended by asking again).
@@ -468,7 +474,7 @@ class Reader(_Client):
         return ()
 
 
-def _decoded(data: Sequence[bytes], offset: int, until: int | None) -> list[Record]:
+def _decoded(data: Sequence[bytes], offset: int, until: int | None) -> list[StoredRecord]:
     """Records from `offset` on: the first batch may begin before it."""
     return [
         record

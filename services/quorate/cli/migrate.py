@@ -383,7 +383,8 @@ def _image(context: typer.Context) -> MetadataImage:
         image = MetadataImage()
         async for record in client.read():
             if record.key is None:
-                image.apply(decode(record.value or b""), record.offset)
+                # Metadata of a snapshot has no offset.
+                image.apply(decode(record.value or b""), record.offset or 0)
         return image
 
     return run(context, load, CHANGE_TIMEOUT_S)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from quorate.history import HistoryChecker, Violation
+from quorate.history import HistoryChecker, Rule, Violation
 from quorate.rpc.client import ClientError, OutcomeUnknownError, QuorumClient
 
 VALUE_BYTES = 64
@@ -119,14 +119,20 @@ class Workload:
         await self._pause()
         try:
             token = self.history.begin_read()
-            committed = [
-                (record.offset, bytes(record.value).decode())
-                async for record in self.client.read(0, linearizable=True)
-                if record.key is not None and record.value is not None
-            ]
+            committed: list[tuple[int, str]] = []
+            unknown: list[Violation] = []
+            async for record in self.client.read(0, linearizable=True):
+                if record.key is None or record.value is None:
+                    continue
+                value = bytes(record.value).decode()
+                if record.offset is None:
+                    text = f"{value!r} was read without its offset"
+                    unknown.append(Violation(Rule.ONE_HISTORY, text))
+                else:
+                    committed.append((record.offset, value))
             end_offset = committed[-1][0] + 1 if committed else 0
             self.history.read(token, end_offset, committed)
-            return self.history.verify(committed)
+            return unknown + self.history.verify(committed)
         finally:
             self._last_ack_s = time.monotonic()
             self._go.set()

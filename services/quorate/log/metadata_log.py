@@ -303,8 +303,9 @@ class MetadataLog:
         """Write a checkpoint of the committed log before `snapshot.offset`; durable on return.
 
         snapshot.epoch is that of the record before it; voters, kraft_version those in force there.
-        batches: data batches, whatever their offsets. LogError when the id does not fit the log,
-        LogFailedError (DiskFullError) when it cannot be written: the log itself is unharmed.
+        batches: data batches, whatever their offsets; a bytearray is stamped in place. LogError
+        when the id does not fit the log, LogFailedError (DiskFullError) when it cannot be written:
+        the log itself is unharmed.
         """
         with self._maintenance:
             if not self.start_offset <= snapshot.offset <= self._end_offset:
@@ -332,11 +333,15 @@ class MetadataLog:
             raise SnapshotNotFoundError(f"there is no checkpoint {path}") from None
         return found.st_size, found.st_mtime
 
-    def iter_snapshot_batches(self, snapshot: OffsetAndEpoch) -> Iterator[Batch]:
-        """A checkpoint's data batches. DamagedSnapshotError at the first fault."""
-        if not self._store.path(snapshot).exists():
-            raise SnapshotNotFoundError(f"there is no checkpoint {self._store.path(snapshot)}")
-        return self._store.batches(snapshot)
+    def iter_snapshot_batches(
+        self, snapshot: OffsetAndEpoch, from_offset: int = 0
+    ) -> Iterator[Batch]:
+        """A checkpoint's data batches, without records of applications before `from_offset`.
+
+        It is opened at once (SnapshotNotFoundError) and read in any thread to its end, even when it
+        is deleted meanwhile. DamagedSnapshotError at the first fault.
+        """
+        return self._store.batches(snapshot, from_offset)
 
     def begin_install(self, snapshot: OffsetAndEpoch) -> SnapshotInstall:
         """Receive a checkpoint, or go on receiving it: see its `position`. One at a time."""

@@ -3,8 +3,13 @@
 A checkpoint `<offset, 20 digits>-<epoch, 10 digits>.checkpoint` holds batches with offsets from 0:
 
 1. a control batch: SnapshotHeader, and at kraft.version 1 KRaftVersion and Voters;
-2. data batches, restamped to follow it, of the epoch that the name says;
+2. data batches, restamped to follow it, of the epoch that the name says: metadata first, then the
+   records of applications;
 3. a control batch with SnapshotFooter: what lacks it is incomplete.
+
+A batch of applications keeps its base offset of the log as its producer id
+(`BatchHeader.log_base_offset`). Those in a checkpoint of Quorate 0.1.0 have none, and neither have
+metadata and control batches, which are as Kafka writes them.
 
 It appears under its name whole or not at all: written as `.part`, synced, renamed, directory
 synced. A checkpoint that is being received keeps its `.part` so that it can be resumed.
@@ -35,6 +40,7 @@ from quorate.records.batch import (
     BatchHeader,
     build_control_batch,
     decode_control_batch,
+    has_keys,
     read_header,
     stamp,
 )
@@ -124,6 +130,8 @@ class SnapshotReader:
     """A checkpoint, open: it can be read to its end even when it is deleted meanwhile."""
 
     def __init__(self, path: Path) -> None:
+        self.descriptor = -1
+        self.path = path
         try:
             self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
@@ -136,10 +144,54 @@ class SnapshotReader:
             raise ValueError(f"no range: {max_bytes} bytes at {position}")
         return read_range(self.descriptor, position, min(max_bytes, self.size - position, 1 << 30))
 
+    def batches(self, from_offset: int = 0) -> Iterator[Batch]:
+        """The data batches, one after the other; then the reader is closed.
+
+        from_offset: in the log. All metadata, and of the records of applications what is not known
+        to lie before it: batches without a known offset are left out where one that follows begins
+        at or before it. DamagedSnapshotError at the first fault.
+        """
+        with self:
+            wanted = self.size
+            unknown: int | None = None
+            position = 0
+            for header, batch, control in scan_snapshot(self.path, self.descriptor, self.size):
+                at, position = position, position + header.size_bytes
+                if control:
+                    continue
+                if from_offset <= 0 or not has_keys(batch, header):
+                    yield _as_batch(header, batch)
+                    continue
+                base = header.log_base_offset
+                if base is None:
+                    unknown = at if unknown is None else unknown
+                elif base + header.last_offset_delta < from_offset:
+                    unknown = None
+                else:
+                    wanted = at if base <= from_offset or unknown is None else unknown
+                    unknown = None
+                    break
+            yield from self._data_from(wanted if unknown is None else unknown)
+
+    def _data_from(self, start: int) -> Iterator[Batch]:
+        position = start
+        try:
+            for position, header, batch, sound in scan(self.descriptor, self.size, start):
+                if not sound:
+                    raise DamagedSnapshotError(self.path, position, "the checksum is wrong")
+                if not header.is_control:
+                    yield _as_batch(header, batch)
+        except RecordsError as error:
+            raise DamagedSnapshotError(self.path, position, str(error)) from error
+
     def close(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+    def __del__(self) -> None:
+        # `batches` may be given up in a thread, or before it began.
+        self.close()
 
     def __enter__(self) -> SnapshotReader:
         return self
@@ -198,15 +250,9 @@ class SnapshotStore:
         self.disk.rename(part, self.path(snapshot))
         self.disk.sync_directory(self.directory)
 
-    def batches(self, snapshot: OffsetAndEpoch) -> Iterator[Batch]:
-        """The data batches, one after the other."""
-        with self.open(snapshot) as reader:
-            path = self.path(snapshot)
-            for header, batch, control in scan_snapshot(path, reader.descriptor, reader.size):
-                if not control:
-                    yield Batch(
-                        header.base_offset, header.last_offset, header.epoch, (), bytes(batch)
-                    )
+    def batches(self, snapshot: OffsetAndEpoch, from_offset: int = 0) -> Iterator[Batch]:
+        """The data batches, one after the other: see `SnapshotReader.batches`."""
+        return self.open(snapshot).batches(from_offset)
 
     def write(
         self,
@@ -256,7 +302,7 @@ def _restamped(
     yield head
     offset = len(records)
     for batch in batches:
-        data = bytearray(batch)
+        data = batch if isinstance(batch, bytearray) else bytearray(batch)
         count = read_header(data).last_offset_delta + 1
         stamp(data, offset, snapshot.epoch)
         yield data
@@ -264,6 +310,10 @@ def _restamped(
     foot = build_control_batch([SnapshotFooter()], _now_ms())
     stamp(foot, offset, snapshot.epoch)
     yield foot
+
+
+def _as_batch(header: BatchHeader, batch: memoryview) -> Batch:
+    return Batch(header.base_offset, header.last_offset, header.epoch, (), bytes(batch))
 
 
 def _now_ms() -> int:

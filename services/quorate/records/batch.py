@@ -58,8 +58,10 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
+_PRODUCER_ID = struct.Struct(">q")
 _EPOCH_AT = 12
 _CRC_AT = 17
+_PRODUCER_ID_AT = 43
 _SEQUENCE_MODULUS = 1 << 31
 _ROOM_FOR_HEADER = bytes(HEADER_SIZE)
 _VARINTS_COUNT = 8192
@@ -98,6 +100,14 @@ class BatchHeader(NamedTuple):
         return self.base_offset + self.last_offset_delta + 1
 
     @property
+    def log_base_offset(self) -> int | None:
+        """Of a batch in a checkpoint: its base offset in the log, None if unknown.
+
+        See `keep_base_offset`.
+        """
+        return self.producer_id if self.producer_id >= 0 else None
+
+    @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
 
@@ -127,9 +137,12 @@ class BatchHeader(NamedTuple):
 
 @dataclass(slots=True)
 class Record:
-    """One record. Sizes are -1 for null, as Kafka's dump prints them; `sequence` -1 for none."""
+    """One record. Sizes are -1 for null, as Kafka's dump prints them; `sequence` -1 for none.
 
-    offset: int
+    offset: in the log; None for a record of a snapshot whose offset in the log is not known.
+    """
+
+    offset: int | None
     timestamp: int
     key: bytes | None
     value: bytes | None
@@ -143,6 +156,13 @@ class Record:
     @property
     def value_size(self) -> int:
         return -1 if self.value is None else len(self.value)
+
+
+@dataclass(slots=True)
+class StoredRecord(Record):
+    """A record as it lies in a file. offset: in that file."""
+
+    offset: int
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -213,7 +233,24 @@ def iter_batches(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
         position = end
 
 
-def iter_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
+def has_keys(batch: Buffer, header: BatchHeader) -> bool:
+    """Whether the first record has a key, which tells the records of applications from metadata.
+
+    `batch` is whole and its checksum was checked. False for control batches and without records.
+    """
+    if header.is_control or header.count == 0:
+        return False
+    position = HEADER_SIZE
+    # Length, attributes, and the deltas of timestamp and offset lie before the key's length.
+    for skipped in (0, 1, 0):
+        position += skipped
+        while batch[position] & 0x80:
+            position += 1
+        position += 1
+    return bool(batch[position] != 1)
+
+
+def iter_records(batch: memoryview, header: BatchHeader) -> Iterator[StoredRecord]:
     """The records of one batch (its header's bytes included), bounds checked.
 
     CorruptBatchError with the byte within the batch; UnsupportedBatchError if it is compressed.
@@ -256,7 +293,7 @@ def iter_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
         if sequence != NO_SEQUENCE:
             sequence = (sequence + delta) % _SEQUENCE_MODULUS
         timestamp = header.max_timestamp if append_time else header.base_timestamp + timestamp
-        yield Record(header.base_offset + delta, timestamp, key, value, headers, sequence)
+        yield StoredRecord(header.base_offset + delta, timestamp, key, value, headers, sequence)
     if position != size:
         raise CorruptBatchError(position, f"{size - position} bytes too many in the batch")
 
@@ -385,6 +422,18 @@ def stamp(batch: bytearray, base_offset: int, epoch: int) -> None:
     """Give a batch its place in the log; its CRC stays right."""
     _BASE_OFFSET.pack_into(batch, 0, base_offset)
     _EPOCH.pack_into(batch, _EPOCH_AT, epoch)
+
+
+def keep_base_offset(batch: bytearray, base_offset: int) -> None:
+    """Write a batch's base offset in the log into a batch for a checkpoint; its CRC is new.
+
+    A checkpoint has consecutive offsets of its own. The producer id, which batches of the metadata
+    log do not use (-1), keeps the one that the log gave. Whoever copies the batch into the next
+    checkpoint, of any version, copies it too.
+    """
+    _PRODUCER_ID.pack_into(batch, _PRODUCER_ID_AT, base_offset)
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, _CRC_AT, crc32c(view[CRC_START:]))
 
 
 def decode_control_batch(batch: memoryview, header: BatchHeader) -> tuple[ControlRecord, ...]:

@@ -377,9 +377,15 @@ class QuorumClient:
         """The committed data records from an offset on, to the end that was known when it began.
 
         linearizable: includes all that was committed before the call. Otherwise any node's own
-        view. Where the log begins later, a snapshot comes first: the state at its offset, not the
-        records that led to it. timeout_ms: for the first records and for each pause. AdminError,
-        NoLeaderError, UnreachableError, ReadBrokenError.
+        view. timeout_ms: for the first records and for each pause. AdminError, NoLeaderError,
+        UnreachableError, ReadBrokenError.
+
+        Where the log begins later, a snapshot comes first: the state of the metadata, as records
+        without a key and without an offset, then the records of applications from that offset on.
+        These have the offsets that `append` returned, so a read from `record.offset + 1` goes on
+        behind a record, at every node. A snapshot of Quorate 0.1.0 has no offsets: its records, and
+        what later snapshots copy of it, come with `offset` None, and again unless records with
+        offsets follow them at or before that offset.
         """
         request = ReadRequest(
             from_offset,

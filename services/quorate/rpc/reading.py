@@ -2,10 +2,12 @@
 
 Rules:
 1. A linearizable read asks the leader; any other the first node that answers.
-2. A stream that breaks is opened again where it ended, since reading twice does no harm. Not within
-   a
-   snapshot: its records have no offsets to go on from, and `ReadBrokenError` says so.
-3. Checksums are verified; control batches are skipped.
+2. A stream that breaks is opened again where it ended, also where the log's start has passed that
+   offset meanwhile: records of applications keep their offsets in a snapshot.
+3. A snapshot's metadata has no offsets, and neither have records of a checkpoint that was written
+   without them. `ReadBrokenError` where a stream breaks among them, or where they would come again.
+4. Checksums are verified; control batches are skipped, and so is what lies before the offset asked
+   for: a batch may begin earlier, and older nodes send a snapshot whole.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import grpc.aio
 
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import CurrentLeader
-from quorate.records.batch import Record, iter_batches, iter_records, verify_crc
+from quorate.raft.types import OffsetAndEpoch
+from quorate.records.batch import BatchHeader, Record, iter_batches, iter_records, verify_crc
 from quorate.records.errors import RecordsError
 from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
 from quorate.rpc.convert_quorum import decode_read_chunk, encode_read_request
@@ -63,32 +66,43 @@ class LogReader:
         """
         position = request.from_offset
         left = request.max_records
+        seen = _Seen()
         while True:
-            is_in_snapshot = False
+            began = position
+            snapshot: OffsetAndEpoch | None = None
             opened = await self._open(replace(request, from_offset=position, max_records=left))
             try:
                 async for chunk in self._chunks(opened, request.timeout_ms):
-                    is_in_snapshot = chunk.snapshot is not None
+                    if snapshot is not None and chunk.snapshot is None:
+                        position = max(position, snapshot.offset)
+                    snapshot = chunk.snapshot
                     for record, after in _records(chunk, position):
                         if record is not None:
                             if left is not None:
                                 if left <= 0:
                                     return
                                 left -= 1
+                            seen.add(record, position)
                             yield record
-                        position = after
-                    if chunk.snapshot is not None:
-                        position = chunk.snapshot.offset
+                        position = max(position, after)
                     if chunk.last:
                         return
             except TransportError as error:
-                if is_in_snapshot:
-                    raise ReadBrokenError(f"the stream broke within a snapshot: {error}") from None
+                if snapshot is not None and seen.unknown:
+                    raise ReadBrokenError(
+                        "the stream broke within a snapshot, behind records without offsets "
+                        f"({error}): read again from offset {position}"
+                    ) from None
+            except AdminError as error:
+                # The log's start may have passed the stream.
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE or position == began:
+                    raise
             finally:
                 opened.call.cancel()
                 self._channels.release(opened.link)
             if left is not None and left <= 0:
                 return
+            seen.is_reopened = seen.any
 
     async def _open(self, request: ReadRequest) -> _OpenRead:
         async def call(address: Address, remaining_ms: float) -> _OpenRead:
@@ -150,17 +164,58 @@ async def _next(link: Link, call: Any, timeout_ms: float) -> ReadChunk:
         raise TransportError(TransportKind.FAILED, link.address, str(error)) from None
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What a read has returned: anything, metadata, records without offsets."""
+
+    any: bool = False
+    metadata: bool = False
+    unknown: bool = False
+    is_reopened: bool = False
+
+    def add(self, record: Record, position: int) -> None:
+        """ReadBrokenError for what may have been returned before.
+
+        Metadata of a snapshot is a state: after earlier metadata it would not be the next record.
+        """
+        is_metadata = record.key is None
+        if record.offset is None:
+            if self.is_reopened and (self.metadata or not is_metadata):
+                raise ReadBrokenError(
+                    "the stream broke, and what follows is in a snapshot, without offsets: "
+                    f"read again from offset {position}"
+                )
+            self.unknown = True
+        self.any = True
+        self.metadata = self.metadata or is_metadata
+
+
 def _records(chunk: ReadChunk, position: int) -> Iterator[tuple[Record | None, int]]:
     """Each record and where to read on after it; None for what is passed over."""
     try:
         for header, batch in iter_batches(chunk.records):
+            base = header.base_offset if chunk.snapshot is None else header.log_base_offset
             if not verify_crc(batch, 0, header):
                 raise ReadBrokenError(f"the batch at offset {header.base_offset} is corrupt")
+            if base is not None and base + header.last_offset_delta < position:
+                continue
             if not header.is_control:
-                for record in iter_records(batch, header):
-                    # The first batch may begin before what was asked for.
-                    if chunk.snapshot is not None or record.offset >= position:
+                for record in _placed(iter_records(batch, header), header, base):
+                    if record.offset is None:
+                        yield record, position
+                    elif record.offset >= position:
                         yield record, record.offset + 1
-            yield None, header.end_offset
+            if base is not None:
+                yield None, base + header.last_offset_delta + 1
     except RecordsError as error:
         raise ReadBrokenError(f"records that cannot be read: {error}") from error
+
+
+def _placed(records: Iterator[Record], header: BatchHeader, base: int | None) -> Iterator[Record]:
+    """The records with their offsets in the log, where the batch begins at `base`."""
+    for record in records:
+        if base is None:
+            record.offset = None
+        elif record.offset is not None:
+            record.offset += base - header.base_offset
+        yield record

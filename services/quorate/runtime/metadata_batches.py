@@ -15,8 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from quorate.metadata.changes import Changes
 from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
 from quorate.raft.types import OffsetAndEpoch
-from quorate.records.batch import HEADER_SIZE as HEADER
-from quorate.records.batch import BatchHeader, build_data_batch, iter_records
+from quorate.records.batch import (
+    BatchHeader,
+    StoredRecord,
+    build_data_batch,
+    has_keys,
+    iter_records,
+    keep_base_offset,
+)
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import decode, encode
 from quorate.records.metadata.in_batches import plain_records
@@ -30,16 +36,7 @@ SNAPSHOT_BATCH_BYTES = 1024 * 1024
 
 def holds_metadata(batch: Buffer, header: BatchHeader) -> bool:
     """Whether the first record has no key. `batch` is whole and its checksum was checked."""
-    if header.is_control or header.count == 0:
-        return False
-    position = HEADER
-    # Length, attributes, and the deltas of timestamp and offset lie before the key's length.
-    for skipped in (0, 1, 0):
-        position += skipped
-        while batch[position] & 0x80:
-            position += 1
-        position += 1
-    return bool(batch[position] == 1)
+    return not header.is_control and header.count > 0 and not has_keys(batch, header)
 
 
 def metadata_values(batch: memoryview, header: BatchHeader) -> list[tuple[int, bytes]]:
@@ -103,16 +100,33 @@ def place(image: MetadataImage, snapshot: OffsetAndEpoch) -> None:
     image.offset, image.epoch = snapshot.offset - 1, snapshot.epoch
 
 
-def application_batch(batch: Buffer, header: BatchHeader) -> Buffer | None:
-    """What a batch holds for applications: itself, a batch without its metadata, or nothing."""
+def application_batches(batch: Buffer, header: BatchHeader) -> Iterator[bytearray]:
+    """What a batch of the log holds for applications, with its offsets kept for a checkpoint.
+
+    That is the batch itself; or nothing; or, where records of applications stand behind metadata,
+    one batch for each run of consecutive offsets.
+    """
     if not holds_metadata(batch, header):
-        return batch
-    kept = [
-        (record.key, record.value)
-        for record in iter_records(memoryview(batch), header)
-        if record.key is not None
-    ]
-    return build_data_batch(kept, header.max_timestamp) if kept else None
+        whole = bytearray(batch)
+        keep_base_offset(whole, header.base_offset)
+        yield whole
+        return
+    run: list[StoredRecord] = []
+    for record in iter_records(memoryview(batch), header):
+        if record.key is None:
+            continue
+        if run and record.offset != run[-1].offset + 1:
+            yield _run_batch(run, header)
+            run = []
+        run.append(record)
+    if run:
+        yield _run_batch(run, header)
+
+
+def _run_batch(run: Sequence[StoredRecord], header: BatchHeader) -> bytearray:
+    batch = build_data_batch([(record.key, record.value) for record in run], header.max_timestamp)
+    keep_base_offset(batch, run[0].offset)
+    return batch
 
 
 def build_metadata_batch(records: Sequence[AnyRecord], now_ms: int) -> bytearray:

@@ -7,9 +7,11 @@ majority confirmed if they are to be linearizable.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from quorate import __version__
@@ -34,7 +36,7 @@ from quorate.raft.messages import (
     UpdateKRaftVersionRequest,
 )
 from quorate.raft.types import SUPPORTED_KRAFT_VERSION, OffsetAndEpoch
-from quorate.records.batch import build_data_batch, iter_batches
+from quorate.records.batch import build_data_batch, iter_batches, read_header
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import peek
 from quorate.rpc.convert_metadata import MetadataAnswer
@@ -204,19 +206,20 @@ class NodeService:
             end = index.offset
         left = request.max_records if request.max_records is not None else 1 << 62
         try:
-            for snapshot, chunk, count in self._chunks(request, end):
-                yield ReadChunk(
-                    ErrorCode.NONE,
-                    node.current_leader,
-                    node.high_watermark,
-                    end,
-                    log.start_offset,
-                    snapshot,
-                    chunk,
-                )
-                left -= count
-                if left <= 0:
-                    break
+            async with aclosing(self._chunks(request, end)) as chunks:
+                async for snapshot, chunk, count in chunks:
+                    yield ReadChunk(
+                        ErrorCode.NONE,
+                        node.current_leader,
+                        node.high_watermark,
+                        end,
+                        log.start_offset,
+                        snapshot,
+                        chunk,
+                    )
+                    left -= count
+                    if left <= 0:
+                        break
         except (LogError, RecordsError) as error:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
             yield ReadChunk(code, node.current_leader, last=True, message=str(error))
@@ -230,28 +233,30 @@ class NodeService:
             last=True,
         )
 
-    def _chunks(
+    async def _chunks(
         self, request: ReadRequest, end: int
-    ) -> Iterator[tuple[OffsetAndEpoch | None, bytes, int]]:
-        """(snapshot or None, whole batches, number of records) until `end`."""
+    ) -> AsyncGenerator[tuple[OffsetAndEpoch | None, bytes, int]]:
+        """(snapshot or None, whole batches, number of records asked for in them) until `end`."""
         log = self._driver.log
-        position = request.from_offset
+        position = asked = request.from_offset
         if position < log.start_offset:
             snapshot = log.latest_snapshot()
             assert snapshot is not None, "a log that does not begin at 0 has a snapshot"
-            for chunk, count in _gather(log.iter_snapshot_batches(snapshot)):
-                yield snapshot, chunk, count
+            pieces = _gather(log.iter_snapshot_batches(snapshot, asked), asked)
+            # What was asked for may begin far behind the checkpoint's first byte.
+            while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                yield snapshot, *piece
             position = snapshot.offset
         while position < end:
             data = log.read(position, READ_CHUNK_BYTES, end)
             wanted: list[Bytes] = []
             count = 0
-            for piece in data:
-                for header, batch in iter_batches(piece):
+            for view in data:
+                for header, batch in iter_batches(view):
                     position = header.end_offset
                     if request.include_control or not header.is_control:
                         wanted.append(batch)
-                        count += header.count
+                        count += min(header.count, header.end_offset - asked)
             if wanted:
                 yield None, b"".join(wanted), count
 
@@ -330,15 +335,20 @@ class NodeService:
         )
 
 
-def _gather(batches: Iterator[Batch]) -> Iterator[tuple[bytes, int]]:
-    """Batches, joined to chunks of about READ_CHUNK_BYTES, with the number of their records."""
+def _gather(batches: Iterator[Batch], asked: int) -> Iterator[tuple[bytes, int]]:
+    """A snapshot's batches, joined to chunks of about READ_CHUNK_BYTES, with the number of their
+    records at and behind the offset `asked`.
+    """
     wanted: list[Bytes] = []
     size = count = 0
     for batch in batches:
         assert isinstance(batch.data, bytes | memoryview), type(batch.data)
         wanted.append(batch.data)
         size += len(batch.data)
-        count += batch.end_offset - batch.base_offset
+        header = read_header(batch.data)
+        base = header.log_base_offset
+        skipped = 0 if base is None else max(0, asked - base)
+        count += header.last_offset_delta + 1 - skipped
         if size >= READ_CHUNK_BYTES:
             yield b"".join(wanted), count
             wanted, size, count = [], 0, 0

@@ -2,7 +2,9 @@
 
 A snapshot is a state, and this log has two. The cluster's metadata is written as the records of its
 image (`metadata.image`), however many led to it. The records of applications are their state: all
-of them, from the last snapshot and the log behind it, batch by batch as bytes. Control records are
+of them, from the last snapshot and the log behind it, batch by batch as bytes, each with its base
+offset in the log (`records.batch.keep_base_offset`). A batch of a snapshot that was written without
+it stays without it. Control records are
 the quorum's own: the header carries kraft.version and the voters as of the snapshot's offset
 (KIP-853 "Snapshots").
 
@@ -27,7 +29,11 @@ from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import iter_batches, read_header
 from quorate.records.errors import RecordsError
 from quorate.runtime.driver import Bytes, RaftDriver
-from quorate.runtime.metadata_batches import application_batch, snapshot_batches
+from quorate.runtime.metadata_batches import (
+    application_batches,
+    holds_metadata,
+    snapshot_batches,
+)
 from quorate.runtime.metadata_loader import MetadataLoader
 
 LOGGER = logging.getLogger(__name__)
@@ -142,19 +148,15 @@ def _application_batches(
     if previous is not None:
         for batch in log.iter_snapshot_batches(previous):
             assert isinstance(batch.data, bytes | memoryview), type(batch.data)
-            kept = application_batch(batch.data, read_header(batch.data))
-            if kept is not None:
-                yield kept
+            if not holds_metadata(batch.data, read_header(batch.data)):
+                yield batch.data
     position = previous.offset if previous is not None else 0
     while position < end_offset:
         for chunk in log.read_durable(position, READ_BYTES_MAX, end_offset):
             for header, view in iter_batches(chunk):
                 position = header.end_offset
-                if header.is_control:
-                    continue
-                kept = application_batch(view, header)
-                if kept is not None:
-                    yield kept
+                if not header.is_control:
+                    yield from application_batches(view, header)
 
 
 def _timestamp_before(log: MetadataLog, offset: int) -> int:

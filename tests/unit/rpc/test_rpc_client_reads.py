@@ -9,14 +9,16 @@ import pytest
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import OffsetAndEpoch
-from quorate.records.batch import build_data_batch, stamp
+from quorate.records.batch import build_data_batch, keep_base_offset, stamp
 from quorate.rpc.client import AdminError, QuorumClient, ReadBrokenError
 from quorate.rpc.values import ReadChunk, ReadRequest
 
 from tests.unit.rpc.rpc_support import NO_HANG_S, Node, Pair, address_of, serving
 
 
-async def values_of(client: QuorumClient, *args: Any, **options: Any) -> list[tuple[int, bytes]]:
+async def values_of(
+    client: QuorumClient, *args: Any, **options: Any
+) -> list[tuple[int | None, bytes]]:
     return [(record.offset, record.value or b"") async for record in client.read(*args, **options)]
 
 
@@ -91,14 +93,125 @@ def snapshot_chunks(leader: CurrentLeader) -> list[ReadChunk]:
 async def test_a_snapshot_comes_before_the_log(pair: Pair) -> None:
     pair.nodes[1].chunks = snapshot_chunks(pair.nodes[1].leader)
     async with QuorumClient(pair.addresses) as client:
-        assert await values_of(client, 5) == [(0, b"state"), (100, b"next")]
+        assert await values_of(client, 5) == [(None, b"state"), (100, b"next")]
 
 
-async def test_a_read_that_breaks_within_a_snapshot_is_an_error() -> None:
+async def test_a_read_that_breaks_behind_records_without_offsets_is_an_error() -> None:
     node = Breaking([1])
     node.chunks = snapshot_chunks(node.leader)
     async with serving(node) as server, QuorumClient([address_of(server)]) as client:
-        with pytest.raises(ReadBrokenError, match="within a snapshot"):
+        with pytest.raises(ReadBrokenError, match="within a snapshot, behind records without"):
+            await values_of(client)
+
+
+KEYED, METADATA = b"", None
+SNAPSHOT = OffsetAndEpoch(100, 2)
+
+
+def piece(leader: CurrentLeader, place: int, base: int | None, *values: bytes) -> ReadChunk:
+    """A batch of a snapshot at the offset `place` in its file, at `base` in the log."""
+    batch = build_data_batch([(KEYED, value) for value in values], 1)
+    if base is not None:
+        keep_base_offset(batch, base)
+    stamp(batch, place, SNAPSHOT.epoch)
+    return ReadChunk(ErrorCode.NONE, leader, snapshot=SNAPSHOT, records=batch)
+
+
+def image(leader: CurrentLeader) -> ReadChunk:
+    batch = build_data_batch([(METADATA, b"image")], 1)
+    stamp(batch, 3, SNAPSHOT.epoch)
+    return ReadChunk(ErrorCode.NONE, leader, snapshot=SNAPSHOT, records=batch)
+
+
+def log_piece(leader: CurrentLeader, base: int, key: bytes | None, value: bytes) -> ReadChunk:
+    batch = build_data_batch([(key, value)], 1)
+    stamp(batch, base, 3)
+    return ReadChunk(ErrorCode.NONE, leader, records=batch)
+
+
+def end(leader: CurrentLeader) -> ReadChunk:
+    return ReadChunk(ErrorCode.NONE, leader, last=True)
+
+
+def known_chunks(leader: CurrentLeader) -> list[ReadChunk]:
+    return [
+        piece(leader, 3, 7, b"7", b"8"),
+        piece(leader, 5, 40, b"40", b"41", b"42"),
+        log_piece(leader, 100, KEYED, b"100"),
+        end(leader),
+    ]
+
+
+KNOWN = [(o, b"%d" % o) for o in (7, 8, 40, 41, 42, 100)]
+
+
+@pytest.mark.parametrize("begin", [0, 7, 8, 9, 40, 42, 43, 99, 100, 101])
+async def test_records_of_a_snapshot_have_the_offsets_of_the_log(pair: Pair, begin: int) -> None:
+    leader = pair.nodes[1]
+    leader.chunks = [image(leader.leader), *known_chunks(leader.leader)]
+    wanted = [(None, b"image"), *(each for each in KNOWN if each[0] >= begin)]
+    async with QuorumClient(pair.addresses) as client:
+        assert await values_of(client, begin) == wanted
+        assert await values_of(client, begin, max_records=3) == wanted[:3]
+
+
+@pytest.mark.parametrize("breaks", [[1], [2], [1, 2], [3], [2, 0, 1, 3]])
+async def test_a_read_goes_on_within_a_snapshot(breaks: list[int]) -> None:
+    node = Breaking(breaks)
+    node.chunks = known_chunks(node.leader)
+    async with serving(node) as server, QuorumClient([address_of(server)]) as client:
+        assert await values_of(client) == KNOWN
+        assert not node.breaks
+
+
+async def test_records_that_may_come_again_end_a_read_that_was_opened_again() -> None:
+    node = Breaking([1])
+    node.chunks = [
+        piece(node.leader, 3, 7, b"7"),
+        piece(node.leader, 4, None, b"written by an earlier version"),
+        end(node.leader),
+    ]
+    async with serving(node) as server, QuorumClient([address_of(server)]) as client:
+        with pytest.raises(ReadBrokenError, match="read again from offset 8"):
+            await values_of(client)
+        assert [o for o, _ in await values_of(client)] == [7, None]
+
+
+@pytest.mark.parametrize("key", [KEYED, METADATA], ids=["application", "metadata"])
+async def test_a_state_of_the_metadata_comes_before_all_metadata(key: bytes | None) -> None:
+    node = Breaking([1])
+    first = log_piece(node.leader, 5, key, b"5")
+    node.chunks = [first, image(node.leader), piece(node.leader, 4, 7, b"7"), end(node.leader)]
+    async with serving(node) as server, QuorumClient([address_of(server)]) as client:
+        if key is METADATA:
+            with pytest.raises(ReadBrokenError, match="read again from offset 6"):
+                await values_of(client)
+        else:
+            assert await values_of(client) == [(5, b"5"), (None, b"image"), (7, b"7")]
+
+
+class Moving(Node):
+    """A node whose log's start passes its read streams, once after each list of chunks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.streams: list[list[ReadChunk]] = []
+
+    async def read(self, request: ReadRequest) -> AsyncIterator[ReadChunk]:
+        for chunk in self.streams.pop(0):
+            yield chunk
+
+
+async def test_a_read_goes_on_when_the_start_of_the_log_passes_it() -> None:
+    node = Moving()
+    leader = node.leader
+    moved = ReadChunk(ErrorCode.OFFSET_OUT_OF_RANGE, leader, last=True, message="moved")
+    again = known_chunks(leader)
+    node.streams = [[log_piece(leader, 7, KEYED, b"7"), moved], [again[1], moved], again]
+    async with serving(node) as server, QuorumClient([address_of(server)]) as client:
+        assert await values_of(client) == [each for each in KNOWN if each[0] != 8]
+        node.streams = [[image(leader), moved]]
+        with pytest.raises(AdminError, match="moved"):
             await values_of(client)
 
 

@@ -20,15 +20,17 @@ from quorate.records import metadata as rec
 from quorate.records.batch import (
     build_data_batch,
     iter_batches,
+    iter_records,
     read_header,
     stamp,
+    verify_crc,
 )
 from quorate.records.metadata import in_batches
 from quorate.records.metadata.in_batches import plain_records
 from quorate.runtime import metadata_loader
 from quorate.runtime.collection import collection_paused
 from quorate.runtime.metadata_batches import (
-    application_batch,
+    application_batches,
     apply_batch,
     build_metadata_batch,
     decode_values,
@@ -391,12 +393,39 @@ def test_collection_is_paused_once_for_all_and_then_runs_as_before() -> None:
 
 def test_what_a_batch_holds_for_applications() -> None:
     whole = build_data_batch([(b"", b"1"), (b"k", b"2")], 5)
-    assert application_batch(whole, read_header(whole)) is whole
+    stamp(whole, 7, 2)
+    (kept,) = application_batches(whole, read_header(whole))
+    assert kept is not whole, "the log's bytes stay as they are"
+    assert read_header(whole).log_base_offset is None
+    assert verify_crc(kept, 0, read_header(kept))
+    assert read_header(kept).log_base_offset == 7
+    assert pairs(kept) == [(7, b"", b"1"), (8, b"k", b"2")]
     metadata = build_metadata_batch(topic(), 5)
-    assert application_batch(metadata, read_header(metadata)) is None
+    assert list(application_batches(metadata, read_header(metadata))) == []
     value = rec.encode(config("1"))
-    both = build_data_batch([(None, value), (b"k", b"2")], 5)
-    assert application_batch(both, read_header(both)) == build_data_batch([(b"k", b"2")], 5)
+    keys = (None, b"1", b"2", None, None, b"5")
+    both = build_data_batch([(key, value if key is None else key) for key in keys], 5)
+    stamp(both, 40, 2)
+    runs = list(application_batches(both, read_header(both)))
+    assert [read_header(run).log_base_offset for run in runs] == [41, 45]
+    assert [read_header(run).max_timestamp for run in runs] == [5, 5]
+    assert all(verify_crc(run, 0, read_header(run)) for run in runs)
+    assert [pair for run in runs for pair in pairs(run)] == [
+        (41, b"1", b"1"),
+        (42, b"2", b"2"),
+        (45, b"5", b"5"),
+    ]
+
+
+def pairs(batch: bytearray) -> list[tuple[int, bytes | None, bytes | None]]:
+    """The records of a batch for a checkpoint: offset in the log, key, value."""
+    header = read_header(batch)
+    base = header.log_base_offset
+    assert base is not None
+    return [
+        (base + record.offset - header.base_offset, record.key, record.value)
+        for record in iter_records(memoryview(batch), header)
+    ]
 
 
 def test_files_hold_the_same_image_as_the_log(tmp_path: Path) -> None:

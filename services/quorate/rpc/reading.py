@@ -76,7 +76,7 @@ class LogReader:
                     if snapshot is not None and chunk.snapshot is None:
                         position = max(position, snapshot.offset)
                     snapshot = chunk.snapshot
-                    for record, after in _records(chunk, position):
+                    for record, after in records_of(chunk, position):
                         if record is not None:
                             if left is not None:
                                 if left <= 0:
@@ -190,7 +190,7 @@ class _Seen:
         self.metadata = self.metadata or is_metadata
 
 
-def _records(chunk: ReadChunk, position: int) -> Iterator[tuple[Record | None, int]]:
+def records_of(chunk: ReadChunk, position: int) -> Iterator[tuple[Record | None, int]]:
     """Each record and where to read on after it; None for what is passed over."""
     try:
         for header, batch in iter_batches(chunk.records):

@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from quorate.records.batch import build_data_batch, iter_batches, iter_records, stamp
+from quorate.records.batch import (
+    build_data_batch,
+    iter_batches,
+    iter_records,
+    keep_base_offset,
+    stamp,
+)
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import (
     RECORD_TYPES,
@@ -206,6 +212,23 @@ def test_application_data_keeps_key_and_value() -> None:
         ("NO_OP_RECORD", None, None),
         ("OPAQUE", b"k", None),
     ]
+
+
+def test_application_data_of_a_checkpoint_has_the_offsets_of_the_log() -> None:
+    data = bytearray(log_of([[(None, encode(NoOpRecord()))] * 2]))
+    for place, base, count in ((2, 40, 2), (4, None, 1), (5, 70, 1)):
+        batch = build_data_batch([(b"", b"v")] * count, 1_795_231_990_458)
+        if base is not None:
+            keep_base_offset(batch, base)
+        stamp(batch, place, 3)
+        data += batch
+    for origin, wanted in (
+        (Origin("1-x", "checkpoint", 100), [0, 1, 40, 41, None, 70]),
+        (HERE, [0, 1, 2, 3, 4, 5]),
+    ):
+        found = rows(LEDGER, framing.whole(bytes(data)), origin, 0, OFFSET_MAX)
+        found.validate(full=True)
+        assert found.column("offset").to_pylist() == wanted
 
 
 def test_texts_are_escaped_as_in_kafka() -> None:

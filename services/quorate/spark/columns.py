@@ -7,7 +7,8 @@
 
 Where a record cannot be decoded, its row says so in `error`, as Kafka's dump does: the log goes on.
 Snapshots have offsets of their own: `snapshot` is the offset at which a row's checkpoint ends, null
-for rows of the log.
+for rows of the log. The ledger shows records of applications in a checkpoint at the offset that the
+log gave them (`BatchHeader.log_base_offset`), null where it is not known.
 
 Sources: `framing`, `envelope`, `rendering`, `fields`; record types from `records.metadata`.
 """
@@ -253,7 +254,7 @@ def ledger_rows(records: Records, origin: Origin) -> pa.RecordBatch:
     columns = [
         _repeat(origin.replica, pa.string(), count),
         _repeat(origin.snapshot, pa.int64(), count),
-        pa.array(records.offset),
+        _log_offsets(records, origin, kind == kernels.OPAQUE),
         _native(records.chunk.headers["epoch"], np.int32).take(pa.array(batch)),
         _timestamps(records.timestamp),
         pa.array(records.chunk.is_control[batch]),
@@ -265,6 +266,17 @@ def ledger_rows(records: Records, origin: Origin) -> pa.RecordBatch:
         error,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=LEDGER_SCHEMA)
+
+
+def _log_offsets(records: Records, origin: Origin, is_opaque: Mask) -> pa.Array:
+    """Each record's offset; of a checkpoint's records of applications, that in the log."""
+    if origin.snapshot is None or not is_opaque.any():
+        return pa.array(records.offset)
+    base = records.chunk.headers["base_offset"].astype(np.int64)
+    log_base = records.chunk.headers["producer_id"].astype(np.int64)
+    moved = records.offset + (log_base - base)[records.batch]
+    is_unknown = is_opaque & (log_base < 0)[records.batch]
+    return pa.array(np.where(is_opaque, moved, records.offset), mask=is_unknown)
 
 
 def _replaced(column: pa.Array, rows: Ints, texts: list[str | None]) -> pa.Array:

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -215,6 +216,10 @@ class Node:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(20)
+
+    def lose_disk(self) -> None:
+        """Empty its directory: it is to be formatted again."""
+        shutil.rmtree(self.data)
 
     def kill(self) -> None:
         """kill -9, if it still runs."""

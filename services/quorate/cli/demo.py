@@ -30,6 +30,13 @@ from quorate.rpc.client import ClientError, QuorumClient
 STEP_TIMEOUT_S = 30.0
 LOAD_S = 0.7
 """How long the callers go on after a change before the log is checked, seconds."""
+SNAPSHOTS = {
+    "internal.metadata.log.segment.bytes": 64 * 1024,
+    "metadata.log.max.record.bytes.between.snapshots": 64 * 1024,
+    "metadata.log.max.snapshot.interval.ms": 2_000,
+    "metadata.max.retention.bytes": 64 * 1024,
+}
+"""The log's beginning is soon in snapshots only: the check reads those too."""
 
 Condition = Callable[[DescribeQuorumResponse], bool]
 
@@ -52,7 +59,7 @@ class Demo:
     def __init__(self, folder: Path, console: Console) -> None:
         self._folder = folder
         self._console = console
-        self.cluster = LocalCluster(folder / "dynamic")
+        self.cluster = LocalCluster(folder / "dynamic", controller_settings=SNAPSHOTS)
         self.steps: list[Step] = []
         self._admin: QuorumClient | None = None
         self._load: Workload | None = None
@@ -229,7 +236,7 @@ class UpgradeChapter:
     """The last chapter: three static voters (kraft.version 0) become dynamic, and one leaves."""
 
     def __init__(self, folder: Path) -> None:
-        self.cluster = LocalCluster(folder, static_voters=True)
+        self.cluster = LocalCluster(folder, static_voters=True, controller_settings=SNAPSHOTS)
         self.admin: QuorumClient | None = None
         self.load: Workload | None = None
 

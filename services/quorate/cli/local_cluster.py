@@ -88,8 +88,8 @@ class LocalCluster:
     """The folder and its processes. static_voters: at kraft.version 0, all from the start.
     migration: where the controllers are new, what they take over.
 
-    broker_settings: what is written to the brokers' files besides. environment: what the processes
-    get besides this one's, which they get without settings of a node.
+    broker_settings, controller_settings: what is written to their files besides. environment: what
+    the processes get besides this one's, which they get without settings of a node.
     """
 
     def __init__(
@@ -99,12 +99,14 @@ class LocalCluster:
         static_voters: bool = False,
         migration: Migration | None = None,
         broker_settings: Mapping[str, object] | None = None,
+        controller_settings: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.static_voters = static_voters
         self.migration = migration
         self.broker_settings = dict(broker_settings or {})
+        self.controller_settings = dict(controller_settings or {})
         self.environment = dict(environment or {})
         self.brokers: dict[int, LocalNode] = {}
         self.cluster_id = ""
@@ -235,7 +237,7 @@ class LocalCluster:
                 "zookeeper.metadata.migration.enable": "true",
                 "zookeeper.connect": self.migration.zookeeper,
             }
-        _write_properties(node, settings)
+        _write_properties(node, settings | self.controller_settings)
 
     def format(self, node_id: int, *, standalone: bool) -> None:
         """Format a controller's directory, with a new directory id."""

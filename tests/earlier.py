@@ -1,0 +1,55 @@
+"""An earlier version of Quorate from this repository's history, for quorums of mixed versions.
+
+Its sources alone are unpacked: it runs on the packages of this environment.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.integration.support import Node, environment
+
+ROOT = Path(__file__).parent.parent
+COMMIT = "62f1c790812fdedaf41eddc618b4365002c0060a"
+"""0.1.0 before the first change of what is on disk and on the wire."""
+
+
+class EarlierNode(Node):
+    """A node whose process runs the earlier version, or this one while `sources` is None."""
+
+    sources: Path | None = None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {} if self.sources is None else {"PYTHONPATH": str(self.sources)}
+
+
+def unpack(folder: Path) -> Path:
+    """The earlier version's sources, for PYTHONPATH. Skips the test in a checkout without it."""
+    archived = subprocess.run(
+        ["git", "-C", str(ROOT), "archive", COMMIT, "services"], capture_output=True
+    )
+    if archived.returncode != 0:
+        why = archived.stderr.decode().strip().splitlines()[-1:]
+        pytest.skip(f"commit {COMMIT[:7]} is not in this checkout (fetch all of history): {why}")
+    with tarfile.open(fileobj=io.BytesIO(archived.stdout)) as files:
+        files.extractall(folder, filter="data")
+    sources = folder / "services"
+    variables = environment() | {"PYTHONPATH": str(sources)}
+    found = subprocess.run(
+        [sys.executable, "-c", "import quorate; print(quorate.__file__)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=variables,
+        cwd=os.sep,
+    )
+    assert Path(found.stdout.strip()).is_relative_to(sources), found.stdout
+    return sources

@@ -1,0 +1,162 @@
+"""This version next to the one before snapshots had offsets: both ways, and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.earlier import EarlierNode, unpack
+from tests.integration.support import PARTITION, Quorum, assert_clean, succeed, until
+from tests.integration.test_snapshot_offsets import (
+    SMALL,
+    Appended,
+    append,
+    check,
+    form,
+    is_cleaned,
+    read,
+)
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(tmp_path_factory.mktemp("earlier"))
+
+
+INTERVAL = "metadata.log.max.snapshot.interval.ms"
+
+
+class Mixed(Quorum):
+    """Controllers that run either version."""
+
+    nodes: dict[int, EarlierNode]  # type: ignore[assignment]
+
+    def __init__(self, folder: Path, earlier: Path) -> None:
+        super().__init__(folder, (1, 2, 3), **SMALL)
+        for node in self.nodes.values():
+            node.__class__ = EarlierNode
+        self.earlier = earlier
+        for node_id in (2, 3):
+            self.nodes[node_id].sources = earlier
+        # The leader drops its log rarely, so that no other node needs a snapshot of its by chance.
+        self.nodes[1].configure({INTERVAL: None})
+
+    def change_version(self, node_id: int, sources: Path | None) -> None:
+        """Stop a node, start the other version on its directory."""
+        node = self.nodes[node_id]
+        assert node.stop() == 0
+        assert_clean(node.said())
+        node.sources = sources
+        node.start()
+
+    def replace_disk(self, node_id: int) -> None:
+        """A new, empty disk for a voter; it gets a snapshot of the leader."""
+        node = self.nodes[node_id]
+        old = node.directory_id
+        node.kill()
+        node.lose_disk()
+        node.format("--no-initial-controllers")
+        node.start()
+        node.wait_said("installed snapshot")
+        succeed(*self.ask, "remove-controller", "-i", node_id, "-d", old)
+        succeed(*self.ask, "add-controller", "-c", node.properties)
+        self.until_voters(*self.nodes)
+
+    def lead(self, node_id: int) -> None:
+        until(
+            "all have caught up",
+            lambda: succeed(*self.ask, "transfer-leadership", "-i", node_id).status == 0,
+        )
+        self.until(f"{node_id} leads", lambda status: status["leaderId"] == node_id)
+
+    def write(self, appended: Appended, count: int) -> None:
+        asyncio.run(append(self.addresses, count, appended))
+
+
+@pytest.fixture
+def quorum(tmp_path: Path, earlier: Path) -> Iterator[Mixed]:
+    quorum = Mixed(tmp_path, earlier)
+    quorum.nodes[1].format("--standalone")
+    for node_id in (2, 3):
+        quorum.nodes[node_id].format("--no-initial-controllers")
+    try:
+        yield quorum
+    finally:
+        quorum.kill()
+
+
+def known(node: EarlierNode, appended: Appended, begin: int = 0) -> list[bool]:
+    """Wait until the node has every record from `begin` on, in order; which have offsets. Those
+    are right.
+    """
+    wanted = [(offset, value) for offset, value in appended if offset >= begin]
+
+    def found() -> list[tuple[int | None, bytes]] | None:
+        records = asyncio.run(read(node.address, begin))
+        return records if [value for _, value in records] == [v for _, v in wanted] else None
+
+    records = until(f"{node.id} has all from {begin} on", found)
+    assert all(one[0] in (None, two[0]) for one, two in zip(records, wanted, strict=True))
+    return [offset is not None for offset, _ in records]
+
+
+def in_snapshot(node: EarlierNode, appended: Appended) -> int:
+    """How many of the records its newest checkpoint stands for."""
+    checkpoints = (node.data / PARTITION).glob("*.checkpoint")
+    end = max(int(path.name.split("-")[0]) for path in checkpoints)
+    return sum(offset < end for offset, _ in appended)
+
+
+@pytest.mark.timeout(240)
+def test_both_versions_read_each_others_snapshots(quorum: Mixed) -> None:
+    form(quorum)
+    one, two, three = (quorum.nodes[node_id] for node_id in (1, 2, 3))
+    appended: Appended = []
+    quorum.write(appended, 260)
+    for node in quorum.nodes.values():
+        until(f"{node.id} has cleaned its log", lambda node=node: is_cleaned(node))
+    check(one, appended)
+    # What the earlier version wrote itself has no offsets, and is not taken for what it is not.
+    assert not known(two, appended)[0]
+
+    # The earlier version installs a snapshot of this one, and copies its offsets into its own.
+    quorum.replace_disk(2)
+    check(two, appended)
+    installed = in_snapshot(two, appended)
+    assert installed > 100
+    quorum.write(appended, 50)
+    until("2 has written a snapshot", lambda: in_snapshot(two, appended) == len(appended))
+    there = known(two, appended)
+    assert all(there[:installed])
+    assert not any(there[installed:])
+
+    # Upgraded in place: what has no offset stays without, what is new has its own.
+    quorum.change_version(2, None)
+    assert known(two, appended) == there
+    before = len(appended)
+    quorum.write(appended, 50)
+    until("2 has written a snapshot", lambda: in_snapshot(two, appended) == len(appended))
+    assert known(two, appended) == there + [True] * (len(appended) - before)
+    for index in (before, len(appended) - 2):
+        assert all(known(two, appended, appended[index][0] + 1))
+
+    # The way back: the earlier version opens the directory, writes on, and leads.
+    one.configure(SMALL)
+    covered = in_snapshot(one, appended)
+    quorum.change_version(1, quorum.earlier)
+    assert all(known(one, appended)[:covered])
+    quorum.lead(1)
+    quorum.write(appended, 240)
+    until("1 has written a snapshot", lambda: in_snapshot(one, appended) == len(appended))
+    there = known(one, appended)
+    assert all(there[:covered])
+    assert not all(there)
+    quorum.change_version(3, None)
+    quorum.replace_disk(3)
+    assert all(known(three, appended)[:covered])
+    for node in quorum.nodes.values():
+        assert node.stop() == 0
+        assert_clean(node.said())

@@ -41,12 +41,10 @@ CALM_S = (1.0, 3.0)
 PAUSE_S = (1.0, 10.0)
 JUMP_S = (60, 600)
 SETTINGS = {
-    "metadata.log.max.record.bytes.between.snapshots": 16 << 20,
-    "metadata.max.retention.bytes": -1,
-    "metadata.max.retention.ms": -1,
+    "metadata.log.max.record.bytes.between.snapshots": 2 << 20,
+    "metadata.max.retention.bytes": 8 << 20,
 }
-"""Snapshots are written and sent to replaced voters, and the log stays for the last check: in a
-snapshot records have no offsets."""
+"""Snapshots are written and sent to replaced voters, and the log's beginning is in them only."""
 
 KILL = "kill -9"
 STOP = "SIGTERM"

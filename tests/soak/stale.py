@@ -12,9 +12,8 @@ import grpc
 import grpc.aio
 from quorate.history import HistoryChecker
 from quorate.raft.errors import ErrorCode
-from quorate.records.batch import iter_batches, iter_records
 from quorate.rpc.convert_quorum import decode_read_chunk, encode_read_request
-from quorate.rpc.reading import READ
+from quorate.rpc.reading import READ, records_of
 from quorate.rpc.values import ReadRequest
 from quorate.v1 import quorum_pb2
 
@@ -59,11 +58,12 @@ class DirectReads:
                 if chunk.error is not ErrorCode.NONE:
                     self.refused += 1
                     return
-                for header, batch in iter_batches(chunk.records):
-                    for record in iter_records(batch, header):
-                        value = bytes(record.value or b"")
-                        if record.offset >= begin and value.startswith(self._prefix):
-                            records.append((record.offset, value.decode()))
+                for record, _ in records_of(chunk, begin):
+                    if record is None or record.offset is None:
+                        continue
+                    value = bytes(record.value or b"")
+                    if value.startswith(self._prefix):
+                        records.append((record.offset, value.decode()))
         except grpc.aio.AioRpcError:
             self.broken += 1
             return

@@ -18,7 +18,7 @@ from tests.integration.support import Node, environment
 
 ROOT = Path(__file__).parent.parent
 COMMIT = "62f1c790812fdedaf41eddc618b4365002c0060a"
-"""0.1.0 before the first change of what is on disk and on the wire."""
+"""The last one whose snapshots keep no offsets."""
 
 
 class EarlierNode(Node):

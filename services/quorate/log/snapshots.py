@@ -8,8 +8,8 @@ A checkpoint `<offset, 20 digits>-<epoch, 10 digits>.checkpoint` holds batches w
 3. a control batch with SnapshotFooter: what lacks it is incomplete.
 
 A batch of applications keeps its base offset of the log as its producer id
-(`BatchHeader.log_base_offset`). Those in a checkpoint of Quorate 0.1.0 have none, and neither have
-metadata and control batches, which are as Kafka writes them.
+(`BatchHeader.log_base_offset`). Those of checkpoints of earlier versions have none, and neither
+have metadata and control batches, which are as Kafka writes them.
 
 It appears under its name whole or not at all: written as `.part`, synced, renamed, directory
 synced. A checkpoint that is being received keeps its `.part` so that it can be resumed.

@@ -383,9 +383,9 @@ class QuorumClient:
         Where the log begins later, a snapshot comes first: the state of the metadata, as records
         without a key and without an offset, then the records of applications from that offset on.
         These have the offsets that `append` returned, so a read from `record.offset + 1` goes on
-        behind a record, at every node. A snapshot of Quorate 0.1.0 has no offsets: its records, and
-        what later snapshots copy of it, come with `offset` None, and again unless records with
-        offsets follow them at or before that offset.
+        behind a record, at every node. Snapshots of earlier versions kept no offsets: their
+        records, and what later snapshots copy of them, come with `offset` None, and come again
+        unless records with offsets follow them at or before `from_offset`.
         """
         request = ReadRequest(
             from_offset,

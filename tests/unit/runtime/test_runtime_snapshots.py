@@ -125,10 +125,10 @@ def config_record(number: int) -> bytes:
     return rec.encode(rec.ConfigRecord(2, f"topic-{number % 3}", "retention.ms", str(number)))
 
 
-def written_by_0_1_0(
+def written_by_earlier_versions(
     log: MetadataLog, previous: OffsetAndEpoch | None, end: int
 ) -> Iterator[Buffer]:
-    """The batches of applications in a checkpoint of Quorate 0.1.0: as they lie in the log."""
+    """The batches of applications in an earlier version's checkpoint: as they lie in the log."""
     if previous is not None:
         for batch in log.iter_snapshot_batches(previous):
             ((header, view),) = iter_batches(bytes(batch.data))  # type: ignore[arg-type]
@@ -255,7 +255,8 @@ class Run:
         version, voters = node.membership_at(end)
         image = replica.loader.image.copy()
         batches = chain(
-            snapshot_batches(image.records(), 1_000), written_by_0_1_0(log, previous, end)
+            snapshot_batches(image.records(), 1_000),
+            written_by_earlier_versions(log, previous, end),
         )
         snapshot = OffsetAndEpoch(end, node.epoch_before(end))
         log.write_snapshot(snapshot, version, voters, 1_000, batches)

@@ -3,6 +3,8 @@
 LogError
 ├── MetaPropertiesError    meta.properties is missing, broken, or of another cluster
 ├── QuorumStateError       quorum-state cannot be read
+├── RequiredEndError       required-end cannot be read
+├── LostVotesError         the log is newer than quorum-state: votes were lost
 ├── DirectoryLockedError   another process has this directory
 ├── DamagedLogError        bytes in the middle of the log are not what was written there
 ├── DamagedSnapshotError   a checkpoint is incomplete or its bytes are wrong
@@ -28,6 +30,14 @@ class MetaPropertiesError(LogError):
 
 class QuorumStateError(LogError):
     """quorum-state cannot be used."""
+
+
+class RequiredEndError(LogError):
+    """required-end cannot be used."""
+
+
+class LostVotesError(LogError):
+    """quorum-state is missing, or older than the log beside it."""
 
 
 class DirectoryLockedError(LogError):

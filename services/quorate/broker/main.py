@@ -40,6 +40,7 @@ from quorate.log.lock import DirectoryLock
 from quorate.log.meta_properties import MetaProperties, ensure_directory_id, random_uuid
 from quorate.log.metadata_log import LogConfig, MetadataLog, partition_directory
 from quorate.log.quorum_state import QuorumStateFile
+from quorate.log.recovery import log_recovery
 from quorate.metadata.image import Changes, MetadataImage
 from quorate.metadata.levels import KRAFT_VERSION, SUPPORTED
 from quorate.metadata.requests import RegisterBroker
@@ -285,10 +286,15 @@ class Broker:
         config = self._config
         quorum_state = QuorumStateFile(partition_directory(config.metadata_log_dir))
         recovered = log.recovered
+        log_recovery(recovered)
         epochs = tuple((entry.epoch, entry.offset) for entry in recovered.epochs)
         state = LogState(recovered.start, recovered.end_offset, epochs, recovered.latest_snapshot)
         initial = InitialState(
-            quorum_state.read(), state, recovered.voters, recovered.kraft_versions
+            quorum_state.read(),
+            state,
+            recovered.voters,
+            recovered.kraft_versions,
+            required_end=recovered.required_end,
         )
         node = RaftNode(
             self._raft_config(meta),

@@ -36,6 +36,7 @@ from quorate.log.meta_properties import (
 )
 from quorate.log.metadata_log import LogConfig, MetadataLog, partition_directory
 from quorate.log.quorum_state import REMOVED_MARKER, QuorumStateFile
+from quorate.log.recovery import log_recovery
 from quorate.metadata.controller import ControllerSettings, MetadataController
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft import outputs as out
@@ -225,7 +226,7 @@ class Controller:
         quorum_state = QuorumStateFile(metadata_directory)
         marker = metadata_directory / REMOVED_MARKER
         initial = _initial_state(log, quorum_state, removed=marker.exists())
-        _say_recovered(log)
+        log_recovery(log.recovered)
         node = RaftNode(_raft_config(config, meta), initial, random.Random(), clock.now_ms())  # noqa: S311
         transport = PeerTransport(meta.cluster_id, tls, is_encrypted=config.is_encrypted)
         loader = MetadataLoader(log, on_fatal=self._fail)
@@ -339,23 +340,16 @@ def _initial_state(
     # RecoveredLog names an epoch by the offset at which it starts.
     epochs = tuple((entry.epoch, entry.offset) for entry in recovered.epochs)
     state = LogState(recovered.start, recovered.end_offset, epochs, recovered.latest_snapshot)
+    election = quorum_state.read()
+    quorum_state.check(election, recovered.last_epoch)
     return InitialState(
-        quorum_state.read(), state, recovered.voters, recovered.kraft_versions, removed
+        election,
+        state,
+        recovered.voters,
+        recovered.kraft_versions,
+        removed,
+        recovered.required_end,
     )
-
-
-def _say_recovered(log: MetadataLog) -> None:
-    recovered = log.recovered
-    LOGGER.info(
-        "recovered offsets %d to %d, latest snapshot %s",
-        recovered.start_offset,
-        recovered.end_offset,
-        recovered.latest_snapshot,
-    )
-    if recovered.truncated_bytes:
-        LOGGER.warning(
-            "cut off a torn tail of %d bytes that was never acknowledged", recovered.truncated_bytes
-        )
 
 
 def _remember_removal(marker: Path, change: out.VotersChanged) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from quorate.log.disk import Disk
-from quorate.log.errors import QuorumStateError, write_failure
+from quorate.log.errors import LostVotesError, QuorumStateError, write_failure
 from quorate.raft.types import NO_NODE, ZERO_UUID, ElectionState, ReplicaKey
 from quorate.records.primitives import uuid_to_bytes
 
@@ -58,6 +58,23 @@ class QuorumStateFile:
                 "Do not delete the file: remove the replica from the quorum, format an empty "
                 "directory and add it again"
             ) from error
+
+    def check(self, state: ElectionState | None, last_epoch: int) -> None:
+        """LostVotesError when the log beside it is newer than `state`, which was read here.
+
+        last_epoch: of the log's last record. A replica writes an epoch here before it appends
+        anything of it, so an older or a missing file has lost votes. With an empty log it is normal
+        that there is none.
+        """
+        if last_epoch < 1 or (state is not None and state.epoch >= last_epoch):
+            return
+        found = "is missing" if state is None else f"is of epoch {state.epoch}"
+        raise LostVotesError(
+            f"{self.path} {found}, but the log beside it holds records of epoch {last_epoch}: this "
+            "replica lost its votes, and must not vote again under its directory id. Remove it "
+            "from the quorum (metadata-quorum remove-controller), format an empty directory "
+            "(storage format --no-initial-controllers) and add it again"
+        )
 
     def write(self, state: ElectionState, kraft_version: int = 1) -> None:
         """Durable on return. LogFailedError (DiskFullError) when it may not be."""

@@ -2,14 +2,11 @@
 
 1. The newest checkpoint is read wholly: it gives the voters, the kraft.version and a lower bound.
 2. All segments are scanned, batch by batch: header, checksum, offset and epoch must follow.
-3. At the first fault, the log ends there if what follows was never promised to anyone:
-   - only zeros follow: room that was allocated;
-   - nothing sound follows: a torn write;
-   - a sound batch follows, but pages in between were never written, and all of it fits into one
-     write: the system stopped while the pages of one group commit were on their way.
-   Otherwise, and always when there is a later segment, when the fault lies below the recovery
-   point, and when the batch is whole but not the one that belongs there, the log is damaged:
-   DamagedLogError, and nothing is changed.
+3. At the first fault in the last segment, `tail` decides: a torn tail is dropped; what is ambiguous
+   is dropped after `required-end` says durably what the log must reach again; the rest is damage.
+   A fault is always damage when a later segment follows, when it lies below the recovery point,
+   and when the batch is whole but not the one that belongs there: DamagedLogError, and nothing is
+   changed.
 4. If the log ends below the newest checkpoint, or another epoch precedes the checkpoint's offset,
    the process died between receiving the checkpoint and dropping the log: it is dropped now.
 5. The log starts at 0, or at the oldest checkpoint that the segments reach; what they hold before
@@ -23,17 +20,23 @@ Source: KIP-630 (log start and snapshots); Kafka's LogLoader and KafkaMetadataLo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from quorate.log.disk import Disk
 from quorate.log.epochs import clip_epochs
-from quorate.log.errors import DamagedLogError, DamagedSnapshotError, LogError
+from quorate.log.errors import (
+    DamagedLogError,
+    DamagedSnapshotError,
+    LogError,
+    MissingRecordsError,
+)
 from quorate.log.offset_files import read_recovery_point, write_epochs, write_recovery_point
-from quorate.log.scan import end_of_data, find_batch, has_unwritten_page, scan
+from quorate.log.required_end import RequiredEndFile, later_required_end
+from quorate.log.scan import scan
 from quorate.log.segments import (
-    GROUP_BYTES_MAX,
     LOG_SUFFIX,
     Segment,
     SegmentList,
@@ -46,10 +49,13 @@ from quorate.log.snapshots import (
     inspect_snapshot,
     parse_snapshot_name,
 )
+from quorate.log.tail import Tail, judge_tail, lacks_first_bytes
 from quorate.raft.batches import KRaftVersion, Voters
-from quorate.raft.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch, VoterSet
+from quorate.raft.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch, RequiredEnd, VoterSet
 from quorate.records.batch import BatchHeader, decode_control_batch
 from quorate.records.errors import RecordsError
+
+LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,9 @@ class RecoveredLog:
     of a checkpoint. epochs: each epoch with the offset at which it starts. voters, kraft_versions:
     with the offset of their control record; a checkpoint's stand at its offset less one.
     latest_snapshot: 0@0 is the bootstrap checkpoint. last_timestamp: of the last record, in
-    milliseconds since 1970, 0 if there is none. truncated_bytes: how long the torn tail was.
+    milliseconds since 1970, 0 if there is none. truncated_bytes: how long the dropped tail was.
+    dropped_end: the end of the last sound batch in that tail, None if there was none.
+    required_end: what the log must reach again, from this start or an earlier one.
     """
 
     start: OffsetAndEpoch
@@ -71,15 +79,20 @@ class RecoveredLog:
     latest_snapshot: OffsetAndEpoch | None = None
     last_timestamp: int = 0
     truncated_bytes: int = 0
+    dropped_end: OffsetAndEpoch | None = None
+    required_end: RequiredEnd | None = None
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the last record, also if only a checkpoint stands for it; 0 if there is none."""
+        return self.epochs[-1].epoch if self.epochs else self.start.epoch
 
     @property
     def start_offset(self) -> int:
         return self.start.offset
 
 
-def recovered_snapshot(
-    snapshot: OffsetAndEpoch, info: SnapshotInfo, truncated_bytes: int = 0
-) -> RecoveredLog:
+def recovered_snapshot(snapshot: OffsetAndEpoch, info: SnapshotInfo) -> RecoveredLog:
     """A log that consists of a checkpoint alone."""
     at = snapshot.offset - 1
     return RecoveredLog(
@@ -89,7 +102,6 @@ def recovered_snapshot(
         kraft_versions=() if info.kraft_version is None else ((at, info.kraft_version),),
         latest_snapshot=snapshot,
         last_timestamp=info.last_timestamp,
-        truncated_bytes=truncated_bytes,
     )
 
 
@@ -104,7 +116,7 @@ class _Scan:
     voters: list[tuple[int, VoterSet]] = field(default_factory=list)
     kraft_versions: list[tuple[int, int]] = field(default_factory=list)
     last_timestamp: int = 0
-    torn_bytes: int = 0
+    tail: Tail = field(default_factory=Tail)
 
     @property
     def last_epoch(self) -> int:
@@ -147,48 +159,69 @@ def recover(
     control_from = 0 if latest is None else latest.offset
     found = _Scan(control_from)
     opened = _open_segments(segments)
-    recovery_point = _recovery_point(directory, opened)
+    stored_point = read_recovery_point(directory)
+    recovery_point = 0 if _had_kafka(opened) else stored_point
     try:
+        required_end = RequiredEndFile(segments.directory, disk).read()
         for index, segment in enumerate(opened):
             _scan_segment(found, segment, opened[index + 1 :], recovery_point)
         end_offset = found.end_offset or 0
         is_replaced = latest is not None and _is_replaced(found, latest)
         known_end = latest.offset if latest is not None and is_replaced else end_offset
         if known_end < recovery_point:
-            where = opened[-1].path if opened else segments.directory
-            size = opened[-1].size if opened else 0
-            reason = f"everything before {recovery_point} was synced and is gone"
-            raise DamagedLogError(where, size, size, end_offset, reason)
+            raise MissingRecordsError(segments.directory, known_end, recovery_point)
         start = latest if is_replaced else _start(opened, store, segments.directory)
     except BaseException:
         segments.close()
         raise
     assert start is not None
+    required_end = _require_end(segments.directory, required_end, found.tail, disk)
     # A void recovery point is corrected while the index that makes it void is still there.
-    if read_recovery_point(directory) > known_end:
-        write_recovery_point(disk, directory, known_end)
+    if stored_point > recovery_point:
+        write_recovery_point(disk, directory, recovery_point)
     _clean_up(segments, latest)
     if is_replaced or not opened:
         segments.reset(start.offset, 0)
-        empty = RecoveredLog(start, start.offset)
-        if latest is not None and info is not None:
-            empty = recovered_snapshot(latest, info, found.torn_bytes)
         write_epochs(disk, segments.directory, ())
-        return empty
-    _cut_tail(segments)
-    epochs = clip_epochs(found.epochs, start.offset)
-    write_epochs(disk, segments.directory, epochs)
-    base = None if latest is None or info is None else recovered_snapshot(latest, info)
-    return RecoveredLog(
-        start=start,
-        end_offset=end_offset,
-        epochs=tuple(epochs),
-        voters=(base.voters if base else ()) + tuple(found.voters),
-        kraft_versions=(base.kraft_versions if base else ()) + tuple(found.kraft_versions),
-        latest_snapshot=latest,
-        last_timestamp=found.last_timestamp or (base.last_timestamp if base else 0),
-        truncated_bytes=found.torn_bytes,
+        log = RecoveredLog(start, start.offset)
+        if latest is not None and info is not None:
+            log = recovered_snapshot(latest, info)
+    else:
+        _make_durable(segments, recovery_point)
+        epochs = clip_epochs(found.epochs, start.offset)
+        write_epochs(disk, segments.directory, epochs)
+        base = None if latest is None or info is None else recovered_snapshot(latest, info)
+        log = RecoveredLog(
+            start=start,
+            end_offset=end_offset,
+            epochs=tuple(epochs),
+            voters=(base.voters if base else ()) + tuple(found.voters),
+            kraft_versions=(base.kraft_versions if base else ()) + tuple(found.kraft_versions),
+            latest_snapshot=latest,
+            last_timestamp=found.last_timestamp or (base.last_timestamp if base else 0),
+        )
+    # A process that was killed may have left names that are not durable yet.
+    disk.sync_directory(segments.directory)
+    disk.sync_directory(directory)
+    return replace(
+        log,
+        truncated_bytes=found.tail.size,
+        dropped_end=found.tail.dropped_end,
+        required_end=required_end,
     )
+
+
+def _require_end(
+    partition: Path, required_end: RequiredEnd | None, tail: Tail, disk: Disk
+) -> RequiredEnd | None:
+    """Store what the log must reach again, durably, before anything of the tail is dropped."""
+    if tail.dropped_end is None:
+        return required_end
+    dropped = RequiredEnd(tail.dropped_end, tail.may_stand)
+    stricter = later_required_end(required_end, dropped)
+    if stricter != required_end:
+        RequiredEndFile(partition, disk).write(stricter)
+    return stricter
 
 
 def _newest_checkpoint(store: SnapshotStore) -> tuple[OffsetAndEpoch | None, SnapshotInfo | None]:
@@ -212,10 +245,9 @@ def _open_segments(segments: SegmentList) -> list[Segment]:
     return segments.segments
 
 
-def _recovery_point(directory: Path, opened: Sequence[Segment]) -> int:
-    if opened and opened[-1].path.with_suffix(".index").exists():
-        return 0
-    return read_recovery_point(directory)
+def _had_kafka(opened: Sequence[Segment]) -> bool:
+    """Whether Kafka had the directory after us: then the recovery point is void."""
+    return bool(opened) and opened[-1].path.with_suffix(".index").exists()
 
 
 def _scan_segment(
@@ -235,6 +267,10 @@ def _scan_segment(
         for position, header, batch, sound in scan(segment.descriptor, segment.allocated):
             if not sound:
                 fault = "the checksum is wrong"
+                break
+            assert found.end_offset is not None
+            if lacks_first_bytes(position, header, found.end_offset):
+                fault = "the first bytes are missing"
                 break
             _check_place(found, segment, position, header)
             found.take(segment.path, position, header, batch)
@@ -262,7 +298,7 @@ def _check_place(found: _Scan, segment: Segment, position: int, header: BatchHea
 def _judge(
     found: _Scan, segment: Segment, later: Sequence[Segment], recovery_point: int, fault: str
 ) -> None:
-    """A fault at segment.size: a torn tail (counted), or damage (raised)."""
+    """A fault at segment.size: a tail to drop (noted), or damage (raised)."""
     assert found.end_offset is not None
     start, end = segment.size, segment.allocated
     expected = found.end_offset
@@ -272,16 +308,8 @@ def _judge(
     if expected < recovery_point:
         reason = f"{fault}; everything before offset {recovery_point} was synced"
         raise DamagedLogError(segment.path, start, end, expected, reason)
-    data_end = end_of_data(segment.descriptor, start, end)
-    if data_end == start:
-        return
-    follows = find_batch(segment.descriptor, start, end, expected)
-    if follows is not None:
-        is_one_write = data_end - start <= GROUP_BYTES_MAX
-        if not (is_one_write and has_unwritten_page(segment.descriptor, start, follows)):
-            reason = f"{fault}; a whole batch follows at byte {follows}"
-            raise DamagedLogError(segment.path, start, follows, expected, reason)
-    found.torn_bytes = data_end - start
+    place = OffsetAndEpoch(expected, found.last_epoch)
+    found.tail = judge_tail(segment.path, segment.descriptor, start, end, place, fault)
 
 
 def _is_replaced(found: _Scan, latest: OffsetAndEpoch) -> bool:
@@ -318,10 +346,55 @@ def _clean_up(segments: SegmentList, latest: OffsetAndEpoch | None) -> None:
             segments.disk.unlink(path)
 
 
-def _cut_tail(segments: SegmentList) -> None:
-    """Drop the torn tail and unused room, durably; let Kafka's indexes not outlive our appends."""
+def _make_durable(segments: SegmentList, recovery_point: int) -> None:
+    """Drop the tail and unused room, and let the disk hold all that is left.
+
+    What lies behind the recovery point may be in memory only: the process may have been killed
+    before its sync, and after a failed sync the kernel takes the pages for written. So it is
+    written again. Kafka's indexes must not outlive our appends.
+    """
     active = segments.active
     segments.drop_indexes(active)
-    if active.allocated > active.size:
-        segments.trim(active)
-    segments.disk.sync_directory(segments.directory)
+    segments.rewrite(recovery_point)
+    segments.trim(active)
+
+
+_REQUIRED_END = (
+    "until its log reaches epoch %d, offset %d again, this replica votes only for logs that reach "
+    "it, and %s"
+)
+
+
+def log_recovery(log: RecoveredLog) -> None:
+    """Report what was found, and what it means when something was dropped."""
+    LOGGER.info(
+        "recovered offsets %d to %d, latest snapshot %s",
+        log.start_offset,
+        log.end_offset,
+        log.latest_snapshot,
+    )
+    if log.dropped_end is not None:
+        LOGGER.warning(
+            "dropped %d bytes behind offset %d, among them whole batches up to epoch %d, offset "
+            "%d: a part of them is missing, after a power failure or a fault of the disk. They may "
+            "have been acknowledged",
+            log.truncated_bytes,
+            log.end_offset,
+            log.dropped_end.epoch,
+            log.dropped_end.offset,
+        )
+    elif log.truncated_bytes:
+        LOGGER.warning(
+            "dropped %d bytes of an unfinished write behind offset %d",
+            log.truncated_bytes,
+            log.end_offset,
+        )
+    if log.required_end is not None:
+        end = log.required_end.end
+        may = "is elected only with the votes of all voters"
+        LOGGER.warning(
+            _REQUIRED_END,
+            end.epoch,
+            end.offset,
+            may if log.required_end.may_stand else "does not stand for election",
+        )

@@ -19,7 +19,6 @@ from quorate.records.batch import (
 from quorate.records.errors import RecordsError, TruncatedBatchError
 
 WINDOW_BYTES = 1 << 20
-PAGE_BYTES = 4096
 _MAGIC_AT = 16
 
 
@@ -90,24 +89,6 @@ def end_of_data(descriptor: int, start: int, end: int) -> int:
             data_end = position + len(kept)
         position += len(chunk)
     return data_end
-
-
-def has_unwritten_page(descriptor: int, start: int, end: int) -> bool:
-    """Whether a page that ends in a range is zero from the range's start, or wholly.
-
-    That is how a write looks of which the system had stored some pages and not others when it
-    stopped. A piece of a page counts if it is longer than a batch's header.
-    """
-    position = start
-    while position < end:
-        page_end = position - position % PAGE_BYTES + PAGE_BYTES
-        if page_end > end:
-            return False
-        size = page_end - position
-        if size > HEADER_SIZE and read_range(descriptor, position, size).count(0) == size:
-            return True
-        position = page_end
-    return False
 
 
 def find_batch(descriptor: int, start: int, end: int, expected_offset: int) -> int | None:

@@ -31,7 +31,8 @@ INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
 INDEX_INTERVAL_BYTES = 4096
 GROUP_BYTES_MAX = 16 << 20
-"""What may be written between two syncs, a larger batch excepted. Recovery relies on it."""
+"""What may be written between two syncs, a larger batch excepted."""
+REWRITE_BYTES = 1 << 20
 
 
 def offset_name(offset: int) -> str:
@@ -188,6 +189,23 @@ class SegmentList:
             self.disk.truncate(segment.descriptor, segment.size)
             segment.allocated = segment.size
         self.disk.sync(segment.descriptor)
+
+    def rewrite(self, offset: int) -> None:
+        """Write the batches from `offset` on once more, in place.
+
+        Full segments are synced; the active one is left to the caller.
+        """
+        for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True):
+            if following is not None and following.base_offset <= offset:
+                continue
+            position = segment.locate(max(offset, segment.base_offset))
+            while position < segment.size:
+                chunk = read_range(
+                    segment.descriptor, position, min(REWRITE_BYTES, segment.size - position)
+                )
+                position = self.disk.write_all(segment.descriptor, [chunk], position)
+            if following is not None:
+                self.disk.sync(segment.descriptor)
 
     def truncate(self, end_offset: int) -> None:
         """Drop all batches from `end_offset` on, durably. It is the base offset of a batch."""

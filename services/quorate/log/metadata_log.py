@@ -21,12 +21,13 @@ from quorate.log.disk import Disk
 from quorate.log.epochs import EpochHistory
 from quorate.log.errors import (
     LogError,
+    MissingRecordsError,
     OffsetOutOfRangeError,
     SnapshotNotFoundError,
     write_failure,
 )
 from quorate.log.install import SnapshotInstall
-from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
+from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC, read_recovery_point
 from quorate.log.recovery import recover
 from quorate.log.segments import SegmentList
 from quorate.log.snapshots import SnapshotReader, SnapshotStore
@@ -120,6 +121,9 @@ class MetadataLog:
         self.directory = directory
         self.config = config
         self._disk = disk
+        recovery_point = read_recovery_point(directory)
+        if recovery_point > 0 and not partition_directory(directory).exists():
+            raise MissingRecordsError(partition_directory(directory), 0, recovery_point)
         self.partition = create_partition_directory(directory, disk)
         self._segments = SegmentList(self.partition, disk)
         self._store = SnapshotStore(self.partition, disk)
@@ -435,4 +439,5 @@ class MetadataLog:
         except OSError as error:
             raise write_failure(self.partition, error) from error
         finally:
+            self._writer.close()
             self._segments.close()

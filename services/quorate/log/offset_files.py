@@ -24,21 +24,28 @@ METADATA_PARTITION = 0
 VERSION = 0
 
 
-def _parse(path: Path, fields: int) -> list[list[str]]:
+REBUILD = "delete it, it is rebuilt"
+REFORMAT = (
+    "without it this replica does not know how far its log was synced: remove it from the quorum "
+    "(metadata-quorum remove-controller), format an empty directory and add it again"
+)
+
+
+def _parse(path: Path, fields: int, remedy: str = REBUILD) -> list[list[str]]:
     """The entries of a checkpoint, [] if there is no such file."""
     try:
         lines = path.read_text("ascii").splitlines()
     except FileNotFoundError:
         return []
     except ValueError as error:
-        raise LogError(f"{path} is no checkpoint: {error}; delete it, it is rebuilt") from error
+        raise LogError(f"{path} is no checkpoint: {error}; {remedy}") from error
     try:
         version, count = int(lines[0]), int(lines[1])
         entries = [line.split() for line in lines[2:]]
     except (ValueError, IndexError) as error:
-        raise LogError(f"{path} is no checkpoint: {error}; delete it, it is rebuilt") from error
+        raise LogError(f"{path} is no checkpoint: {error}; {remedy}") from error
     if version != VERSION or count != len(entries) or any(len(e) != fields for e in entries):
-        raise LogError(f"{path} is no checkpoint of version {VERSION}; delete it, it is rebuilt")
+        raise LogError(f"{path} is no checkpoint of version {VERSION}; {remedy}")
     return entries
 
 
@@ -72,15 +79,30 @@ def _is_ours(entry: Sequence[str]) -> bool:
 
 def read_recovery_point(directory: Path) -> int:
     """The offset below which the metadata log was synced, 0 if that is unknown."""
-    for entry in _parse(directory / RECOVERY_POINT_FILE, 3):
+    for entry in _recovery_points(directory):
         if _is_ours(entry):
             return int(entry[2])
     return 0
 
 
-def write_recovery_point(disk: Disk, directory: Path, offset: int) -> None:
-    """Replace our line, keep all others."""
+def _recovery_points(directory: Path) -> list[list[str]]:
     path = directory / RECOVERY_POINT_FILE
-    entries: list[Sequence[object]] = [e for e in _parse(path, 3) if not _is_ours(e)]
-    entries.append((METADATA_TOPIC, METADATA_PARTITION, offset))
-    disk.replace_file(path, _format(entries))
+    entries = _parse(path, 3, REFORMAT)
+    if not all(entry[2].isascii() and entry[2].isdigit() for entry in entries):
+        raise LogError(f"{path} holds an offset that is no number; {REFORMAT}")
+    return entries
+
+
+def recovery_point_content(directory: Path, offset: int) -> tuple[bytes, int]:
+    """The file with our line replaced, all others kept, and where our offset's digits begin."""
+    entries: list[Sequence[object]] = [(METADATA_TOPIC, METADATA_PARTITION, f"{offset:020d}")]
+    others = _recovery_points(directory)
+    entries += [entry for entry in others if not _is_ours(entry)]
+    content = _format(entries)
+    return content, content.index(f"{offset:020d}".encode("ascii"))
+
+
+def write_recovery_point(disk: Disk, directory: Path, offset: int) -> None:
+    """Replace our line, keep all others; durable on return."""
+    content, _ = recovery_point_content(directory, offset)
+    disk.replace_file(directory / RECOVERY_POINT_FILE, content)

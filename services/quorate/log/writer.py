@@ -4,8 +4,10 @@
 2. Write the batches of consecutive appends with one `writev`, rolling to a new segment where one is
    full, and sync once. A truncation or a reset is done where it stands in the queue.
 3. Report the ticket of the last append that this sync covers.
-4. What nobody waits for comes after: `leader-epoch-checkpoint`, and, when the queue stays empty or
-   enough was written, the recovery point.
+4. What nobody waits for comes after: `leader-epoch-checkpoint`.
+
+The recovery point is written after every sync and before the report. It is synced before the first
+report, and from then on every second while there are writes, busy or idle.
 
 A failure ends it: it is reported once, and nothing is reported durable after it. What the disk
 holds is then unknown until the log is opened again (a page that failed to sync may read as clean).
@@ -24,15 +26,14 @@ from pathlib import Path
 from quorate.log.disk import Disk
 from quorate.log.epochs import EpochHistory
 from quorate.log.errors import LogFailedError, write_failure
-from quorate.log.offset_files import read_recovery_point, write_recovery_point
+from quorate.log.recovery_point import RecoveryPoint
 from quorate.log.segments import GROUP_BYTES_MAX, Segment, SegmentList
 from quorate.telemetry.histogram import Histogram
 
 LOGGER = logging.getLogger(__name__)
 
-RECOVERY_POINT_IDLE_S = 1.0
-RECOVERY_POINT_BYTES = 16 << 20
-"""The recovery point is brought up to date after this much idleness, or this many bytes."""
+RECOVERY_POINT_PERIOD_S = 1.0
+"""How far the recovery point on the disk may be behind, seconds."""
 
 SLOW_SYNC_S = 1.0
 SLOW_SYNC_PERIOD_S = 10.0
@@ -107,17 +108,16 @@ class LogWriter:
         self._taken: Sequence[Operation] = ()
         self._ready = threading.Condition()
         self._stopping = False
-        self._recovery_point = read_recovery_point(directory)
-        self._recovery_guard = threading.Lock()
-        self._bytes_since_point = 0
+        self._recovery_point = RecoveryPoint(directory, disk, end_offset)
+        self._point_synced_s = -RECOVERY_POINT_PERIOD_S
+        self._durable_guard = threading.Lock()
         self.queued_bytes = 0
         self.written = 0
         self.durable_end = end_offset
         self.failure: BaseException | None = None
         self.sync_latency = Histogram()
         self._slow_told_s = -SLOW_SYNC_PERIOD_S
-        self._thread = threading.Thread(target=self._run, name="quorate-log-writer", daemon=True)
-        self._thread.start()
+        self._start()
 
     def submit(self, operation: Operation) -> None:
         """Queue an operation. LogFailedError once the writer has failed."""
@@ -135,6 +135,18 @@ class LogWriter:
         with self._ready:
             self._stopping = True
             self._ready.notify()
+        self._join()
+
+    def close(self) -> None:
+        """Release the recovery point's file, after `stop`."""
+        self._recovery_point.close()
+
+    def _start(self) -> None:
+        name = "quorate-log-writer"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _join(self) -> None:
         self._thread.join()
 
     def _run(self) -> None:
@@ -145,8 +157,8 @@ class LogWriter:
                     return
                 self._execute(self._taken)
                 self._epochs.flush(self._disk, self._segments)
-                if self._bytes_since_point >= RECOVERY_POINT_BYTES:
-                    self.save_recovery_point()
+                if self._point_wait_s() == 0:
+                    self._sync_recovery_point()
         except OSError as error:
             self._fail(write_failure(self._segments.directory, error))
         except BaseException as error:
@@ -169,13 +181,13 @@ class LogWriter:
         while True:
             with self._ready:
                 if not self._queue and not self._stopping:
-                    self._ready.wait(RECOVERY_POINT_IDLE_S if self._bytes_since_point else None)
+                    self._ready.wait(self._point_wait_s())
                 if self._queue:
                     return self._take_group()
                 if self._stopping:
                     return []
-            if self._bytes_since_point:
-                self.save_recovery_point()
+            if self._point_wait_s() == 0:
+                self._sync_recovery_point()
 
     def _take_group(self) -> list[Operation]:
         taken: list[Operation] = []
@@ -214,8 +226,8 @@ class LogWriter:
         self._lower_recovery_point(operation.offset)
         operation.complete_checkpoint()
         self._segments.reset(operation.offset, operation.stream)
-        self.durable_end = operation.offset
-        self.save_recovery_point()
+        self._mark_durable(operation.offset)
+        self._sync_recovery_point()
 
     def _commit(self, group: Sequence[Append]) -> None:
         """Write, sync, report."""
@@ -239,9 +251,10 @@ class LogWriter:
         self._write(segment, offsets, batches)
         self.written = group[-1].operation
         self._sync(segment)
-        self.durable_end = group[-1].end_offset
+        self._mark_durable(group[-1].end_offset)
+        if self._point_synced_s < 0:
+            self._sync_recovery_point()
         written = sum(append.size for append in group)
-        self._bytes_since_point += written
         with self._ready:
             self.queued_bytes -= written
         self._on_durable(group[-1].ticket)
@@ -269,24 +282,34 @@ class LogWriter:
     def _roll(self, segment: Segment, base_offset: int, stream: int) -> Segment:
         """Sync the full segment before a newer one exists: recovery relies on it."""
         self._segments.trim(segment)
-        self.durable_end = base_offset
-        fresh = self._segments.add(base_offset, stream)
-        self.save_recovery_point()
-        return fresh
+        self._mark_durable(base_offset)
+        return self._segments.add(base_offset, stream)
+
+    def _mark_durable(self, offset: int) -> None:
+        """Everything before `offset` is synced."""
+        with self._durable_guard:
+            self.durable_end = offset
+            self._recovery_point.advance(offset)
+
+    def _point_wait_s(self) -> float | None:
+        """How long the recovery point may stay as it is on the disk, seconds; None for ever."""
+        if self._recovery_point.is_synced:
+            return None
+        return max(self._point_synced_s + RECOVERY_POINT_PERIOD_S - self._now_s(), 0)
+
+    def _sync_recovery_point(self) -> None:
+        self._recovery_point.sync()
+        self._point_synced_s = self._now_s()
+
+    def _now_s(self) -> float:
+        return time.monotonic()
 
     def save_recovery_point(self) -> None:
-        """Everything before durable_end is synced: say so on disk."""
-        with self._recovery_guard:
-            self._bytes_since_point = 0
-            point = self.durable_end
-            if point != self._recovery_point:
-                write_recovery_point(self._disk, self._directory, point)
-                self._recovery_point = point
+        """Let the disk say how far all is synced. For any thread."""
+        self._recovery_point.sync()
 
     def _lower_recovery_point(self, offset: int) -> None:
         """Before bytes at or after `offset` go; it stays below until they are synced again."""
-        with self._recovery_guard:
+        with self._durable_guard:
             self.durable_end = min(self.durable_end, offset)
-            if self._recovery_point > offset:
-                write_recovery_point(self._disk, self._directory, offset)
-                self._recovery_point = offset
+            self._recovery_point.lower(offset)

@@ -15,6 +15,7 @@ from quorate.log.errors import (
     DirectoryLockedError,
     DiskFullError,
     LogError,
+    LostVotesError,
     MetaPropertiesError,
     QuorumStateError,
 )
@@ -28,6 +29,7 @@ from quorate.log.offset_files import (
     write_recovery_point,
 )
 from quorate.log.quorum_state import QuorumStateFile
+from quorate.log.recovery_point import RecoveryPoint
 from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey
 from quorate.records.primitives import Buffer, uuid_to_bytes
 
@@ -242,4 +244,57 @@ def test_other_partitions_keep_their_recovery_points(tmp_path: Path) -> None:
     path.write_bytes(b"0\n2\norders 3 17\n__cluster_metadata 0 5\n")
     assert read_recovery_point(tmp_path) == 5
     write_recovery_point(Disk(), tmp_path, 9)
-    assert path.read_bytes() == b"0\n2\norders 3 17\n__cluster_metadata 0 9\n"
+    text = b"0\n2\n__cluster_metadata 0 00000000000000000009\norders 3 17\n"
+    assert path.read_bytes() == text
+    assert read_recovery_point(tmp_path) == 9
+
+
+def test_the_recovery_point_is_written_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "recovery-point-offset-checkpoint"
+    path.write_bytes(b"0\n2\norders 3 17\n__cluster_metadata 0 5\n")
+    point = RecoveryPoint(tmp_path, Disk(), 7)
+    inode = path.stat().st_ino
+    for offset in (8, 123456789, 99):
+        point.advance(offset)
+        assert not point.is_synced
+        assert read_recovery_point(tmp_path) == offset
+    point.lower(100)
+    assert read_recovery_point(tmp_path) == 99
+    point.lower(12)
+    assert point.is_synced
+    point.close()
+    text = b"0\n2\n__cluster_metadata 0 00000000000000000012\norders 3 17\n"
+    assert path.read_bytes() == text
+    assert path.stat().st_ino == inode
+    RecoveryPoint(tmp_path, Disk(), 12).close()
+    assert path.stat().st_ino == inode
+
+
+@pytest.mark.parametrize(
+    "text", [b"\0" * 50, b"", b"0\n1\n", b"0\n1\n__cluster_metadata 0 1x\n", b"0\n1\na b c\n"]
+)
+def test_a_broken_recovery_point_is_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "recovery-point-offset-checkpoint").write_bytes(text)
+    with pytest.raises(LogError, match="how far its log was synced: remove it from the quorum"):
+        read_recovery_point(tmp_path)
+
+
+@pytest.mark.parametrize("state", [None, ElectionState(2)])
+def test_a_log_that_is_newer_than_quorum_state_has_lost_votes(
+    tmp_path: Path, state: ElectionState | None
+) -> None:
+    file = QuorumStateFile(tmp_path)
+    with pytest.raises(LostVotesError, match="lost its votes, and must not vote again") as caught:
+        file.check(state, 3)
+    for part in (str(file.path), "remove-controller", "storage format --no-initial-controllers"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("state", "last_epoch"),
+    [(None, 0), (ElectionState(0), 0), (ElectionState(3), 3), (ElectionState(4), 3)],
+)
+def test_quorum_state_that_is_as_new_as_the_log_is_sound(
+    tmp_path: Path, state: ElectionState | None, last_epoch: int
+) -> None:
+    QuorumStateFile(tmp_path).check(state, last_epoch)

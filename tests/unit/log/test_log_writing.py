@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from quorate.log.disk import Disk
-from quorate.log.errors import DiskFullError, LogFailedError, OffsetOutOfRangeError
+from quorate.log.errors import (
+    DiskFullError,
+    LogFailedError,
+    MissingRecordsError,
+    OffsetOutOfRangeError,
+)
 from quorate.log.metadata_log import LogConfig
-from quorate.log.offset_files import read_epochs, read_recovery_point
+from quorate.log.offset_files import read_epochs, read_recovery_point, write_recovery_point
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import read_header
+from quorate.records.primitives import Buffer
 
 from tests.unit.log.log_support import (
     PARTITION,
@@ -21,6 +29,7 @@ from tests.unit.log.log_support import (
     CountingDisk,
     OpenLog,
     contents,
+    crashed,
     data,
     fill,
     segment_files,
@@ -139,7 +148,7 @@ def test_segments_roll_and_are_found_again(tmp_path: Path) -> None:
     assert "00000000000000000020.log" in names
     assert names[-1] == "00000000000000000021.log"
     assert all(path.stat().st_size <= 1200 for path in segment_files(tmp_path))
-    assert read_recovery_point(tmp_path) == 21
+    assert read_recovery_point(tmp_path) == 22
     before = contents(opened.log)
     size = opened.log.size_bytes
     opened.close()
@@ -292,14 +301,115 @@ def test_what_does_not_follow_is_refused(tmp_path: Path) -> None:
     opened.close()
 
 
-def test_a_quiet_log_says_how_far_it_is_synced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class PointDisk(Disk):
+    """The real disk; `synced` is the recovery point that the disk holds."""
+
+    def __init__(self) -> None:
+        self.synced = -1
+        self.at_reports: list[int] = []
+
+    def _note(self, descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.name.startswith("recovery-point"):
+            self.synced = int(path.read_text().split()[4])
+
+    def sync_data(self, descriptor: int) -> None:
+        super().sync_data(descriptor)
+        self._note(descriptor)
+
+    def sync(self, descriptor: int) -> None:
+        super().sync(descriptor)
+        self._note(descriptor)
+
+
+def test_the_recovery_point_follows_every_sync(tmp_path: Path) -> None:
+    disk = PointDisk()
+    opened = OpenLog(tmp_path, SMALL, disk)
+    assert disk.synced == 0
+    opened.append(data(0))
+    assert disk.synced == 1
+    for offset in range(1, 5):
+        opened.append(data(offset))
+        assert read_recovery_point(tmp_path) == offset + 1
+    opened.truncate(2)
+    assert (disk.synced, read_recovery_point(tmp_path)) == (2, 2)
+    opened.close()
+    assert disk.synced == 2
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_the_recovery_point_is_synced_by_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_busy: bool
 ) -> None:
-    monkeypatch.setattr("quorate.log.writer.RECOVERY_POINT_IDLE_S", 0.01)
-    opened = OpenLog(tmp_path)
-    fill(opened, 3)
+    monkeypatch.setattr("quorate.log.writer.RECOVERY_POINT_PERIOD_S", 0.2)
+    disk = PointDisk()
+    opened = OpenLog(tmp_path, SMALL, disk)
+    opened.append(data(0), data(1), data(2))
     deadline = time.monotonic() + 20
-    while read_recovery_point(tmp_path) != 3:
+    while disk.synced < 3:
         assert time.monotonic() < deadline
+        if is_busy:
+            opened.append(data(opened.log.end_offset))
         time.sleep(0.01)
+    opened.close()
+
+
+def test_a_log_that_lost_files_is_refused(tmp_path: Path) -> None:
+    opened = OpenLog(tmp_path / "live")
+    fill(opened, 10)
+    for lost in ("last segment", "all segments", "directory"):
+        folder = crashed(tmp_path / "live", tmp_path / lost)
+        if lost == "directory":
+            shutil.rmtree(folder / PARTITION)
+        else:
+            for path in segment_files(folder)[-1 if lost == "last segment" else 0 :]:
+                path.unlink()
+        before = sorted(folder.rglob("*"))
+        end = 8 if lost == "last segment" else 0
+        with pytest.raises(MissingRecordsError, match="is gone: files were deleted") as caught:
+            OpenLog(folder)
+        assert f"ends at offset {end}, but everything before 10 was synced" in str(caught.value)
+        assert sorted(folder.rglob("*")) == before
+    opened.close()
+
+
+class RewriteDisk(Disk):
+    """The real disk; counts the bytes that are written to segments, and names what is synced."""
+
+    def __init__(self) -> None:
+        self.rewritten = 0
+        self.synced: list[str] = []
+
+    def _name(self, descriptor: int) -> str:
+        return Path(f"/proc/self/fd/{descriptor}").readlink().name
+
+    def write_all(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+        if self._name(descriptor).endswith(".log"):
+            self.rewritten += sum(map(len, buffers))
+        return super().write_all(descriptor, buffers, position)
+
+    def sync(self, descriptor: int) -> None:
+        self.synced.append(self._name(descriptor))
+        super().sync(descriptor)
+
+    def sync_directory(self, directory: Path) -> None:
+        self.synced.append(directory.name)
+        super().sync_directory(directory)
+
+
+@pytest.mark.parametrize("point", [0, 3, 6, 12])
+def test_opening_makes_durable_what_it_finds(tmp_path: Path, point: int) -> None:
+    opened = OpenLog(tmp_path / "live")
+    fill(opened, 12)
+    folder = crashed(tmp_path / "live", tmp_path / "killed")
+    opened.close()
+    write_recovery_point(Disk(), folder, point)
+    disk = RewriteDisk()
+    opened = OpenLog(folder, SMALL, disk)
+    assert disk.rewritten == (12 - point) * len(data(0))
+    names = [path.name for path in segment_files(folder)]
+    expected = names[point // 4 :] or names[-1:]
+    assert disk.synced[: len(expected)] == expected
+    assert {PARTITION, "killed"} <= set(disk.synced)
+    assert contents(opened.log) == [data(offset) for offset in range(12)]
     opened.close()

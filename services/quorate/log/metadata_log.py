@@ -417,7 +417,7 @@ class MetadataLog:
         self._start = start
         self._epochs.advance(start)
         self._epochs.flush(self._disk, self._segments)
-        self._segments.drop(self._segments.below(start.offset))
+        self._segments.drop_below(start.offset)
         self._store.delete(known for known in ids if known.offset < start.offset)
 
     def close(self) -> None:

@@ -209,10 +209,7 @@ class SegmentList:
 
     def truncate(self, end_offset: int) -> None:
         """Drop all batches from `end_offset` on, durably. It is the base offset of a batch."""
-        while len(self.segments) > 1 and self.active.base_offset >= end_offset:
-            with self.guard:
-                segment = self.segments.pop()
-                segment.close()
+        while (segment := self._take_newest(end_offset)) is not None:
             self._unlink(segment)
         active = self.active
         size = active.locate(end_offset)
@@ -224,6 +221,14 @@ class SegmentList:
             active.cut_index(size)
         self._drop_producer_snapshots(end_offset)
         self.disk.sync_directory(self.directory)
+
+    def _take_newest(self, end_offset: int) -> Segment | None:
+        with self.guard:
+            if len(self.segments) < 2 or self.active.base_offset < end_offset:
+                return None
+            segment = self.segments.pop()
+            segment.close()
+            return segment
 
     def reset(self, offset: int, stream_start: int) -> None:
         """Drop everything; begin again with an empty segment at `offset`, durably.
@@ -249,15 +254,21 @@ class SegmentList:
             pairs = zip(self.segments, followers, strict=False)
             return [old for old, following in pairs if following.base_offset <= offset]
 
-    def drop(self, old: Sequence[Segment]) -> None:
-        """Delete the oldest segments."""
-        for segment in old:
-            with self.guard:
-                assert self.segments[0] is segment, f"{segment.path} is not the oldest"
-                assert len(self.segments) > 1, "the active segment stays"
-                self.segments.pop(0)
-                segment.close()
+    def drop_below(self, offset: int) -> None:
+        """Delete the segments that hold only records before `offset`, oldest first.
+
+        The writer may truncate meanwhile: each step looks at what is there.
+        """
+        while (segment := self._take_oldest(offset)) is not None:
             self._unlink(segment)
+
+    def _take_oldest(self, offset: int) -> Segment | None:
+        with self.guard:
+            if len(self.segments) < 2 or self.segments[1].base_offset > offset:
+                return None
+            segment = self.segments.pop(0)
+            segment.close()
+            return segment
 
     def _unlink(self, segment: Segment) -> None:
         self.disk.unlink(segment.path)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
+from quorate.log.disk import Disk
 from quorate.log.errors import (
     DamagedSnapshotError,
     LogError,
@@ -451,3 +453,41 @@ def test_the_bootstrap_checkpoint_is_kafkas(tmp_path: Path) -> None:
     assert [(batch.base_offset, batch.epoch) for batch in batches] == [(0, 0), (3, 0)]
     info = inspect_snapshot(path)
     assert (info.kraft_version, info.voters) == (1, ONE)
+
+
+class CrossingDisk(Disk):
+    """The real disk; lets `cross` run, once, before a segment of this name is deleted."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.cross: Callable[[], None] = lambda: None
+
+    def unlink(self, path: Path) -> None:
+        if path.name == self.name:
+            self.name = ""
+            self.cross()
+        super().unlink(path)
+
+
+@pytest.mark.parametrize("first", ["cleaning", "truncation"])
+def test_cleaning_and_truncation_to_the_same_offset_cross(tmp_path: Path, first: str) -> None:
+    """A checkpoint stands for all of the log, which is truncated to it at a segment's boundary."""
+    disk = CrossingDisk()
+    opened = OpenLog(tmp_path, ONE_BYTE, disk)
+    fill(opened, 9)
+    opened.log.write_snapshot(OffsetAndEpoch(8, 1), 1, ONE, 1, [])
+    if first == "cleaning":
+        disk.name = "00000000000000000000.log"
+        disk.cross = lambda: opened.truncate(8)
+        assert opened.log.clean(1) == 8
+    else:
+        disk.name = "00000000000000000008.log"
+        disk.cross = lambda: (opened.log.clean(1), None)[1]
+        opened.truncate(8)
+    assert (opened.log.start_offset, opened.log.end_offset) == (8, 8)
+    opened.append(data(8, epoch=2))
+    assert contents(opened.log) == [data(8, epoch=2)]
+    opened.close()
+    opened = OpenLog(tmp_path, ONE_BYTE)
+    assert contents(opened.log) == [data(8, epoch=2)]
+    opened.close()

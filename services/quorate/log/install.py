@@ -59,10 +59,16 @@ class SnapshotInstall:
         """Verify what arrived and let it replace the log; durable on return, and then reported.
 
         DamagedSnapshotError when it is not a whole, sound checkpoint: what arrived is deleted, so
-        that the next reception begins at 0.
+        that the next reception begins at 0. LogFailedError when it cannot be synced.
         """
-        self._store.disk.sync(self._descriptor)
-        self.close()
+        try:
+            self._store.disk.sync(self._descriptor)
+        except OSError as error:
+            # What was not stored cannot be told from what was: receive all of it again.
+            self._path.unlink(missing_ok=True)
+            raise write_failure(self._path, error) from error
+        finally:
+            self.close()
         try:
             info = inspect_snapshot(self._path)
         except DamagedSnapshotError:

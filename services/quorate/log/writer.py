@@ -150,19 +150,24 @@ class LogWriter:
         self._thread.join()
 
     def _run(self) -> None:
+        while self._turn(self._take):
+            pass
+
+    def _turn(self, take: Callable[[], Sequence[Operation]]) -> bool:
+        """Execute what is taken; False when nothing is, or after a failure."""
         try:
-            while True:
-                self._taken = self._take()
-                if not self._taken:
-                    return
-                self._execute(self._taken)
-                self._epochs.flush(self._disk, self._segments)
-                if self._point_wait_s() == 0:
-                    self._sync_recovery_point()
+            self._taken = take()
+            if not self._taken:
+                return False
+            self._execute(self._taken)
+            self._epochs.flush(self._disk, self._segments)
+            if self._point_wait_s() == 0:
+                self._sync_recovery_point()
         except OSError as error:
             self._fail(write_failure(self._segments.directory, error))
         except BaseException as error:
             self._fail(error)
+        return self.failure is None
 
     def _fail(self, error: BaseException) -> None:
         with self._ready:

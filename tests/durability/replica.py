@@ -1,0 +1,459 @@
+"""One replica's use of its log, at random, and what it may never lose.
+
+It writes quorum-state before anything of an epoch, appends, truncates to what a leader says, takes
+and cleans up snapshots, installs received ones, and opens its log again after each failure. What
+the log reported durable, and all that it held when it was opened, counts as acknowledged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from quorate.log.disk import Disk
+from quorate.log.errors import LogError
+from quorate.log.metadata_log import (
+    LogConfig,
+    MetadataLog,
+    partition_directory,
+    write_bootstrap_checkpoint,
+)
+from quorate.log.offset_files import read_recovery_point
+from quorate.log.quorum_state import QuorumStateFile
+from quorate.log.required_end import RequiredEndFile
+from quorate.log.snapshots import SnapshotStore
+from quorate.raft.batches import KRaftVersion, Voters
+from quorate.raft.types import (
+    ElectionState,
+    Endpoint,
+    OffsetAndEpoch,
+    ReplicaKey,
+    RequiredEnd,
+    Voter,
+    VoterSet,
+)
+from quorate.records.batch import (
+    build_control_batch,
+    build_data_batch,
+    iter_batches,
+    read_header,
+    stamp,
+)
+
+from tests.durability.disk import FaultyDisk
+from tests.durability.stepping import Clock, use, writer_of
+
+DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAQ"
+VOTERS = VoterSet((Voter(ReplicaKey(1, DIRECTORY), (Endpoint("CONTROLLER", "127.0.0.1", 9093),)),))
+STEPS_MAX = 150
+WORK = 60
+"""What a life does at most before it ends without a fault."""
+
+
+class ViolationError(Exception):
+    """Something that may never happen did."""
+
+
+@dataclass(slots=True)
+class Model:
+    """What the disk should hold. batches: of the log, in order, each with its base offset.
+
+    lineages: what `batches` was before each truncation of this life. acknowledged: every batch
+    before this offset must stay. voted: quorum-state as written; voting: as it is being written.
+    installing: the checkpoint that may have replaced the log.
+    """
+
+    batches: list[tuple[int, bytes]] = field(default_factory=list)
+    lineages: list[list[tuple[int, bytes]]] = field(default_factory=list)
+    acknowledged: int = 0
+    pending: list[tuple[int, int]] = field(default_factory=list)
+    voted: ElectionState | None = None
+    voting: ElectionState | None = None
+    required: RequiredEnd | None = None
+    reaching: bool = False
+    snapshot: OffsetAndEpoch = OffsetAndEpoch(0, 0)
+    installing: OffsetAndEpoch | None = None
+    start: int = 0
+    epoch: int = 0
+
+
+class Replica:
+    """The log of one directory through its failures."""
+
+    def __init__(self, base: Path, random: Random) -> None:
+        self.base = base
+        self.random = random
+        self.root = base / "0"
+        self.root.mkdir(parents=True)
+        self.model = Model()
+        self.disk: FaultyDisk | None = None
+        self.log: MetadataLog | None = None
+        self.lives = 0
+        self.after_power = False
+        self.unsynced = False
+        self.tickets: list[int] = []
+        self.ticket = 0
+        self.pace = 1.0
+        use()
+        write_bootstrap_checkpoint(self.root, VOTERS)
+
+    @property
+    def partition(self) -> Path:
+        return partition_directory(self.root)
+
+    def close(self) -> None:
+        if self.disk is not None:
+            self.disk.close()
+            self.disk = None
+
+    # --- a life -----------------------------------------------------------------------------------
+
+    def live(self, ending: str) -> None:
+        """Open the log, check it, work until `ending` comes at some step or at the end."""
+        random = self.random
+        if self.disk is None:
+            self.disk = FaultyDisk([self.root, self.partition])
+        self.disk.is_down = False
+        if ending in ("power", "kill", "eio"):
+            self.disk.fail_at(random.randint(1, STEPS_MAX), ending, random)
+        else:
+            self.disk.fail_at(1 << 40, "none", random)
+        self.lives += 1
+        # Fast work leaves the recovery point behind.
+        self.pace = random.choice((0.0, 0.1, 1.0))
+        self.tickets, self.ticket = [], 0
+        self.model.pending.clear()
+        failures: list[BaseException] = []
+        config = LogConfig(
+            segment_bytes_max=random.choice((3000, 12_000, 60_000)),
+            preallocate_bytes=random.choice((0, 4096, 16_384)),
+            tail_cache_bytes=random.choice((0, 1 << 20)),
+            retention_bytes=0,
+        )
+        try:
+            self.log = MetadataLog.open(
+                self.root,
+                config,
+                on_durable=self.tickets.append,
+                on_failure=failures.append,
+                disk=self.disk,
+            )
+            self.check()
+            for _ in range(random.randint(1, WORK)):
+                self.work()
+                self._collect()
+                if failures:
+                    break
+            if ending == "close":
+                writer_of(self.log).step()
+                self._collect()
+                self.log.close()
+        except (OSError, LogError) as error:
+            is_expected = self.disk.is_down or "of this test" in str(error)
+            if not is_expected:
+                raise ViolationError(f"life {self.lives}: {error}") from error
+        self._end(ending)
+
+    def _end(self, ending: str) -> None:
+        assert self.disk is not None
+        self._collect()
+        self.disk.is_down = True
+        if self.log is not None:
+            with contextlib.suppress(OSError, LogError):
+                self.log.close()
+            self.log = None
+        self.after_power = ending in ("power", "close", "quiet")
+        self.unsynced = self.disk.has_unsynced_writes(".log")
+
+    def crash(self) -> None:
+        """The power fails now: from here on the disk holds what is left."""
+        assert self.disk is not None
+        self.after_power = True
+        self.unsynced = self.disk.has_unsynced_writes(".log")
+        target = self.base / str(self.lives)
+        self.disk.crash(self.random, target)
+        self.close()
+        shutil.rmtree(self.root)
+        self.root = target
+
+    def _collect(self) -> None:
+        model = self.model
+        while model.pending and self.tickets and self.tickets[-1] >= model.pending[0][0]:
+            model.acknowledged = max(model.acknowledged, model.pending.pop(0)[1])
+
+    # --- what is found ----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Nothing acknowledged is lost, no vote is forgotten, nothing is there that was not
+        written, and a required end is set only after a power failure in an unsynced write.
+        """
+        assert self.log is not None
+        model, log = self.model, self.log
+        found = read_all(log)
+        if model.installing is not None:
+            if log.start == model.installing:
+                self._installed(model.installing)
+            model.installing = None
+        model.start = log.start_offset
+        have = dict(found)
+        for offset, batch in model.batches:
+            if not model.start <= offset < model.acknowledged:
+                continue
+            if have.get(offset) != batch:
+                what = "another" if offset in have else "gone"
+                raise ViolationError(
+                    f"life {self.lives}: the acknowledged batch at {offset} is {what}; the log is "
+                    f"{log.start_offset} to {log.end_offset}, acknowledged {model.acknowledged}, "
+                    f"dropped {log.recovered.truncated_bytes} bytes"
+                )
+        if log.end_offset < model.acknowledged:
+            raise ViolationError(f"life {self.lives}: the log ends before {model.acknowledged}")
+        self._check_lineage(found)
+        self._check_vote()
+        self._check_required_end()
+        if read_recovery_point(self.root) > log.end_offset:
+            raise ViolationError(f"life {self.lives}: the recovery point is ahead of the log")
+        model.batches = found
+        model.lineages.clear()
+        model.acknowledged = log.end_offset
+
+    def _check_lineage(self, found: list[tuple[int, bytes]]) -> None:
+        """The log is the beginning of what it was at some time of the last life."""
+        for lineage in [self.model.batches, *self.model.lineages]:
+            expected = [entry for entry in lineage if entry[0] >= self.model.start]
+            if found == expected[: len(found)]:
+                return
+        raise ViolationError(f"life {self.lives}: the log holds what nobody wrote like that")
+
+    def _check_vote(self) -> None:
+        assert self.log is not None
+        model = self.model
+        file = QuorumStateFile(self.partition, self.disk)
+        state = file.read()
+        if state not in (model.voted, model.voting or model.voted):
+            raise ViolationError(
+                f"life {self.lives}: quorum-state is {state}, written was {model.voted}, being "
+                f"written {model.voting}"
+            )
+        file.check(state, self.log.recovered.last_epoch)
+        model.voted, model.voting = state, None
+
+    def _check_required_end(self) -> None:
+        assert self.log is not None
+        model, recovered = self.model, self.log.recovered
+        required = recovered.required_end
+        if required != RequiredEndFile(self.partition, self.disk).read():
+            raise ViolationError(f"life {self.lives}: required-end is not what was recovered")
+        if recovered.dropped_end is not None:
+            if not (self.after_power and self.unsynced):
+                raise ViolationError(f"life {self.lives}: a required end without a reason")
+            assert required is not None
+            if _key(required.end) < _key(recovered.dropped_end):
+                raise ViolationError(f"life {self.lives}: the required end is too low")
+        elif required not in (model.required, None if model.reaching else model.required):
+            raise ViolationError(
+                f"life {self.lives}: the required end is {required}, written was {model.required}"
+            )
+        known = None if model.reaching else model.required
+        if required is not None and known is not None and _key(required.end) < _key(known.end):
+            raise ViolationError(f"life {self.lives}: the required end was lowered")
+        model.required, model.reaching = required, False
+
+    # --- what it does -----------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """One random operation."""
+        assert self.log is not None
+        random = self.random
+        Clock.now_s += self.pace * random.choice((0.0, 0.01, 0.3, 0.8))
+        chosen = random.random()
+        if chosen < 0.45:
+            self._append()
+        elif chosen < 0.53:
+            self._truncate()
+        elif chosen < 0.58:
+            self._vote(self.model.epoch + random.randint(0, 1))
+        elif chosen < 0.63:
+            self._snapshot()
+        elif chosen < 0.65:
+            self._install()
+        elif chosen < 0.68:
+            self._require()
+        else:
+            writer_of(self.log).step()
+
+    def _append(self) -> None:
+        assert self.log is not None
+        model, random = self.model, self.random
+        if model.epoch == 0 or random.random() < 0.1:
+            self._vote(model.epoch + 1)
+        batches: list[bytes] = []
+        offset = self.log.end_offset
+        for _ in range(random.randint(1, 4)):
+            batch = self._batch(offset)
+            batches.append(batch)
+            model.batches.append((offset, batch))
+            offset = read_header(batch).end_offset
+        self.ticket += 1
+        self.log.append(self.ticket, batches)
+        model.pending.append((self.ticket, offset))
+
+    def _batch(self, offset: int) -> bytes:
+        random = self.random
+        if random.random() < 0.05:
+            records = random.choice(([Voters(VOTERS)], [KRaftVersion(1), Voters(VOTERS)]))
+            built = build_control_batch(records, 1000)
+        else:
+            size = random.choice((5, 60, 350, 900, 2500, random.randint(1, 1200)))
+            count = random.choice((1, 1, 1, 3))
+            values = [(b"k", random.randbytes(size)) for _ in range(count)]
+            built = build_data_batch(values, 1000)
+        stamp(built, offset, self.model.epoch)
+        return bytes(built)
+
+    def _vote(self, epoch: int) -> None:
+        assert self.disk is not None
+        model, random = self.model, self.random
+        voted = None if random.random() < 0.3 else ReplicaKey(random.randint(1, 3), DIRECTORY)
+        state = ElectionState(max(epoch, 1), None, voted)
+        model.voting = state
+        QuorumStateFile(self.partition, self.disk).write(state)
+        model.voted, model.voting = state, None
+        model.epoch = state.epoch
+
+    def _truncate(self) -> None:
+        """To the end of a batch at or after the newest snapshot."""
+        assert self.log is not None
+        model, random = self.model, self.random
+        least = max(self.log.start_offset, model.snapshot.offset)
+        places = [offset for offset, _ in model.batches if offset >= least]
+        if not places:
+            return
+        to = random.choice(places[-12:])
+        self._vote(model.epoch + 1)
+        model.lineages.append(list(model.batches))
+        model.batches = [entry for entry in model.batches if entry[0] < to]
+        model.acknowledged = min(model.acknowledged, to)
+        model.pending = [(ticket, min(end, to)) for ticket, end in model.pending]
+        self.ticket += 1
+        self.log.truncate(self.ticket, to)
+        model.pending.append((self.ticket, to))
+
+    def _snapshot(self) -> None:
+        assert self.log is not None
+        assert self.disk is not None
+        model, log, random = self.model, self.log, self.random
+        end = min(model.acknowledged, log.durable_end)
+        if end <= max(model.snapshot.offset, log.start_offset):
+            return
+        snapshot = OffsetAndEpoch(end, log._epochs.epoch_before(end))
+        log.write_snapshot(snapshot, 1, VOTERS, 1, ())
+        model.snapshot = snapshot
+        if random.random() < 0.6:
+            writer = writer_of(log)
+            if random.random() < 0.5:
+                # What the writer does meanwhile: a truncation to what is being cleaned up to.
+                self.disk.on_segment_unlink = self._between
+            try:
+                log.clean(1)
+            finally:
+                self.disk.on_segment_unlink = lambda: None
+            assert writer.failure is None or self.disk.is_down or "test" in str(writer.failure)
+
+    def _between(self) -> None:
+        assert self.log is not None
+        assert self.disk is not None
+        if self.random.random() < 0.7:
+            self.disk.on_segment_unlink = lambda: None
+            if self.random.random() < 0.5:
+                self._truncate()
+            writer_of(self.log).step()
+
+    def _install(self) -> None:
+        assert self.log is not None
+        model, log, random = self.model, self.log, self.random
+        offset = log.end_offset + random.randint(1, 40)
+        self._vote(model.epoch + 1)
+        snapshot = OffsetAndEpoch(offset, model.epoch)
+        data = received(self.base, snapshot)
+        install = log.begin_install(snapshot)
+        position = install.position
+        if position > len(data):
+            install.abandon()
+            return
+        while position < len(data):
+            if random.random() < 0.05:
+                install.close()
+                return
+            end = min(position + random.randint(50, 400), len(data))
+            install.write(position, data[position:end])
+            position = end
+        self.ticket += 1
+        model.installing = snapshot
+        install.finish(self.ticket)
+        if writer_of(log).failure is None:
+            model.installing = None
+            self._installed(snapshot)
+
+    def _installed(self, snapshot: OffsetAndEpoch) -> None:
+        model = self.model
+        model.batches = []
+        model.lineages.clear()
+        model.pending.clear()
+        model.start = model.acknowledged = snapshot.offset
+        model.snapshot = snapshot
+
+    def _require(self) -> None:
+        """What the protocol does with `required-end`: remove it when the log has reached it."""
+        assert self.log is not None
+        model, log = self.model, self.log
+        file = RequiredEndFile(self.partition, self.disk)
+        if model.required is None:
+            return
+        end = OffsetAndEpoch(log.durable_end, log.last_epoch)
+        if _key(end) >= _key(model.required.end):
+            model.reaching = True
+            file.write(None)
+            model.required, model.reaching = None, False
+
+
+def _key(end: OffsetAndEpoch) -> tuple[int, int]:
+    return end.epoch, end.offset
+
+
+def read_all(log: MetadataLog) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    position = log.start_offset
+    while position < log.end_offset:
+        for view in log.read(position, 1 << 20):
+            for header, batch in iter_batches(view):
+                found.append((header.base_offset, bytes(batch)))
+                position = header.end_offset
+    return found
+
+
+def received(base: Path, snapshot: OffsetAndEpoch) -> bytes:
+    """A checkpoint as a leader sends it."""
+    folder = base / "leader"
+    folder.mkdir(exist_ok=True)
+    store = SnapshotStore(folder, QuietDisk())
+    store.write(snapshot, 1, VOTERS, 1, ())
+    data = store.path(snapshot).read_bytes()
+    store.path(snapshot).unlink()
+    return data
+
+
+class QuietDisk(Disk):
+    """The real files, never synced."""
+
+    def sync(self, descriptor: int) -> None:
+        """Not needed."""
+
+    def sync_data(self, descriptor: int) -> None:
+        """Not needed."""
+
+    def sync_directory(self, directory: Path) -> None:
+        """Not needed."""

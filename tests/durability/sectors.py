@@ -1,0 +1,206 @@
+"""Synced sectors of the log that are lost, damaged or old when it is opened again.
+
+After random work the process is killed (the recovery point is as fresh as it gets), or the power
+fails (it is up to a second old). Then some sectors that hold acknowledged batches are zeroed,
+reverted to what they held before, overwritten, or have a bit flipped. Opening must refuse the log,
+or store a required end that covers everything acknowledged, or nothing acknowledged may be lost.
+
+What no replica can detect alone is counted, not accepted silently:
+
+- tail: the recovery point is old, and all that is damaged lies behind it, with nothing sound after;
+- epoch: a batch's epoch differs, which no checksum covers;
+- revert: the sector holds an older batch that was as sound as the newer one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import traceback
+from pathlib import Path
+from random import Random
+
+from quorate.log.errors import LogError
+from quorate.log.metadata_log import LogConfig, MetadataLog
+from quorate.log.offset_files import read_recovery_point
+from quorate.log.quorum_state import QuorumStateFile
+from quorate.records.batch import read_header
+
+from tests.durability.disk import SECTOR_BYTES
+from tests.durability.power import Outcome
+from tests.durability.replica import QuietDisk, Replica, ViolationError, read_all
+from tests.durability.stepping import writer_of
+
+KINDS = ("zero", "zero", "revert", "flip", "garbage")
+EPOCH_AT = slice(12, 16)
+
+
+def run(seed: int, base: Path) -> Outcome:
+    random = Random(seed)
+    folder = base / f"sectors-{seed}"
+    replica = None
+    try:
+        replica = Replica(folder, random)
+        for _ in range(random.randint(0, 2)):
+            replica.live(random.choice(("power", "kill", "close")))
+            if random.random() < 0.5:
+                replica.crash()
+        replica.live("quiet")
+        detail = _damage_and_open(replica, random)
+        return Outcome(seed, None, 1, detail)
+    except ViolationError as error:
+        return Outcome(seed, str(error), 1)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+        return Outcome(seed, text, 1)
+    finally:
+        if replica is not None:
+            replica.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _damage_and_open(replica: Replica, random: Random) -> str:
+    """What came of it, in a word. ViolationError if acknowledged batches went silently."""
+    assert replica.disk is not None
+    older = {
+        path.name: dict(replica.disk.file(path).older) for path in replica.partition.glob("*.log")
+    }
+    if random.random() < 0.5:
+        replica.crash()
+    places = _acknowledged(replica)
+    if not places:
+        return "empty"
+    kind = random.choice(KINDS)
+    damaged = _damage(places, kind, older, random)
+    if not damaged:
+        return "nothing to revert"
+    point = read_recovery_point(replica.root)
+    model = replica.model
+    try:
+        log = MetadataLog.open(
+            replica.root,
+            LogConfig(preallocate_bytes=0),
+            on_durable=lambda _: None,
+            on_failure=lambda _: None,
+            disk=QuietDisk(),
+        )
+    except LogError:
+        return "refused"
+    try:
+        found = dict(read_all(log))
+        lost = [
+            (offset, batch)
+            for offset, batch in model.batches
+            if log.start_offset <= offset < model.acknowledged and found.get(offset) != batch
+        ]
+        if not lost:
+            return "nothing lost"
+        required = log.recovered.required_end
+        epoch = max(read_header(batch).epoch for offset, batch in lost)
+        if required is not None:
+            end = (required.end.epoch, required.end.offset)
+            if end >= (epoch, model.acknowledged):
+                return "required end"
+        try:
+            state = QuorumStateFile(replica.partition).read()
+            QuorumStateFile(replica.partition).check(state, log.recovered.last_epoch)
+        except LogError:
+            return "refused"
+        return _undetectable(lost, found, kind, damaged, places, point)
+    finally:
+        writer_of(log).stop()
+        log.close()
+
+
+Place = tuple[Path, int, int, int]
+"""Of an acknowledged batch: its file, where it begins and ends there, its offset."""
+
+
+def _acknowledged(replica: Replica) -> list[Place]:
+    places: list[Place] = []
+    sizes = {offset: len(batch) for offset, batch in replica.model.batches}
+    ends = {offset: read_header(batch).end_offset for offset, batch in replica.model.batches}
+    for path in sorted(replica.partition.glob("*.log")):
+        position, offset = 0, int(path.stem)
+        while offset in sizes and offset < replica.model.acknowledged:
+            if position + sizes[offset] > path.stat().st_size:
+                break
+            places.append((path, position, position + sizes[offset], offset))
+            position += sizes[offset]
+            offset = ends[offset]
+    return places
+
+
+def _damage(
+    places: list[Place], kind: str, older: dict[str, dict[int, list[bytes]]], random: Random
+) -> list[tuple[Path, int]]:
+    """Damage one sector, or a few in a row; return which."""
+    weighted = places if random.random() < 0.5 else places[-6:]
+    path, start, end, _ = random.choice(weighted)
+    sector = random.randrange(start, end) // SECTOR_BYTES
+    count = random.choice((1, 1, 1, 2, 4)) if kind in ("zero", "revert") else 1
+    last = max(place[2] for place in places if place[0] == path)
+    done: list[tuple[Path, int]] = []
+    with path.open("r+b") as file:
+        for number in range(sector, sector + count):
+            first = number * SECTOR_BYTES
+            if first >= last:
+                break
+            file.seek(first)
+            content = bytearray(file.read(SECTOR_BYTES))
+            if kind == "zero":
+                content[:] = bytes(len(content))
+            elif kind == "garbage":
+                content[:] = random.randbytes(len(content))
+            elif kind == "flip":
+                within = min(end, first + SECTOR_BYTES) - max(start, first)
+                at = max(start, first) - first + random.randrange(within)
+                content[at] ^= 1 << random.randrange(8)
+            else:
+                versions = older.get(path.name, {}).get(number)
+                if not versions:
+                    break
+                content[:] = random.choice(versions)[: len(content)]
+            file.seek(first)
+            file.write(content)
+            done.append((path, number))
+    return done
+
+
+def _undetectable(  # noqa: PLR0917 - the evidence
+    lost: list[tuple[int, bytes]],
+    found: dict[int, bytes],
+    kind: str,
+    damaged: list[tuple[Path, int]],
+    places: list[Place],
+    point: int,
+) -> str:
+    """Why nobody could have noticed; ViolationError if somebody could."""
+    changed = [(batch, found[offset]) for offset, batch in lost if offset in found]
+    is_epoch = all(_without_epoch(old) == _without_epoch(new) for old, new in changed)
+    if kind in ("flip", "garbage") and len(changed) == len(lost) and is_epoch:
+        return "undetectable: epoch"
+    if kind == "revert" and changed:
+        return "undetectable: revert"
+    first = lost[0][0]
+    sound_behind = [
+        offset
+        for path, start, end, offset in places
+        if offset > first
+        and not any(
+            path == other and start < (sector + 1) * SECTOR_BYTES and end > sector * SECTOR_BYTES
+            for other, sector in damaged
+        )
+    ]
+    if first >= point and not sound_behind and kind in ("zero", "revert"):
+        return "undetectable: tail"
+    raise ViolationError(
+        f"{kind} of {[(path.name, sector) for path, sector in damaged]}: acknowledged batches from "
+        f"{first} on are lost silently; the recovery point is {point}, sound behind {sound_behind}"
+    )
+
+
+def _without_epoch(batch: bytes) -> bytes:
+    content = bytearray(batch)
+    content[EPOCH_AT] = bytes(4)
+    return bytes(content)

@@ -35,6 +35,8 @@ class RaftConfig:
 
     bootstrap: `controller.quorum.bootstrap.servers`. static_voters: `controller.quorum.voters`
     (kraft.version 0).
+    step_down_period_ms: how often at most a leader steps down because a voter answers that it is in
+    a higher epoch.
     can_vote: False for brokers, which stay observers whatever the voter set says.
     high_watermark_linger_ms: how long a parked Fetch whose only news is a higher high watermark
     waits for records to travel with, 0 for not at all. It halves the messages of a commit.
@@ -60,6 +62,7 @@ class RaftConfig:
     lost_connection_wait_max_ms: int = 60
     update_voter_period_ms: int = 1_000
     observer_expiry_ms: int = 300_000
+    step_down_period_ms: int = 60_000
     parked_fetches_max: int = 4_096
     pending_changes_max: int = 64
     pending_reads_max: int = 4_096

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from quorate.raft.batches import Batch, ControlRecord
 from quorate.raft.config import InitialState, RaftConfig, Randomness
+from quorate.raft.epochs import EPOCH_MAX, EpochBudgets, Origin
 from quorate.raft.errors import ErrorCode, FatalError
 from quorate.raft.history import MembershipHistory
 from quorate.raft.messages import (
@@ -88,6 +89,8 @@ class Core:
     replaced: what others said who answered in a voter's place, by that voter's id.
     observer_versions: the kraft.versions that the registered brokers support, by their ids.
     known_endpoints: where one may ask for the leader; None until `follower` asks with these voters.
+    epochs: how far messages may raise the epoch. steps_down_again_at_ms: until then a leader keeps
+    leading although a voter answers that it is in a higher epoch.
     due_ms: the clock alone asks for nothing before it. It may be early, never late: who sets a
     deadline lowers it (`due`), and `RaftNode.next_deadline_ms` finds it again.
     epoch, own_leadership, voters, is_voter: the role's epoch, what a leader says of itself, the
@@ -125,12 +128,15 @@ class Core:
         self.observer_versions: Mapping[int, VersionRange] = {}
         self.transfer: Transfer | None = None
         self.shutting_down = False
+        self.epochs = EpochBudgets(now_ms)
+        self.steps_down_again_at_ms = now_ms
         self.persisted = initial.election
         self.role: Role
         self.epoch: int
         self._take_role(self._initial_role(initial.election))
         self._persist()
         self._announce("started")
+        self._note_last_epoch()
 
     # --- who and where ----------------------------------------------------------------------------
 
@@ -168,7 +174,7 @@ class Core:
     @property
     def may_elect(self) -> bool:
         """Whether this replica may start an election at all."""
-        if self.shutting_down or self.installing is not None:
+        if self.shutting_down or self.installing is not None or self.epoch >= EPOCH_MAX:
             return False
         return self.is_voter or self.is_electable
 
@@ -297,12 +303,24 @@ class Core:
         if isinstance(old, Leader):
             self._leave_leader(old)
         self._announce(reason)
+        if old.epoch < role.epoch:
+            self._note_last_epoch()
 
     def _announce(self, reason: str) -> None:
         self.emit(RoleChanged(self.role.name, self.epoch, self.leader_id, reason))
 
+    def _note_last_epoch(self) -> None:
+        if self.epoch >= EPOCH_MAX:
+            text = f"epoch {EPOCH_MAX} is the last one: this replica cannot stand for election"
+            self.notice(f"{text}; `quorate recover` resets the epochs of a quorum", warning=True)
+
     def _persist(self) -> None:
         state = self.election_state()
+        if state.epoch > EPOCH_MAX:
+            raise FatalError(
+                f"epoch {state.epoch} is above the last one, {EPOCH_MAX}: stop all voters and "
+                "reset their epochs with `quorate recover`"
+            )
         if state != self.persisted:
             if self.persisted is not None and state.epoch < self.persisted.epoch:
                 raise FatalError(
@@ -380,10 +398,18 @@ class Core:
         self.respond(transfer.request_id, AdminResponse(error, self.current_leader, text))
 
     def maybe_adopt(
-        self, epoch: int, leader_id: int | None, endpoints: tuple[Endpoint, ...]
+        self,
+        epoch: int,
+        leader_id: int | None,
+        endpoints: tuple[Endpoint, ...],
+        sender: int | None,
+        origin: Origin = Origin.MESSAGE,
     ) -> bool:
         """Take over a higher epoch, or the leader of this one, from a message. Return whether the
         role changed.
+
+        A request is checked before: it is meant for this replica. sender: the id that a request
+        claims, or the one that was dialled for an answer; its budget limits the raise (`epochs`).
         """
         role = self.role
         if isinstance(role, Follower) and epoch == role.epoch and endpoints:
@@ -395,6 +421,8 @@ class Core:
             endpoints = voter.endpoints if voter is not None else ()
         knows_leader = leader_id is not None and bool(endpoints) and leader_id != self.local.id
         if epoch > self.epoch:
+            if not self._may_raise(epoch, sender, origin):
+                return False
             if knows_leader and leader_id is not None:
                 self.become_follower(
                     epoch, leader_id, endpoints, f"{leader_id} leads epoch {epoch}"
@@ -413,6 +441,22 @@ class Core:
         if isinstance(role, Prospective) and role.leader_id == leader_id:
             role.leader_endpoints = endpoints
         return False
+
+    def _may_raise(self, epoch: int, sender: int | None, origin: Origin) -> bool:
+        verdict = self.epochs.judge(
+            self.epoch,
+            epoch,
+            sender,
+            {voter.id for voter in self.voters},
+            origin=origin,
+            now_ms=self.now_ms,
+            has_nothing=not self.is_voter or self.log.last_epoch < 1,
+        )
+        if verdict.is_news:
+            who = "an unknown replica" if sender is None else f"replica {sender}"
+            text = f"refused epoch {epoch} of {who} in epoch {self.epoch}: {verdict.reason}"
+            self.notice(text, warning=True)
+        return not verdict.reason
 
     # --- the log ----------------------------------------------------------------------------------
 

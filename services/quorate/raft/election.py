@@ -3,16 +3,21 @@
 Vote (KIP-853 "Vote", KIP-996), the receiver's steps:
 1. The cluster must match (INCONSISTENT_CLUSTER_ID) and the request make sense (INVALID_REQUEST).
 2. An epoch below ours is fenced (FENCED_LEADER_EPOCH).
-3. A higher epoch is adopted, whoever asks: neither side checks membership.
-4. The request must be meant for this id and directory (INVALID_VOTER_KEY).
-5. The vote is granted if the role allows it and the candidate's log is at least as long as ours; a
+3. The request must be meant for this id and directory (INVALID_VOTER_KEY).
+4. A higher epoch is ignored, vote and all, by a follower that hears its leader and by a leader that
+   hears a majority (Ongaro's dissertation, 4.2.3): one voter must not depose a leader that works.
+5. Any other higher epoch is adopted, within limits (`epochs`), whoever asks: neither side checks
+   membership. One that is refused gets no vote.
+6. The vote is granted if the role allows it and the candidate's log is at least as long as ours; a
    granted vote (not a pre-vote) is durable before the answer leaves.
 """
 
 from __future__ import annotations
 
 from quorate.raft import leader as leading
+from quorate.raft import replication
 from quorate.raft.core import Core
+from quorate.raft.epochs import EPOCH_MAX, Origin
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     BeginQuorumEpochRequest,
@@ -68,6 +73,9 @@ def start_pre_vote(core: Core, reason: str, *, retries: int = 0, elect_now: bool
 
 def become_candidate(core: Core, prospective: Prospective) -> None:
     """Begin the next epoch, vote for oneself durably, and ask for votes."""
+    if core.epoch >= EPOCH_MAX:
+        core.become_unattached(core.epoch, "there is no next epoch", voted=prospective.voted)
+        return
     ballot = Ballot(core.voters, core.local)
     deadline = core.election_deadline()
     core.become(
@@ -114,13 +122,18 @@ def handle_vote(core: Core, request: VoteRequest) -> VoteResponse:
     error = _check_vote(core, request)
     if error is not None:
         return VoteResponse(error, core.current_leader)
-    core.maybe_adopt(request.epoch, None, ())
     if not _is_for_me(core, request.voter):
         return VoteResponse(
             ErrorCode.INVALID_VOTER_KEY,
             core.current_leader,
             message=f"this replica is {core.local}, not {request.voter}",
         )
+    if request.epoch > core.epoch and _has_leader(core):
+        text = f"epoch {request.epoch} is ignored: the leader of epoch {core.epoch} is alive"
+        return VoteResponse(ErrorCode.NONE, core.current_leader, message=text)
+    core.maybe_adopt(request.epoch, None, (), request.candidate.id)
+    if request.epoch > core.epoch:
+        return VoteResponse(ErrorCode.NONE, core.current_leader, message=_refusal(request.epoch))
     up_to_date = (request.last_epoch, request.last_offset) >= (
         core.log.last_epoch,
         core.log.end_offset,
@@ -151,16 +164,39 @@ def _is_for_me(core: Core, addressed: ReplicaKey) -> bool:
     return addressed.directory_id is None or addressed.directory_id == core.local.directory_id
 
 
+def _has_leader(core: Core) -> bool:
+    """Whether this replica hears its leader, or is a leader that hears a majority of the voters.
+
+    A broken connection, a refused Fetch and EndQuorumEpoch end it for a follower at once. A new
+    leader has just heard the majority that elected it.
+    """
+    role = core.role
+    if isinstance(role, Leader):
+        # The timer of check quorum is reset whenever a majority has fetched.
+        heard_ms = role.check_quorum_deadline_ms - core.config.check_quorum_timeout_ms
+        in_time = core.now_ms < heard_ms + core.config.fetch_timeout_ms
+        return in_time or replication.is_alone(core)
+    return isinstance(role, Follower) and _hears_leader(core, role)
+
+
+def _hears_leader(core: Core, role: Follower) -> bool:
+    """A leader that has been silent for the fetch timeout is not protected any more. A voter would
+    elect by itself then; an observer may be a voter that does not know it yet.
+    """
+    return role.has_fetched and core.now_ms < role.fetch_deadline_ms
+
+
+def _refusal(epoch: int) -> str:
+    return f"epoch {epoch} is refused: it is too far above this replica's"
+
+
 def _can_grant(core: Core, request: VoteRequest, up_to_date: bool) -> bool:
     role = core.role
     if isinstance(role, Leader):
         return False
     if request.pre_vote:
         if isinstance(role, Follower):
-            # A leader that has been silent for the fetch timeout is not protected any more. A voter
-            # would elect by itself then; an observer may be a voter that does not know it yet.
-            hears_leader = role.has_fetched and core.now_ms < role.fetch_deadline_ms
-            return up_to_date and not hears_leader
+            return up_to_date and not _hears_leader(core, role)
         return up_to_date
     if isinstance(role, Candidate | Resigned):
         return False
@@ -189,16 +225,19 @@ def handle_begin(core: Core, request: BeginQuorumEpochRequest) -> BeginQuorumEpo
     if request.leader.id < 0 or (known is not None and known != request.leader.id):
         text = f"epoch {request.epoch} is led by {known}, not by {request.leader}"
         return BeginQuorumEpochResponse(ErrorCode.INVALID_REQUEST, core.current_leader, text)
-    core.maybe_adopt(request.epoch, request.leader.id, request.leader_endpoints)
-    role = core.role
-    if isinstance(role, Prospective) and role.leader_id == request.leader.id:
-        _give_up_pre_vote(core, role, "the leader is alive")
     if not _is_for_me(core, request.voter):
         return BeginQuorumEpochResponse(
             ErrorCode.INVALID_VOTER_KEY,
             core.current_leader,
             f"this replica is {core.local}, not {request.voter}",
         )
+    core.maybe_adopt(request.epoch, request.leader.id, request.leader_endpoints, request.leader.id)
+    if request.epoch > core.epoch:
+        text = _refusal(request.epoch)
+        return BeginQuorumEpochResponse(ErrorCode.INVALID_REQUEST, core.current_leader, text)
+    role = core.role
+    if isinstance(role, Prospective) and role.leader_id == request.leader.id:
+        _give_up_pre_vote(core, role, "the leader is alive")
     return BeginQuorumEpochResponse(ErrorCode.NONE, core.current_leader)
 
 
@@ -214,7 +253,10 @@ def handle_end(core: Core, request: EndQuorumEpochRequest) -> EndQuorumEpochResp
     if request.leader.id < 0 or (known is not None and known != request.leader.id):
         text = f"epoch {request.epoch} is led by {known}, not by {request.leader}"
         return EndQuorumEpochResponse(ErrorCode.INVALID_REQUEST, core.current_leader, text)
-    core.maybe_adopt(request.epoch, request.leader.id, request.leader_endpoints)
+    core.maybe_adopt(request.epoch, request.leader.id, request.leader_endpoints, request.leader.id)
+    if request.epoch > core.epoch:
+        text = _refusal(request.epoch)
+        return EndQuorumEpochResponse(ErrorCode.INVALID_REQUEST, core.current_leader, text)
     role = core.role
     if isinstance(role, Follower) and role.leader_id == request.leader.id:
         role.has_fetched = False
@@ -245,7 +287,7 @@ def _end_epoch_backoff_ms(core: Core, position: int) -> int:
 
 def handle_vote_response(core: Core, request: VoteRequest, response: VoteResponse) -> None:
     leader = response.leader
-    if core.maybe_adopt(leader.epoch, leader.id, leader.endpoints):
+    if core.maybe_adopt(leader.epoch, leader.id, leader.endpoints, request.voter.id):
         return
     role = core.role
     pre_vote_now = isinstance(role, Prospective)
@@ -263,6 +305,33 @@ def handle_vote_response(core: Core, request: VoteRequest, response: VoteRespons
     else:
         role.ballot.reject(request.voter.id)
     _count(core)
+    ignored = not response.granted and leader.epoch < request.epoch
+    if ignored and isinstance(role, Candidate) and core.role is role:
+        _ask_ignoring_voter_again(core, role, request.voter.id)
+
+
+def _ask_ignoring_voter_again(core: Core, role: Candidate, voter_id: int) -> None:
+    """A voter still takes the old leader for alive: it may notice soon that it resigned or died."""
+    if role.backoff_deadline_ms == NEVER:
+        role.ballot.rejected.discard(voter_id)
+        role.ballot.retry_at_ms[voter_id] = core.now_ms + core.config.retry_backoff_ms
+
+
+def handle_begin_response(
+    core: Core, voter_id: int | None, response: BeginQuorumEpochResponse
+) -> None:
+    """A voter in a higher epoch cannot follow this leader: step down once, so that an election in a
+    later epoch brings it back. The period limits what a voter can do that answers so every time.
+    """
+    leader = response.leader
+    is_leader = isinstance(core.role, Leader)
+    if is_leader and leader.epoch > core.epoch and core.now_ms < core.steps_down_again_at_ms:
+        return
+    changed = core.maybe_adopt(
+        leader.epoch, leader.id, leader.endpoints, voter_id, Origin.BEGIN_ANSWER
+    )
+    if is_leader and changed:
+        core.steps_down_again_at_ms = core.now_ms + core.config.step_down_period_ms
 
 
 def _note_replaced(core: Core, voter: ReplicaKey, response: VoteResponse) -> None:
@@ -368,6 +437,8 @@ def _tick_resigned(core: Core, role: Resigned) -> None:
         send_end_epoch(core, role)
     elif core.shutting_down:
         role.election_deadline_ms = NEVER
+    elif core.epoch >= EPOCH_MAX:
+        role.election_deadline_ms = NEVER  # there is no epoch to leave for
     elif core.is_electable:
         core.become_unattached(role.epoch + 1, "resigned and the election timeout passed")
     else:
@@ -393,7 +464,7 @@ def handle_end_response(core: Core, voter_id: int, response: EndQuorumEpochRespo
     if isinstance(core.role, Resigned):
         core.role.unacknowledged.pop(voter_id, None)
     leader = response.leader
-    core.maybe_adopt(leader.epoch, leader.id, leader.endpoints)
+    core.maybe_adopt(leader.epoch, leader.id, leader.endpoints, voter_id)
 
 
 def handle_end_failure(core: Core, voter_id: int, *, refused: bool) -> None:

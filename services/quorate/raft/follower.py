@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from quorate.raft.batches import Batch
 from quorate.raft.core import NOT_LOOKED_FOR, Core, Inflight
+from quorate.raft.epochs import Origin
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
@@ -119,13 +120,30 @@ def handle_fetch_response(core: Core, sent: Inflight, response: FetchResponse) -
     assert isinstance(request, FetchRequest)
     leader = response.leader
     core.fetch_id = None
-    changed = core.maybe_adopt(leader.epoch, leader.id, leader.endpoints)
+    changed = core.maybe_adopt(
+        leader.epoch, leader.id, leader.endpoints, sent.replica_id, Origin.FETCH_ANSWER
+    )
     role = core.role
     if response.error is not _NONE:
+        _leader_resigned(core, sent, response)
         _back_off_fetch(core, response.error, changed)
+    elif leader.epoch > core.epoch:
+        core.back_off_fetch()  # an epoch that is refused: the answer means nothing here
     elif not changed and isinstance(role, Follower) and role.epoch == request.epoch == leader.epoch:
         _take(core, role, request, response)
     tick(core)
+
+
+def _leader_resigned(core: Core, sent: Inflight, response: FetchResponse) -> None:
+    """The leader of this epoch itself says that it leads no more: nobody is protected."""
+    role = core.role
+    if (
+        isinstance(role, Follower)
+        and response.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        and sent.replica_id == role.leader_id
+        and response.leader.epoch == role.epoch
+    ):
+        role.has_fetched = False
 
 
 def _back_off_fetch(core: Core, error: ErrorCode, changed: bool) -> None:
@@ -267,9 +285,13 @@ def handle_snapshot_response(core: Core, sent: Inflight, response: FetchSnapshot
     assert isinstance(request, FetchSnapshotRequest)
     core.fetch_id = None
     leader = response.leader
-    changed = core.maybe_adopt(leader.epoch, leader.id, leader.endpoints)
+    changed = core.maybe_adopt(
+        leader.epoch, leader.id, leader.endpoints, sent.replica_id, Origin.FETCH_ANSWER
+    )
     role = core.role
-    if not changed and isinstance(role, Follower) and role.snapshot == request.snapshot:
+    if leader.epoch > core.epoch:
+        core.back_off_fetch()
+    elif not changed and isinstance(role, Follower) and role.snapshot == request.snapshot:
         if response.error is ErrorCode.NONE:
             _take_chunk(core, role, request, response)
         elif response.error is ErrorCode.POSITION_OUT_OF_RANGE:
@@ -360,11 +382,11 @@ def _maybe_update_voter(core: Core, role: Follower) -> None:
         core.send(core.config.dialled(role.leader_endpoints), request, role.leader_id)
 
 
-def handle_update_voter_response(
-    core: Core, request: UpdateVoterRequest, response: AdminResponse
-) -> None:
+def handle_update_voter_response(core: Core, sent: Inflight, response: AdminResponse) -> None:
+    request = sent.request
+    assert isinstance(request, UpdateVoterRequest)
     leader = response.leader
-    if core.maybe_adopt(leader.epoch, leader.id, leader.endpoints):
+    if core.maybe_adopt(leader.epoch, leader.id, leader.endpoints, sent.replica_id):
         return
     role = core.role
     if isinstance(role, Follower) and request.epoch == role.epoch:
@@ -410,9 +432,9 @@ def _maybe_join(core: Core, role: Follower) -> None:
         core.emit(SendAdmin(request_id, endpoint, request, timeout_ms))
 
 
-def handle_join_response(core: Core, response: AdminResponse) -> None:
+def handle_join_response(core: Core, sent: Inflight, response: AdminResponse) -> None:
     leader = response.leader
-    if core.maybe_adopt(leader.epoch, leader.id, leader.endpoints):
+    if core.maybe_adopt(leader.epoch, leader.id, leader.endpoints, sent.replica_id):
         return
     if response.error is not ErrorCode.NONE:
         text = f"joining the voters: {response.error.name} {response.message}".rstrip()

@@ -269,17 +269,15 @@ class RaftNode:
             case VoteResponse() if isinstance(sent.request, VoteRequest):
                 election.handle_vote_response(core, sent.request, response)
             case BeginQuorumEpochResponse():
-                core.maybe_adopt(
-                    response.leader.epoch, response.leader.id, response.leader.endpoints
-                )
+                election.handle_begin_response(core, sent.replica_id, response)
             case EndQuorumEpochResponse() if sent.replica_id is not None:
                 election.handle_end_response(core, sent.replica_id, response)
             case ApiVersionsResponse():
                 membership.handle_probe_response(core, request_id, response)
             case AdminResponse() if isinstance(sent.request, UpdateVoterRequest):
-                follower.handle_update_voter_response(core, sent.request, response)
+                follower.handle_update_voter_response(core, sent, response)
             case AdminResponse():
-                follower.handle_join_response(core, response)
+                follower.handle_join_response(core, sent, response)
             case _:
                 pass  # an answer to a fetch that was given up: the next one is under way
         self._settle()

@@ -160,6 +160,7 @@ class Cluster:
             election_backoff_max_ms=scenario.election_timeout_ms,
             fetch_timeout_ms=scenario.fetch_timeout_ms,
             request_timeout_ms=scenario.fetch_timeout_ms,
+            step_down_period_ms=scenario.fetch_timeout_ms,
             fetch_max_wait_ms=min(500, scenario.fetch_timeout_ms // 2),
             fetch_bytes_max=scenario.fetch_batches_max * BATCH_BYTES,
             snapshot_chunk_bytes_max=scenario.chunk_bytes,

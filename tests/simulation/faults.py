@@ -1,6 +1,7 @@
 """What is done to a cluster: every kind of action of a plan, and the end of all of them.
 
-Here are those on processes, clocks, disks and logs; `link_faults` and `changes` have the others.
+Here are those on processes, clocks, disks and logs; `link_faults`, `changes` and `forgeries` have
+the others.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation.changes import Changes
 from tests.simulation.clock import TRUE_RATE
+from tests.simulation.forgeries import Forgeries
 from tests.simulation.plan import Action
 from tests.simulation.scheduler import MS, SECOND
 from tests.simulation.storage import Disk
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 CRASH_MODES = ("all", "prefix", "torn")
 
 
-class Injector(Changes):
+class Injector(Forgeries):
     """Does the actions. counts: how many of each kind had an effect."""
 
     def do(self, action: Action) -> None:

@@ -10,6 +10,7 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     CommitsOwnEpoch                  a leader counts replicas only for records of its own epoch
     MonotonicHighWatermark           neither a node's nor the cluster's goes back
     MonotonicEpoch                   nor does a node's epoch; in memory is what is on disk
+    EpochsStayBounded                whatever others send, no node comes near the last epoch
     OneVotePerEpoch                  what quorum-state says of an epoch is never unsaid
     DurableBeforePromised            votes given and records acknowledged are on disk, and what a
                                      node takes for durable
@@ -35,8 +36,9 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
 
 And elsewhere: Durability at each commit by MajorityReachedHighWatermark and at the end
 (`Cluster.verify`), ClientHistory (`clients.py`), LogContract (`storage.py`), CheckQuorum
-(`faults.py`), StableLeadership, LeaderElected and Settled (`cluster.py`), Livelock
-(`scheduler.py`). The checker sees every disk; it never tells the nodes anything.
+(`faults.py`), EpochBudget and StepsDownSeldom (`forgeries.py`), StableLeadership, LeaderElected and
+Settled (`cluster.py`), Livelock (`scheduler.py`). The checker sees every disk; it never tells the
+nodes anything.
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ if TYPE_CHECKING:
     from tests.simulation.storage import Disk, Snapshot
 
 MOVES = (AppendBatches, TruncateLog, HighWatermarkAdvanced)
+EPOCH_BOUND = 1 << 24
+"""Far above what a run's elections and the budgets of all senders together come to."""
 ELECTING = frozenset({RoleName.PROSPECTIVE, RoleName.CANDIDATE, RoleName.LEADER})
 
 
@@ -146,6 +150,8 @@ class Oracle:
         return self.lost_disks.get(key)
 
     def persists(self, node: SimNode, old: ElectionState | None, new: ElectionState) -> None:
+        if new.epoch > EPOCH_BOUND:
+            raise InvariantError("EpochsStayBounded", f"{node.key}: from {old} to {new}")
         if old is None or new.epoch > old.epoch:
             return
         if new.epoch < old.epoch:

@@ -62,6 +62,13 @@ FAULTS: dict[str, float] = {
 TARGETED: dict[str, float] = {
     "remove_while_silent": 0.08,
     "leave_unheard": 0.1,
+    "huge_epochs": 0.2,
+    "forged_answers": 0.3,
+    "quick_epochs": 0.1,
+    "slow_epochs": 0.1,
+    "votes_for_another": 0.2,
+    "forged_votes": 0.1,
+    "lying_voter": 0.1,
 }
 """What the even mix hardly ever brings about, with the share of the seeds that have it besides
 (`_draw_targeted`).
@@ -210,7 +217,7 @@ def _draw_targeted(scenario: Scenario) -> tuple[Action, ...]:
 
 def _draw_calm(seed: int, random: Random) -> Scenario:
     """A healthy quorum, of which at most a minority is cut off now and then, or cannot hear the
-    leader.
+    leader; an adversary sends votes.
     """
     nodes = random.choice((1, 3, 4, 5))
     kinds = ("cut_off_minority", "unheard_leader") if nodes >= 3 else ("snapshot",)
@@ -226,5 +233,15 @@ def _draw_calm(seed: int, random: Random) -> Scenario:
         fetch_batches_max=50,
         faults_us=30 * SECOND,
         stable=True,
-        actions=actions,
+        actions=actions + _forgeries(seed),
+    )
+
+
+def _forgeries(seed: int) -> tuple[Action, ...]:
+    """When nobody is cut off: what an adversary sends that must not depose a leader that works."""
+    random = Random(f"forgeries {seed}")
+    kinds = ("forged_votes", "forged_votes", "votes_for_another", "huge_epochs")
+    return tuple(
+        Action(at, random.choice(kinds), tuple(random.random() for _ in range(6)))
+        for at in (14_500 * MS, 24_500 * MS)
     )

@@ -35,8 +35,8 @@ class RaftConfig:
 
     bootstrap: `controller.quorum.bootstrap.servers`. static_voters: `controller.quorum.voters`
     (kraft.version 0).
-    step_down_period_ms: how often at most a leader steps down because a voter answers that it is in
-    a higher epoch.
+    step_down_period_ms: how long a replica at least leads until it steps down again because a voter
+    is in a higher epoch.
     can_vote: False for brokers, which stay observers whatever the voter set says.
     high_watermark_linger_ms: how long a parked Fetch whose only news is a higher high watermark
     waits for records to travel with, 0 for not at all. It halves the messages of a commit.

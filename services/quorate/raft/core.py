@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from quorate.raft.batches import Batch, ControlRecord
 from quorate.raft.config import InitialState, RaftConfig, Randomness
-from quorate.raft.epochs import EPOCH_MAX, EpochBudgets, Origin
+from quorate.raft.epochs import EPOCH_MAX, LONG_AGO_MS, EpochBudgets, Origin
 from quorate.raft.errors import ErrorCode, FatalError
 from quorate.raft.history import MembershipHistory
 from quorate.raft.messages import (
@@ -89,8 +89,8 @@ class Core:
     replaced: what others said who answered in a voter's place, by that voter's id.
     observer_versions: the kraft.versions that the registered brokers support, by their ids.
     known_endpoints: where one may ask for the leader; None until `follower` asks with these voters.
-    epochs: how far messages may raise the epoch. steps_down_again_at_ms: until then a leader keeps
-    leading although a voter answers that it is in a higher epoch.
+    epochs: how far messages may raise the epoch. stepped_down_ms: when this replica stopped leading
+    for a replica in a higher epoch.
     due_ms: the clock alone asks for nothing before it. It may be early, never late: who sets a
     deadline lowers it (`due`), and `RaftNode.next_deadline_ms` finds it again.
     epoch, own_leadership, voters, is_voter: the role's epoch, what a leader says of itself, the
@@ -129,7 +129,7 @@ class Core:
         self.transfer: Transfer | None = None
         self.shutting_down = False
         self.epochs = EpochBudgets(now_ms)
-        self.steps_down_again_at_ms = now_ms
+        self.stepped_down_ms = LONG_AGO_MS
         self.persisted = initial.election
         self.role: Role
         self.epoch: int

@@ -320,18 +320,11 @@ def _ask_ignoring_voter_again(core: Core, role: Candidate, voter_id: int) -> Non
 def handle_begin_response(
     core: Core, voter_id: int | None, response: BeginQuorumEpochResponse
 ) -> None:
-    """A voter in a higher epoch cannot follow this leader: step down once, so that an election in a
-    later epoch brings it back. The period limits what a voter can do that answers so every time.
-    """
     leader = response.leader
-    is_leader = isinstance(core.role, Leader)
-    if is_leader and leader.epoch > core.epoch and core.now_ms < core.steps_down_again_at_ms:
-        return
-    changed = core.maybe_adopt(
-        leader.epoch, leader.id, leader.endpoints, voter_id, Origin.BEGIN_ANSWER
-    )
-    if is_leader and changed:
-        core.steps_down_again_at_ms = core.now_ms + core.config.step_down_period_ms
+    if isinstance(core.role, Leader):
+        replication.step_down_for(core, voter_id, leader, Origin.BEGIN_ANSWER)
+    else:
+        core.maybe_adopt(leader.epoch, leader.id, leader.endpoints, voter_id, Origin.BEGIN_ANSWER)
 
 
 def _note_replaced(core: Core, voter: ReplicaKey, response: VoteResponse) -> None:

@@ -2,7 +2,8 @@
 
 Fetch at the leader (KIP-595, KIP-853 "Fetch"; the numbers are the order of the checks):
 1. The cluster must match and the request make sense.
-2. The epoch must be this leader's: below is FENCED_LEADER_EPOCH, above UNKNOWN_LEADER_EPOCH.
+2. The epoch must be this leader's: below is FENCED_LEADER_EPOCH, above UNKNOWN_LEADER_EPOCH; for
+   the latter the leader steps down now and then (`replication.step_down_for`).
 3. A position that is not in this log is answered with the divergence, one before its start with a
    snapshot.
 4. Else the position acknowledges everything before it, for this (id, directory id) and no other.
@@ -15,9 +16,11 @@ from __future__ import annotations
 from quorate.raft import membership, reads, replication
 from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Voters
 from quorate.raft.core import NOT_LOOKED_FOR, Core
+from quorate.raft.epochs import Origin
 from quorate.raft.errors import ErrorCode
 from quorate.raft.logstate import VALID, BehindSnapshot, Diverging
 from quorate.raft.messages import (
+    CurrentLeader,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     FetchRequest,
@@ -94,6 +97,9 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
     """Answer or park a Fetch (see the module's steps)."""
     error = _check_fetch(core, request)
     if error is not None:
+        if error is ErrorCode.UNKNOWN_LEADER_EPOCH and isinstance(core.role, Leader):
+            known = CurrentLeader(request.epoch)
+            replication.step_down_for(core, request.replica.id, known, Origin.MESSAGE)
         core.respond(request_id, FetchResponse(error, core.current_leader))
         return
     leader = core.role

@@ -9,9 +9,11 @@ to its own durable end (KIP-595 "High watermark", KIP-853 "High watermark").
 from __future__ import annotations
 
 from quorate.raft.core import Core
+from quorate.raft.epochs import Origin
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     BeginQuorumEpochRequest,
+    CurrentLeader,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
@@ -19,6 +21,9 @@ from quorate.raft.messages import (
 from quorate.raft.outputs import Respond
 from quorate.raft.roles import Leader, ParkedFetch, ReplicaProgress, Resigned
 from quorate.raft.types import ReplicaKey, Voter
+
+OBSERVER_PERIODS = 10
+"""How many times as seldom a leader steps down for an observer as for a voter."""
 
 _NONE = ErrorCode.NONE
 """Looked up once: members of an enumeration are found slowly, and every Fetch has an answer."""
@@ -212,6 +217,21 @@ def send_begin_epoch(core: Core, leader: Leader) -> None:
             core.config.cluster_id, leader.epoch, core.local, core.config.endpoints, voter.key
         )
         core.send(core.config.dialled(voter.endpoints), request, voter.id)
+
+
+def step_down_for(core: Core, replica_id: int | None, known: CurrentLeader, origin: Origin) -> None:
+    """A replica in a higher epoch cannot follow this leader, and its votes are ignored: step down
+    once, so that an election in a later epoch brings it back.
+
+    The period limits what a replica can do that comes with higher epochs again and again.
+    """
+    is_voter = replica_id is not None and core.voters.get(replica_id) is not None
+    periods = 1 if is_voter else OBSERVER_PERIODS
+    again_ms = core.stepped_down_ms + periods * core.config.step_down_period_ms
+    if known.epoch <= core.epoch or core.now_ms < again_ms:
+        return
+    if core.maybe_adopt(known.epoch, known.id, known.endpoints, replica_id, origin):
+        core.stepped_down_ms = core.now_ms
 
 
 def resign(core: Core, reason: str, *, first: ReplicaKey | None = None) -> None:

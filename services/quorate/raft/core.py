@@ -174,9 +174,9 @@ class Core:
     @property
     def may_elect(self) -> bool:
         """Whether this replica may start an election at all."""
-        if self.shutting_down or self.installing is not None or self.epoch >= EPOCH_MAX:
+        if self.shutting_down or self.installing is not None:
             return False
-        return self.is_voter or self.is_electable
+        return self.epoch < EPOCH_MAX and (self.is_voter or self.is_electable)
 
     @property
     def leader_id(self) -> int | None:

@@ -162,7 +162,7 @@ ELECTIONS = (
         "pre_vote_by_attached_followers",
         "who fetches from a leader grants no pre-vote",
         "election",
-        "            return up_to_date and not hears_leader\n",
+        "            return up_to_date and not _hears_leader(core, role)\n",
         "            return up_to_date\n",
     ),
     mutant(

@@ -21,6 +21,12 @@ ROWS = {
     "roles": ["bootstrap_first_leader_writes_its_records", "observer_finds_the_leader_and_follows"],
     "pre-vote": ["pre_vote_"],
     "vote": ["vote_"],
+    "limits to epochs": ["epoch_limits"],
+    "vote: not while the leader lives": ["vote_ignored_"],
+    "vote: a voter in a higher epoch": [
+        "vote_of_a_higher_epoch_returns",
+        "observer_of_a_higher_epoch_returns",
+    ],
     "restart as ex-leader": ["restart_as_leader_resigns_from_its_epoch"],
     "restart as candidate": ["restart_as_candidate_keeps_its_vote"],
     "timers: election": ["election_"],

@@ -15,7 +15,9 @@ from quorate.raft.messages import (
     BeginQuorumEpochResponse,
     CurrentLeader,
     EndQuorumEpochRequest,
+    FetchRequest,
     FetchResponse,
+    FetchSnapshotResponse,
     VoteRequest,
 )
 from quorate.raft.types import Endpoint, ReplicaKey
@@ -62,10 +64,13 @@ class Forgeries(Changes):
         done = False
         for node in self._running():
             core = node.core
-            if core.fetch_id is not None:
+            sent = core.inflight.get(core.fetch_id) if core.fetch_id is not None else None
+            if core.fetch_id is not None and sent is not None:
                 has_log = core.is_voter and core.log.last_epoch >= 1
                 epoch = core.epoch + CATCH_UP_EPOCHS + BUDGET_EPOCHS if has_log else 2**31 - 1
-                answer = FetchResponse(ErrorCode.FENCED_LEADER_EPOCH, CurrentLeader(epoch))
+                asked = isinstance(sent.request, FetchRequest)
+                kind = FetchResponse if asked else FetchSnapshotResponse
+                answer = kind(ErrorCode.FENCED_LEADER_EPOCH, CurrentLeader(epoch))
                 before = core.epoch
                 node.receive_response(node.life, core.fetch_id, answer)
                 self._has_risen(node, before, 0, answer)

@@ -19,7 +19,7 @@ from quorate.raft.messages import (
     FetchSnapshotRequest,
 )
 from quorate.raft.outputs import Respond
-from quorate.raft.roles import Leader, ParkedFetch, ReplicaProgress, Resigned
+from quorate.raft.roles import Leader, ParkedFetch, ReplicaProgress, Resigned, Unattached
 from quorate.raft.types import ReplicaKey, Voter
 
 OBSERVER_PERIODS = 10
@@ -232,6 +232,12 @@ def step_down_for(core: Core, replica_id: int | None, known: CurrentLeader, orig
         return
     if core.maybe_adopt(known.epoch, known.id, known.endpoints, replica_id, origin):
         core.stepped_down_ms = core.now_ms
+        role = core.role
+        if isinstance(role, Unattached) and core.is_voter and core.may_elect:
+            # Nobody else has a reason to stand. What the voters have parked tells them the epoch.
+            wait_ms = core.random.randint(1, max(1, core.config.lost_connection_wait_max_ms))
+            role.election_deadline_ms = min(role.election_deadline_ms, core.now_ms + wait_ms)
+            core.due(role.election_deadline_ms)
 
 
 def resign(core: Core, reason: str, *, first: ReplicaKey | None = None) -> None:

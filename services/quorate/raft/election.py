@@ -320,6 +320,7 @@ def _ask_ignoring_voter_again(core: Core, role: Candidate, voter_id: int) -> Non
 def handle_begin_response(
     core: Core, voter_id: int | None, response: BeginQuorumEpochResponse
 ) -> None:
+    """A voter that answers from a higher epoch has not followed."""
     leader = response.leader
     if isinstance(core.role, Leader):
         replication.step_down_for(core, voter_id, leader, Origin.BEGIN_ANSWER)

@@ -316,11 +316,18 @@ class MetadataLog:
                 raise LogError(f"no checkpoint at {snapshot}: the log ends at {self._end_offset}")
             if self._epochs.epoch_before(snapshot.offset) != snapshot.epoch:
                 raise LogError(f"no checkpoint at {snapshot}: the record before has another epoch")
+            if not self._is_boundary(snapshot.offset):
+                raise LogError(f"no checkpoint at {snapshot}: the offset is inside a batch")
             try:
                 self._store.write(snapshot, kraft_version, voters, last_timestamp, batches)
             except OSError as error:
                 raise write_failure(self._store.path(snapshot), error) from error
             self._writer.save_recovery_point()
+
+    def _is_boundary(self, offset: int) -> bool:
+        """Whether a batch begins at `offset`, as far as the files tell (any thread may ask)."""
+        found = self.read_durable(offset, 1, self._writer.durable_end)
+        return not found or read_header(found[0]).base_offset == offset
 
     def open_snapshot(self, snapshot: OffsetAndEpoch) -> SnapshotReader:
         """SnapshotNotFoundError if there is none (any more)."""

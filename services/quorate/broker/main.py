@@ -20,6 +20,7 @@ import asyncio
 import logging
 import os
 import random
+import secrets
 import signal
 import sys
 from contextlib import ExitStack
@@ -327,6 +328,7 @@ class Broker:
             bootstrap=bootstrap,
             static_voters=config.static_voters,
             can_vote=False,
+            incarnation=secrets.randbits(64),
             fetch_timeout_ms=config.raft_fetch_timeout_ms,
             request_timeout_ms=config.raft_request_timeout_ms,
             retry_backoff_ms=config.raft_retry_backoff_ms,

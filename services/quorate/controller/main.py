@@ -14,6 +14,7 @@ import functools
 import logging
 import os
 import random
+import secrets
 import signal
 import sys
 import uuid
@@ -368,6 +369,7 @@ def _raft_config(config: ControllerConfig, meta: MetaProperties) -> RaftConfig:
         bootstrap=config.bootstrap_endpoints,
         static_voters=config.static_voters,
         auto_join=config.auto_join,
+        incarnation=secrets.randbits(64),
         election_timeout_ms=config.election_timeout_ms,
         election_backoff_max_ms=config.election_backoff_max_ms,
         fetch_timeout_ms=config.fetch_timeout_ms,

@@ -34,6 +34,7 @@ from quorate.raft.outputs import (
     Notice,
     Output,
     PersistElection,
+    PersistRequiredEnd,
     Respond,
     RoleChanged,
     Send,
@@ -58,6 +59,7 @@ from quorate.raft.types import (
     Endpoint,
     OffsetAndEpoch,
     ReplicaKey,
+    RequiredEnd,
     VersionRange,
     VoterSet,
 )
@@ -86,6 +88,7 @@ class Core:
     installing: the snapshot that is about to replace the log. Until it did, or could not, this
     replica neither fetches nor elects, whatever becomes of its role: what it would append, or boast
     of, is the log that goes away.
+    required_end: the log end that this replica must reach again, None for none (`required_end`).
     replaced: what others said who answered in a voter's place, by that voter's id.
     observer_versions: the kraft.versions that the registered brokers support, by their ids.
     known_endpoints: where one may ask for the leader; None until `follower` asks with these voters.
@@ -131,6 +134,7 @@ class Core:
         self.epochs = EpochBudgets(now_ms)
         self.stepped_down_ms = LONG_AGO_MS
         self.persisted = initial.election
+        self.required_end = initial.required_end
         self.role: Role
         self.epoch: int
         self._take_role(self._initial_role(initial.election))
@@ -176,6 +180,8 @@ class Core:
         """Whether this replica may start an election at all."""
         if self.shutting_down or self.installing is not None:
             return False
+        if self.required_end is not None and not self.required_end.may_stand:
+            return False
         return self.epoch < EPOCH_MAX and (self.is_voter or self.is_electable)
 
     @property
@@ -194,6 +200,8 @@ class Core:
         if not len(self.voters):
             return "neither a leader nor a voter is known here yet"
         needed = f"electing one takes {self.voters.majority} of {self.voters}"
+        if self.required_end is not None:
+            needed += f", and this replica must reach {self.required_end.end} again"
         return "; ".join(
             [f"no leader is known in epoch {self.epoch}: {needed}", *self.replaced.values()]
         )
@@ -267,8 +275,12 @@ class Core:
         if last_epoch > state.epoch:
             state = ElectionState(last_epoch)
         if state.leader_id == self.local.id and self.is_voter:
-            # It may have led this epoch: it must not vote in it, nor follow anyone in it.
-            return Resigned(state.epoch, self.election_deadline())
+            # It may have led this epoch: it must not vote in it, nor follow anyone in it. The others
+            # may not have noticed that it ended: they need not wait for their fetch timeout.
+            deadline = self.election_deadline()
+            preferred = self._other_voters_shuffled()
+            unacknowledged = {key.id: self.now_ms for key in preferred}
+            return Resigned(state.epoch, deadline, preferred, unacknowledged)
         deadline = self.election_deadline() if self.is_electable else NEVER
         leader = self.voters.get(state.leader_id) if state.leader_id is not None else None
         if leader is not None and leader.endpoints and leader.id != self.local.id:
@@ -283,6 +295,15 @@ class Core:
             )
         leader_id = None if state.leader_id == self.local.id else state.leader_id
         return Unattached(state.epoch, leader_id, state.voted, deadline)
+
+    def _other_voters_shuffled(self) -> tuple[ReplicaKey, ...]:
+        """In random order: a leader that restarted does not know whose log is the longest."""
+        others = [voter.key for voter in self.voters if voter.id != self.local.id]
+        shuffled = []
+        while others:
+            shuffled.append(self.random.choice(others))
+            others.remove(shuffled[-1])
+        return tuple(shuffled)
 
     def election_deadline(self) -> int:
         """When to elect: at once for an only voter, which has nobody to wait for."""
@@ -328,6 +349,12 @@ class Core:
                 )
             self.persisted = state
             self.emit(PersistElection(state, self.history.kraft_version))
+
+    def require_end(self, required_end: RequiredEnd | None) -> None:
+        """Set or lift, durably, the log end that this replica must reach again."""
+        self.required_end = required_end
+        self.due_ms = NOT_LOOKED_FOR
+        self.emit(PersistRequiredEnd(required_end))
 
     def election_state(self) -> ElectionState:
         """What quorum-state must remember of the role."""

@@ -9,13 +9,17 @@ Vote (KIP-853 "Vote", KIP-996), the receiver's steps:
 5. Any other higher epoch is adopted, within limits (`epochs`), whoever asks: neither side checks
    membership. One that is refused gets no vote.
 6. The vote is granted if the role allows it and the candidate's log is at least as long as ours; a
-   granted vote (not a pre-vote) is durable before the answer leaves.
+   granted vote (not a pre-vote) is durable before the answer leaves. A replica that may have lost
+   records votes as `required_end` says.
+
+An error in the answer, UNSUPPORTED_VERSION among them, is no vote: the voter is asked again. Only a
+voter whose ApiVersions lack Vote 2 cannot answer a pre-vote, and every gRPC peer can.
 """
 
 from __future__ import annotations
 
 from quorate.raft import leader as leading
-from quorate.raft import replication
+from quorate.raft import replication, required_end
 from quorate.raft.core import Core
 from quorate.raft.epochs import EPOCH_MAX, Origin
 from quorate.raft.errors import ErrorCode
@@ -60,7 +64,7 @@ def start_pre_vote(core: Core, reason: str, *, retries: int = 0, elect_now: bool
         leader_id, voted = old.leader_id, old.voted
     elif isinstance(old, Candidate):
         voted = core.local
-    ballot = Ballot(core.voters, core.local)
+    ballot = required_end.new_ballot(core)
     role = Prospective(
         core.epoch, ballot, core.election_deadline(), leader_id, endpoints, voted, retries
     )
@@ -76,7 +80,7 @@ def become_candidate(core: Core, prospective: Prospective) -> None:
     if core.epoch >= EPOCH_MAX:
         core.become_unattached(core.epoch, "there is no next epoch", voted=prospective.voted)
         return
-    ballot = Ballot(core.voters, core.local)
+    ballot = required_end.new_ballot(core)
     deadline = core.election_deadline()
     core.become(
         Candidate(core.epoch + 1, ballot, deadline, prospective.retries), "the pre-vote was won"
@@ -139,9 +143,17 @@ def handle_vote(core: Core, request: VoteRequest) -> VoteResponse:
         core.log.end_offset,
     )
     granted = _can_grant(core, request, up_to_date)
+    only_if_all = required_end.restricts_vote(core, request)
+    if only_if_all and core.required_end is not None:
+        granted = granted and core.required_end.may_stand
     if granted and not request.pre_vote:
         _record_vote(core, request.candidate)
-    return VoteResponse(ErrorCode.NONE, core.current_leader, granted)
+    return VoteResponse(
+        ErrorCode.NONE,
+        core.current_leader,
+        granted and not only_if_all,
+        granted_if_all=granted and only_if_all,
+    )
 
 
 def _check_vote(core: Core, request: VoteRequest) -> ErrorCode | None:
@@ -273,7 +285,7 @@ def _position(local: ReplicaKey, preferred: tuple[ReplicaKey, ...]) -> int:
     for index, key in enumerate(preferred):
         if key.id == local.id and key.directory_id in (None, local.directory_id):
             return index
-    return len(preferred)
+    return max(1, len(preferred))  # whom no list names never elects at once
 
 
 def _end_epoch_backoff_ms(core: Core, position: int) -> int:
@@ -302,6 +314,8 @@ def handle_vote_response(core: Core, request: VoteRequest, response: VoteRespons
     _note_replaced(core, request.voter, response)
     if response.granted:
         role.ballot.grant(request.voter.id)
+    elif response.granted_if_all:
+        role.ballot.grant_if_all(request.voter.id)
     else:
         role.ballot.reject(request.voter.id)
     _count(core)

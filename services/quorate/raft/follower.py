@@ -18,6 +18,7 @@ record removed it on purpose.
 
 from __future__ import annotations
 
+from quorate.raft import required_end
 from quorate.raft.batches import Batch
 from quorate.raft.core import NOT_LOOKED_FOR, Core, Inflight
 from quorate.raft.epochs import Origin
@@ -94,6 +95,7 @@ def _fetch_request(core: Core, max_wait_ms: int, read_round: int) -> FetchReques
         config.fetch_bytes_max,
         read_round,
         config.endpoints,
+        config.incarnation,
     )
 
 
@@ -165,6 +167,8 @@ def _take(core: Core, role: Follower, request: FetchRequest, response: FetchResp
     role.has_fetched = True
     if response.read_round > role.read_round:  # noqa: PLR1730 - once an answer: a call costs more
         role.read_round = response.read_round
+    if response.acknowledged is not None:
+        required_end.adopt(core, response.acknowledged)
     if response.diverging is not None:
         _diverged(core, response.diverging)
     elif response.snapshot is not None:
@@ -244,7 +248,9 @@ def suspect_leader(core: Core) -> None:
 
 
 def _begin_snapshot(core: Core, role: Follower, snapshot: OffsetAndEpoch) -> None:
-    if snapshot.offset < core.high_watermark or snapshot.epoch > core.epoch:
+    # A leader never replicates a bootstrap checkpoint, which ends at 0.
+    oldest = max(1, core.high_watermark)
+    if snapshot.offset < oldest or snapshot.epoch > core.epoch:
         core.notice(
             f"refused snapshot {snapshot}: it ends before the high watermark {core.high_watermark} "
             f"or is of a later epoch than {core.epoch}",
@@ -342,6 +348,7 @@ def snapshot_installed(
     core.log.durable(ticket)
     core.advance_high_watermark(snapshot.offset)
     core.reset_membership(voters, kraft_versions)
+    required_end.clear_if_reached(core)
     role = core.role
     if isinstance(role, Follower):
         role.snapshot = None

@@ -13,7 +13,7 @@ Fetch at the leader (KIP-595, KIP-853 "Fetch"; the numbers are the order of the 
 
 from __future__ import annotations
 
-from quorate.raft import membership, reads, replication
+from quorate.raft import membership, processes, reads, replication
 from quorate.raft.batches import ControlRecord, KRaftVersion, LeaderChange, Voters
 from quorate.raft.core import NOT_LOOKED_FOR, Core
 from quorate.raft.epochs import Origin
@@ -105,6 +105,11 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
     leader = core.role
     assert isinstance(leader, Leader)
     progress = replication.note_fetch(core, leader, request.replica, request)
+    if request.incarnation != progress.incarnation:
+        processes.note_incarnation(core, progress, request)
+    lost = None
+    if request.offset < progress.promised:
+        lost = processes.promise(core, progress, request)
     position = core.log.validate(request.offset, request.last_epoch)
     if position is not VALID:
         _note_alive(core, progress)
@@ -118,6 +123,7 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
             diverging,
             snapshot,
             read_round=leader.read_round,
+            acknowledged=lost,
         )
         core.respond(request_id, response)
         settle(core)
@@ -127,6 +133,11 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
         # The acknowledgement committed the leader's own removal, or a transfer: it resigned.
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         core.respond(request_id, FetchResponse(error, core.current_leader))
+        return
+    if lost is not None:
+        # It is below the log's end, so it is answered at once.
+        max_bytes = min(request.max_bytes, core.config.fetch_bytes_max)
+        replication.answer_fetch(core, leader, request_id, request.offset, max_bytes, lost)
         return
     _answer_or_park(core, leader, progress, request_id, request)
 
@@ -210,6 +221,8 @@ def handle_fetch_snapshot(core: Core, request_id: int, request: FetchSnapshotReq
         error = ErrorCode.INVALID_REQUEST
     else:
         error = replication.check_leader(core, request.epoch)
+        if error is None and request.snapshot.offset <= 0:
+            error = ErrorCode.SNAPSHOT_NOT_FOUND  # a bootstrap checkpoint is never replicated
     if error is not None:
         core.respond(request_id, FetchSnapshotResponse(error, core.current_leader))
         return
@@ -268,6 +281,7 @@ def handle_describe(core: Core, request: DescribeQuorumRequest) -> DescribeQuoru
         observers,
         core.voters,
         committed,
+        "; ".join(processes.reported(core, leader)),
     )
 
 

@@ -50,10 +50,15 @@ class VoteRequest:
 
 @value
 class VoteResponse:
+    """granted_if_all: the vote counts only if all voters of the candidate's voter set vote for it
+    (see `required_end`); `granted` is False then.
+    """
+
     error: ErrorCode
     leader: CurrentLeader
     granted: bool = False
     message: str = ""
+    granted_if_all: bool = False
 
 
 @value
@@ -107,6 +112,7 @@ class FetchRequest:
     read_round: the last round of the leader that the sender saw (see ReadIndex).
     max_wait_ms: how long the leader may park the request; max_bytes: a limit on records, one batch
     may exceed it.
+    incarnation: a random number of the sender's process, 0 for unknown.
     """
 
     cluster_id: str
@@ -119,6 +125,7 @@ class FetchRequest:
     max_bytes: int = 8 * 1024 * 1024
     read_round: int = 0
     endpoints: tuple[Endpoint, ...] = ()
+    incarnation: int = 0
 
 
 @value
@@ -129,6 +136,8 @@ class FetchResponse:
     Where the leader's core answers, `records_from` says which offset to read from and `batches` is
     empty: whoever owns the log fills it in (bytes on the wire; parsed batches for the receiving
     core). traces: (offset, traceparent) of records that somebody follows; of no meaning here.
+    acknowledged: what an earlier process of the asking replica acknowledged in this epoch, if it
+    asks for less now: the log end that it must reach again.
     """
 
     error: ErrorCode
@@ -143,6 +152,7 @@ class FetchResponse:
     batches: tuple[Batch, ...] = ()
     message: str = ""
     traces: tuple[tuple[int, str], ...] = ()
+    acknowledged: OffsetAndEpoch | None = None
 
 
 @value

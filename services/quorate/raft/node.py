@@ -15,7 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from quorate.raft import election, follower, leader, membership, reads, replication
+from quorate.raft import (
+    election,
+    follower,
+    leader,
+    membership,
+    reads,
+    replication,
+    required_end,
+)
 from quorate.raft.batches import Batch
 from quorate.raft.config import InitialState, RaftConfig, Randomness
 from quorate.raft.core import NOT_LOOKED_FOR, Core, Inflight
@@ -69,6 +77,7 @@ class RaftNode:
         now_ms: int,
     ) -> None:
         self._core = Core(config, initial, random, now_ms)
+        required_end.warn_of_required_end(self._core)
         self._settle()
 
     # --- looking ----------------------------------------------------------------------------------
@@ -341,6 +350,8 @@ class RaftNode:
         """The log's changes up to this ticket are on disk."""
         core = self._begin(now_ms)
         core.log.durable(ticket)
+        if core.required_end is not None:
+            required_end.clear_if_reached(core)
         self._settle()
 
     def snapshot_created(self, snapshot: OffsetAndEpoch, now_ms: int) -> None:

@@ -20,7 +20,7 @@ from quorate.raft.messages import (
 )
 from quorate.raft.outputs import Respond
 from quorate.raft.roles import Leader, ParkedFetch, ReplicaProgress, Resigned, Unattached
-from quorate.raft.types import ReplicaKey, Voter
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey, Voter
 
 OBSERVER_PERIODS = 10
 """How many times as seldom a leader steps down for an observer as for a voter."""
@@ -126,7 +126,14 @@ def counted(core: Core, leader: Leader) -> list[ReplicaProgress]:
 # --- answers --------------------------------------------------------------------------------------
 
 
-def answer_fetch(core: Core, leader: Leader, request_id: int, offset: int, max_bytes: int) -> None:
+def answer_fetch(
+    core: Core,
+    leader: Leader,
+    request_id: int,
+    offset: int,
+    max_bytes: int,
+    acknowledged: OffsetAndEpoch | None = None,
+) -> None:
     """Answer with what there is from `offset` on, if only the high watermark."""
     log = core.log
     response = FetchResponse(
@@ -139,6 +146,7 @@ def answer_fetch(core: Core, leader: Leader, request_id: int, offset: int, max_b
         offset if offset < log.end_offset else None,
         max_bytes,
         leader.read_round,
+        acknowledged=acknowledged,
     )
     core.outputs.append(Respond(request_id, response))
 

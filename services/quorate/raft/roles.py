@@ -39,47 +39,67 @@ class Unattached:
 class Ballot:
     """Who said what in one election, counted against one voter set.
 
+    granted_if_all: who votes for this candidate only if all voters do. needed: how many votes
+    without this condition win: a majority, or all if the candidate itself may not win with fewer.
     refused: whose process is not there (the connection was refused). It may come back and vote, but
     nobody should wait for that.
     """
 
-    def __init__(self, voters: VoterSet, local: ReplicaKey) -> None:
+    def __init__(self, voters: VoterSet, local: ReplicaKey, *, needs_all: bool = False) -> None:
         self.voters = voters
+        self.needed = max(len(voters), voters.majority) if needs_all else voters.majority
         self.granted: set[int] = {local.id} if local in voters else set()
+        self.granted_if_all: set[int] = set()
         self.rejected: set[int] = set()
         self.refused: set[int] = set()
         self.retry_at_ms: dict[int, int] = {}
 
     def grant(self, voter_id: int) -> None:
         self.granted.add(voter_id)
+        self.granted_if_all.discard(voter_id)
         self.rejected.discard(voter_id)
         self.refused.discard(voter_id)
+
+    def grant_if_all(self, voter_id: int) -> None:
+        self.refused.discard(voter_id)
+        if voter_id not in self.granted:
+            self.granted_if_all.add(voter_id)
+            self.rejected.discard(voter_id)
 
     def reject(self, voter_id: int) -> None:
         self.refused.discard(voter_id)
         if voter_id not in self.granted:
+            self.granted_if_all.discard(voter_id)
             self.rejected.add(voter_id)
 
     @property
     def is_won(self) -> bool:
-        return len(self.granted) >= self.voters.majority
+        if len(self.granted) >= self.needed:
+            return True
+        of_all = len(self.granted) + len(self.granted_if_all)
+        return bool(self.granted_if_all) and of_all == len(self.voters)
 
     @property
     def is_lost(self) -> bool:
-        return len(self.voters) - len(self.rejected) < self.voters.majority
+        return self._cannot_win(self.rejected)
 
     @property
     def is_hopeless(self) -> bool:
         """Lost, unless someone who is not there comes back or someone changes its mind."""
-        against = len(self.rejected | self.refused)
-        return len(self.voters) - against < self.voters.majority
+        return self._cannot_win(self.rejected | self.refused)
+
+    def _cannot_win(self, against: set[int]) -> bool:
+        """Whether neither enough votes without a condition nor the votes of all can come in."""
+        unconditional = len(self.voters) - len(against | self.granted_if_all)
+        return bool(against) and unconditional < self.needed
 
     def undecided(self) -> list[Voter]:
-        decided = self.granted | self.rejected
+        decided = self.granted | self.granted_if_all | self.rejected
         return [voter for voter in self.voters.voters if voter.key.id not in decided]
 
     def granting(self) -> tuple[ReplicaKey, ...]:
-        return tuple(voter.key for voter in self.voters if voter.id in self.granted)
+        votes = self.granted | self.granted_if_all
+        return tuple(voter.key for voter in self.voters if voter.id in votes)
 
 
 @dataclass(slots=True)
@@ -152,6 +172,10 @@ class ReplicaProgress:
     """What the leader knows of a replica that fetches from it. Times in ms of the leader's clock,
     -1 for never. parked_id: its last Fetch that was parked, and may be still. voter_in: the set in
     which it was found to be a voter beside the leader.
+    incarnation, former: the number of its process, and those of the latest earlier ones. returned:
+    how many Fetches of earlier processes came after those of a later one; reported_ms: when that was
+    last reported. promised: what earlier processes acknowledged in this epoch; reported_promise: the
+    last of these offsets for which a lower Fetch was reported.
     """
 
     key: ReplicaKey
@@ -163,6 +187,12 @@ class ReplicaProgress:
     endpoints: tuple[Endpoint, ...] = ()
     parked_id: int = -1
     voter_in: VoterSet | None = None
+    incarnation: int = 0
+    former: tuple[int, ...] = ()
+    returned: int = 0
+    reported_ms: int = -1
+    promised: int = -1
+    reported_promise: int = -1
 
 
 @dataclass(slots=True)

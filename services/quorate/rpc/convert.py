@@ -84,12 +84,13 @@ def encode_vote_response(response: VoteResponse) -> raft_pb2.VoteResponse:
         error_message=response.message,
         current_leader=f.leader_to_wire(response.leader),
         vote_granted=response.granted,
+        granted_if_all=response.granted_if_all,
     )
 
 
 def decode_vote_response(message: raft_pb2.VoteResponse) -> VoteResponse:
     error, leader, text = f.answer_from_wire(message)
-    return VoteResponse(error, leader, message.vote_granted, text)
+    return VoteResponse(error, leader, message.vote_granted, text, message.granted_if_all)
 
 
 def encode_begin_request(request: BeginQuorumEpochRequest) -> raft_pb2.BeginQuorumEpochRequest:
@@ -176,6 +177,7 @@ def encode_fetch_request(request: FetchRequest) -> raft_pb2.FetchRequest:
         max_bytes=request.max_bytes,
         read_round=request.read_round,
         endpoints=f.endpoints_to_wire(request.endpoints),
+        incarnation=request.incarnation,
     )
 
 
@@ -194,6 +196,7 @@ def decode_fetch_request(message: raft_pb2.FetchRequest) -> FetchRequest:
         max_bytes=message.max_bytes if message.HasField("max_bytes") else FETCH_BYTES_MAX,
         read_round=message.read_round,
         endpoints=f.endpoints_from_wire(message.endpoints),
+        incarnation=message.incarnation,
     )
 
 
@@ -215,6 +218,7 @@ def encode_fetch_response(
         read_round=response.read_round,
         records=b"".join(records),
         traces=[raft_pb2.RecordTrace(offset=o, trace_parent=p) for o, p in response.traces],
+        acknowledged=f.position_to_wire(response.acknowledged),
     )
 
 
@@ -248,6 +252,9 @@ def decode_fetch_response(message: raft_pb2.FetchResponse) -> FetchResponse:
         batches=batches,
         message=text,
         traces=_traces(message) if message.traces else (),
+        acknowledged=f.position_from_wire(message.acknowledged, "the acknowledged end")
+        if message.HasField("acknowledged")
+        else None,
     )
 
 

@@ -3,7 +3,8 @@
 Rules:
 1. The node is called on the event loop's thread only, and never across an await: an input, the
    outputs it causes and their execution are one uninterrupted step (`_settle`).
-2. Outputs are executed in order. `PersistElection` returns when it is durable; log changes are
+2. Outputs are executed in order. `PersistElection` and `PersistRequiredEnd` return when they are
+   durable; log changes are
    queued with the log's writer thread, which reports their tickets.
 3. Fetch answers take their bytes from the log in that same step, so records and epoch fit together.
 4. What cannot be written ends the process: a replica that cannot keep its promises must not make
@@ -23,8 +24,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quorate.log.errors import LogError, SnapshotNotFoundError
-from quorate.log.metadata_log import MetadataLog
+from quorate.log.metadata_log import MetadataLog, partition_directory
 from quorate.log.quorum_state import QuorumStateFile
+from quorate.log.required_end import RequiredEndFile
 from quorate.raft import RaftNode
 from quorate.raft import outputs as out
 from quorate.raft.batches import Batch
@@ -94,6 +96,7 @@ class RaftDriver:
         self.recorder = Recorder()
         self.commits = CommitQueue(self.recorder.commit_latency)
         self._quorum_state = quorum_state
+        self._required_end = RequiredEndFile(partition_directory(log.directory))
         self._outbound = outbound
         self._clock = clock
         self._on_fatal = on_fatal
@@ -308,6 +311,8 @@ class RaftDriver:
                 self._on_committed(output.offset)
             case out.PersistElection():
                 self._quorum_state.write(output.state, output.kraft_version)
+            case out.PersistRequiredEnd():
+                self._required_end.write(output.required_end)
             case out.TruncateLog():
                 self.log.truncate(output.ticket, output.end_offset)
             case out.LeadershipAcquired():

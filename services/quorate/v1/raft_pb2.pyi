@@ -26,16 +26,18 @@ class VoteRequest(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., epoch: _Optional[int] = ..., candidate: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., voter: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., last_epoch: _Optional[int] = ..., last_offset: _Optional[int] = ..., pre_vote: _Optional[bool] = ...) -> None: ...
 
 class VoteResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "current_leader", "vote_granted")
+    __slots__ = ("error_code", "error_message", "current_leader", "vote_granted", "granted_if_all")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
     VOTE_GRANTED_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_IF_ALL_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
     current_leader: _common_pb2.CurrentLeader
     vote_granted: bool
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., vote_granted: _Optional[bool] = ...) -> None: ...
+    granted_if_all: bool
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., vote_granted: _Optional[bool] = ..., granted_if_all: _Optional[bool] = ...) -> None: ...
 
 class BeginQuorumEpochRequest(_message.Message):
     __slots__ = ("cluster_id", "epoch", "leader", "leader_endpoints", "voter")
@@ -86,7 +88,7 @@ class EndQuorumEpochResponse(_message.Message):
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("cluster_id", "replica", "epoch", "offset", "last_epoch", "high_watermark", "max_wait_ms", "max_bytes", "read_round", "endpoints")
+    __slots__ = ("cluster_id", "replica", "epoch", "offset", "last_epoch", "high_watermark", "max_wait_ms", "max_bytes", "read_round", "endpoints", "incarnation")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +99,7 @@ class FetchRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     READ_ROUND_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     replica: _common_pb2.ReplicaKey
     epoch: int
@@ -107,10 +110,11 @@ class FetchRequest(_message.Message):
     max_bytes: int
     read_round: int
     endpoints: _containers.RepeatedCompositeFieldContainer[_common_pb2.Endpoint]
-    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ..., offset: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ..., read_round: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ...) -> None: ...
+    incarnation: int
+    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ..., offset: _Optional[int] = ..., last_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ..., read_round: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "current_leader", "high_watermark", "log_start_offset", "diverging", "snapshot_id", "records_from", "read_round", "records", "traces")
+    __slots__ = ("error_code", "error_message", "current_leader", "high_watermark", "log_start_offset", "diverging", "snapshot_id", "records_from", "read_round", "records", "traces", "acknowledged")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +126,7 @@ class FetchResponse(_message.Message):
     READ_ROUND_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     TRACES_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
     current_leader: _common_pb2.CurrentLeader
@@ -133,7 +138,8 @@ class FetchResponse(_message.Message):
     read_round: int
     records: bytes
     traces: _containers.RepeatedCompositeFieldContainer[RecordTrace]
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., diverging: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., snapshot_id: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., records_from: _Optional[int] = ..., read_round: _Optional[int] = ..., records: _Optional[bytes] = ..., traces: _Optional[_Iterable[_Union[RecordTrace, _Mapping]]] = ...) -> None: ...
+    acknowledged: _common_pb2.OffsetAndEpoch
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., diverging: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., snapshot_id: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., records_from: _Optional[int] = ..., read_round: _Optional[int] = ..., records: _Optional[bytes] = ..., traces: _Optional[_Iterable[_Union[RecordTrace, _Mapping]]] = ..., acknowledged: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ...) -> None: ...
 
 class RecordTrace(_message.Message):
     __slots__ = ("offset", "trace_parent")

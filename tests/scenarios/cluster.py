@@ -39,6 +39,7 @@ from quorate.raft.outputs import (
     Notice,
     Output,
     PersistElection,
+    PersistRequiredEnd,
     Respond,
     RoleChanged,
     Send,
@@ -194,7 +195,8 @@ class Cluster:
         node.sent.clear()
         node.waiting.clear()
         random = NodeRandom(node.id)
-        node.raft = RaftNode(node.config, node.disk.recover(), random, self.now_ms)
+        config = replace(node.config, incarnation=100 * node.id + node.life)
+        node.raft = RaftNode(config, node.disk.recover(), random, self.now_ms)
         self.pump(node)
 
     def stop(self, node: Node, *, resets: bool) -> None:
@@ -286,6 +288,10 @@ class Cluster:
                 )
                 node.disk.election = output.state
                 self.show("persist", f"{name} quorum-state {rendering.election(output.state)}")
+            case PersistRequiredEnd():
+                node.disk.required_end = output.required_end
+                end = output.required_end and output.required_end.end
+                self.show("persist", f"{name} required end {end or '-'}")
             case AppendBatches():
                 node.disk.change(output.ticket, partial(Image.append, batches=output.batches))
                 for batch in output.batches:

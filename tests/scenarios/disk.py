@@ -18,6 +18,7 @@ from quorate.raft.types import (
     Endpoint,
     OffsetAndEpoch,
     ReplicaKey,
+    RequiredEnd,
     VersionRange,
     Voter,
     VoterSet,
@@ -121,6 +122,7 @@ class Disk:
         self.durable = Image()
         self.election: ElectionState | None = None
         self.removed = False
+        self.required_end: RequiredEnd | None = None
         self.partial: dict[OffsetAndEpoch, bytes] = {}
         self._unsynced: list[tuple[int, Change]] = []
 
@@ -147,6 +149,15 @@ class Disk:
         self._unsynced.clear()
         self.live = self.durable.copy()
 
+    def lose_records(self, end_offset: int, *, marks: bool) -> None:
+        """Batches are gone that were durable. marks: recovery notices, and marks what it drops."""
+        lost = [batch for batch in self.live.batches if batch.base_offset >= end_offset]
+        if marks:
+            end = OffsetAndEpoch(lost[-1].end_offset, lost[-1].epoch)
+            self.required_end = RequiredEnd(end, not any(batch.control for batch in lost))
+        self.live.truncate(end_offset)
+        self.durable = self.live.copy()
+
     def recover(self) -> InitialState:
         """What a starting replica finds."""
         image = self.live
@@ -166,4 +177,6 @@ class Disk:
                     sets.append((batch.base_offset + index, record.voters))
                 elif isinstance(record, KRaftVersion):
                     versions.append((batch.base_offset + index, record.level))
-        return InitialState(self.election, log, tuple(sets), tuple(versions), self.removed)
+        return InitialState(
+            self.election, log, tuple(sets), tuple(versions), self.removed, self.required_end
+        )

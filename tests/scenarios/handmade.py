@@ -136,6 +136,7 @@ def _fetch(_: Harness, node: Node, arguments: Arguments, cluster_id: str) -> Req
         int(options.get("wait", "500")),
         read_round=int(options.get("round", "0")),
         endpoints=_endpoints(arguments, replica.id),
+        incarnation=int(options.get("incarnation", "0")),
     )
 
 
@@ -221,6 +222,7 @@ def _forge(harness: Harness, node: Node, arguments: Arguments) -> None:
         diverging=_optional_position(arguments, "diverging"),
         snapshot=_optional_position(arguments, "snapshot"),
         batches=tuple(batches),
+        acknowledged=_optional_position(arguments, "acknowledged"),
     )
     harness.cluster.forge(node, fetch_id, response)
 

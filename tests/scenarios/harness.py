@@ -8,6 +8,7 @@ what happened, less the kinds that `hide` names: fetch, vote, begin, end, snapsh
 The cluster and its time:
   cluster voters=1A,2A [observers=4A] [brokers=7A] [kraft=0] [lead=1] [auto-join=4] [SETTING=MS]
       [loud] [hide=KIND,KIND]
+  lose-records 2 3 [silently] (from offset 3 on, of a node that is down; recovery notices or not)
   start 4A | restart 2 | crash 2 (the machine falls silent) | kill 2 (the process: connections
       break and are refused) | lose-disk 2
       with endpoint=[LISTENER:]host:port,..., kraft=0-1, auto-join
@@ -183,6 +184,12 @@ class Harness:
         node.disk = Disk()
         self._configure(node, arguments)
         self.cluster.start(node)
+
+    def do_lose_records(self, arguments: Arguments) -> None:
+        node = self.node(arguments.values[0])
+        assert node.raft is None, f"{node.name} is not down"
+        marks = not arguments.flag("silently")
+        node.disk.lose_records(int(arguments.values[1]), marks=marks)
 
     # --- time -------------------------------------------------------------------------------------
 

@@ -159,6 +159,7 @@ def response(value: object) -> str:
     match value:
         case VoteResponse():
             verdict = "granted" if value.granted else "not granted"
+            verdict = "granted if all vote" if value.granted_if_all else verdict
             return _verdict("Vote", value.error, verdict, value.leader, value.message)
         case BeginQuorumEpochResponse():
             return _verdict("BeginQuorumEpoch", value.error, "ok", value.leader, value.message)
@@ -199,6 +200,7 @@ def _fetched(value: FetchResponse) -> str:
     elif value.batches:
         what = f"records {spans(value.batches)}"
     text = f"{what} hw={value.high_watermark}"
+    text += f" acknowledged={value.acknowledged}" if value.acknowledged is not None else ""
     return text + (f" round={value.read_round}" if value.read_round else "")
 
 

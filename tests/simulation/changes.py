@@ -44,14 +44,29 @@ class Changes(LinkFaults):
 
     def _add(self, n: Numbers) -> bool:
         voters = self._believed_voters()
-        others = [node for node in self.cluster.nodes if node.key not in voters]
+        others = [node for node in self.cluster.nodes if node.key not in voters and node.can_vote]
         if not others:
             return False
         return self._add_node(others[int(n[0] * len(others))], n)
 
+    def _add_broker(self, n: Numbers) -> bool:
+        """A broker is named as a voter by mistake: it replicates, and never votes nor stands."""
+        voters = self._believed_voters()
+        brokers = [o for o in self.cluster.nodes if not o.can_vote and o.key not in voters]
+        if not brokers:
+            return False
+        node = brokers[int(n[0] * len(brokers))]
+        joining = AddVoterRequest("sim", node.key, ())
+        self.cluster.pending_changes[id(joining)] = joining
+        tolerated = self.tolerates()
+        del self.cluster.pending_changes[id(joining)]
+        return tolerated and self._add_node(node, n)
+
     def _add_nonsense(self, n: Numbers) -> bool:
         """A voter that is not there, or not who it should be."""
         node = self._node(n[0])
+        if not node.can_vote:
+            return False
         key, endpoint = node.key, self.cluster.endpoint(node.id, node.port)
         if n[3] < 0.4:
             endpoint = self.cluster.endpoint(node.id, 1)
@@ -126,6 +141,39 @@ class Changes(LinkFaults):
             self._start_later(node, self._span(number, 10 * MS, 2 * SECOND))
         self.network.heal(cut)
 
+    def _read_while_leaving(self, n: Numbers) -> bool:
+        """The leader of an even number of voters is asked to leave, and half of all voters cannot
+        answer it nor the others from now on. Those elect another leader, because with the removal
+        they are a majority; the old one still hears as many as it needed when it was a voter.
+        """
+        leader = self.cluster.leader()
+        if leader is None or len(leader.voters) < 4 or len(leader.voters) % 2:
+            return False
+        others = [voter.id - 1 for voter in leader.voters if voter.id != leader.id]
+        self.random.shuffle(others)
+        near, far = others[len(leader.voters) // 2 :], others[: len(leader.voters) // 2]
+        if not self._remove_key(leader.key, (n[0], 0.0, 0.9, *n[3:])):
+            return False
+        cut = self.network.cut([(a, b) for a in far for b in (leader.index, *near)])
+        timeout_us = self.cluster.scenario.fetch_timeout_ms * MS
+        self.scheduler.after(2 * timeout_us, self.network.heal, cut)
+        for wait in range(timeout_us // 2, 2 * timeout_us, 20 * MS):
+            self.scheduler.after(wait, self._read_and_append, leader)
+        return True
+
+    def _read_and_append(self, old: SimNode) -> None:
+        """Append where someone leads by right, and read at the leader that was asked to leave."""
+        leader = self.cluster.leader()
+        if leader is old or leader is None or self.healed:
+            return
+        self.cluster.clients.append(leader)
+        if old.raft is not None and old.is_leading and old.paused_until <= self.scheduler.now:
+            self.scheduler.after(10 * MS, self._read_at, old)
+
+    def _read_at(self, node: SimNode) -> None:
+        if node.raft is not None and node.is_leading:
+            self.cluster.clients.read(node)
+
     def _change_at_election(self, n: Numbers) -> bool:
         """A change for whoever leads next, before it has committed anything; half the time the
         leader of now, which has such a change as well, is cut off first.
@@ -177,6 +225,8 @@ class Changes(LinkFaults):
         """A voter comes back on another port; until the log says so, it counts as lost."""
         node = self._node(n[0])
         static = self.cluster.static_voters.get(node.id)
+        if not node.can_vote:
+            return False  # in a voter set by mistake, it would tell nobody its new endpoint
         if static is not None or not self.tolerates(lost=node.key):
             return False
         node.stop("prefix")

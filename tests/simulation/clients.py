@@ -101,14 +101,18 @@ class Clients:
             return
         node = self._pick()
         if node is not None:
-            token = self.history.begin_read()
-            request = ReadIndexRequest("sim", 1_000 + int(self.random.random() * 4_000))
-
-            def answered(source: SimNode, _: object, response: ReadIndexResponse) -> None:
-                self._answered(source, token, response)
-
-            node.receive_request(request, answered, 0, 0)
+            self.read(node)
         self._read_later()
+
+    def read(self, node: SimNode) -> None:
+        """Ask one node for a linearizable read."""
+        token = self.history.begin_read()
+        request = ReadIndexRequest("sim", 1_000 + int(self.random.random() * 4_000))
+
+        def answered(source: SimNode, _: object, response: ReadIndexResponse) -> None:
+            self._answered(source, token, response)
+
+        node.receive_request(request, answered, 0, 0)
 
     def _answered(self, node: SimNode, token: ReadToken, response: ReadIndexResponse) -> None:
         if response.error is not ErrorCode.NONE:

@@ -92,7 +92,8 @@ class Cluster:
         self.installed = 0
         self.install_us = scenario.install_us
         self.static_voters = VoterSet()
-        keys = [ReplicaKey(i + 1, directory_id(i + 1, 0)) for i in range(scenario.nodes)]
+        count = scenario.nodes + scenario.brokers
+        keys = [ReplicaKey(i + 1, directory_id(i + 1, 0)) for i in range(count)]
         voters = VoterSet.of(
             Voter(key, (self.endpoint(key.id, FIXED_PORT + 1),)) for key in keys[: scenario.voters]
         )
@@ -120,7 +121,8 @@ class Cluster:
             node = SimNode(self, index, disk, clock)
             node.key = key  # the voters have this very object: equal keys are found faster so
             node.port = FIXED_PORT + 1
-            node.auto_join = scenario.auto_join
+            node.can_vote = index < scenario.nodes
+            node.auto_join = scenario.auto_join and node.can_vote
             self.nodes.append(node)
             self.listen(node)
         network = self.network
@@ -156,6 +158,7 @@ class Cluster:
             static_voters=node.disk.static_voters,
             can_vote=node.can_vote,
             auto_join=node.auto_join,
+            incarnation=node.id << 32 | node.life,
             election_timeout_ms=scenario.election_timeout_ms,
             election_backoff_max_ms=scenario.election_timeout_ms,
             fetch_timeout_ms=scenario.fetch_timeout_ms,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from quorate.raft.roles import Leader
+
 from tests.simulation.clock import TRUE_RATE
 from tests.simulation.forgeries import Forgeries
 from tests.simulation.plan import Action
@@ -177,6 +179,114 @@ class Injector(Forgeries):
         if node.disk.is_damaged:
             self._replace_disk(node)
             self.start(node)
+
+    def _lost_records(self, n: Numbers) -> bool:
+        """Synced batches are gone after a crash, and recovery notices."""
+        node = self._node(n[0])
+        if node.disk.is_damaged or not self.tolerates(lost=node.key):
+            return False
+        end_offset = self._batch_end(node, n[1])
+        if end_offset is None:
+            return False
+        node.stop("prefix", silent=n[2] < 0.3)
+        if end_offset < node.disk.log.end:
+            node.disk.lose_records(end_offset)
+            self._note_loss(node)
+        self._start_later(node, self._span(n[3], 10 * MS, 3 * SECOND))
+        return True
+
+    def _lost_records_everywhere(self, n: Numbers) -> bool:
+        """Power is lost everywhere, and every node may lose synced batches; one voter keeps all
+        that is committed. No voter set is lost, so no operator is needed.
+        """
+        sets = self._sets_in_force()
+        nodes = self.cluster.nodes
+        if not all(
+            self._is_there(v, []) and self._is_whole(nodes[v.id - 1]) for s in sets for v in s
+        ):
+            return False
+        in_all = [node for node in nodes if sets and all(node.key in voters for voters in sets)]
+        committed = self.cluster.oracle.committed_end
+        for node in nodes:
+            node.stop("prefix", silent=n[2] < 0.5)
+        keeping = [node for node in in_all if self._holds_committed(node)]
+        keeper = keeping[int(n[0] * len(keeping))] if keeping else None
+        for node in nodes:
+            end_offset = self._batch_end(node, self.random.random())
+            if node is keeper and end_offset is not None:
+                end_offset = max(end_offset, committed)
+            if (
+                keeper is not None
+                and end_offset is not None
+                and self._loses_data_only(node, end_offset)
+            ):
+                node.disk.lose_records(end_offset)
+                self._note_loss(node)
+            self._start_later(node, self._span(self.random.random(), 10 * MS, 3 * SECOND))
+        return True
+
+    def _holds_committed(self, node: SimNode) -> bool:
+        oracle, log = self.cluster.oracle, node.disk.log
+        if not oracle.committed or log.durable_end < oracle.committed_end:
+            return False
+        if log.start.offset >= oracle.committed_end:
+            return True
+        return log.batch_before(oracle.committed_end) == oracle.committed[-1]
+
+    @staticmethod
+    def _loses_data_only(node: SimNode, end_offset: int) -> bool:
+        log = node.disk.log
+        lost = log.batches_between(end_offset, log.end)
+        return bool(lost) and not any(batch.control for batch in lost)
+
+    @staticmethod
+    def _batch_end(node: SimNode, number: float) -> int | None:
+        """Where a batch of the log begins, the last ones more often; None for an empty log."""
+        log = node.disk.log
+        batches = log.batches_between(log.start.offset, log.end)
+        if not batches:
+            return None
+        return batches[-1 - int(number * number * number * len(batches))].base_offset
+
+    def _note_loss(self, node: SimNode) -> None:
+        if self.cluster.trace is not None:
+            self.cluster.trace(node, f"lost records: {node.disk.log}, {node.disk.required_end}")
+
+    def _rollback(self, n: Numbers) -> bool:
+        """A node restarts at once on a directory that lost records without a trace. The leader that
+        has their acknowledgement lives. All that is lost is committed, and all other voters have
+        it, so that nothing is at risk until the leader tells.
+        """
+        leader, node = self.cluster.leader(), self._node(n[0])
+        end_offset = self._batch_end(node, n[1])
+        if leader is None or leader.raft is None or node is leader or node.raft is None:
+            return False
+        log, core = node.disk.log, leader.raft.core
+        end = log.end
+        others = [
+            self.cluster.nodes[voter.id - 1]
+            for voters in self._sets_in_force()
+            for voter in voters
+            if voter.key != node.key
+        ]
+        role = core.role
+        acknowledged = -1
+        if isinstance(role, Leader) and node.key in role.replicas:
+            acknowledged = role.replicas[node.key].end_offset
+        if (
+            end_offset is None
+            or node.disk.required_end is not None
+            or (node.disk.latest is not None and node.disk.latest.id.offset > end_offset)
+            or acknowledged != end
+            or not end == log.durable_end <= self.cluster.oracle.committed_end
+            or any(other.disk.log.durable_end < end for other in others)
+            or any(self.cluster.nodes[o.index].key != o.key for o in others)
+            or any(batch.control for batch in log.batches_between(end_offset, end))
+        ):
+            return False
+        node.stop("prefix")
+        node.lose_untold(end_offset, core.epoch)
+        return True
 
     def _replace_disk(self, node: SimNode) -> None:
         from tests.simulation.cluster import directory_id

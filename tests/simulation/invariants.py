@@ -31,6 +31,12 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     LeaderNeverLoadsSnapshot         only followers do
     ValidRoles                       only voters elect and lead, and nobody whose log is about to be
                                      replaced; roles change as the table allows
+    RequiredEnd                      the log end that a replica must reach again is lifted only when
+                                     its durable log reaches it, and is in force before anything
+                                     else is done with the answer that tells it
+    LossIsTold                       a replica that lost what it acknowledged to the leader of this
+                                     epoch learns it from that leader
+    ResignationIsTold                a leader that restarts tells the other voters, in an order
     AnsweredOnce                     every request is answered, once
     ChangeIsCommitted                a change that was acknowledged is in a committed voter set
 
@@ -47,16 +53,33 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from quorate.raft.batches import Batch, KRaftVersion, Voters
+from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
+    EndQuorumEpochRequest,
     FetchRequest,
+    FetchResponse,
     RemoveVoterRequest,
     VoteRequest,
     VoteResponse,
 )
-from quorate.raft.outputs import AppendBatches, HighWatermarkAdvanced, RoleName, TruncateLog
+from quorate.raft.outputs import (
+    AppendBatches,
+    HighWatermarkAdvanced,
+    PersistRequiredEnd,
+    RoleName,
+    Send,
+    TruncateLog,
+)
 from quorate.raft.roles import Follower
-from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey, VoterSet, same_replica
+from quorate.raft.types import (
+    ElectionState,
+    OffsetAndEpoch,
+    ReplicaKey,
+    RequiredEnd,
+    VoterSet,
+    same_replica,
+)
 
 from tests.simulation.errors import InvariantError
 
@@ -169,6 +192,10 @@ class Oracle:
         if role in ELECTING and not (node.can_vote and may):
             text = f"{node.key} is {role}, but {node.voters} are the voters"
             raise InvariantError("ValidRoles", text)
+        required = node.disk.required_end
+        if role in ELECTING and required is not None and not required.may_stand:
+            text = f"{node.key} is {role}, and may have lost a voter set"
+            raise InvariantError("ValidRoles", text)
         if role in ELECTING and node.installing is not None:
             text = f"{node.key} is {role} while {node.installing} is about to replace its log"
             raise InvariantError("ValidRoles", text)
@@ -179,10 +206,63 @@ class Oracle:
             node.key in node.disk.static_voters
         )
 
+    @staticmethod
+    def starts(node: SimNode) -> None:
+        """A process has started; nothing that it wants is done yet."""
+        others = [voter for voter in node.voters if voter.id != node.id and voter.endpoints]
+        if node.core.role.name is not RoleName.RESIGNED or not others:
+            return
+        requests = [o.request for o in node.core.outputs if isinstance(o, Send)]
+        ends = [r for r in requests if isinstance(r, EndQuorumEpochRequest)]
+        if len(ends) < len(others) or not all(r.preferred_candidates for r in ends):
+            text = f"{node.key} led epoch {node.core.epoch} and tells {ends}"
+            raise InvariantError("ResignationIsTold", text)
+
+    def requires_end(self, node: SimNode, required_end: RequiredEnd | None) -> None:
+        """A node stores which log end it must reach again, or that it has reached it."""
+        old, log = node.disk.required_end, node.disk.log
+        if required_end is not None or old is None:
+            return
+        end = old.end
+        durable = log.batch_before(log.durable_end)
+        epoch = durable.epoch if durable is not None else log.start.epoch
+        if (epoch, log.durable_end) < (end.epoch, end.offset):
+            text = f"{node.key} has reached {end}, on disk is {log}"
+            raise InvariantError("RequiredEnd", text)
+
+    @staticmethod
+    def learns_of_loss(node: SimNode, response: FetchResponse) -> None:
+        """A node got the answer to a Fetch: its leader tells what it has acknowledged, or should."""
+        core = node.core
+        told = response.acknowledged
+        lost, node.told_of_loss = node.told_of_loss, None
+        is_of_leader = response.error is ErrorCode.NONE and response.leader.epoch == core.epoch
+        if not is_of_leader or not isinstance(core.role, Follower):
+            return
+        if lost is not None and lost[0] == core.epoch and told is None:
+            text = f"{node.key} acknowledged {lost[1]} in epoch {lost[0]} and hears {response}"
+            raise InvariantError("LossIsTold", text)
+        moves = [i for i, o in enumerate(core.outputs) if isinstance(o, MOVES)]
+        if told is None or not moves:
+            return
+        known = [
+            o.required_end for o in core.outputs[: moves[0]] if isinstance(o, PersistRequiredEnd)
+        ]
+        ends = [node.disk.log.last, *(r.end for r in [node.disk.required_end, *known] if r)]
+        if max((end.epoch, end.offset) for end in ends) < (told.epoch, told.offset):
+            text = f"{node.key} hears {told} and does {core.outputs}"
+            raise InvariantError("RequiredEnd", text)
+
     def votes(self, node: SimNode, request: VoteRequest, response: VoteResponse) -> None:
         """A node answers a vote request."""
-        state = node.disk.election
-        granted = response.granted and not request.pre_vote
+        state, required = node.disk.election, node.disk.required_end
+        is_for_it = response.granted or response.granted_if_all
+        if is_for_it and not node.can_vote:
+            raise InvariantError("ValidRoles", f"{node.key} is a broker and votes for {request}")
+        if response.granted_if_all and required is not None and not required.may_stand:
+            text = f"{node.key} may have lost a voter set and votes for {request}"
+            raise InvariantError("RequiredEnd", text)
+        granted = is_for_it and not request.pre_vote
         if granted and (
             state is None or (state.epoch, state.voted) != (request.epoch, request.candidate)
         ):
@@ -388,7 +468,15 @@ class Oracle:
         acknowledgement may still be under way.
         """
         disk = self._disk(key)
-        if disk is None or disk.log.durable_end < offset:
+        if disk is None:
+            return False
+        required = disk.required_end
+        if required is not None and last is not None:
+            # It acknowledged this before it lost it, and votes as if it had it.
+            reached = (required.end.epoch, required.end.offset) >= (last.epoch, offset)
+            if reached and disk.log.durable_end < offset:
+                return True
+        if disk.log.durable_end < offset:
             return False
         mine = disk.log.batch_before(offset)
         return disk.log.start.offset >= offset or mine is last or mine == last

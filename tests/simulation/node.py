@@ -53,8 +53,8 @@ class SimNode:
         "can_vote", "clock", "cluster", "config", "core", "cut", "disk", "fuse", "fuse_at_election",
         "heard", "high_watermark", "id", "index", "installing", "is_leading", "is_silent", "key",
         "led_epoch", "life", "loaded", "network", "oracle", "paused_until", "port", "raft",
-        "random", "scheduler", "sync_delay_us", "sync_fails", "syncing", "trace", "voter_sets",
-        "voters", "voters_moved", "waiting",
+        "random", "scheduler", "sync_delay_us", "sync_fails", "syncing", "told_of_loss", "trace",
+        "voter_sets", "voters", "voters_moved", "waiting",
     )  # fmt: skip
 
     def __init__(self, cluster: Cluster, index: int, disk: Disk, clock: Clock) -> None:
@@ -96,6 +96,7 @@ class SimNode:
         self.voter_sets: list[tuple[int, VoterSet]] = []
         self.syncing = False
         self.installing: OffsetAndEpoch | None = None
+        self.told_of_loss: tuple[int, int] | None = None
         self.voters_moved = True
         self.fuse = self.fuse_at_election = -1
         self.loaded = -1
@@ -136,6 +137,7 @@ class SimNode:
                                f"election {disk.election}, voters {self.voters}")  # fmt: skip
         self.raft = RaftNode(self.config, initial, self.random, self.now_ms())
         self.core = self.raft.core
+        self.oracle.starts(self)
         self._flush()
 
     def stop(self, mode: str, *, silent: bool = False) -> None:
@@ -203,6 +205,10 @@ class SimNode:
         raft.handle_response(request_id, response, self.clock.now_ms(self.scheduler.now))
         if is_old:
             self.oracle.takes_nothing(self, response)
+        if response.__class__ is FetchResponse and (
+            response.acknowledged is not None or self.told_of_loss is not None  # type: ignore[union-attr]
+        ):
+            self.oracle.learns_of_loss(self, response)  # type: ignore[arg-type]
         self._flush()
 
     def receive_refusal(self, life: int, output: Send | SendAdmin) -> None:
@@ -277,6 +283,15 @@ class SimNode:
         self.syncing = True
         delay = 100 + floor(self.random.random() * self.sync_delay_us)
         self.scheduler.after(delay, self._synced, self.life, ticket)
+
+    def lose_untold(self, end_offset: int, epoch: int) -> None:
+        """Records are gone without a trace, that this replica acknowledged in this epoch; its next
+        process must learn it from the leader.
+        """
+        acknowledged = self.disk.log.end
+        self.disk.log.lose(end_offset)
+        self.start()
+        self.told_of_loss = epoch, acknowledged
 
     def disk_has_room(self) -> None:
         self.disk.is_full = False

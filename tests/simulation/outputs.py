@@ -25,6 +25,7 @@ from quorate.raft.outputs import (
     LeadershipLost,
     Notice,
     PersistElection,
+    PersistRequiredEnd,
     Respond,
     RoleChanged,
     Send,
@@ -52,6 +53,13 @@ def persist(node: SimNode, output: PersistElection) -> None:
     node.disk.election = output.state
     if node.fuse_at_election >= 0:
         node.fuse, node.fuse_at_election = node.fuse_at_election, -1
+
+
+def persist_required_end(node: SimNode, output: PersistRequiredEnd) -> None:
+    if node.trace is not None:
+        node.trace(node, f"-> required end {output.required_end}")
+    node.oracle.requires_end(node, output.required_end)
+    node.disk.required_end = output.required_end
 
 
 def append(node: SimNode, output: AppendBatches) -> None:
@@ -215,6 +223,7 @@ def install(node: SimNode, output: InstallSnapshot) -> None:
 
 DO: dict[type, Callable[[SimNode, Any], None]] = {
     PersistElection: persist,
+    PersistRequiredEnd: persist_required_end,
     AppendBatches: append,
     TruncateLog: truncate,
     Send: send,

@@ -42,9 +42,13 @@ FAULTS: dict[str, float] = {
     "full_disk": 0.6,
     "lost_disk": 1.2,
     "damaged_disk": 0.5,
+    "lost_records": 1.5,
+    "lost_records_everywhere": 0.5,
+    "rollback": 1.0,
     # membership and leadership
     "add": 2.0,
     "add_nonsense": 0.4,
+    "add_broker": 0.4,
     "remove": 1.5,
     "remove_leader": 0.8,
     "two_callers": 1.0,
@@ -69,6 +73,7 @@ TARGETED: dict[str, float] = {
     "votes_for_another": 0.2,
     "forged_votes": 0.1,
     "lying_voter": 0.1,
+    "read_while_leaving": 0.15,
 }
 """What the even mix hardly ever brings about, with the share of the seeds that have it besides
 (`_draw_targeted`).
@@ -87,10 +92,14 @@ PROCESSES = (
     "shut_down",
     "transfer",
 )
-DISKS = ("slow_disk", "fsync_fails", "full_disk", "lost_disk", "replace", "snapshot", "clean")
+DISKS = (
+    "slow_disk", "fsync_fails", "full_disk", "lost_disk", "replace", "snapshot", "clean",
+    "lost_records", "lost_records_everywhere", "rollback",
+)  # fmt: skip
 MEMBERSHIP = (
-    "add", "add_nonsense", "remove", "remove_leader", "two_callers", "change_at_election",
-    "replace", "update", "upgrade", "remove_while_silent", "leave_unheard",
+    "add", "add_nonsense", "add_broker", "remove", "remove_leader", "two_callers",
+    "change_at_election", "replace", "update", "upgrade", "remove_while_silent", "leave_unheard",
+    "read_while_leaving",
 )  # fmt: skip
 """Those that ask for a change of the voters. A seed may have more of one of these groups."""
 
@@ -108,7 +117,8 @@ class Action:
 class Scenario:
     """A cluster and what happens to it.
 
-    voters: how many of the nodes are voters at the beginning; the others are observers.
+    voters: how many of the nodes are voters at the beginning; the others are observers. brokers:
+    how many nodes there are besides, which never vote.
     level: kraft.version at the beginning. append_period_us: the clients' mean time between appends.
     stable: nothing that happens is a reason to change the leader.
     """
@@ -116,6 +126,7 @@ class Scenario:
     seed: int
     nodes: int = 3
     voters: int = 3
+    brokers: int = 0
     level: int = 1
     auto_join: bool = False
     append_period_us: int = 60 * MS
@@ -153,6 +164,7 @@ def draw(seed: int) -> Scenario:
         seed,
         nodes,
         voters,
+        Random(f"brokers {seed}").choice((0, 0, 0, 1, 2)),
         level,
         auto_join=random.random() < 0.25,
         append_period_us=random.choice((20, 50, 100, 300)) * MS,

@@ -7,7 +7,9 @@ Rules:
 - quorum-state is written atomically and durably at once; so are snapshots, and the installation of
   a received snapshot, which replaces the log and what is pending for it;
 - bytes of a snapshot being received are volatile;
-- recovery makes durable what it found.
+- recovery makes durable what it found;
+- a disk may lose synced batches from its log's end (`SimLog.lose`), with the mark that recovery
+  leaves then (`Disk.lose_records`) or without a trace.
 
 `Storage` is the seam: `SimLog` keeps batches as objects; a storage over the real log and record
 formats on a simulated file system takes its place without a change elsewhere.
@@ -26,7 +28,13 @@ from typing import Protocol
 from quorate.raft.batches import Batch, KRaftVersion, Voters
 from quorate.raft.config import InitialState
 from quorate.raft.logstate import LogState
-from quorate.raft.types import BOOTSTRAP_SNAPSHOT, ElectionState, OffsetAndEpoch, VoterSet
+from quorate.raft.types import (
+    BOOTSTRAP_SNAPSHOT,
+    ElectionState,
+    OffsetAndEpoch,
+    RequiredEnd,
+    VoterSet,
+)
 from quorate.raft.value import value
 
 from tests.simulation.errors import InvariantError
@@ -88,6 +96,11 @@ class Storage(Protocol):
     def clean(self, start: OffsetAndEpoch) -> None: ...
 
     def install(self, snapshot: Snapshot) -> None: ...
+
+    @property
+    def last(self) -> OffsetAndEpoch: ...
+
+    def lose(self, end_offset: int) -> list[Batch]: ...
 
     def crash(self, random: Random, mode: str) -> None: ...
 
@@ -212,6 +225,19 @@ class SimLog:
                 self._cut(bases[int(random.random() * len(bases))])
         self._forget_journal()
 
+    @property
+    def last(self) -> OffsetAndEpoch:
+        """The log's end, and the epoch of the record before it."""
+        epoch = self._batches[-1].epoch if self._batches else self.start.epoch
+        return OffsetAndEpoch(self.end, epoch)
+
+    def lose(self, end_offset: int) -> list[Batch]:
+        """The batches from `end_offset` on are gone, durable or not. Return them."""
+        lost = self._cut(end_offset)
+        self._forget_journal()
+        self.durable_end = self.end
+        return lost
+
     def _forget_journal(self) -> None:
         self._journal.clear()
         self.last_ticket = None
@@ -272,6 +298,7 @@ class Disk:
     election: ElectionState | None = None
     bootstrap: tuple[int, VoterSet] | None = None
     removed: bool = False
+    required_end: RequiredEnd | None = None
     snapshots: dict[OffsetAndEpoch, Snapshot] = field(default_factory=dict)
     parts: dict[OffsetAndEpoch, bytearray] = field(default_factory=dict)
     latest: Snapshot | None = None
@@ -288,6 +315,16 @@ class Disk:
         if self.latest is not None:
             self.snapshots = {self.latest.id: self.latest}
 
+    def lose_records(self, end_offset: int) -> None:
+        """Synced batches are gone, and recovery sees that: it marks what it drops."""
+        end = self.log.last
+        lost = self.log.lose(end_offset)
+        known = self.required_end
+        if known is not None and (known.end.epoch, known.end.offset) >= (end.epoch, end.offset):
+            end = known.end
+        may_stand = known is None or known.may_stand
+        self.required_end = RequiredEnd(end, may_stand and not any(b.control for b in lost))
+
     def crash(self, random: Random, mode: str) -> None:
         self.log.crash(random, mode)
         for part in self.parts.values():
@@ -300,4 +337,6 @@ class Disk:
             level, bootstrap_voters = self.bootstrap
             voters = ((-1, bootstrap_voters), *voters)
             versions = ((-1, level), *versions)
-        return InitialState(self.election, found.log, voters, versions, self.removed)
+        return InitialState(
+            self.election, found.log, voters, versions, self.removed, self.required_end
+        )

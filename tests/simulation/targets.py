@@ -77,7 +77,7 @@ class Targets:
 
         The worst that they can do: those leave that are there, those join that are not.
         """
-        gone = [node.id for node in self.cluster.nodes if node.disk.is_damaged]
+        gone = [node.id for node in self.cluster.nodes if not self._is_whole(node)]
         if lost is not None:
             gone.append(lost.id)
         pending = list(self.cluster.pending_changes.values())
@@ -98,6 +98,12 @@ class Targets:
             if len(held) < len(now) // 2 + 1 or (size and len(stay) < size // 2 + 1):
                 return False
         return True
+
+    @staticmethod
+    def _is_whole(node: SimNode) -> bool:
+        """Whether it has all that it acknowledged, and may vote."""
+        disk = node.disk
+        return node.can_vote and not disk.is_damaged and disk.required_end is None
 
     def _is_there(self, voter: Voter, gone: list[int]) -> bool:
         """Whether that replica has its disk, and listens where others look for it."""

@@ -142,7 +142,7 @@ def handle_vote(core: Core, request: VoteRequest) -> VoteResponse:
         core.log.last_epoch,
         core.log.end_offset,
     )
-    granted = _can_grant(core, request, up_to_date)
+    granted = core.config.can_vote and _can_grant(core, request, up_to_date)
     only_if_all = required_end.restricts_vote(core, request)
     if only_if_all and core.required_end is not None:
         granted = granted and core.required_end.may_stand

@@ -63,9 +63,7 @@ def reported(core: Core, leader: Leader) -> list[str]:
     ]
 
 
-def promise(
-    core: Core, progress: ReplicaProgress, request: FetchRequest
-) -> OffsetAndEpoch | None:
+def promise(core: Core, progress: ReplicaProgress, request: FetchRequest) -> OffsetAndEpoch | None:
     """What earlier processes of this replica acknowledged, for a Fetch below it."""
     if request.incarnation != progress.incarnation:
         return None  # a late Fetch of a process that ended

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutants.elections import ELECTIONS
+from tests.simulation.mutants.elections import ELECTIONS, LOST_RECORDS
 from tests.simulation.mutants.epochs import EPOCHS
 from tests.simulation.mutants.membership import MEMBERSHIP, SNAPSHOTS
 from tests.simulation.mutants.mutant import Redundant
@@ -43,4 +43,4 @@ REDUNDANT = (
 )
 """Guards without a row of their own: one alone changes nothing that anybody could see."""
 
-MUTANTS = ELECTIONS + EPOCHS + REPLICATION + READS + MEMBERSHIP + SNAPSHOTS
+MUTANTS = ELECTIONS + EPOCHS + LOST_RECORDS + REPLICATION + READS + MEMBERSHIP + SNAPSHOTS

@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from tests.simulation.mutants.mutant import FORGETTING, mutant
 
+_ADOPT = """    if response.acknowledged is not None:
+        required_end.adopt(core, response.acknowledged)
+"""
+
 _UP_TO_DATE = """    up_to_date = (request.last_epoch, request.last_offset) >= (
         core.log.last_epoch,
         core.log.end_offset,
@@ -100,8 +104,8 @@ ELECTIONS = (
         "elected_one_short_of_a_majority",
         "a majority of the voters elects",
         "roles",
-        "        return len(self.granted) >= self.voters.majority\n",
-        "        return len(self.granted) >= max(1, self.voters.majority - 1)\n",
+        "if needs_all else voters.majority\n",
+        "if needs_all else max(1, voters.majority - 1)\n",
     ),
     mutant(
         "half_is_a_majority",
@@ -226,5 +230,111 @@ ELECTIONS = (
             state = ElectionState(state.epoch)
         if False:
 """,
+    ),
+)
+
+LOST_RECORDS = (
+    mutant(
+        "vote_ignores_the_required_end",
+        "who may have lost records votes as if it still had them",
+        "election",
+        "    only_if_all = required_end.restricts_vote(core, request)\n",
+        "    only_if_all = False\n",
+    ),
+    mutant(
+        "required_end_wins_by_a_majority",
+        "who may have lost records wins only with the votes of all voters",
+        "required_end",
+        "needs_all=core.required_end is not None",
+        "needs_all=False",
+    ),
+    mutant(
+        "conditional_votes_count_always",
+        "a conditional vote counts only with the votes of all voters",
+        "election",
+        "        role.ballot.grant_if_all(request.voter.id)\n",
+        "        role.ballot.grant(request.voter.id)\n",
+    ),
+    mutant(
+        "no_conditional_votes",
+        "after a power failure of all replicas the longest log wins",
+        "election",
+        "granted_if_all=granted and only_if_all",
+        "granted_if_all=False",
+    ),
+    mutant(
+        "conditional_votes_without_the_voters",
+        "who may have lost a voter set gives no conditional vote",
+        "election",
+        "        granted = granted and core.required_end.may_stand\n",
+        "        pass\n",
+    ),
+    mutant(
+        "stands_without_the_voters",
+        "who may have lost a voter set does not stand",
+        "core",
+        """        if self.required_end is not None and not self.required_end.may_stand:
+            return False
+""",
+        "",
+    ),
+    mutant(
+        "required_end_is_forgotten",
+        "the required end survives a restart",
+        "core",
+        "        self.emit(PersistRequiredEnd(required_end))\n",
+        "",
+    ),
+    mutant(
+        "required_end_lifted_before_durable",
+        "the required end is lifted when the durable log reaches it",
+        "required_end",
+        "    if _is_below(log.epoch_before(log.durable_end), log.durable_end, required.end):\n",
+        "    if _is_below(log.last_epoch, log.end_offset, required.end):\n",
+        also=(
+            (
+                "follower",
+                "        core.append(batches if good == len(batches) else batches[:good])\n",
+                "        core.append(batches if good == len(batches) else batches[:good])\n"
+                "        required_end.clear_if_reached(core)\n",
+            ),
+        ),
+    ),
+    mutant(
+        "required_end_adopted_late",
+        "what the leader tells of lost records is in force before its answer is taken",
+        "follower",
+        _ADOPT,
+        "",
+        "        core.advance_high_watermark(offset)\n",
+        "        core.advance_high_watermark(offset)\n" + _ADOPT,
+    ),
+    mutant(
+        "loss_is_not_told",
+        "the leader tells a replica that lost what it acknowledged",
+        "leader",
+        "    if request.offset < progress.promised:\n",
+        "    if False:\n",
+    ),
+    mutant(
+        "restarted_leader_is_silent",
+        "a leader that restarts tells the voters",
+        "core",
+        "            unacknowledged = {key.id: self.now_ms for key in preferred}\n",
+        "            unacknowledged = {}\n",
+    ),
+    mutant(
+        "brokers_stand",
+        "a broker never stands for election",
+        "core",
+        "        self.is_voter = self.config.can_vote and self.local in self.voters\n",
+        "        self.is_voter = self.local in self.voters\n",
+    ),
+    mutant(
+        "brokers_vote",
+        "a broker never votes",
+        "election",
+        "    granted = core.config.can_vote and _can_grant(",
+        "    granted = _can_grant(",
     ),
 )

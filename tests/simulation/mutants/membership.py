@@ -120,6 +120,18 @@ MEMBERSHIP = (
         '    if False:\n        text = f"{request.voter} is a voter',
     ),
     mutant(
+        "catch_up_of_any_directory",
+        "the replica that is added has caught up, not another with its id",
+        "membership",
+        """    progress = leader.replicas.get(key)
+    if progress is None or progress.last_caught_up_ms < 0:
+""",
+        """    same_id = [p for k, p in leader.replicas.items() if k.id == key.id]
+    progress = max(same_id, key=lambda p: p.last_caught_up_ms, default=None)
+    if progress is None or progress.last_caught_up_ms < 0:
+""",
+    ),
+    mutant(
         "voter_added_before_it_caught_up",
         "a new voter has caught up (KAFKA-19400)",
         "membership",
@@ -178,7 +190,7 @@ SNAPSHOTS = (
         "snapshot_with_an_old_end_is_loaded",
         "no snapshot that ends before the high watermark is loaded, nor offered to who diverges",
         "follower",
-        "    if snapshot.offset < core.high_watermark or snapshot.epoch > core.epoch:\n",
+        "    if snapshot.offset < oldest or snapshot.epoch > core.epoch:\n",
         "    if False:\n",
         also=(
             (

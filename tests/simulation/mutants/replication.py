@@ -202,4 +202,18 @@ READS = (
         "    leader.read_round += 1\n",
         "    leader.read_round = max(1, leader.read_round)\n",
     ),
+    mutant(
+        "read_counts_another_round",
+        "a round confirms the reads that it was begun for",
+        "reads",
+        "0 <= leader.reads[0].round <= confirmed:\n",
+        "0 <= leader.reads[0].round <= confirmed + 1:\n",
+    ),
+    mutant(
+        "read_counts_a_removed_leader",
+        "a leader that is no voter does not confirm itself",
+        "reads",
+        "    if core.is_voter:\n        rounds.append(leader.read_round)\n",
+        "    rounds.append(leader.read_round)\n",
+    ),
 )

@@ -185,7 +185,7 @@ class Injector(Forgeries):
         node = self._node(n[0])
         if node.disk.is_damaged or not self.tolerates(lost=node.key):
             return False
-        end_offset = self._batch_end(node, n[1])
+        end_offset = self._last_voters(node) if n[4] < 0.3 else self._batch_end(node, n[1])
         if end_offset is None:
             return False
         node.stop("prefix", silent=n[2] < 0.3)
@@ -247,6 +247,13 @@ class Injector(Forgeries):
         if not batches:
             return None
         return batches[-1 - int(number * number * number * len(batches))].base_offset
+
+    @staticmethod
+    def _last_voters(node: SimNode) -> int | None:
+        """Where the last batch of the log begins that has control records, None if none does."""
+        log = node.disk.log
+        batches = log.batches_between(log.start.offset, log.end)
+        return next((batch.base_offset for batch in reversed(batches) if batch.control), None)
 
     def _note_loss(self, node: SimNode) -> None:
         if self.cluster.trace is not None:

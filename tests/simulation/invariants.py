@@ -232,7 +232,7 @@ class Oracle:
 
     @staticmethod
     def learns_of_loss(node: SimNode, response: FetchResponse) -> None:
-        """A node got the answer to a Fetch: its leader tells what it has acknowledged, or should."""
+        """A node got the answer to a Fetch: its leader tells what it acknowledged, or should."""
         core = node.core
         told = response.acknowledged
         lost, node.told_of_loss = node.told_of_loss, None

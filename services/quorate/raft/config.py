@@ -40,8 +40,8 @@ class RaftConfig:
     can_vote: False for brokers, which stay observers whatever the voter set says.
     high_watermark_linger_ms: how long a parked Fetch whose only news is a higher high watermark
     waits for records to travel with, 0 for not at all. It halves the messages of a commit.
-    incarnation: a random number of this process, 64 bits; 0 for unknown. It tells the leader whether
-    two processes run as one replica.
+    incarnation: a random number of this process, 64 bits; 0 for unknown. It tells the leader
+    whether two processes run as one replica.
     """
 
     cluster_id: str

@@ -275,8 +275,8 @@ class Core:
         if last_epoch > state.epoch:
             state = ElectionState(last_epoch)
         if state.leader_id == self.local.id and self.is_voter:
-            # It may have led this epoch: it must not vote in it, nor follow anyone in it. The others
-            # may not have noticed that it ended: they need not wait for their fetch timeout.
+            # It may have led this epoch: it must not vote in it, nor follow anyone in it. The other
+            # voters may not have noticed that it ended: they need not wait for a fetch timeout.
             deadline = self.election_deadline()
             preferred = self._other_voters_shuffled()
             unacknowledged = {key.id: self.now_ms for key in preferred}

@@ -137,7 +137,9 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
     if lost is not None:
         # It is below the log's end, so it is answered at once.
         max_bytes = min(request.max_bytes, core.config.fetch_bytes_max)
-        replication.answer_fetch(core, leader, request_id, request.offset, max_bytes, lost)
+        replication.answer_fetch(
+            core, leader, request_id, request.offset, max_bytes, acknowledged=lost
+        )
         return
     _answer_or_park(core, leader, progress, request_id, request)
 

@@ -44,13 +44,14 @@ def note_incarnation(core: Core, progress: ReplicaProgress, request: FetchReques
 
 
 def _was_reported(core: Core, progress: ReplicaProgress) -> bool:
-    return 0 <= progress.reported_ms and core.now_ms - progress.reported_ms < REPORT_PERIOD_MS
+    age_ms = core.now_ms - progress.reported_ms
+    return progress.reported_ms >= 0 and age_ms < REPORT_PERIOD_MS
 
 
 def _two_processes(progress: ReplicaProgress) -> str:
     return (
-        f"two processes run as replica {progress.key}: stop one of them; if its directory is a copy, "
-        "format another one for it"
+        f"two processes run as replica {progress.key}: stop one of them; if its directory is a "
+        "copy, format another one for it"
     )
 
 

@@ -132,6 +132,7 @@ def answer_fetch(
     request_id: int,
     offset: int,
     max_bytes: int,
+    *,
     acknowledged: OffsetAndEpoch | None = None,
 ) -> None:
     """Answer with what there is from `offset` on, if only the high watermark."""

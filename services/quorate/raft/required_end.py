@@ -1,9 +1,9 @@
 """Votes of a replica that may have lost acknowledged records: the log end that it must reach again.
 
 While a `RequiredEnd` is set and the replica's durable log is below its end:
-1. It votes only for candidates whose log reaches the end. Any other candidate with a log at least as
-   long as its own gets a conditional vote (`granted_if_all`), which counts only if all voters of the
-   candidate's voter set vote for it.
+1. It votes only for candidates whose log reaches the end. Any other candidate with a log at least
+   as long as its own gets a conditional vote (`granted_if_all`), which counts only if all voters of
+   the candidate's voter set vote for it.
 2. It wins an election only with the votes of all voters.
 3. If what it lost may hold a voter set (`may_stand` is False), it neither stands nor gives a
    conditional vote.

@@ -172,10 +172,10 @@ class ReplicaProgress:
     """What the leader knows of a replica that fetches from it. Times in ms of the leader's clock,
     -1 for never. parked_id: its last Fetch that was parked, and may be still. voter_in: the set in
     which it was found to be a voter beside the leader.
-    incarnation, former: the number of its process, and those of the latest earlier ones. returned:
-    how many Fetches of earlier processes came after those of a later one; reported_ms: when that was
-    last reported. promised: what earlier processes acknowledged in this epoch; reported_promise: the
-    last of these offsets for which a lower Fetch was reported.
+    incarnation, former: the number of its process, and those of the latest earlier ones.
+    returned: how many Fetches of earlier processes came after those of a later one; reported_ms:
+    when that was last reported. promised: what earlier processes acknowledged in this epoch;
+    reported_promise: the last of these offsets for which a lower Fetch was reported.
     """
 
     key: ReplicaKey

@@ -295,8 +295,9 @@ LOST_RECORDS = (
             (
                 "follower",
                 "        core.append(batches if good == len(batches) else batches[:good])\n",
-                "        core.append(batches if good == len(batches) else batches[:good])\n"
-                "        required_end.clear_if_reached(core)\n",
+                """        core.append(batches if good == len(batches) else batches[:good])
+        required_end.clear_if_reached(core)
+""",
             ),
         ),
     ),

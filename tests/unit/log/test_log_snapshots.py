@@ -132,6 +132,17 @@ def test_a_checkpoint_must_fit_the_log(tmp_path: Path) -> None:
     opened.close()
 
 
+def test_a_checkpoint_ends_between_batches(tmp_path: Path) -> None:
+    opened = OpenLog(tmp_path)
+    opened.wait(opened.queue(data(0, count=3), data(3, count=3), data(6, count=3)))
+    for inside in (1, 5, 8):
+        with pytest.raises(LogError, match=f"no checkpoint at {inside}@1: .* inside a batch"):
+            opened.log.write_snapshot(OffsetAndEpoch(inside, 1), 1, ONE, 1, [])
+    for boundary in (3, 9):
+        opened.log.write_snapshot(OffsetAndEpoch(boundary, 1), 1, ONE, 1, [])
+    opened.close()
+
+
 def test_the_newest_checkpoint_and_what_follows_make_the_history(tmp_path: Path) -> None:
     write_bootstrap_checkpoint(tmp_path, ONE)
     opened = OpenLog(tmp_path)

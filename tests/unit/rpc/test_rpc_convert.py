@@ -69,7 +69,7 @@ RAFT_CASES = [
         convert.decode_vote_request,
     ),
     (
-        st.builds(m.VoteResponse, errors, leaders, st.booleans(), texts),
+        st.builds(m.VoteResponse, errors, leaders, st.booleans(), texts, st.booleans()),
         convert.encode_vote_response,
         raft_pb2.VoteResponse,
         convert.decode_vote_response,
@@ -118,6 +118,7 @@ RAFT_CASES = [
             times_ms,
             st.integers(0, INT64),
             endpoint_lists,
+            st.integers(0, 2**64 - 1),
         ),
         convert.encode_fetch_request,
         raft_pb2.FetchRequest,
@@ -135,6 +136,7 @@ RAFT_CASES = [
             st.none() | offsets,
             read_round=offsets,
             message=texts,
+            acknowledged=st.none() | positions,
         ),
         convert.encode_fetch_response,
         raft_pb2.FetchResponse,
@@ -524,5 +526,11 @@ def test_what_a_simple_client_leaves_out_has_the_kips_defaults() -> None:
     assert (add.timeout_ms, add.ack_when_committed) == (30_000, True)
     fetch = convert.decode_fetch_request(raft_pb2.FetchRequest(replica=KEY))
     assert (fetch.high_watermark, fetch.max_wait_ms, fetch.max_bytes) == (-1, 500, 8 << 20)
+    assert fetch.incarnation == 0
+    leader = common_pb2.CurrentLeader(epoch=1)
+    vote = convert.decode_vote_response(raft_pb2.VoteResponse(current_leader=leader))
+    assert not vote.granted_if_all
+    fetched = convert.decode_fetch_response(raft_pb2.FetchResponse(current_leader=leader))
+    assert fetched.acknowledged is None
     read = convert_quorum.decode_read_request(quorum_pb2.ReadRequest())
     assert (read.linearizable, read.max_records) == (True, None)

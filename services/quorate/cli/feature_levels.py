@@ -38,6 +38,33 @@ def parse_features(texts: Sequence[str]) -> dict[str, int]:
     return levels
 
 
+def numbered(text: str) -> str:
+    """metadata.version=4.3-IV0 with the level's number."""
+    from quorate.metadata.levels import METADATA_VERSION, level_of_release
+
+    name, _, level = (part.strip() for part in text.partition("="))
+    found = level_of_release(level) if name == METADATA_VERSION else None
+    return text if found is None else f"{name}={found}"
+
+
+def release_level(release: str) -> int:
+    """The metadata.version of a release of Kafka (4.3, 4.3.0, 4.3-IV0). UsageError for one that is
+    unknown.
+    """
+    from quorate.metadata.levels import RELEASES, level_of_release
+
+    level = level_of_release(".".join(release.split("-", maxsplit=1)[0].split(".")[:2]))
+    if "-" in release:
+        level = level_of_release(release)
+    if level is None:
+        known = ", ".join(RELEASES.values())
+        raise UsageError(
+            f"--release-version {release}: its metadata.version is not known here; known are: "
+            f"{known}"
+        )
+    return level
+
+
 def parse_release(text: str) -> tuple[int, int] | None:
     """Major and minor version of a release of Kafka (4.3, 4.3.0, 4.3-IV0); None if it is none."""
     found = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?(-IV[0-9]{1,4})?", text)

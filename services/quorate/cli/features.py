@@ -19,8 +19,10 @@ from quorate.cli.connection import (
 )
 from quorate.cli.feature_levels import (
     feature_option,
+    numbered,
     parse_features,
     parse_release,
+    release_level,
     release_option,
 )
 from quorate.cli.output import AsJson, CommandError, DryRun, UsageError, one_line, print_json
@@ -33,15 +35,6 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 KRAFT_VERSION_1_SINCE = (3, 9)
 """The release of Kafka that brought kraft.version 1."""
-
-FEATURE_SINCE = {
-    "group.version": 22,
-    "transaction.version": 24,
-    "eligible.leader.replicas.version": 26,
-    "share.version": 28,
-    "streams.version": 28,
-}
-"""The level of metadata.version with which Kafka finalizes a feature by default."""
 
 FeatureLevels = Annotated[
     list[str] | None, feature_option("A feature and its new level; may be repeated.")
@@ -173,39 +166,18 @@ def _levels(
 ) -> dict[str, int]:
     if feature and release_version is not None:
         raise UsageError("--feature and --release-version exclude each other")
+    from quorate.metadata.levels import levels_of
+
     if release_version is None:
-        return parse_features([_numbered(text) for text in feature or []])
+        return parse_features([numbered(text) for text in feature or []])
     release = parse_release(release_version)
     if release is None:
         raise UsageError(f"--release-version {release_version} is not a version like 4.3-IV0")
     levels = {"kraft.version": int(release >= KRAFT_VERSION_1_SINCE)}
     known = _described(context)
     if _has_metadata(known):
-        levels |= _of_release(release_version)
+        levels |= levels_of(release_level(release_version))
     return levels
-
-
-def _numbered(text: str) -> str:
-    """metadata.version=4.3-IV0 with the level's number."""
-    from quorate.metadata.levels import METADATA_VERSION, level_of_release
-
-    name, _, level = (part.strip() for part in text.partition("="))
-    found = level_of_release(level) if name == METADATA_VERSION else None
-    return text if found is None else f"{name}={found}"
-
-
-def _of_release(release: str) -> dict[str, int]:
-    """The levels of the metadata's features in a release. UsageError for one that is unknown."""
-    from quorate.metadata.levels import METADATA_VERSION, SUPPORTED, level_of_release
-
-    level = level_of_release(".".join(release.split("-", maxsplit=1)[0].split(".")[:2]))
-    if "-" in release:
-        level = level_of_release(release)
-    if level is None:
-        raise UsageError(f"--release-version {release}: its metadata.version is not known here")
-    return {METADATA_VERSION: level} | {
-        name: SUPPORTED[name].max if level >= since else 0 for name, since in FEATURE_SINCE.items()
-    }
 
 
 def _has_metadata(features: tuple[Feature, ...]) -> bool:
@@ -228,6 +200,15 @@ def _highest(context: typer.Context) -> dict[str, int]:
     }
 
 
+def _in_order(levels: dict[str, int], kind: UpgradeType) -> list[tuple[str, int]]:
+    """Features depend on metadata.version: it is raised first, and lowered last."""
+    from quorate.metadata.levels import METADATA_VERSION
+    from quorate.rpc.values import UpgradeType
+
+    comes_first = kind is UpgradeType.UPGRADE
+    return sorted(levels.items(), key=lambda i: ((i[0] == METADATA_VERSION) != comes_first, i[0]))
+
+
 def _update(
     context: typer.Context,
     verb: str,
@@ -242,7 +223,7 @@ def _update(
     async def ask(client: QuorumClient) -> dict[str, str | None]:
         """The failure of each feature, None for success."""
         failures: dict[str, str | None] = {}
-        for name, level in sorted(levels.items()):
+        for name, level in _in_order(levels, kind):
             try:
                 await client.update_features(name, level, upgrade_type=kind, validate_only=dry_run)
                 failures[name] = None

@@ -243,7 +243,7 @@ class LocalCluster:
         """Format a controller's directory, with a new directory id."""
         config = load_config(self.nodes[node_id].properties, {})
         if self.static_voters:
-            format_directory(config, self.cluster_id, None, kraft_version=0)
+            format_directory(config, self.cluster_id, None, features={"kraft.version": 0})
             return
         mode = FormatMode.STANDALONE if standalone else FormatMode.NO_INITIAL_CONTROLLERS
         format_directory(config, self.cluster_id, mode)

@@ -8,8 +8,10 @@ import typer
 
 from quorate.cli.feature_levels import (
     feature_option,
+    numbered,
     parse_features,
     parse_release,
+    release_level,
     release_option,
 )
 from quorate.cli.output import AsJson, CommandError, UsageError, print_json, print_warning
@@ -61,12 +63,17 @@ IgnoreFormatted = Annotated[
 FeatureLevels = Annotated[
     list[str] | None,
     feature_option(
-        "kraft.version=1 (dynamic voters) or kraft.version=0 (controller.quorum.voters)."
+        "A feature and its level; may be repeated. kraft.version=1 (dynamic voters) or "
+        "kraft.version=0 (controller.quorum.voters); with metadata.version or another feature the "
+        "quorum has metadata from its first start on, at Kafka's levels where none is given."
     ),
 ]
 ReleaseVersion = Annotated[
     str | None,
-    release_option("Taken for Kafka's sake: the quorum has no feature that depends on a release."),
+    release_option(
+        "Begin with metadata at the levels of this release of Kafka, such as 4.2-IV1. Without it "
+        "and --feature there is no metadata until some is written."
+    ),
 ]
 
 
@@ -139,11 +146,10 @@ def format_storage(
         cluster_id,
         _mode(standalone, initial_controllers, no_initial_controllers),
         _initial_controllers(config, initial_controllers),
-        kraft_version=_kraft_version(feature or []),
+        features=parse_features([numbered(text) for text in feature or []]),
+        release=None if release_version is None else release_level(release_version),
         ignore_formatted=ignore_formatted,
     )
-    if release_version is not None:
-        print_warning("--release-version changes nothing: it is about Kafka's metadata.version")
     for warning in (*config.warnings, *formatted.warnings):
         print_warning(warning)
     if as_json:
@@ -157,10 +163,15 @@ def _print_formatted(formatted: Formatted) -> None:
     if not new:
         print("All of the log directories are already formatted.")
     for directory in new:
-        print(
-            f"Formatting {directory.kind} {directory.path} with kraft.version "
-            f"{formatted.kraft_version}."
-        )
+        print(f"Formatting {directory.kind} {directory.path} with {_begins_with(formatted)}.")
+
+
+def _begins_with(formatted: Formatted) -> str:
+    from quorate.metadata.levels import METADATA_VERSION, release_of
+
+    level = formatted.features.get(METADATA_VERSION)
+    text = f"kraft.version {formatted.kraft_version}"
+    return text if level is None else f"metadata.version {release_of(level)}, {text}"
 
 
 def _mode(standalone: bool, initial_controllers: str | None, no_initial: bool) -> FormatMode | None:
@@ -191,23 +202,11 @@ def _initial_controllers(config: ControllerConfig, text: str | None) -> VoterSet
         raise CommandError(f"--initial-controllers: {error}") from None
 
 
-def _kraft_version(features: list[str]) -> int | None:
-    """The level in `--feature kraft.version=…`, the only feature that a quorum is born with."""
-    from quorate.controller.formatting import KRAFT_VERSION
-
-    levels = parse_features(features)
-    for name in levels:
-        if name != KRAFT_VERSION:
-            raise CommandError(
-                f"Unsupported feature: {name}. Supported features are: {KRAFT_VERSION}"
-            )
-    return levels.get(KRAFT_VERSION)
-
-
 def _formatted_json(formatted: Formatted) -> dict[str, object]:
     return {
         "clusterId": formatted.cluster_id,
         "kraftVersion": formatted.kraft_version,
+        "features": dict(formatted.features),
         "directories": [
             {
                 "path": str(directory.path),

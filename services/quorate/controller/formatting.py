@@ -8,8 +8,9 @@ Formatter and MetaPropertiesEnsemble):
 2. A directory that is formatted must be of this cluster and this node; it is left as it is, and
    refused unless that is wanted. A directory that holds a log but no meta.properties is refused:
    an old log under a new directory id would be another replica with this one's memory.
-3. The bootstrap checkpoint is written first, `meta.properties` last: a directory counts as
-   formatted only when everything else is durable, and formatting that was cut short is repeated.
+3. The bootstrap checkpoints (voters, features) are written first, `meta.properties` last: a
+   directory counts as formatted only when everything else is durable, and formatting that was cut
+   short is repeated.
 
 Every directory gets a new random id, except that --initial-controllers says the id of this node's.
 """
@@ -19,9 +20,15 @@ from __future__ import annotations
 import base64
 import re
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from quorate.controller.bootstrap import (
+    BootstrapError,
+    bootstrap_levels,
+    write_bootstrap,
+)
 from quorate.controller.config import ControllerConfig
 from quorate.controller.settings import parse_address, split_list
 from quorate.log.disk import Disk
@@ -56,13 +63,16 @@ class FormattedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Formatted:
-    """What `format_directory` did. `warnings` are lines for the person who asked."""
+    """What `format_directory` did. features: the levels that the metadata begins with, empty for
+    none. `warnings` are lines for the person who asked.
+    """
 
     cluster_id: str
     kraft_version: int
     voters: VoterSet
     directories: tuple[FormattedDirectory, ...]
     warnings: tuple[str, ...] = ()
+    features: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def directory_id(self) -> DirectoryId | None:
@@ -131,19 +141,26 @@ def format_directory(
     initial_controllers: VoterSet | None = None,
     *,
     directory_id: DirectoryId | None = None,
-    kraft_version: int | None = None,
+    features: Mapping[str, int] | None = None,
+    release: int | None = None,
     ignore_formatted: bool = False,
 ) -> Formatted:
     """Format what `config` names for the cluster `cluster_id`.
 
     mode: who the voters of a new quorum are; None for those of controller.quorum.voters.
     initial_controllers: with FormatMode.INITIAL_CONTROLLERS only. directory_id: of the metadata
-    log's directory; None for a new one, or for this node's in the list. kraft_version: what the
-    person insists on; it follows from the mode. ignore_formatted: leave formatted directories as
-    they are instead of refusing. Raises FormatError, OSError, and the log's errors.
+    log's directory; None for a new one, or for this node's in the list. features: levels that the
+    person insists on; that of kraft.version follows from the mode. release: the metadata.version of
+    --release-version. ignore_formatted: leave formatted directories as they are instead of
+    refusing. Raises FormatError, OSError, and the log's errors.
     """
     _check_cluster_id(config, cluster_id)
-    level = _kraft_version(config, mode, kraft_version)
+    wanted = dict(features or {})
+    level = _kraft_version(config, mode, wanted.pop(KRAFT_VERSION, None))
+    try:
+        levels = bootstrap_levels(config, wanted, release)
+    except BootstrapError as error:
+        raise FormatError(str(error)) from error
     voters = VoterSet()
     if mode is FormatMode.INITIAL_CONTROLLERS:
         voters = initial_controllers or VoterSet()
@@ -165,11 +182,15 @@ def format_directory(
         if known is None:
             own_id = directory_id if is_metadata else random_uuid()
             properties = MetaProperties(cluster_id, config.node_id, own_id)
-            _write(directory, properties, voters if is_metadata else VoterSet())
+            if is_metadata:
+                _write(directory, properties, voters, levels)
+            else:
+                _write(directory, properties, VoterSet(), {})
             done.append(FormattedDirectory(directory, kind, own_id))
         else:
             done.append(FormattedDirectory(directory, kind, known.directory_id, True))
-    return Formatted(cluster_id, level, voters, tuple(reversed(done)), _warnings(config, voters))
+    warnings = _warnings(config, voters)
+    return Formatted(cluster_id, level, voters, tuple(reversed(done)), warnings, levels)
 
 
 def _look_at(directory: Path, config: ControllerConfig, cluster_id: str) -> MetaProperties | None:
@@ -199,15 +220,19 @@ def _look_at(directory: Path, config: ControllerConfig, cluster_id: str) -> Meta
     return known
 
 
-def _write(directory: Path, properties: MetaProperties, voters: VoterSet) -> None:
+def _write(
+    directory: Path, properties: MetaProperties, voters: VoterSet, levels: Mapping[str, int]
+) -> None:
     """Step 3: everything else, then the file that says that all is there."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     for created in missing:
         Disk().sync_directory(created.parent)
     with DirectoryLock(directory):
+        now_ms = int(time.time() * 1000)
+        if levels:
+            write_bootstrap(directory, levels, now_ms)
         if len(voters):
-            now_ms = int(time.time() * 1000)
             write_bootstrap_checkpoint(directory, voters, KRAFT_VERSION_DYNAMIC, now_ms)
         properties.write(directory)
 

@@ -23,8 +23,10 @@ from pathlib import Path
 
 import uvloop
 
+from quorate.controller.bootstrap import BootstrapError, metadata_version_max, read_bootstrap
 from quorate.controller.companion import Accompany, GatedService, Parts
 from quorate.controller.config import ConfigError, ControllerConfig
+from quorate.controller.registration import Registration
 from quorate.controller.security import node_gate, server_limits
 from quorate.controller.telemetry import STARTING, ControllerTelemetry
 from quorate.controller.unformatted import UnformattedNode
@@ -231,9 +233,8 @@ class Controller:
         node = RaftNode(_raft_config(config, meta), initial, random.Random(), clock.now_ms())  # noqa: S311
         transport = PeerTransport(meta.cluster_id, tls, is_encrypted=config.is_encrypted)
         loader = MetadataLoader(log, on_fatal=self._fail)
-        metadata = MetadataService(
-            loader, _metadata_controller(config, meta), batch_bytes_max=BATCH_BYTES_MAX
-        )
+        controller = _metadata_controller(config, meta, log.recovered.end_offset)
+        metadata = MetadataService(loader, controller, batch_bytes_max=BATCH_BYTES_MAX)
         driver = self._driver = RaftDriver(
             node,
             log,
@@ -250,12 +251,11 @@ class Controller:
         metadata.bind(driver)
         if self._gate is not None:
             self._gate.follow(loader)
-        companion = None
-        if self._accompany is not None:
-            parts = Parts(
-                config, meta.cluster_id, driver, loader, metadata, tls, self._fail, self._gate
-            )
-            companion = self._accompany(parts)
+        parts = Parts(
+            config, meta.cluster_id, driver, loader, metadata, tls, self._fail, self._gate
+        )
+        companion = None if self._accompany is None else self._accompany(parts)
+        registration = Registration(parts)
         serve = NodeService if companion is None else functools.partial(GatedService, companion)
         service = serve(
             driver,
@@ -272,6 +272,7 @@ class Controller:
             companion.start()
         loader.start()
         driver.start()
+        registration.start()
         self._telemetry.watch(driver, None if companion is None else companion.samples)
         snapshotter.start()
         checks = asyncio.create_task(self._check_consistency(driver, transport))
@@ -283,6 +284,7 @@ class Controller:
         LOGGER.info("stopping")
         health.cancel()
         checks.cancel()
+        await registration.stop()
         await snapshotter.stop()
         await driver.hand_over(SHUTDOWN_TIMEOUT_S)
         if self._server is not None:
@@ -380,13 +382,23 @@ def _raft_config(config: ControllerConfig, meta: MetaProperties) -> RaftConfig:
     )
 
 
-def _metadata_controller(config: ControllerConfig, meta: MetaProperties) -> MetadataController:
+def _metadata_controller(
+    config: ControllerConfig, meta: MetaProperties, end_offset: int
+) -> MetadataController:
+    """end_offset: of the log; what it was formatted with matters while it is empty."""
+    try:
+        formatted_with = read_bootstrap(config)
+    except BootstrapError as error:
+        if end_offset == 0:
+            raise ControllerError(str(error)) from error
+        formatted_with = ()
     settings = ControllerSettings(
         session_timeout_ms=config.broker_session_timeout_ms,
         idle_interval_ms=config.idle_interval_ms_max,
         num_partitions=config.num_partitions,
         default_replication_factor=config.default_replication_factor,
         leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_s * 1000,
+        metadata_version_max=metadata_version_max(config),
     )
     is_unsafe = bool(os.environ.get(UNSAFE_ISR_VARIABLE))
     if is_unsafe:
@@ -395,6 +407,7 @@ def _metadata_controller(config: ControllerConfig, meta: MetaProperties) -> Meta
         lambda: uuid.uuid4().bytes,
         settings,
         cluster_id=meta.cluster_id,
+        formatted_with=formatted_with,
         enforce_eligibility=not is_unsafe,
     )
 

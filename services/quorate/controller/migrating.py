@@ -8,8 +8,8 @@ Owns the driver of KIP-866 on this node, and its work in ZooKeeper. Steps:
 1. This node leads and its metadata is empty: it writes PRE_MIGRATION, and metadata.version beside
    it, before anything else. From then on until the copy is committed only brokers' registrations
    and heartbeats are taken; everything else hears NOT_CONTROLLER.
-2. Every controller registers itself in the log with whether `zookeeper.metadata.migration.enable`
-   is true for it (RegisterControllerRecord); the driver waits until all voters say so.
+2. Every controller registers itself in the log (`registration`) with whether
+   `zookeeper.metadata.migration.enable` is true for it; the driver waits until all voters say so.
 3. What the driver asks for is done one thing after the other: in ZooKeeper by a thread, in the log
    by the metadata controller. An answer carries the epoch it was asked in.
 4. Changes of the image are collected from the beginning of a synchronization on, and written with
@@ -37,19 +37,18 @@ from typing import TYPE_CHECKING
 from quorate.controller.companion import Parts
 from quorate.controller.migrating_bridge import BrokersBridge
 from quorate.controller.migrating_measures import Measures, migration_samples
-from quorate.controller.migrating_registration import (
-    APPEND_TIMEOUT_MS,
-    LEVEL,
-    UNDER_WAY,
-    Registration,
-)
 from quorate.controller.migrating_steps import step
 from quorate.controller.migration_settings import ENABLE
 from quorate.log.meta_properties import random_uuid
 from quorate.metadata.changes import Changes
 from quorate.metadata.feature_manager import bootstrap_records
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.requests import BrokerHeartbeat, DescribeCluster, RegisterBroker
+from quorate.metadata.requests import (
+    BrokerHeartbeat,
+    DescribeCluster,
+    RegisterBroker,
+    RegisterController,
+)
 from quorate.migration import driver as d
 from quorate.migration.copying import copy
 from quorate.migration.errors import FencedError, MigrationError, WrongClusterError
@@ -70,6 +69,11 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
+LEVEL = 21
+"""3.9-IV0, the last metadata.version that brokers in ZooKeeper mode know."""
+APPEND_TIMEOUT_MS = 30_000
+UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
+
 LOOK_PERIOD_S = 0.2
 """How often leadership and registrations are looked at, seconds."""
 LOG_KNOWN_S = 10.0
@@ -80,7 +84,8 @@ GRACE_S = 3.0
 POSITION_PERIOD_S = 5.0
 """How often /migration follows a log whose records change nothing in ZooKeeper, seconds."""
 
-TAKEN_BEFORE_THE_COPY = (RegisterBroker, BrokerHeartbeat, DescribeCluster)
+TAKEN_ALWAYS = (DescribeCluster, RegisterController)
+TAKEN_BEFORE_THE_COPY = (RegisterBroker, BrokerHeartbeat, *TAKEN_ALWAYS)
 
 
 class _AppendError(MigrationError):
@@ -98,7 +103,6 @@ class Migration:
         self._loader = parts.loader
         self._metadata = parts.metadata
         self._driver = d.Driver(enabled=self._settings.enabled)
-        self._registration = Registration(parts)
         self._office = _open_office(parts) if self._settings.enabled else None
         self._bridge = BrokersBridge(parts, self.refuses)
         self._changes: Changes | None = None
@@ -122,7 +126,7 @@ class Migration:
         self._loader.add_listener(self._changed)
 
     def _run(self) -> None:
-        for run in (self._look, self._obey, self._registration.run):
+        for run in (self._look, self._obey):
             self._tasks.append(asyncio.create_task(run(), name=f"migration-{run.__name__}"))
 
     async def stop(self) -> None:
@@ -150,7 +154,7 @@ class Migration:
     def refuses(self, request: object) -> str:
         """Why a request for metadata is not taken now, or ""."""
         undecided = self._settings.enabled and _is_new(self._loader.image)
-        if isinstance(request, DescribeCluster if undecided else TAKEN_BEFORE_THE_COPY):
+        if isinstance(request, TAKEN_ALWAYS if undecided else TAKEN_BEFORE_THE_COPY):
             return ""
         if self._driver.accepts_requests and not undecided:
             return ""

@@ -3,7 +3,8 @@
 It listens on every controller that has `quorate.kafka.listener.name`, from the moment a migration
 is in the log, so that brokers find the one that leads; a cluster that was migrated goes on with it,
 since its brokers speak Kafka's protocol in KRaft mode too. What they ask is refused and answered as
-over gRPC. Without the setting there is none: then this says so once, and nothing else.
+over gRPC. Without the setting there is none: then this says so once, and nothing else. It stays
+closed where metadata.version is above KAFKA_LISTENER_MAX: every broker would be fenced for good.
 
 Source: KIP-866, "Controller RPCs", "Broker Registration".
 """
@@ -19,6 +20,7 @@ from quorate.controller.companion import Parts
 from quorate.controller.migration_settings import LISTENER
 from quorate.metadata.changes import Changes
 from quorate.metadata.image import MetadataImage
+from quorate.metadata.levels import KAFKA_LISTENER_MAX, release_of
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import ZkMigrationState
 from quorate.rpc.convert_metadata import MetadataAnswer
@@ -40,6 +42,7 @@ class BrokersBridge:
         self._task: asyncio.Task[None] | None = None
         self._begun = asyncio.Event()
         self._said = False
+        self._said_too_high = False
 
     def start(self) -> None:
         if self._bridge is not None:
@@ -47,8 +50,23 @@ class BrokersBridge:
             self._task = asyncio.create_task(self._open(self._bridge), name="migration-bridge")
 
     def _changed(self, image: MetadataImage, _changes: Changes) -> None:
-        if image.features.zk_migration != ZkMigrationState.NONE:
+        level = image.features.metadata_version
+        if image.features.zk_migration == ZkMigrationState.NONE:
+            return
+        if level <= KAFKA_LISTENER_MAX:
             self._begun.set()
+        elif not self._begun.is_set() and not self._said_too_high:
+            self._said_too_high = True
+            LOGGER.error(
+                "the listener of %s stays closed: metadata.version is %d (%s), and the heartbeats "
+                "of Kafka's brokers are served up to %d (%s); remove the setting and use Quorate's "
+                "brokers",
+                LISTENER,
+                level,
+                release_of(level),
+                KAFKA_LISTENER_MAX,
+                release_of(KAFKA_LISTENER_MAX),
+            )
 
     async def _open(self, bridge: Bridge) -> None:
         """Listen once there is, or was, a migration."""

@@ -269,7 +269,7 @@ class SnapshotStore:
             position = 0
             pending: list[Buffer] = []
             pending_bytes = 0
-            for batch in _restamped(snapshot, kraft_version, voters, last_timestamp, batches):
+            for batch in restamped(snapshot, kraft_version, voters, last_timestamp, batches):
                 pending.append(batch)
                 pending_bytes += len(batch)
                 if pending_bytes >= WRITE_BYTES:
@@ -285,14 +285,14 @@ class SnapshotStore:
         self.complete(part, snapshot)
 
 
-def _restamped(
+def restamped(
     snapshot: OffsetAndEpoch,
     kraft_version: int,
     voters: VoterSet | None,
     last_timestamp: int,
     batches: Iterable[Buffer],
 ) -> Iterator[bytearray]:
-    """All batches of a checkpoint, offsets consecutive from 0."""
+    """All batches of a checkpoint, offsets consecutive from 0. voters: at kraft.version 1."""
     records: list[ControlRecord] = [SnapshotHeader(last_timestamp)]
     if kraft_version >= 1:
         assert voters is not None, "a checkpoint at kraft.version 1 holds the voter set"

@@ -38,6 +38,7 @@ from quorate.metadata.requests import (
     BrokerHeartbeatResponse,
     RegisterBroker,
     RegisterBrokerResponse,
+    RegisterController,
     UnregisterBroker,
     UnregisterBrokerResponse,
 )
@@ -83,7 +84,7 @@ def register(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
         broker_epoch=epoch,
-        end_points=_endpoints(request),
+        end_points=registered_endpoints(request),
         features=tuple(
             RegisteredFeature(feature.name, feature.supported.min, feature.supported.max)
             for feature in request.features
@@ -104,7 +105,9 @@ def register(
     return records, RegisterBrokerResponse(epoch)
 
 
-def _endpoints(request: RegisterBroker) -> tuple[RegisteredEndpoint, ...]:
+def registered_endpoints(
+    request: RegisterBroker | RegisterController,
+) -> tuple[RegisteredEndpoint, ...]:
     protocols = request.security_protocols or (0,) * len(request.endpoints)
     return tuple(
         RegisteredEndpoint(endpoint.name, endpoint.host, endpoint.port, protocol)
@@ -163,6 +166,13 @@ def _malformed(request: RegisterBroker) -> str:
         return "The incarnation id is not a UUID."
     if not request.endpoints:
         return "No endpoints specified in request"
+    if not fits(request.rack):
+        return "A name is longer than a record can hold."
+    return malformed_node(request)
+
+
+def malformed_node(request: RegisterBroker | RegisterController) -> str:
+    """What is wrong with the endpoints and features of a registration, empty for nothing."""
     names = [endpoint.name for endpoint in request.endpoints]
     if len(set(names)) < len(names):
         return "Duplicate listener name in request"
@@ -175,7 +185,7 @@ def _malformed(request: RegisterBroker) -> str:
             return f"Invalid endpoint {endpoint}"
         if not fits(endpoint.name, endpoint.host):
             return "An endpoint is longer than a record can hold."
-    if not fits(request.rack, *(feature.name for feature in request.features)):
+    if not fits(*(feature.name for feature in request.features)):
         return "A name is longer than a record can hold."
     for feature in request.features:
         if not 0 <= feature.supported.min <= feature.supported.max <= LEVEL_MAX:

@@ -9,7 +9,8 @@ Owns the working image, which is the committed one and what was written since. R
 3. A response is released when its records are committed, or, without any, when all that was written
    before is: it may rest on that.
 4. Nothing is written to a log without metadata until the first request that writes something: then
-   its batch begins with the finalized features, metadata.version first.
+   its batch begins with the finalized features, metadata.version first. What the directory was
+   formatted with, if anything, is written by the first activation instead.
 5. `next_deadline_ms` says when to tick: sessions that end, idle time (a no-op record keeps the lag
    of observers measurable, KIP-835), preferred leaders, unclean elections. One broker a tick.
 6. In a metadata transaction (KIP-868) the working image is ahead of the committed one, which holds
@@ -28,6 +29,7 @@ from quorate.metadata import (
     alter_partition,
     broker_manager,
     config_manager,
+    controller_manager,
     directory_manager,
     feature_manager,
     leadership,
@@ -38,23 +40,25 @@ from quorate.metadata import (
 from quorate.metadata import requests as r
 from quorate.metadata.changes import Changes
 from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
-from quorate.metadata.levels import NO_OP
+from quorate.metadata.levels import METADATA_VERSION, NO_OP, supported_features
 from quorate.metadata.partition_index import PartitionIndex
 from quorate.metadata.producer_ids import BLOCK_SIZE
 from quorate.metadata.sessions import BrokerSessions
 from quorate.metadata.text_limits import collision_key
-from quorate.metadata.work import ControllerSettings, RefusedError, Work
+from quorate.metadata.work import ControllerSettings, CurrentControllers, RefusedError, Work
 from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.raft.types import VersionRange
 from quorate.records.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
+    FeatureLevelRecord,
     MetadataRecord,
     NoOpRecord,
     ProducerIdsRecord,
 )
 
-__all__ = ["ControllerSettings", "MetadataController", "Result"]
+__all__ = ["ControllerSettings", "CurrentControllers", "MetadataController", "Result"]
 
 PRODUCER_ID_MAX = 2**63 - 1
 
@@ -81,8 +85,8 @@ class _Office:
 
 class MetadataController:
     """random_uuid: sixteen random bytes a call. cluster_id: brokers of another are refused; empty
-    for any. bootstrap_levels: see rule 4. enforce_eligibility: False turns KIP-841's checks of a
-    proposed ISR off, which only tests may do.
+    for any. bootstrap_levels, formatted_with: see rule 4. enforce_eligibility: False turns
+    KIP-841's checks of a proposed ISR off, which only tests may do.
     """
 
     def __init__(
@@ -91,17 +95,27 @@ class MetadataController:
         settings: ControllerSettings | None = None,
         *,
         cluster_id: str = "",
-        bootstrap_levels: Mapping[str, int] = feature_manager.BOOTSTRAP_LEVELS,
+        bootstrap_levels: Mapping[str, int] | None = None,
+        formatted_with: Sequence[AnyRecord] = (),
         enforce_eligibility: bool = True,
     ) -> None:
         self.settings = settings or ControllerSettings()
         self._random_uuid = random_uuid
         self._cluster_id = cluster_id
+        if bootstrap_levels is None:
+            bootstrap_levels = {METADATA_VERSION: self.settings.metadata_version_max}
         self._bootstrap_levels = dict(bootstrap_levels)
+        self._formatted_with = tuple(formatted_with)
+        self._controllers: CurrentControllers | None = None
         self._enforce_eligibility = enforce_eligibility
         self._office: _Office | None = None
 
     # --- office -----------------------------------------------------------------------------------
+
+    @property
+    def supported(self) -> dict[str, VersionRange]:
+        """The features and levels that this controller can serve."""
+        return supported_features(self.settings.metadata_version_max)
 
     @property
     def is_active(self) -> bool:
@@ -143,15 +157,22 @@ class MetadataController:
         work.cursor = image.topics.partition_count
         leadership.clean_up(work)
         self._office = _Office(work, epoch, now_ms, now_ms, now_ms)
-        if not image.in_transaction:
-            return Result(())
-        record = AbortTransactionRecord("the active controller changed", version=0)
-        image.apply_batch((record,), next_offset, epoch, now_ms)
-        return Result((record,))
+        records: tuple[AnyRecord, ...] = ()
+        if image.in_transaction:
+            records = (AbortTransactionRecord("the active controller changed", version=0),)
+        elif not image.features.metadata_version:
+            records = self._formatted_with
+        if records:
+            image.apply_batch(records, next_offset, epoch, now_ms)
+        return Result(records)
 
     def deactivate(self) -> None:
         """Forget the working image; what it had written may be committed all the same."""
         self._office = None
+
+    def controllers_are(self, current: CurrentControllers) -> None:
+        """Who the other controllers of the quorum are now; to be told before UpdateFeatures."""
+        self._controllers = current
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -162,7 +183,8 @@ class MetadataController:
         records, response = self._dispatch(request, now_ms, next_offset + len(bootstrap))
         if not records:
             return Result((), response)
-        records = [*bootstrap, *records]
+        if not _sets_metadata_version(records):
+            records = [*bootstrap, *records]
         self._write(records, now_ms, next_offset)
         if isinstance(response, r.RegisterBrokerResponse):
             assert isinstance(request, r.RegisterBroker), "nobody else gets that response"
@@ -180,6 +202,7 @@ class MetadataController:
         self, request: r.Request, now_ms: int, offset: int
     ) -> tuple[list[MetadataRecord], r.Response]:
         work = self._active.work
+        work.controllers = self._controllers
         match request:
             case r.BrokerHeartbeat():
                 return broker_manager.heartbeat(work, request, now_ms)
@@ -368,6 +391,11 @@ def _allocate_producer_ids(
     return [record], r.AllocateProducerIdsResponse(start, BLOCK_SIZE)
 
 
+def _sets_metadata_version(records: Sequence[MetadataRecord]) -> bool:
+    first = records[0]
+    return isinstance(first, FeatureLevelRecord) and first.name == METADATA_VERSION
+
+
 _Handler = Callable[[Work, Any], tuple[list[MetadataRecord], r.Response]]
 
 _HANDLERS: Final[dict[type[Any], _Handler]] = {
@@ -383,6 +411,7 @@ _HANDLERS: Final[dict[type[Any], _Handler]] = {
     r.AlterPartitionReassignments: reassignments.alter_reassignments,
     r.UpdateFeatures: feature_manager.update_features,
     r.UnregisterBroker: broker_manager.unregister,
+    r.RegisterController: controller_manager.register_controller,
     r.AlterPartition: alter_partition.alter_partition,
     r.AssignReplicasToDirs: directory_manager.assign_replicas,
 }

@@ -29,8 +29,10 @@ TOPIC_SOURCE, BROKER_SOURCE, DEFAULT_BROKER_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 5
 GROUP_SOURCE, CLIENT_METRICS_SOURCE = 8, 7
 
 
-def answer(image: MetadataImage, read: r.Read) -> r.Response:
-    """The response to a Read."""
+def answer(
+    image: MetadataImage, read: r.Read, supported: Mapping[str, VersionRange] = SUPPORTED
+) -> r.Response:
+    """The response to a Read. supported: the features and levels that the node can serve."""
     match read:
         case r.DescribeTopics():
             return describe_topics(image, read)
@@ -43,7 +45,7 @@ def answer(image: MetadataImage, read: r.Read) -> r.Response:
         case r.DescribeAcls():
             return describe_acls(image, read)
         case r.DescribeCluster():
-            return describe_cluster(image, read)
+            return describe_cluster(image, read, supported)
         case r.ListPartitionReassignments():
             return list_reassignments(image, read)
 
@@ -339,10 +341,12 @@ def acl_filter_fault(chosen: r.AclFilter) -> str:
 # --- the cluster ----------------------------------------------------------------------------------
 
 
-def describe_cluster(image: MetadataImage, read: r.DescribeCluster) -> r.DescribeClusterResponse:
+def describe_cluster(
+    image: MetadataImage, read: r.DescribeCluster, supported: Mapping[str, VersionRange]
+) -> r.DescribeClusterResponse:
     """Brokers, controllers, features, counts."""
     levels = image.features.levels
-    names = sorted({*SUPPORTED, *levels})
+    names = sorted({*supported, *levels})
     return r.DescribeClusterResponse(
         tuple(
             describe_broker(broker)
@@ -354,7 +358,7 @@ def describe_cluster(image: MetadataImage, read: r.DescribeCluster) -> r.Describ
             for _, controller in sorted(image.cluster.controllers.items())
         ),
         tuple(
-            r.FeatureDescription(name, SUPPORTED.get(name, VersionRange(0, 0)), levels.get(name, 0))
+            r.FeatureDescription(name, supported.get(name, VersionRange(0, 0)), levels.get(name, 0))
             for name in names
         ),
         image.offset,

@@ -1,8 +1,10 @@
 """Feature levels: what may be finalized, and the levels that metadata begins with.
 
-A level must be supported by this release and by every registered node; metadata.version goes down
-only where nothing can be lost, and never by force. Enabling eligible leader replicas fixes
-min.insync.replicas for the whole cluster, disabling it forgets them (KIP-966).
+A level must be supported by this release, by every registered broker and by every controller that
+votes or fetches now; registrations of other controllers are stale and do not count.
+metadata.version goes down only where nothing can be lost, and never by force. Enabling eligible
+leader replicas fixes min.insync.replicas for the whole cluster, disabling it forgets them
+(KIP-966).
 
 Source: KIP-584, KIP-778, KIP-966, KIP-1022 (dependencies); Kafka's FeatureControlManager.
 """
@@ -10,21 +12,23 @@ Source: KIP-584, KIP-778, KIP-966, KIP-1022 (dependencies); Kafka's FeatureContr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from quorate.metadata.cluster import ClusterImage
 from quorate.metadata.config_manager import MIN_ISR
 from quorate.metadata.configs import ResourceType
+from quorate.metadata.controller_manager import current_controllers
 from quorate.metadata.levels import (
     ELR,
     ELR_VERSION,
+    KAFKA_LISTENER_MAX,
     KRAFT_VERSION,
     LATEST_LEVEL,
     METADATA_VERSION,
-    SUPPORTED,
     loses_metadata,
     release_of,
+    supported_features,
 )
 from quorate.metadata.requests import FeatureUpdate, UpdateFeatures, UpdateFeaturesResponse
 from quorate.metadata.work import RefusedError, Work
@@ -37,9 +41,12 @@ from quorate.records.metadata import (
     MetadataRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    ZkMigrationState,
 )
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
 
 BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {METADATA_VERSION: LATEST_LEVEL}
 """What a quorum's metadata begins with unless its owner says otherwise."""
@@ -93,19 +100,20 @@ def _check(work: Work, update: FeatureUpdate) -> None:
         raise RefusedError(ErrorCode.INVALID_REQUEST, "Invalid upgrade type")
     if update.name == KRAFT_VERSION:
         raise _refuse(update, "It is the quorum's own, and changed by its own request.")
-    supported = SUPPORTED.get(update.name)
+    supported = supported_features(work.settings.metadata_version_max).get(update.name)
     if supported is None:
         raise _refuse(update, "Local controller does not support this feature.")
     if update.level not in supported:
-        raise _refuse(update, f"Local controller only supports versions {supported}")
+        why = _why_limited(supported)
+        raise _refuse(update, f"Local controller only supports versions {supported}{why}")
     current = work.image.features.levels.get(update.name, 0)
     if update.level == current:
         return
-    for who, found in _supported_by_nodes(work, update.name):
-        if update.level != 0 and found is None:
-            raise _refuse(update, f"{who} does not support this feature.")
-        if found is not None and update.level not in found:
-            raise _refuse(update, f"{who} only supports versions {found}")
+    if update.name == METADATA_VERSION and work.image.features.zk_migration in UNDER_WAY:
+        raise _refuse(
+            update, "Unable to modify metadata.version while a ZK migration is in progress."
+        )
+    _check_nodes(work, update)
     if update.level > current and update.upgrade_type != UPGRADE:
         raise _refuse(update, "It is an upgrade, not a downgrade.")
     if update.level < current:
@@ -137,11 +145,38 @@ def kraft_versions(cluster: ClusterImage) -> dict[int, VersionRange]:
     }
 
 
-def _supported_by_nodes(work: Work, name: str) -> Iterator[tuple[str, VersionRange | None]]:
+def _check_nodes(work: Work, update: FeatureUpdate) -> None:
     for broker_id, broker in sorted(work.image.cluster.brokers.items()):
-        yield f"Broker {broker_id}", _range(broker, name)
-    for controller_id, controller in sorted(work.image.cluster.controllers.items()):
-        yield f"Controller {controller_id}", _range(controller, name)
+        _check_node(update, f"Broker {broker_id}", _range(broker, update.name), "")
+    for controller_id, controller in current_controllers(work):
+        who = f"Controller {controller_id}"
+        if controller is None:
+            raise _refuse(
+                update,
+                f"{who} is a voter and has not registered the versions that it supports: start it "
+                "with a release that registers, or remove it from the voters",
+            )
+        found = _range(controller, update.name)
+        _check_node(update, who, found, _why_limited(found))
+
+
+def _check_node(update: FeatureUpdate, who: str, found: VersionRange | None, why: str) -> None:
+    if update.level != 0 and found is None:
+        raise _refuse(update, f"{who} does not support this feature.")
+    if found is not None and update.level not in found:
+        raise _refuse(update, f"{who} only supports versions {found}{why}")
+
+
+def _why_limited(found: VersionRange | None) -> str:
+    """Why a controller supports less than this release does, as far as that is known."""
+    if found is None or found.max >= LATEST_LEVEL:
+        return ""
+    if found.max != KAFKA_LISTENER_MAX:
+        return ": start it with this release, which registers what it supports"
+    return (
+        f": it has quorate.kafka.listener.name, and the heartbeats of Kafka's brokers are served "
+        f"up to {release_of(KAFKA_LISTENER_MAX)}"
+    )
 
 
 def _range(node: RegisterBrokerRecord | RegisterControllerRecord, name: str) -> VersionRange | None:

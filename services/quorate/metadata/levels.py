@@ -47,6 +47,15 @@ SUPPORTED: Final[dict[str, VersionRange]] = {
 """What this release finalizes (kraft.version is the quorum's own). Groups, shares, streams and
 transactions are for brokers to serve; their levels are kept for those that do."""
 
+FEATURE_SINCE: Final = {
+    "group.version": 22,
+    "transaction.version": 24,
+    ELR_VERSION: 26,
+    "share.version": 28,
+    "streams.version": 28,
+}
+"""The level of metadata.version with which Kafka finalizes a feature by default."""
+
 CHANGED_METADATA: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
 """Levels that brought new records or fields: below one of them, they would be lost."""
 
@@ -59,6 +68,9 @@ CONTROLLER_REGISTRATION = 15
 DIRECTORIES = 17
 ELR = 23
 CORDONED_LOG_DIRS = 30
+KAFKA_LISTENER_MAX = 29
+"""The highest metadata.version with Kafka's brokers: from the next one on (KIP-1066) they send
+BrokerHeartbeat version 2, which is not served, so that all of them would stay fenced."""
 LEADER_RECOVERY = 4
 REGISTRATION_CHANGES = 5
 NO_OP = 4
@@ -78,6 +90,18 @@ def level_of_release(name: str) -> int | None:
         level for level, text in RELEASES.items() if text == name or text.split("-")[0] == name
     ]
     return max(found, default=None)
+
+
+def levels_of(level: int) -> dict[str, int]:
+    """metadata.version at `level`, and the levels that Kafka gives the other features with it."""
+    return {METADATA_VERSION: level} | {
+        name: SUPPORTED[name].max if level >= since else 0 for name, since in FEATURE_SINCE.items()
+    }
+
+
+def supported_features(metadata_version_max: int = LATEST_LEVEL) -> dict[str, VersionRange]:
+    """SUPPORTED, with a lower end of metadata.version where the node cannot serve more."""
+    return SUPPORTED | {METADATA_VERSION: VersionRange(MINIMUM_LEVEL, metadata_version_max)}
 
 
 def loses_metadata(current: int, level: int) -> bool:

@@ -36,6 +36,7 @@ from quorate.metadata.requests_cluster import (
     BrokerHeartbeat,
     BrokerHeartbeatResponse,
     ControllerDescription,
+    ControllerFeature,
     DescribeCluster,
     DescribeClusterResponse,
     FeatureDescription,
@@ -44,6 +45,8 @@ from quorate.metadata.requests_cluster import (
     PartitionProposal,
     RegisterBroker,
     RegisterBrokerResponse,
+    RegisterController,
+    RegisterControllerResponse,
     ReplicaAssignment,
     TopicProposals,
     UnregisterBroker,
@@ -154,6 +157,7 @@ __all__ = [
     "ConfigResource",
     "ConfigValue",
     "ControllerDescription",
+    "ControllerFeature",
     "CreateAcls",
     "CreateAclsResponse",
     "CreatePartitions",
@@ -204,6 +208,8 @@ __all__ = [
     "Refused",
     "RegisterBroker",
     "RegisterBrokerResponse",
+    "RegisterController",
+    "RegisterControllerResponse",
     "ReplicaAssignment",
     "Request",
     "ResourceConfigs",
@@ -244,6 +250,7 @@ Request = (
     | AllocateProducerIds
     | UnregisterBroker
     | RegisterBroker
+    | RegisterController
     | BrokerHeartbeat
     | AlterPartition
     | AssignReplicasToDirs
@@ -274,6 +281,7 @@ Response = (
     | AllocateProducerIdsResponse
     | UnregisterBrokerResponse
     | RegisterBrokerResponse
+    | RegisterControllerResponse
     | BrokerHeartbeatResponse
     | AlterPartitionResponse
     | AssignReplicasToDirsResponse

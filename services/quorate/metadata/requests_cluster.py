@@ -122,6 +122,41 @@ class UnregisterBrokerResponse:
     message: str = ""
 
 
+# --- the controllers' own -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerFeature:
+    """The levels of a feature that a controller supports."""
+
+    name: str
+    supported: VersionRange
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterController:
+    """A controller's process registers, once (KIP-919, ControllerRegistration).
+
+    incarnation_id: of this process, made when it starts. security_protocols: as in RegisterBroker.
+    zk_migration_ready: it has the setting of the migration from ZooKeeper (KIP-866).
+    """
+
+    controller_id: int
+    incarnation_id: str
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[ControllerFeature, ...]
+    security_protocols: tuple[int, ...] = ()
+    zk_migration_ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterControllerResponse:
+    """UNSUPPORTED_VERSION where metadata.version has no registrations of controllers."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+
+
 # --- the brokers' own -----------------------------------------------------------------------------
 
 

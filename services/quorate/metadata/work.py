@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from quorate.metadata import config_defs
 from quorate.metadata.configs import ResourceType
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.levels import ELR_VERSION
+from quorate.metadata.levels import ELR_VERSION, LATEST_LEVEL
 from quorate.metadata.partition_index import PartitionIndex
 from quorate.metadata.partitions import Partition, PartitionKey
 from quorate.metadata.sessions import BrokerSessions
@@ -32,6 +32,7 @@ class ControllerSettings:
 
     session_timeout_ms: broker.session.timeout.ms. idle_interval_ms: metadata.max.idle.interval.ms.
     num_partitions, default_replication_factor: for topics that leave it to the cluster.
+    metadata_version_max: the highest metadata.version that this controller can serve.
     records_per_batch_max: what one request or tick writes at most; batch_bytes_max: how large new
     partitions may make it.
     """
@@ -42,8 +43,19 @@ class ControllerSettings:
     default_replication_factor: int = 1
     leader_imbalance_check_interval_ms: int = 300_000
     unclean_election_interval_ms: int = 300_000
+    metadata_version_max: int = LATEST_LEVEL
     records_per_batch_max: int = 10_000
     batch_bytes_max: int = 7 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentControllers:
+    """The other controllers of the quorum as they are now, by id: those that vote, and all that
+    fetch (brokers among them).
+    """
+
+    voters: frozenset[int] = frozenset()
+    fetching: frozenset[int] = frozenset()
 
 
 class RefusedError(Exception):
@@ -88,7 +100,8 @@ class Work:
     """The active controller's state.
 
     random_uuid: sixteen random bytes a call. enforce_eligibility: False takes KIP-841's checks of a
-    proposed ISR away, for tests that show what they are good for.
+    proposed ISR away, for tests that show what they are good for. controllers: None for "all that
+    are registered".
     """
 
     image: MetadataImage
@@ -97,6 +110,7 @@ class Work:
     settings: ControllerSettings
     random_uuid: Callable[[], bytes]
     enforce_eligibility: bool = True
+    controllers: CurrentControllers | None = None
     cursor: int = 0
     """Where the placement of the next partition begins; moves on so that load spreads."""
     colliding: dict[str, str] = field(default_factory=dict)

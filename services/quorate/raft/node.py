@@ -129,6 +129,16 @@ class RaftNode:
         return self._core.voters
 
     @property
+    def fetching(self) -> frozenset[int]:
+        """The ids of the replicas, observers too, that this leader answers or has answered within
+        `observer_expiry_ms`; none elsewhere.
+        """
+        role = self._core.role
+        if not isinstance(role, Leader):
+            return frozenset()
+        return frozenset(progress.key.id for progress in role.replicas.values())
+
+    @property
     def kraft_version(self) -> int:
         return self._core.history.kraft_version
 

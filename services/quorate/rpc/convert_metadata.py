@@ -132,6 +132,7 @@ def _methods() -> dict[type, Method]:
         (r.AlterPartition, r.AlterPartitionResponse),
         (r.AllocateProducerIds, r.AllocateProducerIdsResponse),
         (r.AssignReplicasToDirs, r.AssignReplicasToDirsResponse),
+        (r.RegisterController, r.RegisterControllerResponse),
     ]
     renamed: dict[type, str] = {r.UpdateFeatures: "UpdateClusterFeatures"}
     found: dict[type, Method] = {}

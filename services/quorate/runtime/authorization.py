@@ -69,6 +69,7 @@ CLUSTER_OPERATIONS: Final[dict[str, Operation]] = {
     "AlterPartition": _ACTION,
     "AllocateProducerIds": _ACTION,
     "AssignReplicasToDirs": _ACTION,
+    "RegisterController": _ACTION,
 }
 """By the name of the request: the operation on the cluster."""
 

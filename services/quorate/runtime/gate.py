@@ -83,6 +83,8 @@ def sender_of(request: object) -> int | None:
             return request.broker_id
         case r.AllocateProducerIds() | r.AssignReplicasToDirs():
             return request.broker_id
+        case r.RegisterController():
+            return request.controller_id
     return None
 
 

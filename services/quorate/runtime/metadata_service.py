@@ -29,10 +29,10 @@ from typing import Any
 
 from quorate.metadata import describe
 from quorate.metadata.changes import Changes
-from quorate.metadata.controller import MetadataController, Result
+from quorate.metadata.controller import CurrentControllers, MetadataController, Result
 from quorate.metadata.feature_manager import kraft_versions
 from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
-from quorate.metadata.requests import Read, Request, Response
+from quorate.metadata.requests import Read, Request, Response, UpdateFeatures
 from quorate.raft import outputs as out
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import ReadIndexRequest, ReadIndexResponse
@@ -181,6 +181,8 @@ class MetadataService:
 
         def build(next_offset: int) -> tuple[int, bytearray] | None:
             nonlocal result
+            if isinstance(request, UpdateFeatures):
+                self._controller.controllers_are(self._current_controllers())
             result = self._controller.handle(request, self.driver.now_ms(), next_offset)
             return self._batch(result, next_offset)
 
@@ -189,6 +191,12 @@ class MetadataService:
             return refusal
         assert result is not None, "what was appended was made"
         return self._answer(ErrorCode.NONE, response=result.response)
+
+    def _current_controllers(self) -> CurrentControllers:
+        node = self.driver.node
+        own = {node.core.local.id}
+        voters = frozenset(voter.id for voter in node.voters)
+        return CurrentControllers(voters - own, node.fetching - voters - own)
 
     async def append_records(
         self, values: Sequence[bytes], timeout_ms: int
@@ -295,7 +303,7 @@ class MetadataService:
 
     def describe(self, request: Read) -> Any:
         """The answer from this node's own committed image, as far as it has come."""
-        return describe.answer(self._loader.image, request)
+        return describe.answer(self._loader.image, request, self._controller.supported)
 
     async def _read(self, request: Read, timeout_ms: int) -> MetadataAnswer:
         """From the committed image, linearizable (ReadIndex)."""
@@ -307,7 +315,7 @@ class MetadataService:
                 error = ErrorCode.NOT_CONTROLLER
             return self._answer(error, index.message)
         await self._loader.reached(index.offset)
-        response: Response = describe.answer(self._loader.image, request)
+        response: Response = self.describe(request)
         return self._answer(ErrorCode.NONE, response=response)
 
     def _answer(self, error: ErrorCode, message: str = "", response: Any = None) -> MetadataAnswer:

@@ -286,3 +286,43 @@ class AssignReplicasToDirsResponse(_message.Message):
     error: _common_pb2.ErrorCode
     message: str
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[AssignedReplica, _Mapping]]] = ..., error: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class ControllerFeature(_message.Message):
+    __slots__ = ("name", "supported")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    supported: _common_pb2.VersionRange
+    def __init__(self, name: _Optional[str] = ..., supported: _Optional[_Union[_common_pb2.VersionRange, _Mapping]] = ...) -> None: ...
+
+class RegisterControllerRequest(_message.Message):
+    __slots__ = ("timeout_ms", "controller_id", "incarnation_id", "endpoints", "features", "security_protocols", "zk_migration_ready")
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    SECURITY_PROTOCOLS_FIELD_NUMBER: _ClassVar[int]
+    ZK_MIGRATION_READY_FIELD_NUMBER: _ClassVar[int]
+    timeout_ms: int
+    controller_id: int
+    incarnation_id: bytes
+    endpoints: _containers.RepeatedCompositeFieldContainer[_common_pb2.Endpoint]
+    features: _containers.RepeatedCompositeFieldContainer[ControllerFeature]
+    security_protocols: _containers.RepeatedScalarFieldContainer[int]
+    zk_migration_ready: bool
+    def __init__(self, timeout_ms: _Optional[int] = ..., controller_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., features: _Optional[_Iterable[_Union[ControllerFeature, _Mapping]]] = ..., security_protocols: _Optional[_Iterable[int]] = ..., zk_migration_ready: _Optional[bool] = ...) -> None: ...
+
+class RegisterControllerResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "current_leader", "error", "message")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    current_leader: _common_pb2.CurrentLeader
+    error: _common_pb2.ErrorCode
+    message: str
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., error: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., message: _Optional[str] = ...) -> None: ...

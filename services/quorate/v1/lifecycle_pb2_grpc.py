@@ -64,6 +64,11 @@ class BrokerLifecycleStub:
                 request_serializer=quorate_dot_v1_dot_lifecycle__pb2.AssignReplicasToDirsRequest.SerializeToString,
                 response_deserializer=quorate_dot_v1_dot_lifecycle__pb2.AssignReplicasToDirsResponse.FromString,
                 _registered_method=True)
+        self.RegisterController = channel.unary_unary(
+                '/quorate.v1.BrokerLifecycle/RegisterController',
+                request_serializer=quorate_dot_v1_dot_lifecycle__pb2.RegisterControllerRequest.SerializeToString,
+                response_deserializer=quorate_dot_v1_dot_lifecycle__pb2.RegisterControllerResponse.FromString,
+                _registered_method=True)
 
 
 class BrokerLifecycleServicer:
@@ -111,6 +116,13 @@ class BrokerLifecycleServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RegisterController(self, request, context):
+        """A controller's process makes itself known (KIP-919, ControllerRegistration).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerLifecycleServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -143,6 +155,11 @@ def add_BrokerLifecycleServicer_to_server(servicer, server):
                     servicer.AssignReplicasToDirs,
                     request_deserializer=quorate_dot_v1_dot_lifecycle__pb2.AssignReplicasToDirsRequest.FromString,
                     response_serializer=quorate_dot_v1_dot_lifecycle__pb2.AssignReplicasToDirsResponse.SerializeToString,
+            ),
+            'RegisterController': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterController,
+                    request_deserializer=quorate_dot_v1_dot_lifecycle__pb2.RegisterControllerRequest.FromString,
+                    response_serializer=quorate_dot_v1_dot_lifecycle__pb2.RegisterControllerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -307,6 +324,33 @@ class BrokerLifecycle:
             '/quorate.v1.BrokerLifecycle/AssignReplicasToDirs',
             quorate_dot_v1_dot_lifecycle__pb2.AssignReplicasToDirsRequest.SerializeToString,
             quorate_dot_v1_dot_lifecycle__pb2.AssignReplicasToDirsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterController(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorate.v1.BrokerLifecycle/RegisterController',
+            quorate_dot_v1_dot_lifecycle__pb2.RegisterControllerRequest.SerializeToString,
+            quorate_dot_v1_dot_lifecycle__pb2.RegisterControllerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -151,7 +151,9 @@ def test_no_initial_controllers(configure: Configure) -> None:
 def test_static_voters(configure: Configure) -> None:
     config = configure(controller_quorum_voters="1@127.0.0.1:9093,2@b:9093")
     for level in (None, 0):
-        formatted = format_directory(config, CLUSTER, None, kraft_version=level)
+        formatted = format_directory(
+            config, CLUSTER, None, features=None if level is None else {"kraft.version": level}
+        )
         assert formatted.kraft_version == 0
         assert files(config.metadata_log_dir) == {"meta.properties"}
         shutil.rmtree(config.metadata_log_dir)
@@ -236,7 +238,9 @@ def test_static_and_dynamic_exclude_each_other(
 ) -> None:
     config = configure(**({"controller_quorum_voters": "1@a:1"} if static else {}))
     with pytest.raises(FormatError, match=re.escape(reason)):
-        format_directory(config, CLUSTER, mode, kraft_version=level)
+        format_directory(
+            config, CLUSTER, mode, features=None if level is None else {"kraft.version": level}
+        )
     assert not config.metadata_log_dir.exists()
 
 

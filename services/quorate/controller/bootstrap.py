@@ -1,0 +1,119 @@
+"""The features that a quorum's metadata begins with: chosen at formatting, read at the start.
+
+A quorum that is formatted without any of them has no metadata until somebody writes some. With
+`--release-version`, or `--feature` for another feature than kraft.version, the levels go into
+`bootstrap.checkpoint`, and the first active controller writes them, as with Kafka: metadata.version
+is the one that is given, else the newest; other features have the levels of that release.
+
+Source: KIP-778, KIP-1022; Kafka's Formatter, whose errors these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from quorate.controller.config import ControllerConfig
+from quorate.controller.migration_settings import LISTENER
+from quorate.log.bootstrap_metadata import (
+    BOOTSTRAP_METADATA_FILE,
+    read_bootstrap_metadata,
+    write_bootstrap_metadata,
+)
+from quorate.log.errors import LogError
+from quorate.metadata.feature_manager import DEPENDENCIES, bootstrap_records
+from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
+from quorate.metadata.levels import (
+    KAFKA_LISTENER_MAX,
+    KRAFT_VERSION,
+    LATEST_LEVEL,
+    METADATA_VERSION,
+    MINIMUM_LEVEL,
+    SUPPORTED,
+    levels_of,
+    release_of,
+)
+from quorate.runtime.metadata_batches import build_metadata_batch, metadata_records
+
+
+class BootstrapError(Exception):
+    """Features that cannot be what metadata begins with; one line for the person who asked."""
+
+
+def metadata_version_max(config: ControllerConfig) -> int:
+    """The highest metadata.version that a controller with these settings can serve."""
+    return LATEST_LEVEL if config.migration.listener is None else KAFKA_LISTENER_MAX
+
+
+def bootstrap_levels(
+    config: ControllerConfig, features: Mapping[str, int], release: int | None
+) -> dict[str, int]:
+    """All levels that the metadata begins with; empty for "none until metadata is written".
+
+    features: as given, without kraft.version. release: the metadata.version of --release-version.
+    BootstrapError.
+    """
+    if release is None and not features:
+        return {}
+    if release is not None and METADATA_VERSION in features:
+        raise BootstrapError(
+            f"Use --release-version instead of --feature {METADATA_VERSION}=X to avoid ambiguity."
+        )
+    highest = metadata_version_max(config)
+    level = features.get(METADATA_VERSION, highest) if release is None else release
+    for name, wanted in features.items():
+        if name not in SUPPORTED:
+            known = ", ".join(sorted({*SUPPORTED, KRAFT_VERSION}))
+            raise BootstrapError(f"Unsupported feature: {name}. Supported features are: {known}")
+        if name != METADATA_VERSION and wanted not in SUPPORTED[name]:
+            raise BootstrapError(f"No feature:{name} with feature level {wanted}")
+    if level not in SUPPORTED[METADATA_VERSION]:
+        raise BootstrapError(
+            f"No MetadataVersion with feature level {level}. Valid feature levels are from "
+            f"{MINIMUM_LEVEL} to {LATEST_LEVEL}."
+        )
+    if level > highest:
+        raise BootstrapError(_too_high(config, level))
+    levels = levels_of(level) | dict(features)
+    for (name, least), (needed, needed_level) in DEPENDENCIES.items():
+        if levels[name] >= least and levels[needed] < needed_level:
+            raise BootstrapError(
+                f"{name} could not be set to {levels[name]} because it depends on {needed} level "
+                f"{needed_level}"
+            )
+    return {name: found for name, found in levels.items() if found}
+
+
+def _too_high(config: ControllerConfig, level: int) -> str:
+    return (
+        f"{METADATA_VERSION} {level} ({release_of(level)}) fences every Kafka broker that uses "
+        f"{LISTENER}={config.migration.listener}: use {KAFKA_LISTENER_MAX} "
+        f"({release_of(KAFKA_LISTENER_MAX)}) at most, or format without that setting"
+    )
+
+
+def write_bootstrap(directory: Path, levels: Mapping[str, int], now_ms: int) -> None:
+    """Durable on return."""
+    batch = build_metadata_batch(bootstrap_records(levels), now_ms)
+    write_bootstrap_metadata(directory, [batch])
+
+
+def read_bootstrap(config: ControllerConfig) -> tuple[AnyRecord, ...]:
+    """What the metadata log's directory was formatted with. BootstrapError."""
+    directory = config.metadata_log_dir
+    path = directory / BOOTSTRAP_METADATA_FILE
+    records: list[AnyRecord] = []
+    image = MetadataImage()
+    try:
+        for header, batch in read_bootstrap_metadata(directory):
+            first, found = metadata_records(batch, header)
+            records += found
+            image.apply_batch(found, first, header.epoch, header.max_timestamp)
+    except (LogError, ReplayError, OSError) as error:
+        raise BootstrapError(
+            f"{path} cannot be used ({error}): format the directory again"
+        ) from error
+    level = image.features.metadata_version
+    if level > metadata_version_max(config):
+        raise BootstrapError(f"{path}: {_too_high(config, level)}")
+    return tuple(records) if level else ()

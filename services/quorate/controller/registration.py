@@ -1,0 +1,131 @@
+"""How a controller tells the quorum in the log what it supports, once in the life of its process.
+
+It registers at the active controller (RegisterController) as soon as the finalized metadata.version
+has registrations and the image holds none of this process: at the first start after an upgrade, and
+again after each restart, with a new incarnation id. A quorum without metadata gets no record. What
+it registers limits the levels to which features can be raised, and says whether it has the setting
+of the migration from ZooKeeper.
+
+Source: KIP-919, "Controller Registration"; KIP-866, "Migration Trigger"; Kafka's
+ControllerRegistrationManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from quorate.controller.bootstrap import metadata_version_max
+from quorate.controller.companion import Parts
+from quorate.log.meta_properties import random_uuid
+from quorate.metadata.changes import Changes
+from quorate.metadata.image import MetadataImage
+from quorate.metadata.levels import CONTROLLER_REGISTRATION, KRAFT_VERSION, supported_features
+from quorate.metadata.requests import (
+    ControllerFeature,
+    RegisterController,
+    RegisterControllerResponse,
+)
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import SUPPORTED_KRAFT_VERSION
+from quorate.rpc.errors import RpcError
+from quorate.rpc.metadata_client import MetadataClient
+
+LOGGER = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_MS = 5_000
+RETRY_MIN_S = 0.5
+RETRY_MAX_S = 30.0
+COMMITTED_S = 1.0
+"""How long after an answer the record may take to this node's image, seconds."""
+
+
+class Registration:
+    """One controller's; `start` it when the node listens, `stop` it before the node ends."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._incarnation = random_uuid()
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._parts.loader.add_listener(self._image_changed)
+        self._task = asyncio.create_task(self._run(), name="controller-registration")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _image_changed(self, _image: MetadataImage, changes: Changes) -> None:
+        if changes.features or changes.controllers:
+            self._changed.set()
+
+    def is_wanted(self) -> bool:
+        """Whether the log lacks a registration of this process and can have one."""
+        image = self._parts.loader.image
+        if image.features.metadata_version < CONTROLLER_REGISTRATION or image.in_transaction:
+            return False
+        registered = image.cluster.controllers.get(self._parts.config.node_id)
+        return registered is None or registered.incarnation_id != self._incarnation
+
+    async def _run(self) -> None:
+        pause_s = RETRY_MIN_S
+        while True:
+            if not self.is_wanted():
+                self._changed.clear()
+                await self._changed.wait()
+                pause_s = RETRY_MIN_S
+                continue
+            refused = await self._try()
+            if refused:
+                LOGGER.warning("this controller is not registered yet: %s", refused)
+            await asyncio.sleep(pause_s if refused else COMMITTED_S)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def _try(self) -> str:
+        """Why the active controller did not take the registration, "" if it did."""
+        try:
+            answer = await self._ask()
+        except RpcError as error:
+            return str(error)
+        except Exception as error:
+            LOGGER.exception("registration failed")
+            return f"{type(error).__name__}: {error}"
+        if answer.error is ErrorCode.NONE:
+            LOGGER.info("registered what this controller supports")
+            return ""
+        return f"{answer.error.name}: {answer.message}"
+
+    async def _ask(self) -> RegisterControllerResponse:
+        config, metadata = self._parts.config, self._parts.metadata
+        if metadata.is_active:
+            answer = await metadata.handle(self.request(), REQUEST_TIMEOUT_MS)
+            if isinstance(answer.response, RegisterControllerResponse):
+                return answer.response
+            return RegisterControllerResponse(answer.error, answer.message)
+        endpoints = [*config.bootstrap_endpoints, *self._parts.raft.node.current_leader.endpoints]
+        first = config.listeners[0].name
+        addresses = dict.fromkeys(f"{e.host}:{e.port}" for e in endpoints if e.name == first)
+        tls = self._parts.tls if config.is_encrypted(first) else None
+        async with MetadataClient(
+            list(addresses), tls=tls, request_timeout_ms=REQUEST_TIMEOUT_MS
+        ) as client:
+            response = await client.ask(self.request())
+        assert isinstance(response, RegisterControllerResponse), type(response)
+        return response
+
+    def request(self) -> RegisterController:
+        config = self._parts.config
+        supported = supported_features(metadata_version_max(config)) | {
+            KRAFT_VERSION: SUPPORTED_KRAFT_VERSION
+        }
+        return RegisterController(
+            config.node_id,
+            self._incarnation,
+            config.endpoints,
+            tuple(ControllerFeature(name, levels) for name, levels in sorted(supported.items())),
+            tuple(int(config.is_encrypted(each.name)) for each in config.endpoints),
+            config.migration.enabled,
+        )

@@ -1,0 +1,76 @@
+"""Controllers: registration (KIP-919), and which of them a change of features has to respect.
+
+A registration stays in the log for good: records that remove one exist from metadata.version 4.4
+on only. So registrations of controllers that have left the quorum are told from the others by who
+votes and who fetches now.
+
+Source: KIP-919, "Controller Registration"; Kafka's ClusterControlManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quorate.metadata.broker_manager import NODE_ID_MAX, malformed_node, registered_endpoints
+from quorate.metadata.cluster import Controller
+from quorate.metadata.levels import CONTROLLER_REGISTRATION, release_of
+from quorate.metadata.requests import RegisterController, RegisterControllerResponse
+from quorate.metadata.text_limits import is_uuid
+from quorate.metadata.work import Work
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import ZERO_UUID
+from quorate.records.metadata import MetadataRecord, RegisterControllerRecord, RegisteredFeature
+
+
+def register_controller(
+    work: Work, request: RegisterController
+) -> tuple[list[MetadataRecord], RegisterControllerResponse]:
+    """No record if the registration is there already."""
+    if work.image.features.metadata_version < CONTROLLER_REGISTRATION:
+        return [], RegisterControllerResponse(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"metadata.version is below {release_of(CONTROLLER_REGISTRATION)}, which brought "
+            "registrations of controllers.",
+        )
+    if fault := _malformed(request):
+        return [], RegisterControllerResponse(ErrorCode.INVALID_REGISTRATION, fault)
+    record = RegisterControllerRecord(
+        controller_id=request.controller_id,
+        incarnation_id=request.incarnation_id,
+        zk_migration_ready=request.zk_migration_ready,
+        end_points=registered_endpoints(request),
+        features=tuple(
+            RegisteredFeature(feature.name, feature.supported.min, feature.supported.max)
+            for feature in sorted(request.features, key=lambda feature: feature.name)
+        ),
+        version=0,
+    )
+    if work.image.cluster.controllers.get(request.controller_id) == record:
+        return [], RegisterControllerResponse()
+    return [record], RegisterControllerResponse()
+
+
+def _malformed(request: RegisterController) -> str:
+    if not 0 <= request.controller_id <= NODE_ID_MAX:
+        return f"Invalid controller id {request.controller_id}"
+    if request.incarnation_id == ZERO_UUID or not is_uuid(request.incarnation_id):
+        return "The incarnation id is not a UUID."
+    if len({feature.name for feature in request.features}) < len(request.features):
+        return "A feature is named twice."
+    return malformed_node(request)
+
+
+def current_controllers(work: Work) -> Iterator[tuple[int, Controller | None]]:
+    """The controllers that a change of features has to respect, but for this one: every voter, None
+    where it has not registered, and who else fetches and has registered.
+    """
+    registered = work.image.cluster.controllers
+    current = work.controllers
+    if current is None:
+        yield from sorted(registered.items())
+        return
+    can_register = work.image.features.metadata_version >= CONTROLLER_REGISTRATION
+    for controller_id in sorted(current.voters | (current.fetching & registered.keys())):
+        found = registered.get(controller_id)
+        if found is not None or can_register:
+            yield controller_id, found

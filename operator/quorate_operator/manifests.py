@@ -393,13 +393,25 @@ def environment(quorum: QuorumResource) -> list[Object]:
         own["QUORATE_POD_KAFKA"] = {"value": "true"}
     if quorum.zookeeper_secret:
         own["QUORATE_POD_ZOOKEEPER_TLS"] = {"value": "true"}
-    settings = {**TIMEOUTS, **quorum.part("config")}
+    settings = {**TIMEOUTS, **_principals(quorum), **quorum.part("config")}
     if quorum.is_migrating:
         settings["zookeeper.metadata.migration.enable"] = "true"
         settings["zookeeper.connect"] = quorum.part("migration")["zookeeperConnect"]
     for name, value in settings.items():
         own[variable(name)] = {"value": str(value)}
     return [{"name": name, **value} for name, value in sorted(own.items())]
+
+
+def _principals(quorum: QuorumResource) -> dict[str, str]:
+    """Who the controllers are, by the certificates that the operator issues: brokers and clients
+    have others of the same authority, and never vote.
+    """
+    rules = variable("ssl.principal.mapping.rules")
+    if not quorum.has_own_authority or rules in map(variable, quorum.part("config")):
+        return {}
+    nodes = map(quorum.ids.of, range(naming.NODES_MAX))
+    principals = ";".join(f"User:CN={naming.node_name(node)}" for node in nodes)
+    return {"quorate.controller.principals": principals}
 
 
 def variable(setting: str) -> str:

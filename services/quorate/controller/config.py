@@ -24,7 +24,7 @@ from pathlib import Path
 
 from quorate.controller.given import ConfigError, Given, nearest, read_given, read_properties
 from quorate.controller.migration_settings import MigrationSettings, read_migration
-from quorate.controller.settings import Address
+from quorate.controller.settings import CONTROLLER_PRINCIPALS, Address
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.rpc.principals import PrincipalMapping
 from quorate.telemetry.logs import LogFormat
@@ -58,7 +58,8 @@ class TlsFiles:
 @dataclass(frozen=True, slots=True)
 class Security:
     """Who may call, and how much. authorizer: whether the ACLs decide. peer_identity: auto,
-    required or off. The rest are limits of the server.
+    required or off. controller_principals: of all controllers, empty for "not said". The rest are
+    limits of the server.
     """
 
     authorizer: bool = False
@@ -66,6 +67,7 @@ class Security:
     allow_if_no_acl_found: bool = False
     principal_mapping: PrincipalMapping = field(default_factory=PrincipalMapping)
     peer_identity: str = "auto"
+    controller_principals: tuple[str, ...] = ()
     connections_max: int = 4_096
     streams_per_connection_max: int = 1_024
     calls_max: int = 8_192
@@ -215,7 +217,7 @@ def _build(given: Given) -> ControllerConfig:
         trace_sample_ratio=_trace_sample_ratio(given),
         log_format=LogFormat(given.get("quorate.log.format")),
         tls=_tls(given, listeners),
-        security=_security(given),
+        security=_security(given, listeners),
         protocols=_protocols(given),
         migration=read_migration(given),
         warnings=tuple(given.warnings),
@@ -339,7 +341,12 @@ def _trace_sample_ratio(given: Given) -> float:
     return ratio
 
 
-def _security(given: Given) -> Security:
+def _security(given: Given, listeners: tuple[Listener, ...]) -> Security:
+    if given.get(CONTROLLER_PRINCIPALS) and not any(listener.tls for listener in listeners):
+        given.fail(
+            CONTROLLER_PRINCIPALS,
+            "no listener is encrypted, so that no caller has a principal: use SSL, or remove it",
+        )
     authorizer = given.get("authorizer.class.name") is not None
     for name in ("super.users", "allow.everyone.if.no.acl.found"):
         if name in given and not authorizer:
@@ -352,6 +359,7 @@ def _security(given: Given) -> Security:
         allow_if_no_acl_found=given.get("allow.everyone.if.no.acl.found"),
         principal_mapping=given.get("ssl.principal.mapping.rules"),
         peer_identity=given.get("quorate.peer.identity"),
+        controller_principals=given.get(CONTROLLER_PRINCIPALS),
         connections_max=given.get("quorate.connections.max"),
         streams_per_connection_max=given.get("quorate.streams.per.connection.max"),
         calls_max=given.get("quorate.calls.max"),

@@ -250,7 +250,7 @@ class Controller:
         )
         metadata.bind(driver)
         if self._gate is not None:
-            self._gate.follow(loader)
+            self._gate.follow(loader, lambda: [voter.id for voter in node.voters])
         parts = Parts(
             config, meta.cluster_id, driver, loader, metadata, tls, self._fail, self._gate
         )

@@ -10,6 +10,7 @@ import logging
 import resource
 
 from quorate.controller.config import ControllerConfig
+from quorate.controller.settings import CONTROLLER_PRINCIPALS
 from quorate.metadata.authorizer import AclAuthorizer
 from quorate.rpc.limits import ServerLimits
 from quorate.rpc.principals import nodes_of
@@ -28,9 +29,17 @@ def node_gate(config: ControllerConfig) -> NodeGate | None:
     identity = PeerIdentity(security.peer_identity)
     if config.tls is None and identity is PeerIdentity.AUTO:
         identity = PeerIdentity.OFF
-    if identity is PeerIdentity.OFF and not security.authorizer:
+    controllers = security.controller_principals
+    if identity is PeerIdentity.OFF and not security.authorizer and not controllers:
         return None
     names = () if config.tls is None else dns_names(config.tls.certificate)
+    names_itself = config.node_id in nodes_of(names)
+    if not controllers and identity is PeerIdentity.AUTO and not names_itself:
+        LOGGER.warning(
+            "every certificate of ssl.ca.location may vote in any controller's name: set "
+            "%s, or give each node a certificate with node-ID among its DNS names",
+            CONTROLLER_PRINCIPALS,
+        )
     authorizer = None
     if security.authorizer:
         authorizer = AclAuthorizer(
@@ -38,7 +47,8 @@ def node_gate(config: ControllerConfig) -> NodeGate | None:
         )
     return NodeGate(
         identity=identity,
-        names_itself=config.node_id in nodes_of(names),
+        names_itself=names_itself,
+        controllers=controllers,
         authorizer=authorizer,
         mapping=security.principal_mapping,
     )

@@ -32,6 +32,7 @@ MIB = 1024 * KIB
 HOUR_MS = 60 * 60 * 1000
 
 KAFKA_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+CONTROLLER_PRINCIPALS = "quorate.controller.principals"
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("process.roles", forms.roles(), None, "What this process is. Required."),
@@ -287,6 +288,16 @@ SETTINGS: tuple[Setting, ...] = (
         "Ours. Whether a peer's certificate must name the node it speaks for (node-3 among its DNS "
         "names). auto: a certificate that names nodes speaks for those only, and one that names "
         "none for nobody where this controller's own names it. off: any of our authorities' does.",
+    ),
+    Setting(
+        CONTROLLER_PRINCIPALS,
+        forms.principals(),
+        "",
+        "Ours. The principals of all controllers, separated by semicolons: nobody else may vote, "
+        "begin or end an epoch, change a voter's entry or fetch in a voter's name, not even with "
+        "the cluster action or as a super user. Empty: brokers that are registered may not. Needs "
+        "an encrypted listener, and without certificates a caller is User:ANONYMOUS: an "
+        "unencrypted listener cannot tell controllers from others.",
     ),
     Setting(
         "quorate.connections.max",

@@ -6,10 +6,15 @@ Owns the decisions of one node about its callers. Rules:
    that another replica or broker is said to have sent is refused. One that names none speaks for
    nobody where identity is required: where the settings say so, and, if they say nothing, where
    this node's own certificate names it. What comes without TLS has no identity to be checked.
-2. With an authoriser, what `authorization` says a method needs must be allowed by the ACLs of the
+2. Only controllers vote. With `quorate.controller.principals` the caller of Vote, BeginQuorumEpoch,
+   EndQuorumEpoch and UpdateVoter, and of a Fetch in a voter's name, must be one of those, whatever
+   the ACLs and super users say. Without it a certificate that names registered brokers only is
+   refused there. Membership is not asked for more: the receiver's voters may be out of date
+   (KIP-853), so a node that is neither known as a broker nor as a voter may vote.
+3. With an authoriser, what `authorization` says a method needs must be allowed by the ACLs of the
    committed image. Until that is loaded only super users are served; others are told to ask
    elsewhere, since nothing was decided about them.
-3. A refusal is logged once a caller and method in `LOG_INTERVAL_S`, and nothing is done.
+4. A refusal is logged once a caller and method in `LOG_INTERVAL_S`, and nothing is done.
 
 Source: KIP-853 "Security considerations"; Kafka's ControllerApis; Kafka's StandardAuthorizer.
 """
@@ -17,6 +22,7 @@ Source: KIP-853 "Security considerations"; Kafka's ControllerApis; Kafka's Stand
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import Any
 
@@ -57,6 +63,8 @@ RAFT_METHODS = frozenset(
         "ChecksumLog",
     }
 )
+CONTROLLER_METHODS = frozenset({"Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "UpdateVoter"})
+"""What only controllers send."""
 _METADATA_METHODS = frozenset(method.name for method in METHODS.values())
 
 
@@ -91,8 +99,9 @@ def sender_of(request: object) -> int | None:
 class NodeGate:
     """Implements `rpc.gate.Gate`.
 
-    names_itself: whether this node's own certificate names it. authorizer: None lets everybody do
-    everything that identity allows.
+    names_itself: whether this node's own certificate names it. controllers: the principals of all
+    controllers, empty for "not said". authorizer: None lets everybody do everything that identity
+    allows.
     """
 
     def __init__(
@@ -100,6 +109,7 @@ class NodeGate:
         *,
         identity: PeerIdentity = PeerIdentity.AUTO,
         names_itself: bool = False,
+        controllers: Collection[str] = (),
         authorizer: AclAuthorizer | None = None,
         mapping: PrincipalMapping | None = None,
     ) -> None:
@@ -107,20 +117,29 @@ class NodeGate:
         self._is_required = identity is PeerIdentity.REQUIRED or (
             identity is PeerIdentity.AUTO and names_itself
         )
+        self._controllers = frozenset(controllers)
         self._authorizer = authorizer
         self._mapping = mapping or PrincipalMapping()
         self._loader: MetadataLoader | None = None
+        self._voters: Callable[[], Collection[int]] = tuple
         self._is_stale = True
         self._refused = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
     @property
     def is_open(self) -> bool:
         """Whether there is nothing to decide."""
-        return self._authorizer is None and self._identity is PeerIdentity.OFF
+        return (
+            self._authorizer is None
+            and self._identity is PeerIdentity.OFF
+            and not self._controllers
+        )
 
-    def follow(self, loader: MetadataLoader) -> None:
-        """Decide by the ACLs of this image, once it holds what is committed."""
+    def follow(self, loader: MetadataLoader, voters: Callable[[], Collection[int]] = tuple) -> None:
+        """Decide by the ACLs and registrations of this image, once it holds what is committed.
+        voters: the ids of the voters as this node knows them.
+        """
         self._loader = loader
+        self._voters = voters
         loader.add_listener(self._changed)
 
     def _changed(self, _image: MetadataImage, changes: Changes) -> None:
@@ -133,6 +152,8 @@ class NodeGate:
 
     def refusal(self, caller: Caller, name: str, request: object) -> Refusal | None:
         refused = self._impostor(caller, name, request)
+        if refused is None:
+            refused = self._no_controller(caller, name, request)
         if refused is None and self._authorizer is not None:
             refused = self._unauthorized(self._authorizer, caller, name)
         if refused is not None:
@@ -179,6 +200,35 @@ class NodeGate:
 
     # --- rule 2 -----------------------------------------------------------------------------------
 
+    def _no_controller(self, caller: Caller, name: str, request: object) -> Refusal | None:
+        if not self._is_for_controllers(name, request):
+            return None
+        failed = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        if self._controllers:
+            if caller.principal in self._controllers:
+                return None
+            who = caller.principal or "the certificate's subject, which no rule maps,"
+            text = f"{who} is not among quorate.controller.principals, and {name} is for them only"
+            return Refusal(failed, text)
+        if self._identity is PeerIdentity.OFF or not caller.nodes or self._loader is None:
+            return None
+        cluster = self._loader.image.cluster
+        known = {*self._voters(), *cluster.controllers}
+        if any(node in known or node not in cluster.brokers for node in caller.nodes):
+            return None
+        named = ", ".join(f"node-{node}" for node in sorted(caller.nodes))
+        text = f"the certificate is of {named}, registered as a broker: {name} is for controllers"
+        return Refusal(failed, text)
+
+    def _is_for_controllers(self, name: str, request: object) -> bool:
+        if name in CONTROLLER_METHODS:
+            return True
+        if not isinstance(request, FetchRequest | FetchSnapshotRequest):
+            return False
+        return request.replica.id in self._voters()
+
+    # --- rule 3 -----------------------------------------------------------------------------------
+
     def _unauthorized(self, authorizer: AclAuthorizer, caller: Caller, name: str) -> Refusal | None:
         principal = caller.principal
         if principal is not None and authorizer.is_super_user(principal):
@@ -213,7 +263,7 @@ class NodeGate:
             self._is_stale = False
         return True
 
-    # --- rule 3 -----------------------------------------------------------------------------------
+    # --- rule 4 -----------------------------------------------------------------------------------
 
     def _log(self, caller: Caller, name: str, refused: Refusal) -> None:
         self._refused.warning(

@@ -64,6 +64,7 @@ def recover() -> None:
     quorate recover lost-majority --log-dir D --i-accept-data-loss
     quorate recover endpoints --log-dir D1 --others D2,D3 --voter 1@NEW:9093 --voter 2@NEW:9093
     quorate recover replica --log-dir D
+    quorate recover epochs D1 D2 D3 --yes
 
     Each makes a backup of what it changes in recover-backup-TIME in the directory.
     """
@@ -356,6 +357,60 @@ def replica(*, log_dir: LogDir = None, dry_run: DryRun = False, as_json: AsJson 
         print(f"Backup: {done.backup}\nReport: {done.report}")
     print("Then (a controller with controller.quorum.auto.join.enable needs only be started):")
     _print_lines("  ", done.commands())
+
+
+# --- epochs ---------------------------------------------------------------------------------------
+
+
+@app.command("epochs")
+def epochs(
+    *,
+    directories: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="The metadata log directories of all voters."),
+    ],
+    voters: Annotated[
+        str,
+        typer.Option(
+            metavar="1,2,3",
+            help="The ids in controller.quorum.voters: needed at kraft.version 0, where the log "
+            "names no voters.",
+        ),
+    ] = "",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without this, only say what would be done.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Lower an epoch that is used up, or absurdly high, for all voters together.
+
+    Give the directories of observers and brokers too whose quorum-state holds such an epoch. Start
+    no controller before this has ended: it would take the high epoch from the others again.
+    """
+    from quorate.recovery.epochs import plan_epochs, reset_epochs
+
+    ids = {int(part) for part in voters.split(",") if part.strip().isdecimal()}
+    if voters and len(ids) != len(voters.split(",")):
+        raise UsageError(f"--voters {voters!r} is not a list of ids like 1,2,3")
+    with ExitStack() as locks:
+        for directory in directories:
+            _lock(locks, _directory(directory))
+        if yes:
+            done = reset_epochs(directories, ids)
+        else:
+            done = plan_epochs(_examine_all(directories), ids)
+    if as_json:
+        print_json(done.as_json())
+        return
+    will = "Set" if yes else "DRY RUN: would set"
+    print(f"{will} the epoch to {done.epoch}, from up to {done.highest}, no vote and no leader:")
+    for each in done.found:
+        print(
+            f"  {each.directory}: {each.key}, epoch {each.epoch}, last in its log {each.end.epoch}"
+        )
+    for backup in done.backups:
+        print(f"Backup: {backup}")
+    print("Start the controllers" if yes else "Repeat it with --yes")
 
 
 # --- what all of them need ------------------------------------------------------------------------

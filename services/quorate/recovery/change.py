@@ -76,10 +76,17 @@ def back_up(directory: Path) -> Path:
         raise RecoveryError(
             f"the backup takes {needed} bytes, and only {free} are free in {directory}: free space"
         )
+    return back_up_files(directory, chosen)
+
+
+def back_up_files(directory: Path, chosen: Iterable[Path]) -> Path:
+    """Copy files of `directory` and of its log, those that exist; the folder, durable."""
+    partition = partition_directory(directory)
     folder = create_backup_folder(directory)
     (folder / partition.name).mkdir()
     for path in chosen:
-        _copy(path, folder / path.relative_to(directory))
+        if path.exists():
+            _copy(path, folder / path.relative_to(directory))
     Disk().sync_directory(folder / partition.name)
     Disk().sync_directory(folder)
     return folder

@@ -26,6 +26,8 @@ from quorate.controller.settings import SETTINGS, Address
 from quorate.log.errors import DirectoryLockedError
 from quorate.raft.errors import ErrorCode
 from quorate.raft.roles import ChangeStage
+from quorate.records.batch import iter_batches, iter_records
+from quorate.records.metadata import FeatureLevelRecord, decode
 from quorate.rpc.errors import (
     AdminError,
     NoLeaderError,
@@ -327,7 +329,17 @@ def test_format_with_initial_controllers(run: Run, properties: Path) -> None:
         ("-I x", 1, "--initial-controllers: 'x' is not ID-DIRECTORYID@HOST:PORT"),
         ("", 1, "you must specify one of the following"),
         ("-s -f kraft.version=0", 1, "Cannot set kraft.version to 0"),
-        ("-s -f metadata.version=3", 1, "Unsupported feature: metadata.version. Supported"),
+        ("-s -f foo.version=1", 1, "Unsupported feature: foo.version. Supported features are: el"),
+        ("-s -f metadata.version=5", 1, "No MetadataVersion with feature level 5. Valid feature"),
+        ("-s -f metadata.version=99", 1, "Valid feature levels are from 7 to 30."),
+        ("-s -f group.version=7", 1, "No feature:group.version with feature level 7"),
+        ("-s -r 4.3 -f metadata.version=30", 1, "Use --release-version instead of --feature met"),
+        ("-s -r 9.9", 2, "--release-version 9.9: its metadata.version is not known here"),
+        (
+            "-s -f metadata.version=21 -f eligible.leader.replicas.version=1",
+            1,
+            "could not be set to 1 because it depends on metadata.version level 23",
+        ),
         ("-s -f kraft.version", 2, "it is not name=level"),
         ("-s -r latest", 2, "is not a version like 4.3-IV0"),
     ],
@@ -340,10 +352,57 @@ def test_formatting_that_is_refused(
     assert not (properties.parent / "data").exists()
 
 
-def test_a_release_version_is_taken_and_said_to_change_nothing(run: Run, properties: Path) -> None:
-    ran = run("storage", "format", "-t", CLUSTER, "-c", properties, "-N", "-r", "4.1-IV1")
-    assert ran.status == 0
-    assert ran.err.startswith("quorate: warning: --release-version changes nothing")
+@pytest.mark.parametrize(
+    ("options", "text", "features"),
+    [
+        ("-f metadata.version=25", "4.0-IV3", "metadata.version=25 group.version=1 transaction=2"),
+        (
+            "-f metadata.version=4.0-IV3 -f group.version=0",
+            "4.0-IV3",
+            "metadata.version=25 transaction=2",
+        ),
+        ("-r 3.9", "3.9-IV0", "metadata.version=21"),
+        (
+            "-r 4.1-IV1 -f kraft.version=1",
+            "4.1-IV1",
+            "metadata.version=27 eligible.leader.replicas=1 group.version=1 transaction=2",
+        ),
+        (
+            "-f transaction.version=1",
+            "4.3-IV0",
+            "metadata=30 eligible.leader.replicas=1 group=1 share=1 streams=1 transaction=1",
+        ),
+    ],
+)
+def test_features_of_the_metadata_are_given_at_formatting(
+    run: Run, properties: Path, *, options: str, text: str, features: str
+) -> None:
+    """As `kafka-storage format` of Kafka 4.3 writes them."""
+    line = ("storage", "format", "-t", CLUSTER, "-c", properties, "-s", *options.split())
+    data = properties.parent / "data"
+    assert run(*line) == Ran(
+        0,
+        f"Formatting dynamic metadata voter directory {data} with metadata.version {text}, "
+        "kraft.version 1.\n",
+        "",
+    )
+    levels = {}
+    for header, batch in iter_batches((data / "bootstrap.checkpoint").read_bytes()):
+        for record in () if header.is_control else iter_records(batch, header):
+            found = decode(record.value or b"")
+            assert isinstance(found, FeatureLevelRecord)
+            levels[found.name] = found.feature_level
+    expected = [each.split("=") for each in features.split()]
+    assert list(levels.items()) == [
+        (name if name.endswith(".version") else f"{name}.version", int(level))
+        for name, level in expected
+    ]
+
+
+def test_without_a_feature_of_the_metadata_none_is_written(run: Run, properties: Path) -> None:
+    line = ("storage", "format", "-t", CLUSTER, "-c", properties, "-s", "-f", "kraft.version=1")
+    assert run(*line).status == 0
+    assert not (properties.parent / "data/bootstrap.checkpoint").exists()
 
 
 def test_the_environment_is_enough(

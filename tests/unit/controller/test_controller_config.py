@@ -57,6 +57,13 @@ def test_what_a_kafka_controller_is_started_with_is_enough(load: Load) -> None:
     assert (config.tls, config.warnings, config.auto_join) == (None, (), False)
 
 
+def test_controllers_are_listed_where_they_have_principals(load: Load) -> None:
+    name = "quorate.controller.principals"
+    said = refusal(load, {name: "User:CN=node-1"})
+    assert "no listener is encrypted, so that no caller has a principal" in said
+    assert "is not User:NAME" in refusal(load, {name: "node-1"})
+
+
 def test_defaults_are_those_of_the_table(load: Load) -> None:
     """A dataclass default that differs from the table would apply to whoever builds one by hand."""
     loaded = load({"listener.security.protocol.map": None})

@@ -6,9 +6,11 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from quorate.controller.bootstrap import BootstrapError, read_bootstrap
 from quorate.controller.config import ControllerConfig, load_config
 from quorate.controller.formatting import (
     FormatError,
@@ -24,7 +26,8 @@ from quorate.log.lock import DirectoryLock
 from quorate.log.meta_properties import MetaProperties
 from quorate.raft.batches import KRaftVersion, SnapshotFooter, SnapshotHeader, Voters
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
-from quorate.records.batch import parse_batches
+from quorate.records.batch import iter_batches, parse_batches
+from quorate.records.metadata import UserScramCredentialRecord
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARED = Path(os.environ.get("QUORATE_SHARED", ROOT.parent / "shared"))
@@ -395,3 +398,66 @@ def test_a_directory_of_kafka(configure: Configure, tmp_path: Path, node: int) -
     assert found.metadata["node.id"] == str(node)
     with pytest.raises(FormatError, match="is already formatted"):
         format_directory(config, CLUSTER, FormatMode.NO_INITIAL_CONTROLLERS)
+
+
+# --- what the metadata begins with ----------------------------------------------------------------
+
+
+def test_kafkas_bootstrap_checkpoint_is_read_and_written_alike(configure: Configure) -> None:
+    config = configure()
+    format_directory(config, CLUSTER, FormatMode.STANDALONE, release=27)
+    golden = GOLDEN / "full-history/controller-1"
+    if not golden.exists():
+        pytest.skip(f"{golden} is not there")
+    records = read_bootstrap(replace(config, metadata_log_dir=golden))
+    assert [type(record) for record in records[-1:]] == [UserScramCredentialRecord]
+    assert read_bootstrap(config) == records[:-1]
+    shapes = [
+        [
+            (header.base_offset, header.count, header.is_control)
+            for header, _ in iter_batches((directory / "bootstrap.checkpoint").read_bytes())
+        ]
+        for directory in (golden, config.metadata_log_dir)
+    ]
+    assert shapes == [
+        [(0, 1, True), (1, 5, False), (6, 1, True)],
+        [(0, 1, True), (1, 4, False), (5, 1, True)],
+    ]
+
+
+def test_the_listener_for_kafkas_brokers_limits_the_metadata_version(configure: Configure) -> None:
+    config = configure(
+        controller_listener_names="CONTROLLER,KAFKA",
+        listeners="CONTROLLER://127.0.0.1:9093,KAFKA://127.0.0.1:9094",
+        quorate_kafka_listener_name="KAFKA",
+    )
+    for wanted in ({"release": 30}, {"features": {"metadata.version": 30}}):
+        with pytest.raises(FormatError, match=r"fences every Kafka broker .* use 29"):
+            format_directory(config, CLUSTER, FormatMode.STANDALONE, **wanted)  # type: ignore[arg-type]
+    assert not config.metadata_log_dir.exists()
+    formatted = format_directory(
+        config, CLUSTER, FormatMode.STANDALONE, features={"group.version": 1}
+    )
+    assert formatted.features["metadata.version"] == 29
+    without = configure()
+    format_directory(
+        replace(
+            without,
+            metadata_log_dir=(other := without.metadata_log_dir.parent / "other"),
+            log_dirs=(other,),
+        ),
+        CLUSTER,
+        FormatMode.STANDALONE,
+        release=30,
+    )
+    with pytest.raises(BootstrapError, match=r"bootstrap\.checkpoint: metadata.version 30"):
+        read_bootstrap(replace(config, metadata_log_dir=other))
+
+
+def test_a_broken_bootstrap_checkpoint_is_named(configure: Configure) -> None:
+    config = configure()
+    format_directory(config, CLUSTER, FormatMode.STANDALONE, release=27)
+    path = config.metadata_log_dir / "bootstrap.checkpoint"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(BootstrapError, match=re.escape(f"{path} cannot be used")):
+        read_bootstrap(config)

@@ -298,6 +298,28 @@ def test_what_the_spec_sets_overrides_the_timeouts() -> None:
     assert chosen[manifests.variable(name)] == "5000"
 
 
+def test_only_the_certificates_of_controllers_vote() -> None:
+    name = "QUORATE_QUORATE_CONTROLLER_PRINCIPALS"
+
+    def given(**spec: Any) -> str | None:
+        found = {e["name"]: e.get("value") for e in manifests.environment(resource(**spec))}
+        return found.get(name)
+
+    listed = given()
+    assert listed is not None
+    files = issuer(c.new_authority("q authority")).node_files("q", "lab")
+    subjects = [
+        x509.load_pem_x509_certificate(text.encode()).subject.rfc4514_string()
+        for file, text in files.items()
+        if file.endswith(".crt") and file != c.CA_FILE
+    ]
+    assert listed.split(";") == [f"User:{subject}" for subject in subjects]
+    assert given(tls={"enabled": False}) is None
+    assert given(tls={"certManager": {"enabled": True}}) is None, "its subjects are not ours"
+    assert given(config={"ssl.principal.mapping.rules": "DEFAULT"}) is None
+    assert given(config={"quorate.controller.principals": "User:CN=a"}) == "User:CN=a"
+
+
 def test_a_digest_follows_the_content() -> None:
     one, same, other = (
         manifests.objects(resource(image=image))["StatefulSet/q"] for image in ("a", "a", "b")

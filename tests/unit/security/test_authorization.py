@@ -189,3 +189,33 @@ def test_administrators_need_no_node() -> None:
     added = m.AddVoterRequest("c", KEY, ())
     assert gate.refusal(certificate_of(), "AddVoter", added) is None
     assert gate.refusal(certificate_of(), "ApiVersions", m.ApiVersionsRequest("c")) is not None
+
+
+# --- only controllers vote ------------------------------------------------------------------------
+
+CONTROLLERS = ("User:CN=c-1", "User:CN=c-2")
+
+
+@pytest.mark.parametrize("identity", list(PeerIdentity))
+@pytest.mark.parametrize("name", ["Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "UpdateVoter"])
+def test_only_listed_principals_take_part_in_elections(name: str, identity: PeerIdentity) -> None:
+    gate = NodeGate(identity=identity, names_itself=True, controllers=CONTROLLERS)
+    assert not gate.is_open
+    request = dict(FROM_2)[name]
+    nodes = frozenset({2})
+    for principal in CONTROLLERS:
+        caller = Caller(principal, "h", nodes, has_certificate=True)
+        assert gate.refusal(caller, name, request) is None
+    for caller in (Caller("User:CN=x", "h", nodes, has_certificate=True), Caller()):
+        refused = gate.refusal(caller, name, request)
+        assert refused is not None
+        assert refused.error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    unmapped = gate.refusal(Caller(None, "h", nodes, has_certificate=True), name, request)
+    assert unmapped is not None
+
+
+def test_super_users_do_not_vote() -> None:
+    authorizer = AclAuthorizer(["User:CN=x"])
+    gate = NodeGate(identity=PeerIdentity.OFF, controllers=CONTROLLERS, authorizer=authorizer)
+    assert gate.refusal(certificate_of(), "Vote", dict(FROM_2)["Vote"]) is not None
+    assert gate.refusal(certificate_of(), "AddVoter", m.AddVoterRequest("c", KEY, ())) is None

@@ -1,0 +1,153 @@
+"""Levels of features with real controllers: at formatting, and after a migration."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from quorate.log.meta_properties import random_uuid
+from quorate.metadata import requests as r
+from quorate.records.metadata import (
+    FeatureLevelRecord,
+    RegisterControllerRecord,
+    RegisteredFeature,
+    ZkMigrationState,
+    ZkMigrationStateRecord,
+    encode,
+)
+from quorate.rpc.client import QuorumClient
+from quorate.rpc.metadata_client import MetadataClient
+
+from tests.integration.bridge_support import KafkaQuorum, listens
+from tests.integration.support import Quorum, quorate, until
+
+IDS = (3001, 3002, 3003)
+REMOVED = 3009
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[KafkaQuorum]:
+    quorum = KafkaQuorum(tmp_path, IDS)
+    try:
+        quorum.format_and_start()
+        yield quorum
+    finally:
+        quorum.kill()
+
+
+def described(quorum: Quorum) -> r.DescribeClusterResponse:
+    async def ask() -> Any:
+        addresses = quorum.addresses.split(",")
+        async with MetadataClient(addresses, request_timeout_ms=20_000) as client:
+            return await client.ask(r.DescribeCluster())
+
+    answer = asyncio.run(ask())
+    assert isinstance(answer, r.DescribeClusterResponse)
+    return answer
+
+
+def levels(quorum: Quorum) -> dict[str, int]:
+    return {f.name: f.finalized_level for f in described(quorum).features if f.finalized_level}
+
+
+def registered(quorum: Quorum) -> dict[int, int]:
+    """The highest metadata.version of each registered controller."""
+    return {c.id: dict(c.features)["metadata.version"].max for c in described(quorum).controllers}
+
+
+def append(quorum: Quorum, *values: bytes) -> None:
+    async def ask() -> None:
+        async with QuorumClient(quorum.addresses.split(","), request_timeout_ms=20_000) as client:
+            await client.append([(None, value) for value in values])
+
+    asyncio.run(ask())
+
+
+def test_a_migrated_quorum_rises_to_what_the_listener_allows(kafka: KafkaQuorum) -> None:
+    kafka.has_migrated()
+    old = [
+        RegisterControllerRecord(
+            controller_id=each,
+            incarnation_id=random_uuid(),
+            features=(RegisteredFeature("metadata.version", 1, 21),),
+        )
+        for each in (*IDS, REMOVED)
+    ]
+    append(kafka, *(encode(each, 0) for each in old))
+    until(
+        "all register again",
+        lambda: registered(kafka) == {**dict.fromkeys(IDS, 29), REMOVED: 21},
+    )
+    asked = ("features", "--bootstrap-controller", kafka.addresses)
+    refused = quorate(*asked, "upgrade", "--feature", "metadata.version=30")
+    assert refused.status == 1, refused
+    assert "only supports versions 7-29: it has quorate.kafka.listener.name" in refused.out
+    ran = quorate(*asked, "upgrade")
+    assert ran.status == 0, ran
+    print(ran.out)
+    assert "metadata.version was upgraded to 29." in ran.out.splitlines()[0]
+    assert levels(kafka)["metadata.version"] == 29
+    assert levels(kafka)["eligible.leader.replicas.version"] == 1
+    for node in kafka.nodes.values():
+        times = node.said().count("registered what this controller")
+        assert 1 <= times <= 2, "once, and once more after the old records"
+
+
+def test_metadata_begins_with_what_was_formatted(tmp_path: Path) -> None:
+    quorum = Quorum(tmp_path, (1,))
+    node = quorum.nodes[1]
+    try:
+        ran = quorate(
+            *("storage", "format", "-t", "A" * 20 + "DQ", "-c", node.properties, "--standalone"),
+            *("--release-version", "4.2-IV1", "--feature", "group.version=0"),
+        )
+        assert ran.status == 0, ran
+        expected = {
+            "metadata.version": 29,
+            "eligible.leader.replicas.version": 1,
+            "share.version": 1,
+            "streams.version": 1,
+            "transaction.version": 2,
+        }
+        node.start()
+        quorum.until_voters(1)
+        until("the levels are there", lambda: levels(quorum) == expected)
+        until("it registers", lambda: registered(quorum) == {1: 30})
+        asked = ("features", "--bootstrap-controller", quorum.addresses, "describe")
+        assert "FinalizedVersionLevel: 4.2-IV1" in quorate(*asked).out
+        first = described(quorum).controllers
+        node.kill()
+        node.start()
+        until("it registers anew", lambda: described(quorum).controllers != first)
+        assert levels(quorum) == expected
+    finally:
+        quorum.kill()
+
+
+def test_a_quorum_of_applications_gets_no_metadata(tmp_path: Path) -> None:
+    quorum = Quorum(tmp_path, (1,))
+    node = quorum.nodes[1]
+    try:
+        node.format("--standalone")
+        node.start()
+        status = quorum.until_voters(1)
+        assert "registered what" not in node.said()
+        assert levels(quorum) == {}
+        assert registered(quorum) == {}
+        assert status["leaderId"] == 1
+    finally:
+        quorum.kill()
+
+
+def test_the_listener_stays_closed_above_what_it_serves(kafka: KafkaQuorum) -> None:
+    append(
+        kafka,
+        encode(FeatureLevelRecord("metadata.version", 30), 0),
+        encode(ZkMigrationStateRecord(int(ZkMigrationState.POST_MIGRATION)), 0),
+    )
+    for node in kafka.nodes.values():
+        node.wait_said("stays closed: metadata.version is 30 (4.3-IV0)")
+    assert not any(map(listens, kafka.ports.values()))

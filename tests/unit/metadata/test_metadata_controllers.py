@@ -1,0 +1,185 @@
+"""Registrations of controllers, and which of them limit the levels of features."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from quorate.metadata import requests as r
+from quorate.metadata.controller import CurrentControllers
+from quorate.metadata.levels import supported_features
+from quorate.raft.errors import ErrorCode as E
+from quorate.raft.types import Endpoint, VersionRange
+from quorate.records.metadata import (
+    FeatureLevelRecord,
+    RegisterControllerRecord,
+    RegisteredFeature,
+    UserScramCredentialRecord,
+    ZkMigrationState,
+    ZkMigrationStateRecord,
+)
+
+from tests.unit.metadata.metadata_support import QUIET, Cluster, uuid_of
+
+METADATA = "metadata.version"
+
+
+def registration(controller: int, incarnation: int = 0, highest: int = 30) -> r.RegisterController:
+    return r.RegisterController(
+        controller,
+        uuid_of(("controller", controller, incarnation)),
+        (Endpoint("CONTROLLER", f"controller-{controller}", 9093),),
+        tuple(r.ControllerFeature(*each) for each in supported_features(highest).items()),
+    )
+
+
+def register(cluster: Cluster, controller: int, **options: int) -> E:
+    error: E = cluster.ask(registration(controller, **options)).error
+    return error
+
+
+def update(cluster: Cluster, name: str = METADATA, level: int = 30) -> str:
+    """Why it is refused, "" if it is done."""
+    answer = cluster.ask(r.UpdateFeatures((r.FeatureUpdate(name, level),)))
+    return str(answer.message)
+
+
+def migrated(controller: int) -> RegisterControllerRecord:
+    """What a controller of the release before wrote during a migration."""
+    return RegisterControllerRecord(
+        controller_id=controller,
+        incarnation_id=uuid_of(("old", controller)),
+        features=(RegisteredFeature(METADATA, 1, 21),),
+    )
+
+
+def write(cluster: Cluster, *records: Any) -> None:
+    cluster.committed.apply_batch(records, cluster.offset, cluster.epoch, cluster.now_ms)
+    cluster.offset += len(records)
+    cluster.activate()
+
+
+def after_migration() -> Cluster:
+    """metadata.version 21, and registrations of 1, 2, 3 and of 9, which was removed."""
+    cluster = Cluster()
+    write(
+        cluster,
+        FeatureLevelRecord(METADATA, 21),
+        *map(migrated, (1, 2, 3, 9)),
+        ZkMigrationStateRecord(int(ZkMigrationState.POST_MIGRATION)),
+    )
+    # 1 asks; 2 and 3 vote too; 7 is an observer, and so is a broker.
+    cluster.controller.controllers_are(CurrentControllers(frozenset({2, 3}), frozenset({7, 101})))
+    return cluster
+
+
+def test_a_registration_is_written_once_for_each_start() -> None:
+    cluster = Cluster(1)
+    assert register(cluster, 2) is E.NONE
+    assert [type(record) for record in cluster.last] == [RegisterControllerRecord]
+    assert register(cluster, 2) is E.NONE
+    assert cluster.last == ()
+    assert register(cluster, 2, incarnation=1) is E.NONE
+    assert len(cluster.last) == 1
+
+
+@pytest.mark.parametrize("level", [None, 14])
+def test_without_registrations_nothing_is_written(level: int | None) -> None:
+    cluster = Cluster(1, level=level) if level else Cluster()
+    offset = cluster.offset
+    assert register(cluster, 2) is E.UNSUPPORTED_VERSION
+    assert cluster.offset == offset
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"controller_id": -1},
+        {"incarnation_id": "A" * 22},
+        {"endpoints": (Endpoint("CONTROLLER", "h", 0),)},
+        {"features": (r.ControllerFeature("a", VersionRange(2, 1)),)},
+        {"features": (r.ControllerFeature("a", VersionRange(0, 1)),) * 2},
+        {"security_protocols": (0, 1)},
+    ],
+    ids=str,
+)
+def test_malformed_registrations_are_refused(wrong: dict[str, Any]) -> None:
+    cluster = Cluster(1)
+    assert cluster.ask(replace(registration(2), **wrong)).error is E.INVALID_REGISTRATION
+
+
+def test_after_a_migration_the_levels_rise_once_all_voters_registered() -> None:
+    cluster = after_migration()
+    assert "Controller 2 only supports versions 1-21: start it with this release" in update(cluster)
+    assert "Controller 2 does not support this feature." in update(cluster, "group.version", 1)
+    register(cluster, 2)
+    assert "Controller 3 only supports versions 1-21" in update(cluster)
+    register(cluster, 3)
+    assert update(cluster) == "", "1 is the active one, and 9 has left: its registration is stale"
+    assert cluster.committed.features.metadata_version == 30
+    assert update(cluster, "group.version", 1) == ""
+
+
+def test_a_voter_that_has_not_registered_limits_the_levels() -> None:
+    cluster = after_migration()
+    register(cluster, 2)
+    register(cluster, 3)
+    cluster.controller.controllers_are(CurrentControllers(frozenset({2, 3, 4})))
+    refused = update(cluster, level=25)
+    assert "Controller 4 is a voter and has not registered" in refused
+    assert "start it with a release that registers, or remove it from the voters" in refused
+
+
+def test_an_observer_counts_while_it_fetches() -> None:
+    cluster = after_migration()
+    for controller in (2, 3):
+        register(cluster, controller)
+    register(cluster, 7, highest=25)
+    assert "Controller 7 only supports versions 7-25" in update(cluster)
+    cluster.controller.controllers_are(CurrentControllers(frozenset({2, 3})))
+    assert update(cluster) == ""
+
+
+def test_a_listener_for_kafkas_brokers_limits_the_level() -> None:
+    cluster = after_migration()
+    register(cluster, 2)
+    register(cluster, 3, highest=29)
+    assert "Controller 3 only supports versions 7-29: it has quorate.kafka.listener.name" in update(
+        cluster
+    )
+    assert update(cluster, level=29) == ""
+    limited = Cluster(settings=replace(QUIET, metadata_version_max=29))
+    limited.register(1)
+    assert limited.committed.features.metadata_version == 29, "the default is what can be served"
+    refused = update(limited)
+    assert "Local controller only supports versions 7-29: it has quorate.kafka.list" in refused
+
+
+@pytest.mark.parametrize("state", [ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION])
+def test_metadata_version_stays_during_a_migration(state: ZkMigrationState) -> None:
+    cluster = after_migration()
+    write(cluster, ZkMigrationStateRecord(int(state)))
+    for controller in (2, 3):
+        register(cluster, controller)
+    assert "while a ZK migration is in progress" in update(cluster)
+
+
+def test_the_first_metadata_version_may_be_chosen_by_an_update() -> None:
+    cluster = Cluster()
+    assert update(cluster, level=25) == ""
+    assert cluster.last == (FeatureLevelRecord(METADATA, 25),)
+    assert cluster.committed.features.metadata_version == 25
+
+
+def test_the_first_active_controller_writes_what_was_formatted() -> None:
+    formatted = (
+        FeatureLevelRecord(METADATA, 25),
+        FeatureLevelRecord("group.version", 1),
+        UserScramCredentialRecord(name="alice", mechanism=1, iterations=4096),
+    )
+    cluster = Cluster(formatted_with=formatted)
+    assert cluster.last == formatted
+    assert cluster.committed.features.levels == {METADATA: 25, "group.version": 1}
+    cluster.activate()
+    assert cluster.last == (), "only into a log without metadata"

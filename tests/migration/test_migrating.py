@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from quorate.metadata.levels import LATEST_LEVEL
 from quorate.migration import znodes as z
 from quorate.migration.znodes import Tree
 from quorate.records.metadata import (
@@ -216,6 +217,11 @@ def test_it_ends_for_good_once_no_controller_has_the_setting(
     done = here("migrate", "finalize", "--bootstrap-controller", quorum.addresses, "--json")
     assert done.status == 0, done
     assert done.json() == {"state": "POST_MIGRATION"}
+    # Its features rise to what this release supports.
+    raised = here("features", "--bootstrap-controller", quorum.addresses, "upgrade")
+    assert raised.status == 0, raised
+    print(raised.out)
+    assert quorum.image().features.metadata_version == LATEST_LEVEL
     # The setting does not begin it again: it is complained of, and all goes on.
     node = quorum.nodes[IDS[0]]
     assert node.stop() == 0

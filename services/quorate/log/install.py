@@ -3,14 +3,20 @@
 1. Ranges are written in order into `<id>.checkpoint.part`; after a restart reception goes on where
    that file ends.
 2. When all is there, it is synced and read wholly: only a sound checkpoint goes on.
-3. In order with the appends before it, it gets its name, and then the log is dropped and begins
-   again at its offset. A crash in between is finished when the log is opened.
+3. It gets its name. From then on the installation is finished when the log is opened.
+4. In memory the log begins again at its offset, on the thread that appends and reads; the writer
+   drops the segments in order with the appends before and after.
+5. Older checkpoints are deleted when that is done.
+
+Steps 2, 3 and 5 take time and may be done by any thread, while the log is read and nothing is
+appended to it. `finish` does them all.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from typing import Protocol
 
 from quorate.log.errors import DamagedSnapshotError, LogError, write_failure
 from quorate.log.recovery import RecoveredLog, recovered_snapshot
@@ -18,16 +24,30 @@ from quorate.log.snapshots import SnapshotStore, inspect_snapshot
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.primitives import Buffer
 
-Replace = Callable[[int | None, OffsetAndEpoch, Callable[[], None]], None]
+
+class Replaceable(Protocol):
+    """The log that a checkpoint replaces: `MetadataLog`."""
+
+    def prepare_replacement(self, snapshot: OffsetAndEpoch) -> None:
+        """Before the checkpoint gets its name. Any thread."""
+
+    def replace_by(self, ticket: int | None, snapshot: OffsetAndEpoch) -> threading.Event:
+        """Begin again at the checkpoint; set when the old segments are gone, or the log failed.
+        The thread that appends.
+        """
+
+    def clean_up_before(self, snapshot: OffsetAndEpoch) -> None:
+        """After that: LogError if the log failed, else delete older checkpoints. Any thread."""
 
 
 class SnapshotInstall:
     """One reception. Made by `MetadataLog.begin_install`."""
 
-    def __init__(self, store: SnapshotStore, snapshot: OffsetAndEpoch, replace: Replace) -> None:
+    def __init__(self, store: SnapshotStore, snapshot: OffsetAndEpoch, log: Replaceable) -> None:
         self.snapshot = snapshot
         self._store = store
-        self._replace = replace
+        self._log = log
+        self._is_gone: threading.Event | None = None
         self._path = store.part_path(snapshot)
         store.delete_parts(keep=snapshot)
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -58,13 +78,24 @@ class SnapshotInstall:
     def finish(self, ticket: int | None = None) -> RecoveredLog:
         """Verify what arrived and let it replace the log; durable on return, and then reported.
 
+        DamagedSnapshotError and LogFailedError as `verify`.
+        """
+        recovered = self.verify()
+        self.adopt()
+        self.replace(ticket)
+        self.clean_up()
+        return recovered
+
+    def verify(self) -> RecoveredLog:
+        """Sync and read what arrived: the log that it will be.
+
         DamagedSnapshotError when it is not a whole, sound checkpoint: what arrived is deleted, so
-        that the next reception begins at 0. LogFailedError when it cannot be synced.
+        that the next reception begins at 0. LogFailedError when it cannot be synced: it is deleted
+        as well, for another sync would succeed without writing it.
         """
         try:
             self._store.disk.sync(self._descriptor)
         except OSError as error:
-            # What was not stored cannot be told from what was: receive all of it again.
             self._path.unlink(missing_ok=True)
             raise write_failure(self._path, error) from error
         finally:
@@ -74,12 +105,25 @@ class SnapshotInstall:
         except DamagedSnapshotError:
             self._store.disk.unlink(self._path)
             raise
-
-        def complete() -> None:
-            self._store.complete(self._path, self.snapshot)
-
-        self._replace(ticket, self.snapshot, complete)
         return recovered_snapshot(self.snapshot, info)
+
+    def adopt(self) -> None:
+        """Give the verified checkpoint its name, durably: there is no way back."""
+        try:
+            self._log.prepare_replacement(self.snapshot)
+            self._store.complete(self._path, self.snapshot)
+        except OSError as error:
+            raise write_failure(self._path, error) from error
+
+    def replace(self, ticket: int | None = None) -> None:
+        """Let the log begin again at the checkpoint; LogFailedError if the log has failed."""
+        self._is_gone = self._log.replace_by(ticket, self.snapshot)
+
+    def clean_up(self) -> None:
+        """Wait until the old segments are gone, then delete older checkpoints. LogError."""
+        if self._is_gone is not None:
+            self._is_gone.wait()
+            self._log.clean_up_before(self.snapshot)
 
     def abandon(self) -> None:
         """Delete what arrived."""

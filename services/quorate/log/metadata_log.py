@@ -358,28 +358,36 @@ class MetadataLog:
         """Receive a checkpoint, or go on receiving it: see its `position`. One at a time."""
         if self._install is not None:
             self._install.close()
-        self._install = SnapshotInstall(self._store, snapshot, self._replace_by)
+        self._install = SnapshotInstall(self._store, snapshot, self)
         return self._install
 
-    def _replace_by(
-        self, ticket: int | None, snapshot: OffsetAndEpoch, complete: Callable[[], None]
-    ) -> None:
-        """Let a received checkpoint be the log; returns when that is durable."""
-        with self._maintenance:
-            self._install = None
-            self._cache.clear()
-            self._epochs.reset(snapshot)
-            self._start = snapshot
-            self._end_offset = snapshot.offset
-            reset = Reset(
-                ticket, self._next_operation(), snapshot.offset, self._stream_end, complete
-            )
-            self._writer.submit(reset)
-            reset.done.wait()
-            if self._writer.failure is not None:
-                raise LogError(f"checkpoint {snapshot} was not installed: {self._writer.failure}")
-            older = [known for known in self._store.ids() if known.offset < snapshot.offset]
-            self._store.delete(older)
+    def prepare_replacement(self, snapshot: OffsetAndEpoch) -> None:
+        """A log that ends at `snapshot` is whole from now on. For any thread, while nothing is
+        queued. OSError.
+        """
+        self._writer.lower_recovery_point(snapshot.offset)
+
+    def replace_by(self, ticket: int | None, snapshot: OffsetAndEpoch) -> threading.Event:
+        """Begin again at a received checkpoint that has its name; the driver's thread.
+
+        Return what is set when the old segments are gone, or the log failed; LogFailedError if it
+        has failed already.
+        """
+        self._install = None
+        reset = Reset(ticket, self._next_operation(), snapshot.offset, self._stream_end)
+        self._writer.submit(reset)
+        self._cache.clear()
+        self._epochs.reset(snapshot)
+        self._start = snapshot
+        self._end_offset = snapshot.offset
+        return reset.done
+
+    def clean_up_before(self, snapshot: OffsetAndEpoch) -> None:
+        """Delete the checkpoints that a received one replaced. LogError if the log failed."""
+        if self._writer.failure is not None:
+            raise LogError(f"checkpoint {snapshot} was not installed: {self._writer.failure}")
+        older = [known for known in self._store.ids() if known.offset < snapshot.offset]
+        self._store.delete(older)
 
     def clean(self, now_ms: int) -> int:
         """Delete what retention no longer covers; return the new start offset.

@@ -62,13 +62,14 @@ class Truncate:
 
 @dataclass(slots=True)
 class Reset:
-    """Begin again at a received checkpoint's offset. ticket None: only `done` is set."""
+    """Begin again at a received checkpoint's offset; the checkpoint is durable. ticket None: only
+    `done` is set.
+    """
 
     ticket: int | None
     operation: int
     offset: int
     stream: int
-    complete_checkpoint: Callable[[], None]
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -215,7 +216,7 @@ class LogWriter:
             self._commit(group)
             group = []
             if isinstance(operation, Truncate):
-                self._lower_recovery_point(operation.end_offset)
+                self.lower_recovery_point(operation.end_offset)
                 self._segments.truncate(operation.end_offset)
             else:
                 self._reset(operation)
@@ -228,8 +229,7 @@ class LogWriter:
 
     def _reset(self, operation: Reset) -> None:
         """The checkpoint is durable before anything of the log goes."""
-        self._lower_recovery_point(operation.offset)
-        operation.complete_checkpoint()
+        self.lower_recovery_point(operation.offset)
         self._segments.reset(operation.offset, operation.stream)
         self._mark_durable(operation.offset)
         self._sync_recovery_point()
@@ -313,7 +313,7 @@ class LogWriter:
         """Let the disk say how far all is synced. For any thread."""
         self._recovery_point.sync()
 
-    def _lower_recovery_point(self, offset: int) -> None:
+    def lower_recovery_point(self, offset: int) -> None:
         """Before bytes at or after `offset` go; it stays below until they are synced again."""
         with self._durable_guard:
             self.durable_end = min(self.durable_end, offset)

@@ -89,6 +89,8 @@ class Core:
     replica neither fetches nor elects, whatever becomes of its role: what it would append, or boast
     of, is the log that goes away.
     required_end: the log end that this replica must reach again, None for none (`required_end`).
+    log_is_stalled: the disk syncs nothing for longer than the fetch timeout. Until it does, this
+    replica starts no election: it would resign again and again.
     replaced: what others said who answered in a voter's place, by that voter's id.
     observer_versions: the kraft.versions that the registered brokers support, by their ids.
     known_endpoints: where one may ask for the leader; None until `follower` asks with these voters.
@@ -127,6 +129,7 @@ class Core:
         self.fetch_id: int | None = None
         self.fetch_at_ms = 0
         self.installing: OffsetAndEpoch | None = None
+        self.log_is_stalled = False
         self.replaced: dict[int, str] = {}
         self.observer_versions: Mapping[int, VersionRange] = {}
         self.transfer: Transfer | None = None
@@ -179,6 +182,8 @@ class Core:
     def may_elect(self) -> bool:
         """Whether this replica may start an election at all."""
         if self.shutting_down or self.installing is not None:
+            return False
+        if self.log_is_stalled:
             return False
         if self.required_end is not None and not self.required_end.may_stand:
             return False

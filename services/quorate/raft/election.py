@@ -415,7 +415,9 @@ def tick(core: Core) -> None:
         if core.may_elect and core.now_ms >= role.election_deadline_ms:
             start_pre_vote(core, "the election timeout passed")
     elif isinstance(role, Prospective):
-        if core.now_ms >= role.election_deadline_ms:
+        if core.log_is_stalled:
+            _give_up_pre_vote(core, role, "the disk syncs nothing")
+        elif core.now_ms >= role.election_deadline_ms:
             _give_up_pre_vote(core, role, "the pre-vote timed out")
         else:
             _ask_voters(core, role.ballot)

@@ -362,6 +362,9 @@ class RaftNode:
         core.log.durable(ticket)
         if core.required_end is not None:
             required_end.clear_if_reached(core)
+        if core.log_is_stalled:
+            core.log_is_stalled = False
+            core.due_ms = NOT_LOOKED_FOR
         self._settle()
 
     def snapshot_created(self, snapshot: OffsetAndEpoch, now_ms: int) -> None:
@@ -410,6 +413,28 @@ class RaftNode:
         if isinstance(core.role, Leader):
             replication.resign(core, reason)
             election.tick(core)
+
+    def loop_stalled(self, reason: str, now_ms: int) -> None:
+        """The process did nothing for longer than the fetch timeout: a leader resigns, unless it is
+        the only voter. This comes before any other input, which may be as old as the pause.
+        """
+        core = self._begin(now_ms)
+        if isinstance(core.role, Leader) and not replication.is_alone(core):
+            replication.resign(core, reason)
+            election.tick(core)
+
+    def log_stalled(self, reason: str, now_ms: int) -> None:
+        """The disk syncs nothing for longer than the fetch timeout: a leader resigns, unless it is
+        the only voter, and this replica starts no election until `log_durable`.
+        """
+        core = self._begin(now_ms)
+        if replication.is_alone(core):
+            return
+        core.log_is_stalled = True
+        core.due_ms = NOT_LOOKED_FOR
+        if isinstance(core.role, Leader):
+            replication.resign(core, reason)
+        election.tick(core)
 
     def shut_down(self, now_ms: int) -> None:
         """Graceful shutdown: a leader hands over, nobody starts an election. `is_quiet` says when

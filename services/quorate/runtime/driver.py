@@ -8,7 +8,12 @@ Rules:
    queued with the log's writer thread, which reports their tickets.
 3. Fetch answers take their bytes from the log in that same step, so records and epoch fit together.
 4. What cannot be written ends the process: a replica that cannot keep its promises must not make
-   any.
+   any. So does every exception that no code expects, in the node, in the execution of an output or
+   in a callback: the step is half done, and nothing else may be built on it. Everybody who waits
+   gets an outcome at once.
+5. A leader whose event loop or whose disk stands still for longer than the fetch timeout resigns: a
+   loop that woke up before it takes any input, a disk while it is silent; then this replica stands
+   in no election until the disk answers.
 
 Source: the contract of `raft.node`; durability rules of the log.
 """
@@ -23,14 +28,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from quorate.log.errors import LogError, SnapshotNotFoundError
+from quorate.log.errors import SnapshotNotFoundError
 from quorate.log.metadata_log import MetadataLog, partition_directory
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.log.required_end import RequiredEndFile
 from quorate.raft import RaftNode
 from quorate.raft import outputs as out
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode, FatalError
+from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AdminRequest,
     FetchResponse,
@@ -40,11 +45,11 @@ from quorate.raft.messages import (
 )
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import build_control_batch, stamp
-from quorate.records.errors import RecordsError
 from quorate.runtime.clock import Clock
-from quorate.runtime.commits import Commit, CommitQueue, PendingAppend
+from quorate.runtime.commits import Commit, CommitQueue, Outcome, PendingAppend
 from quorate.runtime.installing import SnapshotReceiver
 from quorate.runtime.outbound import Outbound
+from quorate.runtime.tasks import explained
 from quorate.telemetry.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -54,8 +59,9 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
-EXPIRY_PERIOD_S = 0.25
-"""How often appends are checked for their timeouts, seconds."""
+WATCH_PERIOD_S = 0.25
+"""How often appends are checked for their timeouts, and loop and disk for standing still, seconds.
+"""
 
 ELECTING = (out.RoleName.PROSPECTIVE, out.RoleName.CANDIDATE)
 """The roles of a replica that asks for votes."""
@@ -104,13 +110,18 @@ class RaftDriver:
         self._on_role = on_role
         self._on_voters = on_voters
         self._on_leadership = on_leadership
-        self._receiver = SnapshotReceiver(log)
+        self._receiver = SnapshotReceiver(log, node, self._step, self.fail)
         self._request_ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._appends: list[PendingAppend] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
-        self._expiry: asyncio.TimerHandle | None = None
+        self._watcher: asyncio.TimerHandle | None = None
+        self._stall_ms = node.core.config.fetch_timeout_ms
+        self._sleep_max_ms = self._stall_ms + WATCH_PERIOD_S * 1000
+        self._alive_ms = clock.now_ms()
+        self._unsynced_ms: int | None = None
+        self._disk_is_silent = False
         self._failed = False
         self._settling = False
         self._quiet = asyncio.Event()
@@ -119,9 +130,10 @@ class RaftDriver:
 
     def start(self) -> None:
         """Begin: execute what recovery decided and arm the timer."""
+        self._alive_ms = self._clock.now_ms()
         self._outbound.bind(self)
         self._settle()
-        self._expire()
+        self._watch()
 
     async def hand_over(self, timeout_s: float) -> None:
         """Stop leading, and give the voters up to `timeout_s` seconds to hear of it."""
@@ -133,20 +145,32 @@ class RaftDriver:
     async def close(self) -> None:
         """Take no further input. Whoever still waits is told that the node is gone."""
         self._failed = True
-        for handle in (self._timer, self._expiry):
+        for handle in (self._timer, self._watcher):
             if handle is not None:
                 handle.cancel()
         await self._outbound.close()
+        await self._receiver.close()
+        self._release()
+
+    def fail(self, error: BaseException) -> None:
+        """The replica cannot go on: say so once, take no further input, leave nobody waiting."""
+        if self._failed:
+            return
+        self._failed = True
+        reason = explained(error)
+        LOGGER.critical("the replica stops: %s", reason)
+        self._receiver.stop()
+        self._release()
+        self._on_fatal(reason)
+
+    def _release(self) -> None:
+        """An outcome for everybody who waits: what was appended may still be committed."""
         for future in self._waiting.values():
             future.cancel()
         self.commits.leadership_lost()
-
-    def fail(self, reason: BaseException) -> None:
-        """The replica cannot go on: say so once and take no further input."""
-        if not self._failed:
-            self._failed = True
-            LOGGER.critical("the replica stops: %s", reason)
-            self._on_fatal(reason)
+        appends, self._appends = self._appends, []
+        for pending in appends:
+            pending.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # --- inputs -----------------------------------------------------------------------------------
 
@@ -162,12 +186,24 @@ class RaftDriver:
         self._waiting[request_id] = future
         try:
             self._step(lambda now_ms: self.node.handle_request(request_id, request, now_ms))
-            return await future
+            response, data = await future
         finally:
             self._waiting.pop(request_id, None)
+        if isinstance(response, FetchSnapshotResponse) and response.error is ErrorCode.NONE:
+            try:
+                response = await asyncio.to_thread(self._read_snapshot, response)
+            except OSError as error:
+                self.fail(error)
+                raise asyncio.CancelledError from error
+        return response, data
 
     def answered(self, request_id: int, response: Response) -> None:
-        """The answer to one of the node's own requests."""
+        """The answer to one of the node's own requests. A chunk of a snapshot waits until the one
+        before is written, so that no more is in memory when the network is faster than the disk.
+        """
+        if isinstance(response, FetchSnapshotResponse) and self._receiver.is_busy:
+            self._receiver.when_idle(lambda: self.answered(request_id, response))
+            return
         if self.traces is not None and isinstance(response, FetchResponse) and response.traces:
             self.traces.fetched(response.traces)
         self._step(lambda now_ms: self.node.handle_response(request_id, response, now_ms))
@@ -184,9 +220,7 @@ class RaftDriver:
 
     def durable(self, ticket: int) -> None:
         """The log's writer reports a ticket (called on the loop's thread)."""
-        if self.traces is not None:
-            self.traces.durable(ticket)
-        self._step(lambda now_ms: self.node.log_durable(ticket, now_ms))
+        self._step(lambda now_ms: self._log_durable(ticket, now_ms))
 
     def resign(self, reason: str) -> None:
         """Stop leading, if this replica leads."""
@@ -205,10 +239,29 @@ class RaftDriver:
         if self._failed:
             return
         try:
-            feed(self._clock.now_ms())
-        except (FatalError, AssertionError) as error:
+            feed(self._now())
+        except Exception as error:
             self.fail(error)
             return
+        self._settle()
+
+    def _now(self) -> int:
+        """The time of an input. A leader whose loop stood still resigns before it takes any."""
+        now_ms = self._clock.now_ms()
+        if now_ms - self._alive_ms > self._sleep_max_ms:
+            self._woke_up(now_ms)
+        self._alive_ms = now_ms
+        return now_ms
+
+    def _woke_up(self, now_ms: int) -> None:
+        """The loop did nothing for longer than the fetch timeout: others may lead by now."""
+        text = (
+            f"the event loop stood still for {(now_ms - self._alive_ms) / 1000:.1f} s, longer than "
+            f"the fetch timeout of {self._stall_ms / 1000:.1f} s"
+        )
+        LOGGER.warning("%s", text)
+        self._alive_ms = now_ms
+        self.node.loop_stalled(text, now_ms)
         self._settle()
 
     async def append(
@@ -221,6 +274,8 @@ class RaftDriver:
         append.
         """
         loop = asyncio.get_running_loop()
+        if self._failed:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not self._appends:
             loop.call_soon(self._append_all)
         deadline_ms = self._clock.now_ms() + timeout_ms
@@ -230,12 +285,20 @@ class RaftDriver:
 
     def _append_all(self) -> None:
         appends, self._appends = self._appends, []
-        if not appends:
-            return  # `append_now` was faster
-        base: int | ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if not self._failed:
-            payloads = [(pending.count, pending.batch) for pending in appends]
-            base = self.node.append(payloads, self._clock.now_ms())
+        if not appends or self._failed:
+            return  # `append_now` was faster, or `fail` answered them
+        try:
+            self._append_pending(appends)
+        except Exception as error:
+            self.fail(error)
+        self._settle()
+        if self._failed:
+            for pending in appends:
+                pending.end(Outcome.LEADERSHIP_LOST)
+
+    def _append_pending(self, appends: list[PendingAppend]) -> None:
+        payloads = [(pending.count, pending.batch) for pending in appends]
+        base = self.node.append(payloads, self._now())
         for pending in appends:
             if isinstance(base, ErrorCode):
                 pending.end(base)
@@ -246,7 +309,6 @@ class RaftDriver:
             if pending.span is not None and self.traces is not None:
                 first = pending.base_offset
                 self.traces.appended(pending.span, first, base, self.node.epoch)
-        self._settle()
 
     def append_now(
         self, build: Callable[[int], tuple[int, bytearray] | None], timeout_ms: int
@@ -260,6 +322,8 @@ class RaftDriver:
         """
         if self._appends:
             self._append_all()
+        else:
+            self._step(lambda _now_ms: None)  # a loop that stood still is noticed before `build`
         future: asyncio.Future[Commit | ErrorCode] = asyncio.get_running_loop().create_future()
         if self._failed or not self.node.takes_appends:
             future.set_result(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -268,11 +332,17 @@ class RaftDriver:
         if made is None:
             return None
         count, batch = made
-        now_ms = self._clock.now_ms()
-        base = self.node.append([(count, batch)], now_ms)
-        assert not isinstance(base, ErrorCode), "a node that takes appends appends"
-        self.commits.add(PendingAppend(count, batch, now_ms + timeout_ms, future, base))
+        pending = PendingAppend(count, batch, self._clock.now_ms() + timeout_ms, future)
+        try:
+            base = self.node.append([(count, batch)], self._clock.now_ms())
+            assert not isinstance(base, ErrorCode), "a node that takes appends appends"
+            pending.base_offset = base
+            self.commits.add(pending)
+        except Exception as error:
+            self.fail(error)
         self._settle()
+        if self._failed:
+            pending.end(Outcome.LEADERSHIP_LOST)
         return future
 
     # --- outputs ----------------------------------------------------------------------------------
@@ -286,15 +356,17 @@ class RaftDriver:
             while outputs := self.node.take_outputs():
                 for output in outputs:
                     self._execute(output)
-        except (FatalError, AssertionError, OSError, LogError) as error:
+                    if self._failed:
+                        return  # a callback or an input that an output caused failed
+            if self.node.is_quiet:
+                self._quiet.set()
+            else:
+                self._quiet.clear()
+            self._arm()
+        except Exception as error:
             self.fail(error)
         finally:
             self._settling = False
-        if self.node.is_quiet:
-            self._quiet.set()
-        else:
-            self._quiet.clear()
-        self._arm()
 
     def _execute(self, output: out.Output) -> None:
         match output:
@@ -315,6 +387,7 @@ class RaftDriver:
                 self._required_end.write(output.required_end)
             case out.TruncateLog():
                 self.log.truncate(output.ticket, output.end_offset)
+                self._await_disk()
             case out.LeadershipAcquired():
                 LOGGER.info("leads epoch %d from offset %d", output.epoch, output.start_offset)
                 self._on_leadership(output)
@@ -333,13 +406,14 @@ class RaftDriver:
             case out.VotersChanged():
                 self._on_voters(output)
             case out.StartSnapshotFetch() | out.WriteSnapshotChunk() | out.InstallSnapshot():
-                self._receive_snapshot(output)
+                self._receiver.execute(output)
             case out.Notice():
                 LOGGER.log(logging.WARNING if output.warning else logging.INFO, output.text)
 
     def _append_to_log(self, output: out.AppendBatches) -> None:
         batches = output.batches
         self.log.append(output.ticket, [self._encode(batch) for batch in batches])
+        self._await_disk()
         count = batches[-1].end_offset - batches[0].base_offset
         if self.node.is_leader:
             self.recorder.appended_records += count
@@ -368,13 +442,11 @@ class RaftDriver:
             if data and self.traces is not None:
                 traces = self.traces.carried(response.records_from)
                 response = replace(response, traces=traces) if traces else response
-        elif isinstance(response, FetchSnapshotResponse) and response.error is ErrorCode.NONE:
-            response = self._read_snapshot(response)
         future.set_result((response, data))
 
     def _read_snapshot(self, response: FetchSnapshotResponse) -> FetchSnapshotResponse:
-        """Fill in the bytes (KIP-630): SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE are known only
-        here.
+        """Fill in the bytes, in a worker thread (KIP-630): SNAPSHOT_NOT_FOUND and
+        POSITION_OUT_OF_RANGE are known only here.
         """
         assert response.snapshot is not None
         try:
@@ -388,24 +460,6 @@ class RaftDriver:
             return replace(response, size=reader.size, data=data)
         finally:
             reader.close()
-
-    def _receive_snapshot(
-        self, output: out.StartSnapshotFetch | out.WriteSnapshotChunk | out.InstallSnapshot
-    ) -> None:
-        now_ms = self._clock.now_ms()
-        try:
-            if isinstance(output, out.StartSnapshotFetch):
-                position = self._receiver.begin(output.snapshot)
-                self.node.snapshot_position(output.snapshot, position, now_ms)
-            elif isinstance(output, out.WriteSnapshotChunk):
-                self._receiver.write(output.snapshot, output.position, output.data)
-            else:
-                ticket = self.node.core.log.last_ticket + 1
-                voters, versions = self._receiver.install(output.snapshot, ticket)
-                self.node.snapshot_installed(output.snapshot, voters, versions, now_ms)
-                LOGGER.info("installed snapshot %s", output.snapshot)
-        except (LogError, RecordsError) as error:
-            self.node.snapshot_failed(output.snapshot, str(error), now_ms)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -428,8 +482,41 @@ class RaftDriver:
         self._timer = None
         self._step(self.node.tick)
 
-    def _expire(self) -> None:
+    # --- watching loop and disk -------------------------------------------------------------------
+
+    def _await_disk(self) -> None:
+        """The log has something to sync from now on, if it had nothing."""
+        if self._unsynced_ms is None:
+            self._unsynced_ms = self._clock.now_ms()
+
+    def _log_durable(self, ticket: int, now_ms: int) -> None:
+        """Something was synced: what is left waits since now."""
+        if self.traces is not None:
+            self.traces.durable(ticket)
+        self.node.log_durable(ticket, now_ms)
+        if self._disk_is_silent and self._unsynced_ms is not None:
+            self._disk_is_silent = False
+            LOGGER.warning("the disk synced after %.1f s", (now_ms - self._unsynced_ms) / 1000)
+        self._unsynced_ms = None if self.node.core.log.is_durable else now_ms
+
+    def _watch(self) -> None:
+        """Now and then: timeouts of appends, a loop that stood still, a disk that is silent."""
+        if self._failed:
+            return
+        self._step(self._look)
         if not self._failed:
-            self.commits.expire(self._clock.now_ms())
             loop = asyncio.get_running_loop()
-            self._expiry = loop.call_later(EXPIRY_PERIOD_S, self._expire)
+            self._watcher = loop.call_later(WATCH_PERIOD_S, self._watch)
+
+    def _look(self, now_ms: int) -> None:
+        self.commits.expire(now_ms)
+        if self._unsynced_ms is None or now_ms - self._unsynced_ms <= self._stall_ms:
+            return
+        text = (
+            f"the disk syncs nothing for {(now_ms - self._unsynced_ms) / 1000:.1f} s, longer than "
+            f"the fetch timeout of {self._stall_ms / 1000:.1f} s"
+        )
+        if not self._disk_is_silent:
+            self._disk_is_silent = True
+            LOGGER.warning("%s: this replica does not lead until it does", text)
+        self.node.log_stalled(text, now_ms)

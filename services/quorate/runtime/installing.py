@@ -1,41 +1,168 @@
 """Receiving a snapshot from the leader: its bytes, resumable, and its installation.
 
+All work on files is done in a worker thread, one step after the other in the order of the node's
+outputs; the event loop goes on meanwhile. Steps of an installation:
+
+1. Worker thread: what arrived is synced and read wholly. Only a sound snapshot goes on.
+2. Worker thread: it gets its name. From then on a restart finishes the installation.
+3. Event loop, in one step: the log begins again at the snapshot, and `snapshot_installed` is given
+   to the node.
+4. Worker thread: wait until the old segments are gone, then delete older snapshots.
+
+Until 3 the node neither fetches nor elects (`Core.installing`), so nothing is appended, and what is
+read on the loop is the old log whole or the new log whole. `close` waits for the step under way,
+since nothing may change the directory once its lock is released.
+
 Source: KIP-630, FetchSnapshot; the install is atomic (`log.SnapshotInstall`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from quorate.log.errors import LogError, LogFailedError
 from quorate.log.install import SnapshotInstall
 from quorate.log.metadata_log import MetadataLog
-from quorate.raft.types import OffsetAndEpoch, VoterSet
+from quorate.raft import RaftNode
+from quorate.raft.outputs import InstallSnapshot, StartSnapshotFetch, WriteSnapshotChunk
+from quorate.raft.types import OffsetAndEpoch
+from quorate.records.errors import RecordsError
+from quorate.runtime.tasks import OnFailure, supervise
 
-VoterSets = tuple[tuple[int, VoterSet], ...]
-Versions = tuple[tuple[int, int], ...]
+LOGGER = logging.getLogger(__name__)
+
+Feed = Callable[[int], None]
+"""One input of the node; gets the time, milliseconds."""
+
+SnapshotOutput = StartSnapshotFetch | WriteSnapshotChunk | InstallSnapshot
 
 
 class SnapshotReceiver:
-    """At most one snapshot at a time; what has arrived survives a change of leader."""
+    """At most one snapshot at a time; what has arrived survives a change of leader.
 
-    def __init__(self, log: MetadataLog) -> None:
+    step: gives the node an input and executes what it causes. on_failure: the replica cannot go on.
+    """
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        node: RaftNode,
+        step: Callable[[Feed], None],
+        on_failure: OnFailure,
+    ) -> None:
         self._log = log
+        self._node = node
+        self._step = step
+        self._on_failure = on_failure
         self._install: SnapshotInstall | None = None
-        self._snapshot: OffsetAndEpoch | None = None
+        self._is_broken = False
+        self._is_closed = False
+        self._queue: deque[SnapshotOutput] = deque()
+        self._held: list[Callable[[], None]] = []
+        self._task: asyncio.Task[None] | None = None
 
-    def begin(self, snapshot: OffsetAndEpoch) -> int:
-        """Prepare for `snapshot`; return how many of its bytes are here already."""
-        self._install = self._log.begin_install(snapshot)
-        self._snapshot = snapshot
-        return self._install.position
+    @property
+    def is_busy(self) -> bool:
+        """Whether a file is being worked on."""
+        return self._task is not None
 
-    def write(self, snapshot: OffsetAndEpoch, position: int, data: bytes) -> None:
-        assert self._install is not None, "a chunk without a snapshot being received"
-        assert snapshot == self._snapshot, f"a chunk of {snapshot}, receiving {self._snapshot}"
-        self._install.write(position, data)
+    def execute(self, output: SnapshotOutput) -> None:
+        """Do it after all that was asked for before."""
+        if self._is_closed:
+            return
+        self._queue.append(output)
+        if self._task is None:
+            self._task = supervise(
+                self._run(), "snapshot-receiver", self._on_failure, endless=False
+            )
 
-    def install(self, snapshot: OffsetAndEpoch, ticket: int) -> tuple[VoterSets, Versions]:
-        """Verify what arrived and let it replace the log; its voter sets and kraft.versions."""
-        assert self._install is not None, "nothing to install"
-        assert snapshot == self._snapshot, f"install of {snapshot}, received {self._snapshot}"
-        install, self._install, self._snapshot = self._install, None, None
-        recovered = install.finish(ticket)
-        return recovered.voters, recovered.kraft_versions
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back when what was asked for is done: so no more arrives than the disk takes."""
+        if self._task is None:
+            callback()
+        else:
+            self._held.append(callback)
+
+    def stop(self) -> None:
+        """Begin no further step."""
+        self._is_closed = True
+        self._queue.clear()
+        self._held.clear()
+
+    async def close(self) -> None:
+        """Stop, and wait for the step under way."""
+        self.stop()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    # --- the task ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while self._queue:
+                await self._do(self._queue.popleft())
+                if not self._queue:
+                    held, self._held = self._held, []
+                    for callback in held:
+                        callback()
+        finally:
+            self._task = None
+
+    async def _do(self, output: SnapshotOutput) -> None:
+        try:
+            if isinstance(output, StartSnapshotFetch):
+                await self._begin(output.snapshot)
+            elif self._is_broken:
+                return  # the node knows already that this reception failed
+            elif isinstance(output, WriteSnapshotChunk):
+                install = self._reception_of(output.snapshot)
+                await asyncio.to_thread(install.write, output.position, output.data)
+            else:
+                await self._finish(self._reception_of(output.snapshot))
+        except (LogError, RecordsError) as error:
+            self._is_broken = True
+            snapshot, reason = output.snapshot, str(error)
+            self._step(lambda now_ms: self._node.snapshot_failed(snapshot, reason, now_ms))
+
+    def _reception_of(self, snapshot: OffsetAndEpoch) -> SnapshotInstall:
+        install = self._install
+        assert install is not None, f"snapshot {snapshot} is not being received"
+        assert install.snapshot == snapshot, f"{install.snapshot} is received, not {snapshot}"
+        return install
+
+    async def _begin(self, snapshot: OffsetAndEpoch) -> None:
+        """Prepare for a snapshot; tell the node how many of its bytes are here already."""
+        install = await asyncio.to_thread(self._log.begin_install, snapshot)
+        self._install, self._is_broken = install, False
+        position = install.position
+        self._step(lambda now_ms: self._node.snapshot_position(snapshot, position, now_ms))
+
+    async def _finish(self, install: SnapshotInstall) -> None:
+        snapshot = install.snapshot
+        self._install = None
+        self._is_broken = True  # what arrived is used up or deleted
+        try:
+            found = await asyncio.to_thread(install.verify)
+            if self._is_closed:
+                return
+            await asyncio.to_thread(install.adopt)
+        except LogFailedError as error:
+            # What the disk holds is not known now, and another attempt would not find out.
+            self._on_failure(error)
+            return
+
+        def begin_again(now_ms: int) -> None:
+            install.replace()
+            self._node.snapshot_installed(snapshot, found.voters, found.kraft_versions, now_ms)
+            LOGGER.info("installed snapshot %s", snapshot)
+
+        if self._is_closed:
+            return
+        self._step(begin_again)
+        try:
+            await asyncio.to_thread(install.clean_up)
+        except (LogError, OSError) as error:
+            LOGGER.error("older snapshots than %s were not deleted: %s", snapshot, error)

@@ -13,6 +13,9 @@ metadata.log.max.record.bytes.between.snapshots), but not before the log has gro
 the last snapshot, so that copying stays linear in what is written; or after `interval_ms` if
 anything is new (metadata.log.max.snapshot.interval.ms). None is written while a metadata
 transaction is open (KIP-868): its records are in no image yet.
+
+An attempt that fails is logged and repeated, later each time. One that a received snapshot
+overtakes is given up: the log that it reads is gone.
 """
 
 from __future__ import annotations
@@ -35,8 +38,12 @@ from quorate.runtime.metadata_batches import (
     snapshot_batches,
 )
 from quorate.runtime.metadata_loader import MetadataLoader
+from quorate.runtime.tasks import supervise
 
 LOGGER = logging.getLogger(__name__)
+
+RETRY_MS_MAX = 60_000
+"""The longest pause between two attempts that fail, milliseconds."""
 
 READ_BYTES_MAX = 4 * 1024 * 1024
 """How much of the log is read at a time while a snapshot is written, bytes."""
@@ -61,9 +68,14 @@ class Snapshotter:
         self._policy = policy
         self._task: asyncio.Task[None] | None = None
         self._last_ms = driver.now_ms()
+        self._must_clean = False
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="snapshotter")
+        self._task = supervise(self._run(), "snapshotter", self._failed)
+
+    def _failed(self, error: BaseException) -> None:
+        """What is no failure of one attempt: the replica cannot be trusted with its log."""
+        self._driver.fail(error)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -71,10 +83,25 @@ class Snapshotter:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
+        period_ms = self._policy.check_period_ms
+        pause_ms = period_ms
         while True:
-            await asyncio.sleep(self._policy.check_period_ms / 1000)
-            if self._is_due():
-                await self.write()
+            await asyncio.sleep(pause_ms / 1000)
+            try:
+                if self._is_due():
+                    await self.write()
+                elif self._must_clean:
+                    self._clean()
+            except (LogError, RecordsError, OSError) as error:
+                pause_ms = min(2 * pause_ms, max(period_ms, RETRY_MS_MAX))
+                LOGGER.error(
+                    "writing a snapshot or cleaning the log failed: %s; the next attempt is in "
+                    "%.1f s",
+                    error,
+                    pause_ms / 1000,
+                )
+            else:
+                pause_ms = period_ms
 
     def _is_due(self) -> bool:
         committed = self._driver.node.high_watermark
@@ -95,11 +122,14 @@ class Snapshotter:
     async def write(self) -> OffsetAndEpoch | None:
         """Write a snapshot of everything committed now, then delete what it made superfluous.
 
-        None if there is nothing new, what is committed is not on this replica's disk yet, or a
-        metadata transaction is open.
+        None if there is nothing new, what is committed is not on this replica's disk yet, a
+        metadata transaction is open, or a received snapshot replaces the log. LogError,
+        RecordsError, OSError when it cannot be written, or what is superfluous not deleted.
         """
         node = self._driver.node
         await self._loader.reached(node.high_watermark)
+        if node.core.installing is not None:
+            return None
         # No await from here to the copy: image and offset belong together.
         offset = self._loader.offset
         if offset > self._log.durable_end or self._loader.image.in_transaction:
@@ -123,8 +153,12 @@ class Snapshotter:
                     _application_batches(self._log, previous, offset),
                 ),
             )
-        except (LogError, RecordsError, OSError) as error:
-            LOGGER.error("snapshot %s was not written: %s", snapshot, error)
+        except Exception:
+            # The log under the reader may have been exchanged: then any error is possible.
+            if not self._is_overtaken(snapshot):
+                raise
+        if self._is_overtaken(snapshot):
+            LOGGER.info("gave up snapshot %s: a received one replaces the log", snapshot)
             return None
         LOGGER.info("wrote snapshot %s", snapshot)
         self._last_ms = self._driver.now_ms()
@@ -132,13 +166,26 @@ class Snapshotter:
         self._clean()
         return snapshot
 
+    def _is_overtaken(self, snapshot: OffsetAndEpoch) -> bool:
+        """Whether a received snapshot is replacing the log, or has, since this one was begun."""
+        is_replacing = self._driver.node.core.installing is not None
+        return is_replacing or self._log.start_offset > snapshot.offset
+
     def _clean(self) -> None:
-        before = self._log.start_offset
-        start = self._log.clean(self._driver.now_ms())
-        if start > before:
-            epochs = {s.offset: s.epoch for s in self._log.snapshots()}
-            LOGGER.info("the log starts at %d now, before at %d", start, before)
-            self._driver.log_start_advanced(OffsetAndEpoch(start, epochs[start]))
+        """Delete what is superfluous; the node knows where the log starts even if that fails."""
+        node = self._driver.node
+        if node.core.installing is not None:
+            return
+        self._must_clean = True
+        before = node.core.log.start.offset
+        try:
+            self._log.clean(self._driver.now_ms())
+            self._must_clean = False
+        finally:
+            start = self._log.start
+            if start.offset > before:
+                LOGGER.info("the log starts at %d now, before at %d", start.offset, before)
+                self._driver.log_start_advanced(start)
 
 
 def _application_batches(
@@ -152,7 +199,10 @@ def _application_batches(
                 yield batch.data
     position = previous.offset if previous is not None else 0
     while position < end_offset:
-        for chunk in log.read_durable(position, READ_BYTES_MAX, end_offset):
+        chunks = log.read_durable(position, READ_BYTES_MAX, end_offset)
+        if not chunks:
+            raise LogError(f"the log holds nothing at offset {position} any more")
+        for chunk in chunks:
             for header, view in iter_batches(chunk):
                 position = header.end_offset
                 if not header.is_control:

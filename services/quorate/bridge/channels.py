@@ -25,6 +25,7 @@ from typing import Any
 from quorate.bridge import schemas as s
 from quorate.bridge.server import read_frame, write_frame
 from quorate.bridge.telling import Message
+from quorate.runtime.tasks import explained, supervise
 
 LOGGER = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Channel:
         self._has_dropped = False
         self._wake = asyncio.Event()
         self._correlation = itertools.count(1)
-        self._task = asyncio.create_task(self._run(), name=f"bridge-broker-{broker_id}")
+        self._task = supervise(self._run(), f"bridge-broker-{broker_id}", self._failed)
 
     @property
     def waiting(self) -> int:
@@ -76,6 +77,12 @@ class Channel:
             self._queue.clear()
             self._must_renew = True
         self._wake.set()
+
+    def _failed(self, error: BaseException) -> None:
+        """Without its channel the broker would not be told of anything any more."""
+        LOGGER.error("bridge: broker %d: %s: begins again", self.broker_id, error)
+        self._must_renew = True
+        self._task = supervise(self._run(), f"bridge-broker-{self.broker_id}", self._failed)
 
     async def close(self) -> None:
         self._task.cancel()
@@ -126,6 +133,11 @@ class Channel:
             return str(error) or "no answer in time"
         except s.BadMessageError as error:
             return str(error)
+        except Exception as error:
+            # What was under way may be what cannot be sent: begin again with everything.
+            self._queue.clear()
+            self._must_renew = True
+            return str(explained(error, "a request failed"))
         finally:
             writer.close()
             with contextlib.suppress(OSError):

@@ -30,6 +30,7 @@ from quorate.rpc.partition_values import (
     PartitionFetch,
     PartitionKey,
 )
+from quorate.runtime.tasks import OnFailure, supervise
 
 LOGGER = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class FetchLimits:
 class Fetcher:
     """Fetches from broker `leader_id`. address: where it listens, None while that is not known.
 
-    broker_epoch: this broker's.
+    broker_epoch: this broker's. fail: the broker cannot go on.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Fetcher:
         *,
         address: Callable[[int], tuple[str, int] | None],
         broker_epoch: Callable[[], int],
+        fail: OnFailure,
     ) -> None:
         self.leader_id = leader_id
         self._local_id = local_id
@@ -70,7 +72,7 @@ class Fetcher:
         self._refused_until: dict[PartitionKey, float] = {}
         self._changed = asyncio.Event()
         self._is_unreached = False
-        self._task = asyncio.create_task(self._run(), name=f"fetcher-{leader_id}")
+        self._task = supervise(self._run(), f"fetcher-{leader_id}", fail)
 
     def add(self, replica: Replica) -> None:
         """Fetch this partition too, now."""

@@ -31,6 +31,7 @@ from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VersionRange
 from quorate.rpc.errors import AdminError, ClientError
 from quorate.rpc.metadata_client import MetadataClient
+from quorate.runtime.tasks import supervise
 
 LOGGER = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class Lifecycle:
 
     def start(self) -> None:
         """Begin with heartbeats."""
-        self._task = asyncio.create_task(self._run(), name="heartbeats")
+        self._task = supervise(self._run(), "heartbeats", self._fail, endless=False)
 
     def hurry(self) -> None:
         """Something that the controller waits for has happened: send the next heartbeat now."""

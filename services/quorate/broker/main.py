@@ -65,6 +65,7 @@ from quorate.runtime.memory import return_large_buffers
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
 from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
+from quorate.runtime.tasks import supervise
 from quorate.runtime.threads import switch_soon
 
 LOGGER = logging.getLogger("quorate.broker")
@@ -183,7 +184,10 @@ class Broker:
             fail=self._fail,
         )
         proposals = IsrProposals(
-            config.node_id, client, broker_epoch=lambda: lifecycle.broker_epoch
+            config.node_id,
+            client,
+            broker_epoch=lambda: lifecycle.broker_epoch,
+            fail=self._fail,
         )
         is_tls = config.is_encrypted(config.endpoints[0].name)
         connections = BrokerConnections(
@@ -210,7 +214,7 @@ class Broker:
         driver.start()
         loader.start()
         snapshotter.start()
-        health = asyncio.create_task(self._report_health(server))
+        health = supervise(self._report_health(server), "health", self._fail)
         try:
             if await self._begin(lifecycle, loader, manager, proposals, previous_epoch):
                 collect_briefly()

@@ -24,6 +24,7 @@ from quorate.raft.errors import ErrorCode
 from quorate.rpc.errors import ClientError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.partition_values import PartitionKey
+from quorate.runtime.tasks import OnFailure, supervise
 
 LOGGER = logging.getLogger(__name__)
 
@@ -32,7 +33,9 @@ REQUEST_TIMEOUT_MS = 2_000
 
 
 class IsrProposals:
-    """broker_epoch: that of the registration, which the controller checks."""
+    """broker_epoch: that of the registration, which the controller checks. fail: the broker cannot
+    go on.
+    """
 
     def __init__(
         self,
@@ -40,18 +43,20 @@ class IsrProposals:
         client: MetadataClient,
         *,
         broker_epoch: Callable[[], int],
+        fail: OnFailure,
         retry_ms: int = 50,
     ) -> None:
         self._broker_id = broker_id
         self._client = client
         self._broker_epoch = broker_epoch
+        self._fail = fail
         self._retry_ms = retry_ms
         self._waiting: dict[PartitionKey, tuple[Replica, ProposeIsr]] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="isr-proposals")
+        self._task = supervise(self._run(), "isr-proposals", self._fail)
 
     async def stop(self) -> None:
         if self._task is not None:

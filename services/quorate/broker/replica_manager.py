@@ -303,6 +303,7 @@ class ReplicaManager:
                 limits,
                 address=lambda broker: self.view.address(broker, self.config.endpoints[0].name),
                 broker_epoch=lambda: self.broker_epoch,
+                fail=self.fail,
             )
         self._following[replica.key] = leader_id
         fetcher.add(replica)

@@ -61,6 +61,7 @@ from quorate.runtime.metadata_service import MetadataService
 from quorate.runtime.outbound import Outbound
 from quorate.runtime.service import NodeService
 from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
+from quorate.runtime.tasks import supervise
 from quorate.runtime.threads import switch_soon
 from quorate.telemetry import logs
 from quorate.telemetry.extra import TelemetryError
@@ -275,15 +276,16 @@ class Controller:
         registration.start()
         self._telemetry.watch(driver, None if companion is None else companion.samples)
         snapshotter.start()
-        checks = asyncio.create_task(self._check_consistency(driver, transport))
-        health = asyncio.create_task(self._report_health())
+        checks = self._check_consistency(driver, transport)
+        health = supervise(self._report_health(), "health", driver.fail)
         # What was loaded stays: collecting it again and again costs commits their latency.
         collect_briefly()
         switch_soon()
         await self._stop.wait()
         LOGGER.info("stopping")
         health.cancel()
-        checks.cancel()
+        if checks is not None:
+            checks.cancel()
         await registration.stop()
         await snapshotter.stop()
         await driver.hand_over(SHUTDOWN_TIMEOUT_S)
@@ -319,10 +321,14 @@ class Controller:
         """Whether this member does its part: it leads, or a leader answers its fetches."""
         return self._driver is not None and self._driver.node.is_attached
 
-    async def _check_consistency(self, driver: RaftDriver, transport: PeerTransport) -> None:
+    def _check_consistency(
+        self, driver: RaftDriver, transport: PeerTransport
+    ) -> asyncio.Task[None] | None:
         interval_ms = self._config.consistency_check_interval_ms
-        if interval_ms:
-            await ConsistencyChecker(driver, transport, interval_ms).run()
+        if not interval_ms:
+            return None
+        checker = ConsistencyChecker(driver, transport, interval_ms)
+        return supervise(checker.run(), "consistency check", driver.fail)
 
     async def _report_health(self) -> None:
         """Keep grpc.health.v1 true; it speaks of this member only."""

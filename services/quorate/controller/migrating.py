@@ -62,6 +62,7 @@ from quorate.records.metadata import (
     ZkMigrationStateRecord,
     encode,
 )
+from quorate.runtime.tasks import supervise
 from quorate.telemetry.samples import Sample
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ class Migration:
 
     def _run(self) -> None:
         for run in (self._look, self._obey):
-            self._tasks.append(asyncio.create_task(run(), name=f"migration-{run.__name__}"))
+            name = f"migration-{run.__name__.strip('_')}"
+            self._tasks.append(supervise(run(), name, self._raft.fail))
 
     async def stop(self) -> None:
         for task in self._tasks:

@@ -24,6 +24,7 @@ from quorate.metadata.levels import KAFKA_LISTENER_MAX, release_of
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import ZkMigrationState
 from quorate.rpc.convert_metadata import MetadataAnswer
+from quorate.runtime.tasks import supervise
 
 if TYPE_CHECKING:
     from quorate.bridge.bridge import Bridge
@@ -47,7 +48,9 @@ class BrokersBridge:
     def start(self) -> None:
         if self._bridge is not None:
             self._parts.loader.add_listener(self._changed)
-            self._task = asyncio.create_task(self._open(self._bridge), name="migration-bridge")
+            self._task = supervise(
+                self._open(self._bridge), "migration-bridge", self._parts.on_fatal, endless=False
+            )
 
     def _changed(self, image: MetadataImage, _changes: Changes) -> None:
         level = image.features.metadata_version

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -31,6 +32,7 @@ from quorate.controller.http import HttpListener, Page
 from quorate.controller.measures import file_samples, quorum_samples
 from quorate.raft.roles import Leader
 from quorate.runtime.driver import RaftDriver
+from quorate.runtime.tasks import supervise
 from quorate.telemetry.extra import ExtraMissingError, TelemetryError
 from quorate.telemetry.histogram import Distribution
 from quorate.telemetry.process import process_samples
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from quorate.runtime.tracing import WriteTraces
     from quorate.telemetry.export import Metrics
     from quorate.telemetry.tracing import Tracing
+
+LOGGER = logging.getLogger(__name__)
 
 SAMPLE_PERIOD_S = 1.0
 READ_TIMEOUT_S = 2.0
@@ -83,7 +87,7 @@ class ControllerTelemetry:
         self._metrics = self._open_metrics()
         if self._config.trace_sample_ratio > 0:
             self._tracing = self._open_tracing()
-        self._sampler = asyncio.create_task(self._sample(), name="telemetry")
+        self._sampler = supervise(self._sample(), "telemetry", _sampling_failed)
         address = self._config.http_listener
         if address is None:
             return
@@ -267,6 +271,11 @@ class ControllerTelemetry:
         if isinstance(role, Leader):
             return _why_no_majority(self._driver)
         return ""
+
+
+def _sampling_failed(error: BaseException) -> None:
+    """A replica does its part without its rates."""
+    LOGGER.error("%s: rates and /quorumz are as of now", error)
 
 
 async def _in_background(work: Callable[[], None], timeout_s: float) -> None:

@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +22,8 @@ from quorate.raft.errors import ViolationError
 from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.stream_call import StreamCall
+
+LOGGER = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
@@ -120,6 +123,8 @@ class AskingStream(Generic[A]):
         except asyncio.CancelledError:
             # So gRPC calls a call that this process ended.
             error = self._closed()
+        except Exception as broken:
+            LOGGER.error("reading answers of %s failed: %r", self._link.address, broken)
         finally:
             self._end(error)
 

@@ -323,7 +323,11 @@ class FetchStream:
 
     async def _watch(self) -> None:
         """Wait for the call's status, which comes the moment that the connection resets."""
-        error = await self._status()
+        try:
+            error = await self._status()
+        except Exception as broken:
+            text = f"the stream's status cannot be read: {broken!r}"
+            error = TransportError(TransportKind.BROKEN, self._link.address, text)
         if self._is_open:
             self._end()
             # gRPC cancels the call of a task that is cancelled while it reads: nobody broke that.

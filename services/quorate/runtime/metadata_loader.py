@@ -34,6 +34,7 @@ from quorate.records.batch import BatchHeader, iter_batches, read_header
 from quorate.records.errors import RecordsError
 from quorate.runtime.collection import collection_paused
 from quorate.runtime.metadata_batches import apply_batch, holds_metadata, load_batch, place
+from quorate.runtime.tasks import supervise
 
 LOGGER = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class MetadataLoader:
             listener(self.image, Changes.everything(self.image))
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="metadata-loader")
+        self._task = supervise(self._run(), "metadata-loader", self._failed, endless=False)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -124,8 +125,12 @@ class MetadataLoader:
                 self._hurry.clear()
                 await self._catch_up()
         except (LogError, RecordsError, ReplayError, AssertionError) as error:
-            LOGGER.critical("%s", error)
-            self._on_fatal(error)
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        """Rule 4, or what no code expects: a listener that raises, for one."""
+        LOGGER.critical("%s", error)
+        self._on_fatal(error)
 
     async def _linger(self) -> None:
         try:

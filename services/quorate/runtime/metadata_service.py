@@ -41,6 +41,7 @@ from quorate.runtime.commits import Commit, Outcome
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_batches import build_metadata_batch, decode_values
 from quorate.runtime.metadata_loader import MetadataLoader
+from quorate.runtime.tasks import supervise
 
 LOGGER = logging.getLogger(__name__)
 
@@ -114,8 +115,11 @@ class MetadataService:
             self._begin(office.epoch, office.start_offset + 1)
 
     def _begin(self, epoch: int, end_offset: int) -> None:
-        self._activation = asyncio.create_task(
-            self._activate(epoch, end_offset), name="metadata-activation"
+        self._activation = supervise(
+            self._activate(epoch, end_offset),
+            "metadata-activation",
+            self.driver.fail,
+            endless=False,
         )
 
     async def _activate(self, epoch: int, end_offset: int) -> None:

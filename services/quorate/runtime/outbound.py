@@ -22,6 +22,7 @@ from quorate.raft.outputs import Send, SendAdmin
 from quorate.raft.types import Endpoint
 from quorate.records.errors import RecordsError
 from quorate.rpc.transport import FetchStream, PeerTransport, TransportError
+from quorate.runtime.tasks import explained, supervise
 
 LOGGER = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ class Answers(Protocol):
     def unanswered(self, request_id: int, reason: str, *, refused: bool) -> None: ...
 
     def connection_lost(self, leader_id: int) -> None: ...
+
+    def fail(self, error: BaseException) -> None: ...
 
 
 class Outbound:
@@ -56,10 +59,14 @@ class Outbound:
 
     def send(self, output: Send | SendAdmin) -> None:
         """Begin one request; its answer comes back through `Answers`."""
+        assert self._answers is not None, "bind() comes first"
         is_stream = isinstance(output, Send) and output.to_leader
         earlier = frozenset(self._fetches)
-        task = asyncio.create_task(
-            self._fetch(output, earlier) if is_stream else self._call(output)
+        task = supervise(
+            self._fetch(output, earlier) if is_stream else self._call(output),
+            "outbound",
+            self._answers.fail,
+            endless=False,
         )
         for tasks in (self._tasks, self._fetches) if is_stream else (self._tasks,):
             tasks.add(task)
@@ -83,8 +90,22 @@ class Outbound:
         except (ViolationError, RecordsError) as error:
             LOGGER.warning("%s answered what cannot be understood: %s", output.endpoint, error)
             self._answers.unanswered(output.request_id, str(error), refused=False)
+        except (Exception, asyncio.CancelledError) as error:
+            self._broke_off(output, error)
         else:
             self._answered(output, response)
+
+    def _broke_off(self, output: Send | SendAdmin, error: BaseException) -> None:
+        """A request failed in a way that no code expects: to the node it is one without an answer.
+        A cancellation by the owner goes on.
+        """
+        assert self._answers is not None, "bind() comes first"
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise error
+        reason = explained(error, f"{type(output.request).__name__} to {output.endpoint} failed")
+        LOGGER.error("%s", reason)
+        self._answers.unanswered(output.request_id, str(reason), refused=False)
 
     async def _fetch(
         self, output: Send | SendAdmin, earlier: frozenset[asyncio.Task[None]]
@@ -108,6 +129,9 @@ class Outbound:
             LOGGER.warning("%s answered what cannot be understood: %s", output.endpoint, error)
             await self._close_stream()
             self._answers.unanswered(output.request_id, str(error), refused=False)
+        except (Exception, asyncio.CancelledError) as error:
+            await self._close_stream()
+            self._broke_off(output, error)
         else:
             self._answered(output, response)
 

@@ -78,7 +78,9 @@ class DataPlane:
         self.image, self.view = MetadataImage(), MetadataView(self.id)
         self.client = MetadataClient([f"{HOST}:1"])
         self.connections = BrokerConnections()
-        proposals = IsrProposals(self.id, self.client, broker_epoch=lambda: self.id)
+        proposals = IsrProposals(
+            self.id, self.client, broker_epoch=lambda: self.id, fail=self.failures.append
+        )
         self.manager = ReplicaManager(
             config, Clock(), self.view, proposals, self.connections, fail=self.failures.append
         )

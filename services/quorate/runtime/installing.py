@@ -101,15 +101,12 @@ class SnapshotReceiver:
     # --- the task ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        try:
-            while self._queue:
-                await self._do(self._queue.popleft())
-                if not self._queue:
-                    held, self._held = self._held, []
-                    for callback in held:
-                        callback()
-        finally:
-            self._task = None
+        while self._queue:
+            await self._do(self._queue.popleft())
+        self._task = None
+        held, self._held = self._held, []
+        for callback in held:
+            callback()
 
     async def _do(self, output: SnapshotOutput) -> None:
         try:

@@ -1,311 +1,213 @@
-"""What a node reads back after snapshots and cleaning, from any offset: its quorum's only voter."""
+"""The snapshotter: when it writes, what, and that no failure of one attempt ends it."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from itertools import chain
+import errno
+import logging
 from pathlib import Path
+from typing import Any
 
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
-from quorate.log.metadata_log import LogConfig, MetadataLog, write_bootstrap_checkpoint
-from quorate.log.quorum_state import QuorumStateFile
-from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
-from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
-from quorate.records import metadata as rec
-from quorate.records.batch import build_data_batch, iter_batches
-from quorate.records.primitives import Buffer
-from quorate.rpc.reading import records_of
-from quorate.rpc.transport import PeerTransport
-from quorate.rpc.values import ReadRequest
-from quorate.runtime.clock import Clock
-from quorate.runtime.driver import RaftDriver
-from quorate.runtime.metadata_batches import holds_metadata, snapshot_batches
-from quorate.runtime.metadata_loader import MetadataLoader
-from quorate.runtime.outbound import Outbound
-from quorate.runtime.service import NodeService
-from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
+import pytest
+from quorate.log.errors import LogError, LogFailedError
+from quorate.log.metadata_log import LogConfig
+from quorate.raft.types import OffsetAndEpoch
+from quorate.records.batch import iter_records, read_header
+from quorate.runtime.snapshots import SnapshotPolicy
 
-from tests.unit.log.log_support import QuickDisk
+from tests.unit.runtime.replicas import HeldDisk, Replica, alone, until
 
-KEY = ReplicaKey(1, "Rigw3vfNRMmcl9pdbu4hDQ")
-ENDPOINTS = (Endpoint("CONTROLLER", "127.0.0.1", 9),)
-SOON_S = 20
-KEEP, DROP = -1, 1
-"""Retention in bytes: the log stays, or begins at the newest snapshot."""
-SMALL_SEGMENTS = LogConfig(segment_bytes_max=300, tail_cache_bytes=0, preallocate_bytes=0)
+NEVER = SnapshotPolicy(interval_bytes=1 << 40, interval_ms=1 << 40, check_period_ms=20)
+QUICK = SnapshotPolicy(interval_bytes=1_000, interval_ms=1 << 40, check_period_ms=20)
+SMALL = LogConfig(segment_bytes_max=1_000, retention_bytes=1, preallocate_bytes=0)
 
 
-class Replica:
-    """A node without server, metadata controller and timers of snapshots."""
+def written(replica: Replica) -> list[OffsetAndEpoch]:
+    return [each for each in replica.log.snapshots() if each.offset > 0]
 
-    def __init__(self, directory: Path, retention_bytes: int) -> None:
-        loop = asyncio.get_running_loop()
-        self.failures: list[BaseException] = []
-        self.log = MetadataLog.open(
-            directory,
-            replace(SMALL_SEGMENTS, retention_bytes=retention_bytes),
-            on_durable=lambda ticket: loop.call_soon_threadsafe(self.durable, ticket),
-            on_failure=lambda error: loop.call_soon_threadsafe(self.failures.append, error),
-            disk=QuickDisk(),
+
+def values(replica: Replica, snapshot: OffsetAndEpoch) -> list[bytes | None]:
+    found = []
+    for batch in replica.log.iter_snapshot_batches(snapshot):
+        assert isinstance(batch.data, bytes | memoryview)
+        view = memoryview(batch.data)
+        found += [bytes(r.value or b"") for r in iter_records(view, read_header(view))]
+    return found  # type: ignore[return-value]
+
+
+async def test_a_snapshot_holds_what_was_committed_before_it(tmp_path: Path) -> None:
+    async with alone(tmp_path, policy=NEVER) as replica:
+        for size in (10, 20, 30):
+            await replica.commit(size)
+        first = await replica.snapshotter.write()
+        assert first is not None
+        assert first.offset == replica.node.high_watermark
+        assert [len(each or b"") for each in values(replica, first)] == [10, 20, 30]
+        assert await replica.snapshotter.write() is None, "nothing is new"
+        await replica.commit(40)
+        second = await replica.snapshotter.write()
+        assert second is not None
+        assert [len(each or b"") for each in values(replica, second)] == [10, 20, 30, 40]
+        assert replica.node.core.log.snapshot == second
+
+
+async def test_one_is_due_after_enough_new_bytes_and_not_before(tmp_path: Path) -> None:
+    policy = SnapshotPolicy(interval_bytes=4_000, interval_ms=1 << 40, check_period_ms=10)
+    async with alone(tmp_path, policy=policy) as replica:
+        replica.snapshotter.start()
+        await replica.commit(2_000)
+        await asyncio.sleep(0.3)
+        assert written(replica) == []
+        await replica.commit(2_500)
+        await until("a snapshot", lambda: written(replica))
+
+
+async def test_the_next_one_waits_until_the_log_grew_by_the_size_of_the_last(
+    tmp_path: Path,
+) -> None:
+    policy = SnapshotPolicy(interval_bytes=100, interval_ms=1 << 40, check_period_ms=10)
+    async with alone(tmp_path, policy=policy) as replica:
+        await replica.commit(20_000)
+        assert await replica.snapshotter.write() is not None
+        replica.snapshotter.start()
+        await replica.commit(5_000)
+        await asyncio.sleep(0.3)
+        assert len(written(replica)) == 1
+        await replica.commit(20_000)
+        await until("a second snapshot", lambda: len(written(replica)) == 2)
+
+
+async def test_one_is_due_after_enough_time(tmp_path: Path) -> None:
+    policy = SnapshotPolicy(interval_bytes=1 << 40, interval_ms=200, check_period_ms=10)
+    async with alone(tmp_path, policy=policy) as replica:
+        await replica.commit(10)
+        replica.snapshotter.start()
+        await until("a snapshot", lambda: written(replica))
+
+
+async def test_nothing_is_written_of_what_this_disk_does_not_hold(tmp_path: Path) -> None:
+    """On a follower the high watermark may be ahead of its own sync."""
+    async with alone(tmp_path, policy=NEVER) as replica:
+        await replica.commit()
+        replica.disk.go.clear()
+        appending = asyncio.create_task(replica.append())
+        await until("it is appended", lambda: replica.driver.commits.pending_bytes > 0)
+        end = replica.node.core.log.end_offset
+        replica.loader._offset = end  # as if a majority elsewhere had committed it
+        assert await replica.snapshotter.write() is None
+        replica.disk.go.set()
+        await appending
+
+
+@pytest.mark.parametrize("operation", ["write", "sync", "rename"])
+async def test_an_attempt_that_fails_is_logged_and_repeated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, operation: str
+) -> None:
+    failed = []
+
+    def fail(found: str, name: str) -> None:
+        if found == operation and "checkpoint" in name and "epoch" not in name and len(failed) < 2:
+            failed.append(name)
+            raise OSError(errno.EROFS, "Read-only file system")
+
+    async with alone(tmp_path, policy=QUICK) as replica:
+        await replica.commit(2_000)
+        replica.disk.fail = fail
+        replica.snapshotter.start()
+        await until(
+            "a snapshot",
+            lambda: (
+                replica.node.core.log.snapshot is not None
+                and replica.node.core.log.snapshot.offset > 0
+            ),
         )
-        quorum_state = QuorumStateFile(self.log.partition)
-        found = self.log.recovered
-        epochs = tuple((entry.epoch, entry.offset) for entry in found.epochs)
-        state = LogState(found.start, found.end_offset, epochs, found.latest_snapshot)
-        initial = InitialState(quorum_state.read(), state, found.voters, found.kraft_versions)
-        clock = Clock()
-        config = RaftConfig("yFPgY5iXQYqr5sMxfdxu0Q", KEY, ENDPOINTS)
-        self.loader = MetadataLoader(self.log, on_fatal=self.failures.append)
-        self.driver = RaftDriver(
-            RaftNode(config, initial, random.Random(1), clock.now_ms()),
-            self.log,
-            quorum_state,
-            Outbound(PeerTransport(config.cluster_id)),
-            clock,
-            on_fatal=self.failures.append,
-            on_committed=self.loader.committed,
-        )
-        self.snapshotter = Snapshotter(self.driver, SnapshotPolicy(), self.loader)
-        self.service = NodeService(self.driver, batch_bytes_max=1 << 20, is_ready=lambda: True)
-
-    def durable(self, ticket: int) -> None:
-        self.driver.durable(ticket)
-
-    async def settled(self) -> None:
-        """Wait until it leads and everything is committed and in the image."""
-        node = self.driver.node
-        while not node.is_leader or node.high_watermark < self.log.end_offset:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-        await self.loader.reached(node.high_watermark)
-
-    async def append(self, *pairs: tuple[bytes | None, bytes]) -> int:
-        """One batch; its base offset."""
-        ended = await self.driver.append(len(pairs), build_data_batch(pairs, 1_000), 20_000)
-        assert not isinstance(ended, ErrorCode), ended
-        return ended[0]
-
-    async def read(self, begin: int) -> list[tuple[int | None, bytes]]:
-        """The records of applications, as a client takes them from the chunks."""
-        found: list[tuple[int | None, bytes]] = []
-        position = begin
-        async for chunk in self.service.read(ReadRequest(begin, linearizable=False)):
-            assert chunk.error is ErrorCode.NONE, chunk
-            for record, after in records_of(chunk, position):
-                if record is not None and record.key is not None:
-                    found.append((record.offset, record.value or b""))
-                position = max(position, after)
-        return found
+        assert len(failed) == 2
+        assert not replica.failures
+    lines = [r for r in caplog.records if "writing a snapshot" in r.getMessage()]
+    assert [line.levelno for line in lines] == [logging.ERROR] * 2
+    pauses = [float(r.getMessage().rsplit(" ", 2)[1]) for r in lines]
+    assert pauses[0] < pauses[1] or pauses == [0.0, 0.1], "later each time"
+    assert all(r.exc_info is None for r in lines)
 
 
-@asynccontextmanager
-async def running(directory: Path, retention_bytes: int) -> AsyncIterator[Replica]:
-    replica = Replica(directory, retention_bytes)
-    replica.loader.start()
-    replica.driver.start()
-    try:
-        async with asyncio.timeout(SOON_S):
-            await replica.settled()
-            yield replica
-    finally:
-        await replica.loader.stop()
-        await replica.driver.close()
-        await asyncio.to_thread(replica.log.close)
-    assert replica.failures == []
+async def test_a_cleaning_that_fails_is_repeated_and_the_node_knows_the_start(
+    tmp_path: Path,
+) -> None:
+    failed = []
+
+    def fail(operation: str, name: str) -> None:
+        if operation == "unlink" and name.endswith(".log") and not failed:
+            failed.append(name)
+            raise OSError(errno.EROFS, "Read-only file system")
+
+    async with alone(tmp_path, policy=QUICK, log_config=SMALL) as replica:
+        for _ in range(5):
+            await replica.commit(900)
+        replica.disk.fail = fail
+        replica.snapshotter.start()
+        await until("cleaning failed", lambda: failed)
+        await until("it was repeated", lambda: not replica.snapshotter._must_clean)
+        assert replica.node.core.log.start == replica.log.start
+        assert replica.log.start_offset > 0
+        await replica.commit()
+        assert not replica.failures
 
 
-def config_record(number: int) -> bytes:
-    return rec.encode(rec.ConfigRecord(2, f"topic-{number % 3}", "retention.ms", str(number)))
+async def test_the_node_knows_where_a_cleaned_log_starts(tmp_path: Path) -> None:
+    async with alone(tmp_path, policy=NEVER, log_config=SMALL) as replica:
+        for _ in range(5):
+            await replica.commit(900)
+        snapshot = await replica.snapshotter.write()
+        assert replica.log.start == snapshot
+        assert replica.node.core.log.start == snapshot
 
 
-def written_by_earlier_versions(
-    log: MetadataLog, previous: OffsetAndEpoch | None, end: int
-) -> Iterator[Buffer]:
-    """The batches of applications in an earlier version's checkpoint: as they lie in the log."""
-    if previous is not None:
-        for batch in log.iter_snapshot_batches(previous):
-            ((header, view),) = iter_batches(bytes(batch.data))  # type: ignore[arg-type]
-            if not holds_metadata(view, header):
-                yield view
-    position = previous.offset if previous is not None else 0
-    while position < end:
-        for piece in log.read_durable(position, 1 << 20, end):
-            for header, view in iter_batches(piece):
-                position = header.end_offset
-                if not header.is_control and not holds_metadata(view, header):
-                    yield view
+async def test_what_is_no_failure_of_an_attempt_stops_the_replica(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with alone(tmp_path, policy=QUICK) as replica:
+
+        def broken(_now_ms: int) -> int:
+            raise KeyError("a field")
+
+        replica.log.clean = broken  # type: ignore[method-assign]
+        await replica.commit(2_000)
+        replica.snapshotter.start()
+        await until("it stopped", lambda: replica.failures)
+        assert "the task snapshotter failed: KeyError: 'a field'" in str(replica.failures[0])
+        assert caplog.text.count("the replica stops") == 1
 
 
-@dataclass(slots=True)
-class Model:
-    """The records of applications: offset, value. unknown: those without an offset in snapshots."""
+async def test_one_that_a_received_snapshot_overtakes_is_given_up(tmp_path: Path) -> None:
+    async with alone(tmp_path, policy=NEVER) as replica:
+        await replica.commit(100)
+        created = replica.node.core.log.snapshot
+        original = replica.log.write_snapshot
 
-    records: list[tuple[int, bytes]] = field(default_factory=list)
-    unknown: set[int] = field(default_factory=set)
-    snapshot: int = 0
-    start: int = 0
+        def overtaken(*arguments: Any) -> None:
+            original(*arguments)
+            replica.node.core.installing = OffsetAndEpoch(1_000, 9)
+            raise LogError("the log holds nothing there any more")
 
-    def read(self, begin: int) -> list[tuple[int | None, bytes]]:
-        if begin >= self.start:
-            return [each for each in self.records if each[0] >= begin]
-        found: list[tuple[int | None, bytes]] = []
-        for offset, value in self.records:
-            if offset >= self.snapshot or offset not in self.unknown:
-                if offset <= begin:
-                    found.clear()  # what came before has no offset, but lies before this one
-                if offset >= begin:
-                    found.append((offset, value))
-            else:
-                found.append((None, value))
-        return found
+        replica.log.write_snapshot = overtaken  # type: ignore[method-assign]
+        assert await replica.snapshotter.write() is None
+        assert replica.node.core.log.snapshot == created
+        assert await replica.snapshotter.write() is None, "none is begun meanwhile"
+        replica.node.core.installing = None
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """kind: what happens; count: of records; number: makes values differ."""
+async def test_a_failed_write_leaves_nothing_that_looks_like_a_snapshot(tmp_path: Path) -> None:
+    async with alone(tmp_path, policy=NEVER) as replica:
+        await replica.commit(100)
 
-    kind: str
-    count: int = 1
+        def fail(operation: str, name: str) -> None:
+            if operation == "sync" and name.endswith(".part"):
+                raise OSError(errno.EIO, "Input/output error")
 
-
-APPLICATION, METADATA, MIXED = "application", "metadata", "mixed"
-SNAPSHOT, OLD_SNAPSHOT, RESTART_KEEP, RESTART_DROP = "snapshot", "old", "restart", "clean"
-STEPS = st.builds(
-    Step,
-    st.sampled_from(
-        [APPLICATION, APPLICATION, METADATA, MIXED, SNAPSHOT, SNAPSHOT, RESTART_KEEP, RESTART_DROP]
-    ),
-    st.integers(1, 4),
-)
-OLD_STEPS = st.one_of(STEPS, st.just(Step(OLD_SNAPSHOT)))
-
-
-class Run:
-    """Steps on a node and on the model."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.model = Model()
-        self.number = 0
-        self.mixed_at = -1
-
-    def values(self, count: int) -> list[bytes]:
-        self.number += count
-        return [b"%06d" % number for number in range(self.number - count, self.number)]
-
-    async def play(self, steps: list[Step]) -> None:
-        write_bootstrap_checkpoint(self.directory, VoterSet.of([Voter(KEY, ENDPOINTS)]))
-        retention, rest = KEEP, iter(steps)
-        last = False
-        while not last:
-            last = True
-            async with running(self.directory, retention) as replica:
-                for step in rest:
-                    if step.kind in (RESTART_KEEP, RESTART_DROP):
-                        retention = KEEP if step.kind == RESTART_KEEP else DROP
-                        last = False
-                        break
-                    await self.take(replica, step)
-                await self.check(replica)
-
-    async def take(self, replica: Replica, step: Step) -> None:
-        if step.kind == SNAPSHOT:
-            written = await replica.snapshotter.write()
-            if written is not None:
-                self.model.snapshot = written.offset
-        elif step.kind == OLD_SNAPSHOT:
-            await self.old_snapshot(replica)
-        else:
-            await self.append(replica, step)
-        self.model.start = replica.log.start_offset
-
-    async def append(self, replica: Replica, step: Step) -> None:
-        values = self.values(step.count)
-        pairs: list[tuple[bytes | None, bytes]] = [(b"", value) for value in values]
-        if step.kind == METADATA:
-            await replica.append((None, config_record(self.number)))
-            return
-        if step.kind == MIXED:
-            changes = [(None, config_record(n)) for n in range(step.count + 1)]
-            pairs = [changes[0], *chain.from_iterable(zip(pairs, changes[1:], strict=True))]
-            pairs += [(b"k", value) for value in self.values(2)]
-        base = await replica.append(*pairs)
-        if step.kind == MIXED:
-            self.mixed_at = base
-        for offset, (key, value) in enumerate(pairs, base):
-            if key is not None:
-                self.model.records.append((offset, value))
-
-    async def old_snapshot(self, replica: Replica) -> None:
-        log, node = replica.log, replica.driver.node
-        await replica.settled()
-        end = replica.loader.offset
-        previous = log.latest_snapshot()
-        assert previous is not None
-        # A batch that begins with metadata is not copied as it lies in the log.
-        if previous.offset >= end or self.mixed_at >= previous.offset:
-            return
-        version, voters = node.membership_at(end)
-        image = replica.loader.image.copy()
-        batches = chain(
-            snapshot_batches(image.records(), 1_000),
-            written_by_earlier_versions(log, previous, end),
-        )
-        snapshot = OffsetAndEpoch(end, node.epoch_before(end))
-        log.write_snapshot(snapshot, version, voters, 1_000, batches)
-        replica.driver.snapshot_created(snapshot)
-        for offset, _ in self.model.records:
-            if previous.offset <= offset < end:
-                self.model.unknown.add(offset)
-        self.model.snapshot = end
-
-    async def check(self, replica: Replica) -> None:
-        await replica.settled()
-        self.model.start = replica.log.start_offset
-        for begin in range(replica.log.end_offset + 2):
-            assert await replica.read(begin) == self.model.read(begin), begin
-
-
-def play(steps: list[Step]) -> Run:
-    directory = Path(tempfile.mkdtemp(prefix="quorate-snapshots-"))
-    try:
-        run = Run(directory)
-        asyncio.run(run.play(steps))
-        return run
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-SLOW = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
-DROPPED = Step(RESTART_DROP)
-
-
-@SLOW
-@given(st.lists(STEPS, max_size=14))
-@example([DROPPED, Step(APPLICATION, 2), Step(SNAPSHOT), Step(APPLICATION, 3), Step(SNAPSHOT)])
-@example([DROPPED, Step(METADATA), Step(MIXED, 2), Step(SNAPSHOT), Step(SNAPSHOT), DROPPED])
-def test_what_is_read_from_any_offset_has_its_offset(steps: list[Step]) -> None:
-    run = play(steps)
-    assert not run.model.unknown
-
-
-@SLOW
-@given(st.lists(OLD_STEPS, max_size=14))
-@example(
-    [
-        *(DROPPED, Step(APPLICATION, 2), Step(SNAPSHOT), Step(APPLICATION, 3)),
-        *(Step(APPLICATION), Step(OLD_SNAPSHOT)),
-        *(Step(APPLICATION, 2), Step(SNAPSHOT), DROPPED, Step(APPLICATION)),
-    ]
-)
-def test_records_of_older_snapshots_have_none(steps: list[Step]) -> None:
-    play(steps)
+        replica.disk.fail = fail
+        with pytest.raises(LogFailedError):
+            await replica.snapshotter.write()
+        assert written(replica) == []
+        assert isinstance(replica.disk, HeldDisk)
+        replica.disk.fail = lambda _operation, _name: None
+        assert await replica.snapshotter.write() is not None

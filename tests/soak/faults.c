@@ -3,6 +3,7 @@
  *
  * FAULTS_FOLDER   the folder of the triggers; a fault lasts as long as its file exists:
  *   fsync-fails     fsync and fdatasync below FAULTS_DATA return EIO
+ *   sync-hangs      fdatasync, which syncs the log, does not return below FAULTS_DATA
  *   disk-full       writes and allocations below FAULTS_DATA return ENOSPC
  *   clock           holds a number: CLOCK_REALTIME is shifted by so many seconds
  *   injected        gets a line for every failure returned, and for every change of the shift
@@ -40,7 +41,8 @@
 #define NANOS 1000000000L
 
 static const char *folder, *data;
-static char fsync_fails[PATH_MAX], disk_full[PATH_MAX], clock_file[PATH_MAX], injected[PATH_MAX];
+static char sync_hangs[PATH_MAX], fsync_fails[PATH_MAX], disk_full[PATH_MAX];
+static char clock_file[PATH_MAX], injected[PATH_MAX];
 static atomic_long shift_s, clock_polled_ns;
 
 #define REAL(name)                                              \
@@ -52,6 +54,7 @@ __attribute__((constructor)) static void begin(void)
     const char *where = getenv("FAULTS_FOLDER");
     data = getenv("FAULTS_DATA");
     if (!where || !data) return;
+    snprintf(sync_hangs, PATH_MAX, "%s/sync-hangs", where);
     snprintf(fsync_fails, PATH_MAX, "%s/fsync-fails", where);
     snprintf(disk_full, PATH_MAX, "%s/disk-full", where);
     snprintf(clock_file, PATH_MAX, "%s/clock", where);
@@ -137,6 +140,11 @@ int fsync(int fd)
 int fdatasync(int fd)
 {
     REAL(fdatasync);
+    char path[PATH_MAX];
+    if (is_on(sync_hangs) && is_data(fd, path)) {
+        note("hangs", path);
+        while (is_on(sync_hangs)) usleep(10000);
+    }
     return sync_fails(fd, "fdatasync") ? -1 : real(fd);
 }
 

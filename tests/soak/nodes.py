@@ -26,6 +26,7 @@ WAIT_S = 60.0
 POLL_S = 0.1
 
 FSYNC_FAILS = "fsync-fails"
+SYNC_HANGS = "sync-hangs"
 DISK_FULL = "disk-full"
 CLOCK = "clock"
 
@@ -69,7 +70,7 @@ class Faults:
         folder.mkdir()
 
     def begin(self, fault: str) -> None:
-        """FSYNC_FAILS or DISK_FULL, until `end`."""
+        """FSYNC_FAILS, SYNC_HANGS or DISK_FULL, until `end`."""
         (self.folder / fault).touch()
 
     def end(self, fault: str) -> None:

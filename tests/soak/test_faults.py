@@ -17,7 +17,7 @@ import pytest
 from quorate.rpc.limits import ChannelLimits
 
 from tests.soak.load import NAME, Load
-from tests.soak.nodes import DISK_FULL, FSYNC_FAILS, FaultyNode, FaultyQuorum
+from tests.soak.nodes import DISK_FULL, FSYNC_FAILS, SYNC_HANGS, FaultyNode, FaultyQuorum
 from tests.soak.stale import DirectReads
 
 pytestmark = pytest.mark.timeout(240)
@@ -115,6 +115,27 @@ async def test_a_full_disk_loses_nothing(trio: FaultyQuorum, role: str) -> None:
         await trio.whole()
 
 
+async def test_a_leader_whose_disk_hangs_resigns_and_stands_again_when_it_answers(
+    trio: FaultyQuorum,
+) -> None:
+    async with under_load(trio) as load:
+        victim, epoch = await trio.leader()
+        victim.faults.begin(SYNC_HANGS)
+        try:
+            leader, after = await trio.leader(epoch)
+            assert leader is not victim
+            assert victim.faults.count("hangs") > 0
+            await load.progress(SOME)
+            await asyncio.sleep(2 * ASLEEP_S / 5)
+            assert (await trio.leader())[1] == after, "it does not stand meanwhile"
+        finally:
+            victim.faults.end(SYNC_HANGS)
+        await trio.whole()
+    said = victim.said()
+    assert re.search(r"resigned in epoch \d+, leader unknown: the disk syncs nothing for", said)
+    assert re.search(r"WARNING .*the disk synced after \d+\.\d s", said)
+
+
 async def test_a_leader_that_slept_answers_no_stale_read(trio: FaultyQuorum) -> None:
     async with under_load(trio) as load:
         sleeper, epoch = await trio.leader()
@@ -139,6 +160,9 @@ async def test_a_leader_that_slept_answers_no_stale_read(trio: FaultyQuorum) -> 
         await reads.end()
         await trio.whole()
     assert reads.refused >= READS_ASLEEP, vars(reads)
+    slept = re.search(r"the event loop stood still for (\d+\.\d) s, longer than", sleeper.said())
+    assert slept is not None
+    assert float(slept[1]) >= ASLEEP_S - 1
     print(f"{reads.refused} of {1 + READS_ASLEEP + READS_AWAKE} reads of the sleeper refused")
 
 

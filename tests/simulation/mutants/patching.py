@@ -15,18 +15,18 @@ from tests.simulation.mutants.mutant import Mutant
 PACKAGE = "quorate.raft"
 
 
-def source_path(module: str) -> Path:
-    spec = importlib.util.find_spec(PACKAGE)
+def source_path(module: str, package: str = PACKAGE) -> Path:
+    spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.submodule_search_locations is not None
     return Path(spec.submodule_search_locations[0]) / f"{module}.py"
 
 
-def mutated_sources(mutant: Mutant) -> dict[str, str]:
+def mutated_sources(mutant: Mutant, package: str = PACKAGE) -> dict[str, str]:
     """The changed modules' sources. Raise ValueError if a change does not apply exactly once."""
     texts: dict[str, str] = {}
     for module, old, new in mutant.changes:
-        text = texts.get(module) or source_path(module).read_text(encoding="utf-8")
+        text = texts.get(module) or source_path(module, package).read_text(encoding="utf-8")
         if text.count(old) != 1:
             raise ValueError(f"{mutant.name}: {text.count(old)} places in {module} for {old!r}")
         texts[module] = text.replace(old, new)

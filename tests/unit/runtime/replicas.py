@@ -8,6 +8,7 @@ endpoint can be answered by a function instead of a replica.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import threading
 import time
@@ -36,7 +37,8 @@ from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
 
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
 DIRECTORIES = ("Rigw3vfNRMmcl9pdbu4hDQ", "SGVsbG9Xb3JsZEhlbGxvVw", "QUJDREVGR0hJSktMTU5PUA")
-SOON_S = 30
+SOON_S = float(os.environ.get("QUORATE_TEST_WAIT_S", "30"))
+"""How long a test waits for what comes at once on an idle machine, seconds."""
 TIMEOUT_MS = 20_000
 
 

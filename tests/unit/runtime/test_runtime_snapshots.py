@@ -12,7 +12,10 @@ import pytest
 from quorate.log.errors import LogError, LogFailedError
 from quorate.log.metadata_log import LogConfig
 from quorate.raft.types import OffsetAndEpoch
+from quorate.records import metadata as rec
 from quorate.records.batch import iter_records, read_header
+from quorate.runtime.commits import Outcome
+from quorate.runtime.metadata_batches import build_metadata_batch
 from quorate.runtime.snapshots import SnapshotPolicy
 
 from tests.unit.runtime.replicas import HeldDisk, Replica, alone, until
@@ -211,3 +214,14 @@ async def test_a_failed_write_leaves_nothing_that_looks_like_a_snapshot(tmp_path
         assert isinstance(replica.disk, HeldDisk)
         replica.disk.fail = lambda _operation, _name: None
         assert await replica.snapshotter.write() is not None
+
+
+async def test_none_is_written_while_a_metadata_transaction_is_open(tmp_path: Path) -> None:
+    async with alone(tmp_path, policy=NEVER) as replica:
+        for record in (rec.BeginTransactionRecord(name="copy"), rec.EndTransactionRecord()):
+            ended = await replica.driver.append(1, build_metadata_batch([record], 1), 20_000)
+            assert ended[1] is Outcome.COMMITTED  # type: ignore[index]
+            await replica.loader.reached(replica.node.high_watermark)
+            is_open = isinstance(record, rec.BeginTransactionRecord)
+            assert replica.loader.image.in_transaction is is_open
+            assert (await replica.snapshotter.write() is None) is is_open

@@ -1,6 +1,6 @@
 """Tests, tested: a package with one guard removed has to be found out by the tests named for it.
 
-    python -m tests.mutation run runtime            every mutant; writes the table in README.md
+    python -m tests.mutation run runtime            every mutant; writes runtime.json and runtime.md
     python -m tests.mutation run runtime NAME …     these alone
     python -m tests.mutation check runtime          whether every mutant still applies
 

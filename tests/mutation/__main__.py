@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -67,27 +68,41 @@ def run(
     name: str,
     names: Annotated[Optional[list[str]], typer.Argument(help="All if none.")] = None,  # noqa: UP045
     jobs: Annotated[int, typer.Option(help="How many at once.")] = 2,
+    first: Annotated[bool, typer.Option(help="Run the tests without a mutant first.")] = True,
 ) -> None:
     """Run the tests of each mutant; exit with 1 if one lives, with 2 if tests cannot be judged."""
     found = catalogue(name)
     wanted = [each for each in found.mutants if not names or each.name in names]
     tests = sorted({test for each in wanted for test in each.tests})
-    verdict = _test(None, tests, RUN_S * 10)
+    verdict = _test(None, tests, RUN_S * 10) if first else Verdict()
     if verdict.killed_by or verdict.problem:
         text = f"without a mutant: {verdict.killed_by or verdict.problem}"
         console.print(text, style="red", markup=False)
         raise typer.Exit(2)
-    verdicts: dict[str, Verdict] = {}
+    verdicts = _kept(name)
     with ThreadPoolExecutor(jobs) as pool:
         for each, verdict in pool.map(lambda each: (each, _judge(found, each)), wanted):
             verdicts[each.name] = verdict
             outcome = verdict.problem or verdict.killed_by or "LIVES"
             console.print(f"{each.name}: {outcome} ({verdict.seconds:.0f} s)", markup=False)
-    if not names:
-        (HERE / f"{name}.md").write_text(_table(found, verdicts), encoding="utf-8")
+            _keep(name, found, verdicts)
     alive = [each.name for each in wanted if not verdicts[each.name].killed_by]
     console.print(f"{len(alive)} of {len(wanted)} live: {', '.join(alive) or '-'}")
     raise typer.Exit(1 if alive else 0)
+
+
+def _kept(name: str) -> dict[str, Verdict]:
+    """The verdicts of earlier runs."""
+    path = HERE / f"{name}.json"
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {mutant: Verdict(killed_by) for mutant, killed_by in rows.items()}
+
+
+def _keep(name: str, found: Catalogue, verdicts: dict[str, Verdict]) -> None:
+    known = [each.name for each in found.mutants if each.name in verdicts]
+    rows = {mutant: verdicts[mutant].killed_by for mutant in known}
+    (HERE / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    (HERE / f"{name}.md").write_text(_table(found, verdicts), encoding="utf-8")
 
 
 def _judge(found: Catalogue, each: Tested) -> Verdict:
@@ -95,7 +110,7 @@ def _judge(found: Catalogue, each: Tested) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="quorate-mutant-") as folder:
         root = source_path("__init__", found.package.partition(".")[0]).parent
         copied = Path(folder) / root.name
-        shutil.copytree(root, copied, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(root, copied)
         place = copied.joinpath(*found.package.split(".")[1:])
         for module, text in mutated_sources(each.mutant, found.package).items():
             (place / f"{module}.py").write_text(text, encoding="utf-8")
@@ -130,19 +145,20 @@ def _test(first: Path | None, tests: list[str], limit_s: int) -> Verdict:
 
 
 def _table(found: Catalogue, verdicts: dict[str, Verdict]) -> str:
-    killed = [each for each in found.mutants if verdicts[each.name].killed_by]
+    known = [each for each in found.mutants if each.name in verdicts]
+    killed = [each for each in known if verdicts[each.name].killed_by]
     lines = [
         f"# Mutants of {found.package}",
         "",
         f"Written by `python -m tests.mutation run {found.package.rpartition('.')[2]}`.",
         "Each row is the package without one guard, and the test that fails then.",
         "",
-        f"{len(killed)} of {len(found.mutants)} are killed.",
+        f"{len(killed)} of {len(known)} are killed.",
         "",
         "| mutant | module | the guard that is gone | killed by |",
         "|---|---|---|---|",
     ]
-    for each in found.mutants:
+    for each in known:
         by = verdicts[each.name].killed_by or "**lives**"
         module = each.mutant.changes[0][0]
         lines.append(f"| {each.name} | {module} | {each.mutant.rule} | {by} |")

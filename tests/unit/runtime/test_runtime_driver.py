@@ -404,16 +404,15 @@ async def test_outputs_after_a_failed_one_are_not_executed(tmp_path: Path) -> No
 async def test_an_input_of_a_callback_that_fails_ends_the_step_at_once(tmp_path: Path) -> None:
     async with alone(tmp_path, node_type=Faulty) as replica:
 
-        def resign_and_fail(_offset: int) -> None:
+        def fail_in_an_input(_office: object) -> None:
             failing(replica, "tick")
             replica.driver._tick()
 
-        replica.driver._on_committed = resign_and_fail
-        committed = replica.committed[:]
-        await replica.append()
-        await until("it stopped", lambda: replica.failures)
-        assert replica.committed == committed
-        assert replica.node.core.outputs == [] or replica.driver._failed
+        replica.driver._on_leadership = fail_in_an_input
+        roles = list(replica.roles)
+        replica.driver.resign("to see what happens")
+        assert len(replica.failures) == 1
+        assert replica.roles == roles, "RoleChanged comes after LeadershipLost"
 
 
 async def test_after_a_failure_nothing_is_taken_and_it_is_said_once(

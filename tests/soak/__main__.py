@@ -1,6 +1,7 @@
 """All faults, mixed, for as long as wanted, and what became of the quorum.
 
     python -m tests.soak --minutes 30 --seed 7
+    python -m tests.soak --minutes 2 --kinds network --kinds "kill -9"
 
 A line every 30 seconds; at the end one table, and JSON with --json. The exit status is 0 if the
 checker of the clients' history found nothing, every fault was recovered from, and memory and
@@ -22,8 +23,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tests.soak.kinds import select
 from tests.soak.nodes import build_library, compiler
-from tests.soak.soak import Report, Soak
+from tests.soak.soak import KINDS, Report, Soak
+
+JUDGED_MINUTES_MIN = 3.0
 
 
 def table(report: Report) -> Table:
@@ -56,14 +60,24 @@ def table(report: Report) -> Table:
 
 
 def main(
-    minutes: Annotated[float, typer.Option(min=3.0)] = 30.0,
+    minutes: Annotated[float, typer.Option(min=0.1)] = 30.0,
     seed: Annotated[int | None, typer.Option(help="Of the faults' order.")] = None,
     nodes: Annotated[int, typer.Option(min=3, max=9)] = 3,
+    kinds: Annotated[
+        list[str] | None, typer.Option(help="A kind of faults or a group of them; all by default.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON on stdout.")] = False,
 ) -> None:
     """Soak a quorum of real processes."""
     if compiler() is None:
         sys.exit("a C compiler is needed for the faulty disk: cc or gcc")
+    try:
+        select(KINDS, kinds or ())
+    except ValueError as error:
+        sys.exit(
+            f"{error}; there are {', '.join(sorted({k.group for k in KINDS.values()}))}, and "
+            f"{', '.join(KINDS)}"
+        )
     console = Console(stderr=as_json, soft_wrap=True, highlight=False)
     seed = random.randrange(1 << 31) if seed is None else seed
     folder = Path(tempfile.mkdtemp(prefix="quorate-soak-"))
@@ -75,6 +89,8 @@ def main(
         seconds=minutes * 60,
         seed=seed,
         say=console.print,
+        kinds=kinds or (),
+        judges_lives=minutes >= JUDGED_MINUTES_MIN,
     )
     report = asyncio.run(soak.run())
     console.print(table(report))

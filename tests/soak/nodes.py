@@ -19,7 +19,8 @@ from quorate.controller.formatting import random_uuid
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.rpc.client import ClientError, QuorumClient
 
-from tests.integration.support import CLUSTER, Node, free_ports, here
+from tests.integration.support import CLUSTER, HOST, Node, free_ports, here
+from tests.soak.network import Network
 
 SOURCE = Path(__file__).with_name("faults.c")
 WAIT_S = 60.0
@@ -95,10 +96,10 @@ class Faults:
 
 
 class FaultyNode(Node):
-    """A controller with the library in its process."""
+    """A controller with the library in its process, where there is one."""
 
     def __init__(
-        self, folder: Path, node_id: int, port: int, library: Path, **settings: object
+        self, folder: Path, node_id: int, port: int, library: Path | None, **settings: object
     ) -> None:
         super().__init__(folder.resolve(), node_id, port, **settings)
         self._library = library
@@ -106,6 +107,8 @@ class FaultyNode(Node):
 
     @property
     def variables(self) -> dict[str, str]:
+        if self._library is None:
+            return {}
         return {
             "LD_PRELOAD": str(self._library),
             "FAULTS_FOLDER": str(self.faults.folder),
@@ -146,20 +149,51 @@ class FaultyNode(Node):
 
 
 class FaultyQuorum:
-    """Voters from the first, and a client that watches them; `close` ends all."""
+    """Voters from the first, and a client that watches them; `close` ends all.
 
-    def __init__(self, folder: Path, library: Path, ids: Sequence[int], **settings: object) -> None:
-        ports = free_ports(len(ids))
-        self.addresses = [f"127.0.0.1:{port}" for port in ports]
-        settings = {"controller.quorum.bootstrap.servers": ",".join(self.addresses)} | settings
-        self.nodes = {
-            node_id: FaultyNode(folder, node_id, port, library, **settings)
-            for node_id, port in zip(ids, ports, strict=True)
-        }
-        voters = ",".join(f"{n.id}@{n.address}:{random_uuid()}" for n in self.nodes.values())
+    addresses: of the listeners. network: where given, the controllers reach each other through it;
+    `close` ends it, too.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        library: Path | None,
+        ids: Sequence[int],
+        *,
+        network: Network | None = None,
+        **settings: object,
+    ) -> None:
+        ports = dict(zip(ids, free_ports(len(ids)), strict=True))
+        self.addresses = [f"{HOST}:{port}" for port in ports.values()]
+        self.network = network
+        advertised = list(self.addresses)
+        if network is not None:
+            advertised = [f"{HOST}:{network.add(i, port)}" for i, port in ports.items()]
+            network.watch(self._pids)
+        settings = {"controller.quorum.bootstrap.servers": ",".join(advertised)} | settings
+        self.nodes: dict[int, FaultyNode] = {}
+        for (node_id, port), address in zip(ports.items(), advertised, strict=True):
+            own = settings
+            if network is not None:
+                own = settings | {"advertised.listeners": f"CONTROLLER://{address}"}
+            self.nodes[node_id] = FaultyNode(folder, node_id, port, library, **own)
+        voters = ",".join(
+            f"{node.id}@{address}:{random_uuid()}"
+            for node, address in zip(self.nodes.values(), advertised, strict=True)
+        )
         for node in self.nodes.values():
             self.format(node, f"--initial-controllers={voters}")
         self.admin: QuorumClient | None = None
+
+    def _pids(self) -> dict[int, int]:
+        """The nodes that run, id by pid. Other threads ask, too."""
+        started = {node.id: node.process for node in list(self.nodes.values())}
+        return {
+            process.pid: node_id
+            for node_id, process in started.items()
+            if process is not None and process.returncode is None
+        }
 
     def format(self, node: Node, how: str) -> None:
         ran = here("storage", "format", "-t", CLUSTER, "-c", node.properties, how)
@@ -176,6 +210,8 @@ class FaultyQuorum:
             await self.admin.close()
         for node in self.nodes.values():
             node.kill()
+        if self.network is not None:
+            self.network.close()
 
     async def until(
         self, what: str, condition: Condition, timeout_s: float = WAIT_S
@@ -213,6 +249,26 @@ class FaultyQuorum:
         for node in self.nodes.values():
             await self._back(node, described.high_watermark)
         return await self.until("a leader", lambda _: True)
+
+    async def settled(self, node: FaultyNode) -> int | None:
+        """Wait until a node that was started has ended, or has what is committed now.
+
+        Returns the exit status, None if the node runs.
+        """
+        described = await self.until("a leader", lambda _: True)
+        assert self.admin is not None
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            if node.status is not None:
+                return node.status
+            with contextlib.suppress(ClientError):
+                status = await self.admin.node_status(node.address)
+                if status.high_watermark >= described.high_watermark:
+                    return None
+            await asyncio.sleep(POLL_S)
+        raise NotWithinTimeError(
+            f"controller {node.id} neither ended nor caught up:\n{node.recently()[-2000:]}"
+        )
 
     async def _back(self, node: FaultyNode, offset: int) -> None:
         """Wait until the node itself says that it is a voter and has `offset`."""

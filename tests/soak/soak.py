@@ -1,10 +1,12 @@
 """The soak: faults in random order on a quorum of real processes, under load, as long as wanted.
 
 1. Kinds of faults come from a deck that is shuffled anew when it is empty: each comes as often.
-2. One node at a time suffers, half of the time the leader. Before the next fault all voters have
-   caught up and some calm seconds have passed.
+   The deck and each fault's own choices follow from the seed.
+2. One node or several suffer, half of the time with the leader among them; damaged files at most a
+   minority. Before the next fault all voters have caught up and some calm seconds have passed.
 3. In each third of the run (with three nodes) one node is spared from what ends its process, so
-   that some lives are long enough to tell whether memory and descriptors stay flat.
+   that some lives are long enough to tell whether memory and descriptors stay flat. All processes
+   end together only between two thirds.
 4. What is written besides the checked values fills a tail cache in a third of such a life.
 
 A run is good if the checker found nothing, every fault did what it was to do and was recovered
@@ -15,55 +17,49 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
-import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.integration.support import CLUSTER, assert_clean, quorate
+from tests.soak import file_kinds as files
+from tests.soak import network_kinds as network
+from tests.soak import process_kinds as process
+from tests.soak.kinds import Kind, Scene, Victims, select
 from tests.soak.lives import WARM_UP_BYTES, Life, Trend
 from tests.soak.load import Load
-from tests.soak.nodes import (
-    DISK_FULL,
-    FSYNC_FAILS,
-    FaultyNode,
-    FaultyQuorum,
-    NotWithinTimeError,
-)
+from tests.soak.network import Network
+from tests.soak.nodes import FaultyNode, FaultyQuorum, NotWithinTimeError
 
 SAMPLE_PERIOD_S = 3.0
 PROGRESS_PERIOD_S = 30.0
 CALM_S = (1.0, 3.0)
-PAUSE_S = (1.0, 10.0)
-JUMP_S = (60, 600)
+BULK_BYTES_PER_S = 100_000
 SETTINGS = {
+    "metadata.log.segment.bytes": 8 << 20,
     "metadata.log.max.record.bytes.between.snapshots": 2 << 20,
     "metadata.max.retention.bytes": 8 << 20,
 }
 """Snapshots are written and sent to replaced voters, and the log's beginning is in them only."""
 
-KILL = "kill -9"
-STOP = "SIGTERM"
-PAUSE = "SIGSTOP"
-SYNC = "failing fsync"
-FULL = "disk full"
-JUMP = "clock jump"
-REPLACE = "voter replaced"
-GENTLE = (PAUSE, JUMP)
-"""These leave the process alive."""
+WRITES = ("write", "pwrite", "posix_fallocate")
+
+KINDS = {kind.name: kind for kind in (*process.KINDS, *network.KINDS, *files.KINDS)}
 
 Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Report:
-    """What became of a run. injected: the failures that the library returned, by fault."""
+    """What became of a run. kinds: those that were chosen. steps: each fault, its victims and when
+    it began. injected: the failures that the library returned, by fault.
+    """
 
     seed: int
+    kinds: list[str] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
     seconds: float = 0.0
     faults: dict[str, int] = field(default_factory=dict)
     faults_at_leader: int = 0
@@ -98,30 +94,42 @@ class Soak:
     """One run below a folder. `run` is its whole life."""
 
     def __init__(
-        self, folder: Path, library: Path, *, nodes: int, seconds: float, seed: int, say: Say
+        self,
+        folder: Path,
+        library: Path,
+        *,
+        nodes: int,
+        seconds: float,
+        seed: int,
+        say: Say,
+        kinds: Sequence[str] = (),
+        settings: Mapping[str, object] | None = None,
+        judges_lives: bool = True,
     ) -> None:
         self._folder = folder
+        self._library = library
         self._seconds = seconds
         self._say = say
         self._random = random.Random(seed)
-        self._quorum = FaultyQuorum(folder, library, range(1, nodes + 1), **SETTINGS)
+        self._kinds = select(KINDS, kinds)
+        self._judges_lives = judges_lives and any(k.victims is not Victims.ALL for k in self._kinds)
+        self._network = Network(seed)
+        self._quorum = FaultyQuorum(
+            folder,
+            library,
+            range(1, nodes + 1),
+            network=self._network,
+            **SETTINGS | dict(settings or {}),
+        )
         self._spared_s = seconds / nodes
-        bulk = int(WARM_UP_BYTES / (self._spared_s / 3))
+        bulk = int(WARM_UP_BYTES / (self._spared_s / 3)) if judges_lives else BULK_BYTES_PER_S
         self._load = Load(self._quorum.addresses, bulk_bytes_per_s=bulk)
         self._lives: list[Life] = []
-        self._deck: list[str] = []
+        self._deck: list[Kind] = []
+        self._number = 0
         self._faults: Counter[str] = Counter()
         self._began_s = 0.0
-        self.report = Report(seed)
-        self._do: dict[str, Callable[[FaultyNode], Awaitable[None]]] = {
-            KILL: self._kill,
-            STOP: self._stop,
-            PAUSE: self._pause,
-            SYNC: self._fail_sync,
-            FULL: self._fill_disk,
-            JUMP: self._jump,
-            REPLACE: self._replace,
-        }
+        self.report = Report(seed, kinds=[kind.name for kind in self._kinds])
 
     async def run(self) -> Report:
         """Until the time is up or something does not recover; then the verdict."""
@@ -136,8 +144,7 @@ class Soak:
         try:
             await self._load.progress(100)
             self._load.writes.measure()
-            while time.monotonic() - self._began_s < self._seconds:
-                await self._next_fault()
+            await self._until_the_end()
             _, epoch = await self._quorum.leader()
             self.report.elections = epoch - first_epoch
         except (NotWithinTimeError, AssertionError) as error:
@@ -155,91 +162,74 @@ class Soak:
 
     # --- faults -----------------------------------------------------------------------------------
 
-    async def _next_fault(self) -> None:
-        if not self._deck:
-            self._deck = list(self._do)
-            self._random.shuffle(self._deck)
-        kind = self._deck.pop()
-        victim, leads = await self._victim(kind)
-        self._faults[kind] += 1
+    async def _next_fault(self, kind: Kind | None = None) -> None:
+        """Inject a fault, the next of the deck by default, and see the quorum whole again."""
+        kind = kind or self._draw()
+        self._number += 1
+        choices = random.Random(f"{self.report.seed} {self._number} {kind.name}")
+        victims, leads = await self._victims(kind, choices)
+        self._faults[kind.name] += 1
         self.report.faults_at_leader += leads
+        where = f"{kind.name} at {','.join(str(node.id) for node in victims)}"
+        where += " (with the leader)" if leads else ""
+        began_s = time.monotonic()
+        self.report.steps.append(f"{began_s - self._began_s:.1f} s: {where}")
+        scene = Scene(
+            self._quorum, self._network, self._load, self._library, self._folder, choices, victims
+        )
         try:
-            await self._do[kind](victim)
+            await kind.act(scene)
             await self._quorum.whole()
+            await self._load.progress(1)
         except (NotWithinTimeError, AssertionError) as error:
-            where = f"{kind} at {victim.id}{' (leader)' if leads else ''}"
-            raise NotWithinTimeError(f"{where}: {error}") from error
-        await asyncio.sleep(self._random.uniform(*CALM_S))
+            raise NotWithinTimeError(f"fault {self._number}, {where}: {error}") from error
+        await asyncio.sleep(choices.uniform(*CALM_S))
 
-    async def _victim(self, kind: str) -> tuple[FaultyNode, bool]:
+    def _draw(self) -> Kind:
+        """The next kind that is possible now; the others stay in the deck."""
+        nodes = self._quorum.nodes.values()
+        if not any(kind.applies(nodes) for kind in self._deck):
+            self._deck = [kind for kind in self._kinds if not self._waits_for_period(kind)]
+            self._random.shuffle(self._deck)
+        number = next(i for i, kind in enumerate(self._deck) if kind.applies(nodes))
+        return self._deck.pop(number)
+
+    def _waits_for_period(self, kind: Kind) -> bool:
+        """What ends all processes comes between two periods, when lives are to be judged."""
+        return kind.victims is Victims.ALL and self._judges_lives
+
+    async def _victims(self, kind: Kind, choices: random.Random) -> tuple[list[FaultyNode], bool]:
+        """Whom to hit, the leader first if it is among them, and whether it is."""
         nodes = dict(self._quorum.nodes)
-        if kind not in GENTLE:
-            ids = sorted(nodes)
-            period = int((time.monotonic() - self._began_s) / self._spared_s)
-            nodes.pop(ids[period % len(ids)])
+        wants_leader = choices.random() < 0.5
+        order = choices.sample(sorted(nodes), len(nodes))
         leader, _ = await self._quorum.leader()
-        if leader.id in nodes and self._random.random() < 0.5:
-            return leader, True
-        victim = self._random.choice(list(nodes.values()))
-        return victim, victim is leader
+        if kind.ends_process and kind.victims is not Victims.ALL and self._judges_lives:
+            order.remove(self._spared())
+        if wants_leader and leader.id in order:
+            order.remove(leader.id)
+            order.insert(0, leader.id)
+        count = kind.count(len(nodes), len(order), choices)
+        victims = [nodes[i] for i in order[:count]]
+        return victims, leader in victims
 
-    async def _kill(self, node: FaultyNode) -> None:
-        node.kill()
-        await asyncio.sleep(self._random.uniform(0.1, 2.0))
-        node.start()
+    def _period(self) -> int:
+        return int((time.monotonic() - self._began_s) / self._spared_s)
 
-    async def _stop(self, node: FaultyNode) -> None:
-        assert node.process is not None
-        node.process.send_signal(signal.SIGTERM)
-        assert await node.ended() == 0, node.recently()
-        assert_clean(node.recently())
-        node.start()
+    def _spared(self) -> int:
+        ids = sorted(self._quorum.nodes)
+        return ids[self._period() % len(ids)]
 
-    async def _pause(self, node: FaultyNode) -> None:
-        node.pause()
-        try:
-            await asyncio.sleep(self._random.uniform(*PAUSE_S))
-        finally:
-            node.resume()
-
-    async def _fail_sync(self, node: FaultyNode) -> None:
-        node.faults.begin(FSYNC_FAILS)
-        assert await node.ended() == 1, node.recently()
-        node.faults.end(FSYNC_FAILS)
-        node.start()
-
-    async def _fill_disk(self, node: FaultyNode) -> None:
-        node.faults.begin(DISK_FULL)
-        assert await node.ended() == 1, node.recently()
-        if self._random.random() < 0.5:
-            node.start()
-            assert await node.ended() == 1, node.recently()
-        node.faults.end(DISK_FULL)
-        node.start()
-
-    async def _jump(self, node: FaultyNode) -> None:
-        for _ in range(2):
-            seconds = self._random.choice((-1, 1)) * self._random.randint(*JUMP_S)
-            node.faults.shift_clock(seconds)
-            await asyncio.sleep(self._random.uniform(1.0, 3.0))
-        node.faults.shift_clock(0)
-
-    async def _replace(self, node: FaultyNode) -> None:
-        """Remove a voter, give it an empty directory, add it again: with the commands."""
-        ask = ("metadata-quorum", "--bootstrap-controller", ",".join(self._quorum.addresses))
-        gone = ("-i", node.id, "-d", node.directory_id)
-        await self._command(*ask, "remove-controller", *gone)
-        node.kill()
-        shutil.rmtree(node.data)
-        config = ("-c", node.properties)
-        how = ("-t", CLUSTER, *config, "--no-initial-controllers")
-        await self._command("storage", "format", *how)
-        node.start()
-        await self._command(*ask, "add-controller", *config)
-
-    async def _command(self, *arguments: object) -> None:
-        ran = await asyncio.to_thread(quorate, *arguments)
-        assert ran.status == 0, ran
+    async def _until_the_end(self) -> None:
+        """Faults until the time is up; between two periods, those that end all processes."""
+        period = 0
+        while time.monotonic() - self._began_s < self._seconds:
+            await self._next_fault()
+            if self._period() != period:
+                period = self._period()
+                for kind in self._kinds:
+                    if self._waits_for_period(kind):
+                        await self._next_fault(kind)
 
     # --- watching ---------------------------------------------------------------------------------
 
@@ -288,13 +278,13 @@ class Soak:
         report.bulk_mib = round(self._load.bulk_bytes / (1 << 20), 1)
         report.lives = len(self._lives)
         report.trends = [trend for life in self._lives if (trend := life.trend) is not None]
-        if not report.trends:
+        if self._judges_lives and not report.trends:
             report.failures.append("no process lived long enough to judge its memory: run longer")
         nodes = self._quorum.nodes.values()
         report.injected = {
-            SYNC: sum(node.faults.count("fsync", "fdatasync") for node in nodes),
-            FULL: sum(node.faults.count("write", "pwrite", "posix_fallocate") for node in nodes),
-            JUMP: sum(node.faults.count("clock") for node in nodes),
+            process.SYNC: sum(node.faults.count("fsync", "fdatasync") for node in nodes),
+            process.FULL: sum(node.faults.count(*WRITES) for node in nodes),
+            process.JUMP: sum(node.faults.count("clock") for node in nodes),
         }
         for kind, count in report.injected.items():
             if count < self._faults[kind]:

@@ -5,6 +5,7 @@
  *   fsync-fails     fsync and fdatasync below FAULTS_DATA return EIO
  *   sync-hangs      fdatasync, which syncs the log, does not return below FAULTS_DATA
  *   disk-full       writes and allocations below FAULTS_DATA return ENOSPC
+ *   read-fails      reads of segments (*.log) below FAULTS_DATA return EIO
  *   clock           holds a number: CLOCK_REALTIME is shifted by so many seconds
  *   injected        gets a line for every failure returned, and for every change of the shift
  * FAULTS_DATA     the log directory, an absolute path; other files are left alone
@@ -41,8 +42,8 @@
 #define NANOS 1000000000L
 
 static const char *folder, *data;
-static char sync_hangs[PATH_MAX], fsync_fails[PATH_MAX], disk_full[PATH_MAX];
-static char clock_file[PATH_MAX], injected[PATH_MAX];
+static char sync_hangs[PATH_MAX], fsync_fails[PATH_MAX], read_fails[PATH_MAX];
+static char disk_full[PATH_MAX], clock_file[PATH_MAX], injected[PATH_MAX];
 static atomic_long shift_s, clock_polled_ns;
 
 #define REAL(name)                                              \
@@ -56,6 +57,7 @@ __attribute__((constructor)) static void begin(void)
     if (!where || !data) return;
     snprintf(sync_hangs, PATH_MAX, "%s/sync-hangs", where);
     snprintf(fsync_fails, PATH_MAX, "%s/fsync-fails", where);
+    snprintf(read_fails, PATH_MAX, "%s/read-fails", where);
     snprintf(disk_full, PATH_MAX, "%s/disk-full", where);
     snprintf(clock_file, PATH_MAX, "%s/clock", where);
     snprintf(injected, PATH_MAX, "%s/injected", where);
@@ -199,6 +201,47 @@ PWRITEV2(pwritev64v2)
     }
 ALLOCATE(posix_fallocate)
 ALLOCATE(posix_fallocate64)
+
+static int fails_to_read(int fd, const char *what)
+{
+    char path[PATH_MAX];
+    if (!is_on(read_fails) || !is_data(fd, path)) return 0;
+    size_t size = strlen(path);
+    return size > 4 && !strcmp(path + size - 4, ".log") ? refuse(EIO, what, path) : 0;
+}
+
+ssize_t read(int fd, void *bytes, size_t size)
+{
+    REAL(read);
+    return fails_to_read(fd, "read") ? -1 : real(fd, bytes, size);
+}
+
+#define PREAD(name)                                                              \
+    ssize_t name(int fd, void *bytes, size_t size, off_t offset)                 \
+    {                                                                            \
+        REAL(name);                                                              \
+        return fails_to_read(fd, "read") ? -1 : real(fd, bytes, size, offset);   \
+    }
+PREAD(pread)
+PREAD(pread64)
+
+#define PREADV(name)                                                             \
+    ssize_t name(int fd, const struct iovec *vector, int count, off_t offset)    \
+    {                                                                            \
+        REAL(name);                                                              \
+        return fails_to_read(fd, "read") ? -1 : real(fd, vector, count, offset); \
+    }
+PREADV(preadv)
+PREADV(preadv64)
+
+#define PREADV2(name)                                                                    \
+    ssize_t name(int fd, const struct iovec *vector, int count, off_t offset, int flags) \
+    {                                                                                    \
+        REAL(name);                                                                      \
+        return fails_to_read(fd, "read") ? -1 : real(fd, vector, count, offset, flags);  \
+    }
+PREADV2(preadv2)
+PREADV2(preadv64v2)
 
 /* --- the clock ---------------------------------------------------------------------------------*/
 

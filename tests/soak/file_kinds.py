@@ -27,7 +27,7 @@ FILES = "files"
 PROGRESS = 50
 CLONE_S = (3.0, 8.0)
 FALSE_CLAIM = "that was never acknowledged"
-REMEDIES = ("remove-controller", "storage format")
+REMEDY = re.compile(r"remove-controller|remove \w+( replica)? from the quorum|storage format")
 
 OLDER_COPY = "directory restored from an older copy"
 CLONE = "directory cloned"
@@ -74,7 +74,7 @@ def assert_refused(node: FaultyNode, named: str) -> None:
     assert len([line for line in lines if line.startswith("quorate: ")]) == 1, said
     assert str(node.data) in last, (node.data, last)
     assert named in last, (named, last)
-    assert any(remedy in last for remedy in REMEDIES), last
+    assert REMEDY.search(last), last
 
 
 def warnings(nodes: Iterable[FaultyNode], sizes: dict[int, int]) -> list[str]:
@@ -114,7 +114,7 @@ async def damaged(fault: FileFault, scene: Scene) -> None:
         except AssertionError as error:
             raise AssertionError(f"{done[node.id]}: {error}") from error
         if ended is not None or fault.stays:
-            await replace_node(scene, node, directory_ids[node.id])
+            await replace_node(scene.quorum, node, directory_ids[node.id])
     await scene.load.progress(PROGRESS)
 
 
@@ -139,7 +139,7 @@ async def restore_older_copy(scene: Scene) -> None:
         ended = await scene.quorum.settled(node)
         if ended is not None:
             assert_refused(node, "")
-            await replace_node(scene, node, node.directory_id)
+            await replace_node(scene.quorum, node, node.directory_id)
     assert warnings(scene.quorum.nodes.values(), sizes), "no warning of the older directory"
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from tests.integration.support import quorate
 from tests.soak.load import Load
 from tests.soak.network import Network
 from tests.soak.nodes import FaultyNode, FaultyQuorum
@@ -50,11 +49,6 @@ class Scene:
     async def rest(self, shortest_s: float, longest_s: float) -> None:
         """Let some time pass."""
         await asyncio.sleep(self.choices.uniform(shortest_s, longest_s))
-
-    async def command(self, *arguments: object) -> None:
-        """Run a command line that must succeed."""
-        ran = await asyncio.to_thread(quorate, *arguments)
-        assert ran.status == 0, ran
 
 
 Act = Callable[[Scene], Awaitable[None]]

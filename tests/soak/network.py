@@ -10,8 +10,9 @@ connection that 2 opened to 1 shares both. Bytes on a path are
 - held, and delivered when the path heals: a partition that TCP outlives,
 - or dropped for good with everything that follows on the connection (half-open).
 
-Connections can also be reset. Clients are the end `OUTSIDE`: they go through a proxy where they use
-the advertised address, and around it where they use the listener's.
+Connections can also be reset. While a controller does not listen, neither does its proxy, so that
+whoever dials it is refused as without a proxy. Clients are the end `OUTSIDE`: they go through a
+proxy where they use the advertised address, and around it where they use the listener's.
 
 Random choices come from the seed, the two ends, and the connection's number between them.
 """
@@ -26,8 +27,9 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +45,9 @@ CHUNKS_UNDER_WAY_MAX = 64
 RETRANSMISSION_S = 0.2
 RETRANSMISSION_MAX_S = 3.2
 """How long a lost segment stalls a connection: it doubles each time the segment is lost again."""
+
+ENDING_S = 0.005
+RETURN_POLL_S = 0.02
 
 Pair = tuple[int, int]
 
@@ -112,6 +117,10 @@ class _Path:
             await self._changed.wait()
 
 
+async def _nothing() -> None:
+    pass
+
+
 class _Connection:
     """A connection that a process opened, and the proxy's own to the controller."""
 
@@ -127,21 +136,30 @@ class _Connection:
         self._writers: list[asyncio.StreamWriter] = []
 
     async def serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        port: int,
+        on_end: Callable[[], Awaitable[None]],
     ) -> None:
-        """Carry bytes both ways until an end closes the connection."""
+        """Carry bytes both ways until an end closes the connection.
+
+        on_end: called when the controller closed it, before the other end learns that.
+        """
         self._writers.append(writer)
         try:
             for path in (self._forth, self._back):
                 await path.opened()
             there, further = await asyncio.open_connection(HOST, port)
         except OSError:
+            await on_end()
             self.abort()
             return
         self._writers.append(further)
         try:
             await asyncio.gather(
-                self._pump(reader, further, self._forth), self._pump(there, writer, self._back)
+                self._pump(reader, further, self._forth, _nothing),
+                self._pump(there, writer, self._back, on_end),
             )
         finally:
             self.abort()
@@ -157,7 +175,11 @@ class _Connection:
             writer.transport.abort()
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: _Path
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        path: _Path,
+        on_end: Callable[[], Awaitable[None]],
     ) -> None:
         chunks: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(CHUNKS_UNDER_WAY_MAX)
         delivery = asyncio.create_task(self._deliver(chunks, writer, path))
@@ -169,6 +191,8 @@ class _Connection:
                     chunk = await reader.read(CHUNK_BYTES)
                 except OSError:
                     chunk = b""
+                if not chunk:
+                    await on_end()
                 await chunks.put((loop.time(), chunk))
             await delivery
         finally:
@@ -206,7 +230,8 @@ class Network:
         self._connections: set[_Connection] = set()
         self._opened: Counter[Pair] = Counter()
         self._pids: Callable[[], Mapping[int, int]] = dict
-        self._servers: list[asyncio.Server] = []
+        self._servers: dict[int, asyncio.Server] = {}
+        self._absent: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
         self._loop = asyncio.new_event_loop()
@@ -284,6 +309,12 @@ class Network:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _open(self, node_id: int) -> int:
+        await self._listen(node_id, 0)
+        port = int(self._servers[node_id].sockets[0].getsockname()[1])
+        self._advertised[node_id] = port
+        return port
+
+    async def _listen(self, node_id: int, port: int) -> None:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
@@ -295,11 +326,43 @@ class Network:
             finally:
                 self._tasks.discard(task)
 
-        server = await asyncio.start_server(accept, HOST, 0)
-        self._servers.append(server)
-        port = int(server.sockets[0].getsockname()[1])
-        self._advertised[node_id] = port
-        return port
+        self._servers[node_id] = await asyncio.start_server(accept, HOST, port)
+
+    async def _closed(self, target: int) -> None:
+        """A controller closed a connection. If it does not listen, its proxy stops to listen."""
+        if target in self._absent or await self._listens(target):
+            return
+        if target not in self._absent:
+            self._absent.add(target)
+            self._servers[target].close()
+            task = asyncio.create_task(self._return(target))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _listens(self, target: int) -> bool:
+        # A process that ends may close its connections before the socket that it listens at.
+        for _ in range(2):
+            if not await self._dial(target):
+                return False
+            await asyncio.sleep(ENDING_S)
+        return True
+
+    async def _dial(self, target: int) -> bool:
+        try:
+            _, writer = await asyncio.open_connection(HOST, self._ports[target])
+        except OSError:
+            return False
+        writer.transport.abort()
+        return True
+
+    async def _return(self, target: int) -> None:
+        """Listen again when the controller does."""
+        is_back = False
+        while not is_back:
+            await asyncio.sleep(RETURN_POLL_S)
+            is_back = await self._dial(target)
+        self._absent.discard(target)
+        await self._listen(target, self._advertised[target])
 
     async def _accepted(
         self, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -312,7 +375,8 @@ class Network:
         connection = _Connection(source, target, forth, back, choices)
         self._connections.add(connection)
         try:
-            await connection.serve(reader, writer, self._ports[target])
+            ended = partial(self._closed, target)
+            await connection.serve(reader, writer, self._ports[target], ended)
         finally:
             self._connections.discard(connection)
 
@@ -357,7 +421,7 @@ class Network:
         return self._counts[what] + sum(path.seen[what] for path in self._paths.values())
 
     async def _close(self) -> None:
-        for server in self._servers:
+        for server in self._servers.values():
             server.close()
         for connection in list(self._connections):
             connection.abort()

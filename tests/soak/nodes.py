@@ -29,6 +29,7 @@ POLL_S = 0.1
 FSYNC_FAILS = "fsync-fails"
 SYNC_HANGS = "sync-hangs"
 DISK_FULL = "disk-full"
+READ_FAILS = "read-fails"
 CLOCK = "clock"
 
 Condition = Callable[[DescribeQuorumResponse], bool]
@@ -71,7 +72,7 @@ class Faults:
         folder.mkdir()
 
     def begin(self, fault: str) -> None:
-        """FSYNC_FAILS, SYNC_HANGS or DISK_FULL, until `end`."""
+        """FSYNC_FAILS, SYNC_HANGS, DISK_FULL or READ_FAILS, until `end`."""
         (self.folder / fault).touch()
 
     def end(self, fault: str) -> None:
@@ -249,6 +250,24 @@ class FaultyQuorum:
         for node in self.nodes.values():
             await self._back(node, described.high_watermark)
         return await self.until("a leader", lambda _: True)
+
+    async def responds(self, node: FaultyNode) -> int | None:
+        """Wait until a node that was started has ended, or answers.
+
+        Returns the exit status, None if the node runs.
+        """
+        assert self.admin is not None
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            if node.status is not None:
+                return node.status
+            with contextlib.suppress(ClientError):
+                await self.admin.node_status(node.address)
+                return None
+            await asyncio.sleep(POLL_S)
+        raise NotWithinTimeError(
+            f"controller {node.id} neither ended nor answered:\n{node.recently()[-2000:]}"
+        )
 
     async def settled(self, node: FaultyNode) -> int | None:
         """Wait until a node that was started has ended, or has what is committed now.

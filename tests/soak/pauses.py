@@ -99,10 +99,10 @@ class Successor:
 
 
 class Bench:
-    """Three voters behind proxies, eight writers."""
+    """Three voters, behind proxies where a case needs them, and eight writers."""
 
-    def __init__(self, folder: Path) -> None:
-        self.network = Network()
+    def __init__(self, folder: Path, case: Case) -> None:
+        self.network = Network() if case in BEHIND_PROXIES else None
         self.quorum = FaultyQuorum(folder, None, IDS, network=self.network)
         self.load = Workload(self.quorum.addresses, callers=CALLERS, pause_s=PAUSE_S)
 
@@ -206,6 +206,7 @@ async def _restart(bench: Bench, leader: FaultyNode, *, is_noticed: bool) -> str
     bench.load.measure()
     await asyncio.sleep(BEFORE_S)
     if not is_noticed:
+        assert bench.network is not None
         bench.network.lose(bench.network.around(leader.id))
     began_s = time.monotonic()
     leader.kill()
@@ -243,6 +244,7 @@ CASES: dict[Case, Callable[[Bench, FaultyNode], Awaitable[str]]] = {
     "restart-unnoticed": restart_unnoticed,
     "pause": pause_leader,
 }
+BEHIND_PROXIES = ("restart-unnoticed",)
 ALTERS_VOTERS = ("remove-behind-add",)
 """These get a quorum of their own for each run."""
 
@@ -256,7 +258,7 @@ async def run(cases: list[Case], runs: int, folder: Path, console: Console) -> d
         for number in range(runs // each):
             place = folder / f"{case}-{number}"
             place.mkdir()
-            bench = Bench(place)
+            bench = Bench(place, case)
             try:
                 await bench.quorum.start()
                 await bench.load.start()

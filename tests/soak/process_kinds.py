@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import signal
 from collections.abc import Sequence
 
-from tests.integration.support import CLUSTER, assert_clean
+from tests.integration.support import CLUSTER, assert_clean, quorate
 from tests.soak.kinds import Kind, Scene, Victims
-from tests.soak.nodes import DISK_FULL, FSYNC_FAILS, FaultyNode
+from tests.soak.nodes import DISK_FULL, FSYNC_FAILS, FaultyNode, FaultyQuorum
 
 PAUSE_S = (1.0, 10.0)
 SEVERAL_PAUSE_S = (1.0, 6.0)
@@ -109,19 +110,25 @@ async def jump(scene: Scene) -> None:
 
 async def replace(scene: Scene) -> None:
     for node in scene.victims:
-        await replace_node(scene, node, node.directory_id)
+        await replace_node(scene.quorum, node, node.directory_id)
 
 
-async def replace_node(scene: Scene, node: FaultyNode, directory_id: str) -> None:
+async def replace_node(quorum: FaultyQuorum, node: FaultyNode, directory_id: str) -> None:
     """Remove a voter, give it an empty directory, add it again: with the commands."""
-    ask = ("metadata-quorum", "--bootstrap-controller", ",".join(scene.quorum.addresses))
-    await scene.command(*ask, "remove-controller", "-i", node.id, "-d", directory_id)
+    ask = ("metadata-quorum", "--bootstrap-controller", ",".join(quorum.addresses))
+    await command(*ask, "remove-controller", "-i", node.id, "-d", directory_id)
     node.kill()
     shutil.rmtree(node.data, ignore_errors=True)
     config = ("-c", node.properties)
-    await scene.command("storage", "format", "-t", CLUSTER, *config, "--no-initial-controllers")
+    await command("storage", "format", "-t", CLUSTER, *config, "--no-initial-controllers")
     node.start()
-    await scene.command(*ask, "add-controller", *config)
+    await command(*ask, "add-controller", *config)
+
+
+async def command(*arguments: object) -> None:
+    """Run a command line that must succeed."""
+    ran = await asyncio.to_thread(quorate, *arguments)
+    assert ran.status == 0, ran
 
 
 KINDS = (

@@ -12,12 +12,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 from quorate.rpc.limits import ChannelLimits
 
 from tests.soak.load import NAME, Load
 from tests.soak.nodes import DISK_FULL, FSYNC_FAILS, SYNC_HANGS, FaultyNode, FaultyQuorum
+from tests.soak.soak import Soak
 from tests.soak.stale import DirectReads
 
 pytestmark = pytest.mark.timeout(240)
@@ -193,3 +195,37 @@ async def test_clocks_that_jump_cause_no_elections(trio: FaultyQuorum) -> None:
     for node in trio.nodes.values():
         assert "Traceback" not in node.said()
         assert node.said().count(" in epoch ") < 10, node.said()
+
+
+MIXED_S = 25.0
+SHORT = {"metadata.log.max.record.bytes.between.snapshots": 1 << 20}
+MIXED = {
+    "network": ("leader isolated", "one-way partition", "connections reset", "flapping partition"),
+    "several": (
+        "kill -9 of several",
+        "SIGSTOP of several",
+        "SIGSTOP and kill -9",
+        "kill -9 of all",
+    ),
+    "files": ("bit flip, old part", "directory removed", "checkpoint truncated"),
+}
+
+
+@pytest.mark.parametrize("group", MIXED)
+async def test_a_short_soak(tmp_path: Path, library: Path, group: str) -> None:
+    """Faults of one group, in the order that a seed gives; each must be recovered from."""
+    soak = Soak(
+        tmp_path,
+        library,
+        nodes=3,
+        seconds=MIXED_S,
+        seed=1,
+        say=print,
+        kinds=MIXED[group],
+        settings=SHORT,
+        judges_lives=False,
+    )
+    report = await soak.run()
+    assert report.is_good, (report.steps, report.violations, report.failures)
+    assert sum(report.faults.values()) > 1, report.steps
+    print(f"\n{report.acknowledged} acknowledged; " + "; ".join(report.steps), end=" ")

@@ -1,0 +1,1 @@
+"""Attacks and faults that once succeeded, against real processes (`poe test-attacks`)."""

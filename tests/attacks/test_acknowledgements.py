@@ -1,0 +1,120 @@
+"""Acknowledgements in a voter's name by somebody else's certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+
+import grpc.aio
+import pytest
+from quorate.controller.formatting import random_uuid
+from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.fields import directory_to_wire
+from quorate.rpc.tls import TlsConfig
+from quorate.v1 import common_pb2, raft_pb2
+
+from tests.certificates import make_authority, make_certificate, needs_openssl
+from tests.integration.support import CLUSTER, HOST, Node, free_ports
+
+pytestmark = [pytest.mark.timeout(120), needs_openssl]
+
+IDS = (1, 2, 3)
+FETCH = "/quorate.v1.Raft/Fetch"
+
+
+def make_nodes(folder: Path, authority: tuple[Path, Path]) -> list[Node]:
+    """Three voters with certificates that name them."""
+    ports = dict(zip(IDS, free_ports(len(IDS)), strict=True))
+    nodes = []
+    for node_id, port in ports.items():
+        name = f"node-{node_id}"
+        certificate, private_key = make_certificate(folder, name, authority, names=(name,))
+        settings = {
+            "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{p}" for p in ports.values()),
+            "listener.security.protocol.map": "CONTROLLER:SSL",
+            "ssl.certificate.location": certificate,
+            "ssl.key.location": private_key,
+            "ssl.ca.location": authority[0],
+            "metadata.max.idle.interval.ms": 0,
+        }
+        nodes.append(Node(folder / "nodes", node_id, port, **settings))
+    voters = ",".join(f"{node.id}@{node.address}:{random_uuid()}" for node in nodes)
+    for node in nodes:
+        node.format(f"--initial-controllers={voters}")
+    return nodes
+
+
+async def acknowledge_for_ever(leader: Node, epoch: int, voter: Node, tls: TlsConfig) -> int:
+    """Fetch in a voter's name, a record further each time, until cancelled or refused.
+
+    Returns how often the leader answered without an error.
+    """
+    answered = 0
+    async with grpc.aio.secure_channel(leader.address, tls.channel_credentials()) as channel:
+        call = channel.unary_unary(
+            FETCH,
+            request_serializer=raft_pb2.FetchRequest.SerializeToString,
+            response_deserializer=raft_pb2.FetchResponse.FromString,
+        )
+        key = common_pb2.ReplicaKey(id=voter.id, directory_id=directory_to_wire(voter.directory_id))
+        for offset in range(2, 200):
+            request = raft_pb2.FetchRequest(
+                cluster_id=CLUSTER,
+                epoch=epoch,
+                replica=key,
+                offset=offset,
+                last_epoch=epoch,
+                max_wait_ms=100,
+            )
+            try:
+                answer = await call(request, timeout=5)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.PERMISSION_DENIED:
+                    return answered
+                raise
+            answered += answer.error_code == 0
+            await asyncio.sleep(0.02)
+    return answered
+
+
+async def test_a_clients_certificate_acknowledges_nothing(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path, "authority")
+    alice = TlsConfig(*make_certificate(tmp_path, "alice", authority), authority[0])
+    nodes = make_nodes(tmp_path, authority)
+    followers: list[Node] = []
+    try:
+        for node in nodes:
+            node.start()
+        addresses = [node.address for node in nodes]
+        async with QuorumClient(addresses, tls=alice, request_timeout_ms=20_000) as client:
+            await client.append_value(b"before")
+            described = (await client.describe_quorum()).response
+        leader = next(node for node in nodes if node.id == described.leader.id)
+        followers = [node for node in nodes if node is not leader]
+        for node in followers:
+            pause(node, "SIGSTOP")
+        forgers = [
+            asyncio.create_task(acknowledge_for_ever(leader, described.leader.epoch, node, alice))
+            for node in followers
+        ]
+        async with QuorumClient(addresses, tls=alice, request_timeout_ms=4_000) as client:
+            with pytest.raises(ClientError):
+                await client.append_value(b"acknowledged nowhere")
+        for forger in forgers:
+            forger.cancel()
+        for ended in await asyncio.gather(*forgers, return_exceptions=True):
+            assert ended == 0, f"answered in a voter's name: {ended!r}"
+    finally:
+        for node in followers:
+            with contextlib.suppress(ProcessLookupError):
+                pause(node, "SIGCONT")
+        for node in nodes:
+            node.kill()
+
+
+def pause(node: Node, name: str) -> None:
+    """Send SIGSTOP or SIGCONT."""
+    assert node.process is not None
+    node.process.send_signal(signal.Signals[name])

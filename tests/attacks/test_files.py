@@ -30,6 +30,7 @@ from tests.soak.process_kinds import replace_node
 pytestmark = pytest.mark.timeout(180)
 
 SOME = 200
+PAGE_BYTES = 4096
 ALONE_S = 4.0
 """Longer than an election takes."""
 
@@ -46,12 +47,11 @@ def restart_with(node: FaultyNode, data: Path) -> None:
     node.start()
 
 
-def zero_middle_sector(data: Path, choices: random.Random) -> object:
-    """Zero a sector that sound batches follow, where no recovery point tells that it was synced."""
+def zero_middle_page(data: Path, choices: random.Random) -> object:
+    """Zero a page that sound batches follow, where no recovery point tells that it was synced."""
     places = damage.last_places(data)
-    middle = places[len(places) // 2]
-    sector = -(-middle.position // damage.SECTOR_BYTES)
-    damage.overwrite(middle.path, sector * damage.SECTOR_BYTES, bytes(damage.SECTOR_BYTES))
+    page = places[-1].end // PAGE_BYTES // 2
+    damage.overwrite(places[-1].path, page * PAGE_BYTES, bytes(PAGE_BYTES))
     return damage.remove_recovery_point(data, choices)
 
 
@@ -61,7 +61,7 @@ def zero_middle_sector(data: Path, choices: random.Random) -> object:
         (damage.flip_last_bit, True, ".log"),
         (damage.flip_old_bit, True, ".log"),
         (damage.zero_sector, False, ".log"),
-        (zero_middle_sector, False, ".log"),
+        (zero_middle_page, False, ".log"),
         (damage.remove_segments, False, PARTITION),
         (damage.remove_quorum_state, True, "quorum-state"),
         (damage.remove_partition, False, ""),
@@ -70,7 +70,7 @@ def zero_middle_sector(data: Path, choices: random.Random) -> object:
         "bit-flipped-in-last-batch",
         "bit-flipped-before",
         "sector-zeroed",
-        "sector-zeroed-unsynced",
+        "page-zeroed-no-recovery-point",
         "segments-removed",
         "quorum-state-removed",
         "partition-removed",

@@ -36,6 +36,7 @@ from tests.soak.nodes import FaultyNode, FaultyQuorum, NotWithinTimeError
 SAMPLE_PERIOD_S = 3.0
 PROGRESS_PERIOD_S = 30.0
 CALM_S = (1.0, 3.0)
+APPLIES_WAIT_S = 300.0
 BULK_BYTES_PER_S = 100_000
 SETTINGS = {
     "metadata.log.segment.bytes": 8 << 20,
@@ -164,7 +165,7 @@ class Soak:
 
     async def _next_fault(self, kind: Kind | None = None) -> None:
         """Inject a fault, the next of the deck by default, and see the quorum whole again."""
-        kind = kind or self._draw()
+        kind = kind or await self._draw()
         self._number += 1
         choices = random.Random(f"{self.report.seed} {self._number} {kind.name}")
         victims, leads = await self._victims(kind, choices)
@@ -185,14 +186,26 @@ class Soak:
             raise NotWithinTimeError(f"fault {self._number}, {where}: {error}") from error
         await asyncio.sleep(choices.uniform(*CALM_S))
 
-    def _draw(self) -> Kind:
+    async def _draw(self) -> Kind:
         """The next kind that is possible now; the others stay in the deck."""
         nodes = self._quorum.nodes.values()
-        if not any(kind.applies(nodes) for kind in self._deck):
-            self._deck = [kind for kind in self._kinds if not self._waits_for_period(kind)]
+        deadline = time.monotonic() + APPLIES_WAIT_S
+        while True:
+            possible = [kind for kind in self._deck if kind.applies(nodes)]
+            if possible:
+                self._deck.remove(possible[0])
+                return possible[0]
+            if time.monotonic() > deadline:
+                left = ", ".join(kind.name for kind in self._deck)
+                raise NotWithinTimeError(f"not possible within {APPLIES_WAIT_S:.0f} s: {left}")
+            if not any(kind.applies(nodes) for kind in self._deck_kinds()):
+                await asyncio.sleep(1.0)
+                continue
+            self._deck = self._deck_kinds()
             self._random.shuffle(self._deck)
-        number = next(i for i, kind in enumerate(self._deck) if kind.applies(nodes))
-        return self._deck.pop(number)
+
+    def _deck_kinds(self) -> list[Kind]:
+        return [kind for kind in self._kinds if not self._waits_for_period(kind)]
 
     def _waits_for_period(self, kind: Kind) -> bool:
         """What ends all processes comes between two periods, when lives are to be judged."""

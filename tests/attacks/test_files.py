@@ -131,6 +131,7 @@ async def test_a_follower_with_unusable_files_refuses_to_start(make_quorum: Make
         "garbage": b"\0\0{]",
         "empty": b"",
         "negative epoch": json.dumps(fields | {"leaderEpoch": -7}).encode(),
+        "older epoch": json.dumps(fields | {"leaderEpoch": 0, "leaderId": -1}).encode(),
         "removed": None,
     }
     choices = random.Random(1)

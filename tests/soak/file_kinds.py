@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from tests.integration.support import free_ports
+from tests.integration.support import PARTITION, free_ports
 from tests.soak import damage
 from tests.soak.kinds import Kind, Scene, Victims, always
 from tests.soak.nodes import FaultyNode
@@ -52,7 +52,7 @@ FAULTS = (
     FileFault("bit flip, old part", damage.flip_old_bit, ".log", refuses=True),
     FileFault("bit flip, last batch", damage.flip_last_bit, ".log", refuses=True),
     FileFault("zeroed sector", damage.zero_sector, ".log", reported=True),
-    FileFault("segment removed", damage.remove_segment, ".log"),
+    FileFault("segment removed", damage.remove_segment, PARTITION),
     FileFault("quorum-state removed", damage.remove_quorum_state, "quorum-state", True, stays=True),
     FileFault("recovery point removed", damage.remove_recovery_point, damage.RECOVERY_POINT),
     FileFault("partition removed", damage.remove_partition, "", reported=True),

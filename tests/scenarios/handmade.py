@@ -3,7 +3,8 @@
   vote 2 3A epoch=5 last=10@4 [pre] [to=2B]       begin 2 1A epoch=5 [to=2B] [endpoint=n1:9093]
   end 2 1A epoch=5 preferred=2A,3A                fetch 1 9X 3@1 epoch=1 [hw=3] [wait=500] [round=0]
   fetch-snapshot 1 9X 5@1 epoch=1 position=0      api-versions 2
-  add-voter 1 4A [timeout=5000] [endpoint=h:p] [ack=append]      remove-voter 1 4A [timeout=5000]
+  add-voter 1 4A [timeout=5000] [endpoint=h:p] [ack=append]
+  remove-voter 1 4A [timeout=5000] [force]
   update-voter 1 2A epoch=1 [endpoint=h:p] [kraft=0-1]
   update-kraft-version 1 1 [timeout=5000] [validate]             transfer 1 2A [timeout=5000]
   read-index 1 [timeout=5000]                     describe 1
@@ -167,7 +168,8 @@ def _add_voter(_: Harness, node: Node, arguments: Arguments, cluster_id: str) ->
 
 
 def _remove_voter(_: Harness, node: Node, arguments: Arguments, cluster_id: str) -> Request:
-    return RemoveVoterRequest(cluster_id, parse_key(arguments.values[1]), _timeout(arguments))
+    key, is_forced = parse_key(arguments.values[1]), arguments.flag("force")
+    return RemoveVoterRequest(cluster_id, key, _timeout(arguments), is_forced)
 
 
 def _update_voter(_: Harness, node: Node, arguments: Arguments, cluster_id: str) -> Request:

@@ -18,6 +18,7 @@ The network: deliver, drop, refuse, each with [1->2] [Kind] [n=1]; partition 1 |
 The log: append 1 x y | manual-sync 2 | auto-sync 2 | sync 2 | snapshot 1 5 | clean 1
     manual-install 3 | install 3 | corrupt 3 | longer-partial 3 5@1 (bytes of a snapshot received)
 A node's door: shutdown 1 | resign 1 | connection-lost 2 1 | requests (see `handmade.py`)
+    cancel 1 LABEL (whoever sent that request gave up)
     brokers 1 101=0-1 102=0-0 (all that are registered, with the kraft.versions they support)
 Looking: state | log 1 | ready (what each node's health says)
 """
@@ -51,7 +52,7 @@ from tests.scenarios.arguments import (
     parse_range,
     usual_endpoint,
 )
-from tests.scenarios.cluster import Cluster, Message, Node
+from tests.scenarios.cluster import Cluster, FromClient, Message, Node
 from tests.scenarios.disk import Disk, Image, Snapshot
 
 SETTINGS = {f.name for f in fields(RaftConfig) if f.name.endswith(("_ms", "_max"))}
@@ -383,6 +384,16 @@ class Harness:
         assert node.raft is not None
         reason = " ".join(arguments.values[1:])
         self.cluster.call(node, partial(node.raft.resign, reason, self.cluster.now_ms))
+
+    def do_cancel(self, arguments: Arguments) -> None:
+        """The sender of a request, named by its label, disconnects."""
+        node = self.node(arguments.values[0])
+        assert node.raft is not None
+        label = " ".join(arguments.values[1:])
+        origin = FromClient(label)
+        request_id = next(i for i, waiting in node.waiting.items() if waiting == origin)
+        del node.waiting[request_id]
+        self.cluster.call(node, partial(node.raft.cancel_request, request_id, self.cluster.now_ms))
 
     def do_connection_lost(self, arguments: Arguments) -> None:
         node = self.node(arguments.values[0])

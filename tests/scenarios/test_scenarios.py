@@ -54,6 +54,7 @@ ROWS = {
     "RemoveVoter: the last voter": ["remove_voter_refused"],
     "RemoveVoter: not yet committed": ["remove_voter_uncommitted_may_still_be_elected"],
     "UpdateVoter": ["update_voter_"],
+    "cancelled requests": ["cancel_request"],
     "outcome unknown": ["add_voter_outcome_unknown", "add_voter_lost_with_its_leader"],
     "kraft.version 0 to 1": ["kraft_version_upgrade"],
     "bootstrap": ["bootstrap_"],
@@ -142,7 +143,11 @@ KIP_ROWS = {
         "kraft_version_upgrade_waits_for_every_voter",
         "kraft_version_upgrade_rolled_back",
     ],
-    "AddVoter 1: no uncommitted VotersRecord": ["add_voter_waits_for_the_earlier_change"],
+    "AddVoter 1: no uncommitted VotersRecord": [
+        "add_voter_waits_for_the_earlier_change",
+        "add_voter_checked_again_before_the_append",
+        "add_voter_order_of_arrival",
+    ],
     "AddVoter 2: this epoch's LeaderChange is committed": ["add_voter_waits_for_epoch_commit"],
     "AddVoter 3: ApiVersions to the first listener": [
         "add_voter_first_listener_is_dialled",
@@ -158,7 +163,7 @@ KIP_ROWS = {
     "AddVoter 8: committed by the new set": ["add_voter", "add_voter_outcome_unknown"],
     "AddVoter 9: answered": ["add_voter", "add_voter_acknowledged_on_append"],
     "AddVoter: NOT_LEADER_OR_FOLLOWER": ["add_voter_refused", "add_voter_lost_with_its_leader"],
-    "AddVoter: DUPLICATE_VOTER": ["add_voter_refused"],
+    "AddVoter: DUPLICATE_VOTER": ["add_voter_refused", "add_voter_twice_at_once"],
     "AddVoter: UNSUPPORTED_VERSION": ["add_voter_unsupported_at_kraft_version_0"],
     "AddVoter: INVALID_REQUEST": ["add_voter_refused_by_what_answers", "add_voter_refused"],
     "AddVoter: REQUEST_TIMED_OUT": [
@@ -180,10 +185,14 @@ KIP_ROWS = {
     "RemoveVoter: NOT_LEADER_OR_FOLLOWER": ["remove_voter_refused"],
     "RemoveVoter: VOTER_NOT_FOUND": ["remove_voter_refused"],
     "RemoveVoter: UNSUPPORTED_VERSION": ["add_voter_unsupported_at_kraft_version_0"],
-    "RemoveVoter: INVALID_REQUEST for the last voter": ["remove_voter_refused"],
+    "RemoveVoter: INVALID_REQUEST for the last voter": [
+        "remove_voter_refused",
+        "remove_voter_forced",
+    ],
     "RemoveVoter: REQUEST_TIMED_OUT": [
         "remove_voter_outcome_unknown",
         "remove_voter_waits_for_epoch_commit",
+        "remove_voter_that_would_leave_no_majority",
     ],
     "UpdateVoter: sent until acknowledged": ["update_voter_unreachable_endpoint_is_refused"],
     "UpdateVoter 1: no uncommitted change": ["update_voter_waits_its_turn"],

@@ -9,7 +9,7 @@ from quorate.controller.config import ConfigError
 from quorate.controller.formatting import FormatError
 from quorate.log.errors import LogError
 from quorate.raft.errors import ErrorCode, RaftError
-from quorate.raft.roles import ChangeStage
+from quorate.raft.roles import CANNOT_COMMIT, STILL_LEADS, ChangeStage
 from quorate.records.errors import RecordsError
 from quorate.rpc.errors import AdminError, OutcomeUnknownError, RpcError, TransportError
 
@@ -19,9 +19,9 @@ FORESEEN = (ConfigError, FormatError, LogError, RaftError, RecordsError, RpcErro
 OUTCOME_UNKNOWN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR})
 """Answers after which a change may still be committed."""
 
-NOTHING_WRITTEN = (ChangeStage.PROBING, ChangeStage.CATCHING_UP)
-"""What a leader was doing, by its own words, when the time of a change was up that is not in the
-log. One that waited for its turn is not among them: what it waited for may be an earlier attempt.
+NOTHING_WRITTEN = (ChangeStage.PROBING, ChangeStage.CATCHING_UP, CANNOT_COMMIT, STILL_LEADS)
+"""Texts of a leader after which nothing is in the log. A change that waited for its turn is not
+among them: what it waited for may be an earlier attempt.
 """
 
 

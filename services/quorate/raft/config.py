@@ -42,6 +42,7 @@ class RaftConfig:
     waits for records to travel with, 0 for not at all. It halves the messages of a commit.
     incarnation: a random number of this process, 64 bits; 0 for unknown. It tells the leader
     whether two processes run as one replica.
+    pending_adds_max: AddVoter requests that wait for their voter to answer and to catch up.
     """
 
     cluster_id: str
@@ -67,6 +68,7 @@ class RaftConfig:
     step_down_period_ms: int = 60_000
     parked_fetches_max: int = 4_096
     pending_changes_max: int = 64
+    pending_adds_max: int = 8
     pending_reads_max: int = 4_096
     incarnation: int = 0
 

@@ -42,7 +42,8 @@ def become_leader(core: Core, ballot: Ballot) -> None:
     """
     core.role_as(Candidate)
     start = core.log.end_offset
-    leader = Leader(core.epoch, start, core.now_ms + core.config.check_quorum_timeout_ms)
+    deadline_ms = core.now_ms + core.config.check_quorum_timeout_ms
+    leader = Leader(core.epoch, start, deadline_ms, since_ms=core.now_ms)
     core.become(leader, "elected by a majority")
     core.finish_transfer(core.local.id)
     # Version 0 at every kraft.version: Kafka 4.3 reads this record as version 0 whatever it says of
@@ -194,7 +195,8 @@ def _answer_or_park(
     if wait_ms > config.fetch_timeout_ms:  # noqa: PLR1730 - once a message: a call costs more
         wait_ms = config.fetch_timeout_ms
     deadline = replication.fetch_deadline(core, request.high_watermark, now + wait_ms)
-    has_news = deadline <= now or (leader.reads and request.read_round < leader.read_round)
+    is_awaited = request.read_round < leader.read_round and (leader.reads or leader.transfer)
+    has_news = deadline <= now or is_awaited
     if has_news or len(leader.parked) >= config.parked_fetches_max:
         replication.answer_fetch(core, leader, request_id, request.offset, max_bytes)
         return
@@ -344,12 +346,10 @@ def next_deadline_ms(core: Core, leader: Leader) -> int:
         if read.deadline_ms < earliest:  # noqa: PLR1730 - as above
             earliest = read.deadline_ms
     if leader.changes:
-        earliest = min(earliest, membership.next_attempt_ms(core, leader.changes[0]))
-        for change in leader.changes:
-            if change.deadline_ms < earliest:  # noqa: PLR1730 - as above
-                earliest = change.deadline_ms
+        attempts = [membership.next_attempt_ms(core, change) for change in leader.changes]
+        earliest = min(earliest, *attempts)
     if leader.transfer is not None:
-        earliest = min(earliest, leader.transfer.deadline_ms)
+        earliest = min(earliest, leader.transfer.resume_ms)
     return earliest
 
 

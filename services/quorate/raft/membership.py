@@ -1,20 +1,26 @@
-"""Changes of the voter set and of kraft.version, one at a time, at the leader.
+"""Changes of the voter set and of kraft.version at the leader.
 
 The steps of a change (KIP-853 "AddVoter", "RemoveVoter", "UpdateVoter", "UpdateFeatures"); each
 waits until it can be taken, and the request's timeout ends the wait:
-1. WAITING: a record of this epoch is committed and no earlier change is uncommitted. Else two
+1. PROBING (AddVoter, UpdateVoter): the voter answers ApiVersions on its first endpoint, with its
+   own key and a range that holds the finalized kraft.version. Nothing unreachable is ever written.
+2. CATCHING_UP (AddVoter): the new voter has fetched up to the end of the log.
+3. WAITING: a record of this epoch is committed and no earlier change is uncommitted. Else two
    leaders could each append a set that differs by one from the same old set, and the two sets would
    have majorities that do not meet (Ongaro's bug in single-server membership changes).
-2. The request is checked against the voter set in force. A removal after which the voters that
-   fetch would be no majority is refused: it could not commit, and nothing after it.
-3. PROBING (AddVoter, UpdateVoter): the voter answers ApiVersions on its first endpoint, with its
-   own key and a range that holds the finalized kraft.version. Nothing unreachable is ever written.
-4. CATCHING_UP (AddVoter): the new voter has fetched up to the end of the log.
-5. COMMITTING: the record is appended, in force at once, and committed by a majority of the new set:
-   the answer.
+4. The append, or the refusal. Every precondition is checked now against the voter set in force,
+   steps 1 and 2 included. A removal after which the voters that fetch would be no majority is
+   refused unless it is forced: it could not commit, nor could anything after it.
+5. COMMITTING: the record is in force at once, and committed by a majority of the new set: the
+   answer.
+
+Order: steps 1 and 2 of several changes go on side by side, so that a voter that does not answer or
+never catches up delays its own request only. Steps 4 and 5 take one change at a time. Of the
+changes that are ready for step 4 the one that arrived first goes first; a change that is not ready
+lets later ones pass.
 
 The outcome of a change that timed out while COMMITTING is open: describe the quorum and ask again,
-which is idempotent.
+which is idempotent. A change whose sender gave up is dropped until step 4, and completed after it.
 """
 
 from __future__ import annotations
@@ -32,9 +38,19 @@ from quorate.raft.messages import (
     UpdateKRaftVersionRequest,
     UpdateVoterRequest,
 )
-from quorate.raft.roles import ChangeStage, Leader, PendingChange
+from quorate.raft.preconditions import (
+    decide,
+    is_alive,
+    is_caught_up,
+    reported,
+)
+from quorate.raft.roles import (
+    CANNOT_COMMIT,
+    ChangeStage,
+    Leader,
+    PendingChange,
+)
 from quorate.raft.types import (
-    SUPPORTED_KRAFT_VERSION,
     Endpoint,
     ReplicaKey,
     Voter,
@@ -60,11 +76,9 @@ def handle(core: Core, request_id: int, request: ChangeRequest) -> None:
     if not isinstance(request, UpdateVoterRequest):
         timeout_ms = max(0, request.timeout_ms)
     change = PendingChange(request, request_id, core.now_ms + timeout_ms)
+    if isinstance(request, UpdateVoterRequest) and _supersedes(core, leader, change, request):
+        return
     leader.changes.append(change)
-    if isinstance(request, UpdateVoterRequest) and core.history.kraft_version < 1:
-        # It is kept in memory, so there is nothing to wait for; and the upgrade to kraft.version 1
-        # may be first in the queue, waiting for just this.
-        _check_update(core, leader, change, request)
 
 
 def _refuse(core: Core, request: ChangeRequest) -> tuple[ErrorCode | None, str]:
@@ -79,8 +93,53 @@ def _refuse(core: Core, request: ChangeRequest) -> tuple[ErrorCode | None, str]:
     if not isinstance(leader, Leader):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, core.why_no_leader()
     if len(leader.changes) >= core.config.pending_changes_max:
-        return ErrorCode.REQUEST_TIMED_OUT, f"{len(leader.changes)} changes are pending already"
+        text = f"{len(leader.changes)} changes are pending already"
+        return ErrorCode.THROTTLING_QUOTA_EXCEEDED, text
+    if isinstance(request, AddVoterRequest):
+        waiting = sum(1 for change in leader.changes if _adds_later(change))
+        if waiting >= core.config.pending_adds_max:
+            text = f"{waiting} AddVoter requests are pending already"
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, text
     return None, ""
+
+
+def _adds_later(change: PendingChange) -> bool:
+    is_appended = change.stage is ChangeStage.COMMITTING
+    return isinstance(change.request, AddVoterRequest) and not is_appended
+
+
+def _supersedes(
+    core: Core, leader: Leader, change: PendingChange, request: UpdateVoterRequest
+) -> bool:
+    """A voter's latest UpdateVoter counts: an older one must not be appended after it. Return
+    whether one that says the same goes on in its place.
+    """
+    for older in tuple(leader.changes):
+        same = older.request
+        if not isinstance(same, UpdateVoterRequest) or older.stage is ChangeStage.COMMITTING:
+            continue
+        if same.voter.key != request.voter.key:
+            continue
+        text = f"{request.voter.key} sent a later UpdateVoter"
+        if same != request:
+            _finish(core, leader, older, ErrorCode.REQUEST_TIMED_OUT, text)
+            continue
+        if older.request_id is not None:
+            response = AdminResponse(ErrorCode.REQUEST_TIMED_OUT, core.current_leader, text)
+            core.respond(older.request_id, response)
+        older.request_id, older.deadline_ms = change.request_id, change.deadline_ms
+        return True
+    return False
+
+
+def cancel(leader: Leader, request_id: int) -> None:
+    """Nobody waits for the answer to this request. What is appended stays until it commits."""
+    for change in leader.changes:
+        if change.request_id == request_id:
+            change.request_id = None
+            if change.stage is not ChangeStage.COMMITTING:
+                leader.changes.remove(change)
+            return
 
 
 def leader_updates_itself(core: Core, leader: Leader) -> None:
@@ -108,40 +167,37 @@ def leader_updates_itself(core: Core, leader: Leader) -> None:
 
 
 def advance(core: Core) -> bool:
-    """Take every step that can be taken now; return whether one was taken."""
+    """Take the steps that can be taken now, in the order of arrival; return whether one that may
+    let others follow was taken.
+    """
+    leader = core.role_as(Leader)
     moved = False
-    while isinstance(core.role, Leader) and core.role.changes:
-        leader = core.role
-        if not _step(core, leader, leader.changes[0]):
+    for change in tuple(leader.changes):
+        moved = _step(core, leader, change) or moved
+        if core.role is not leader:
             break
-        moved = True
     return moved
 
 
 def _step(core: Core, leader: Leader, change: PendingChange) -> bool:
-    """One step of the first change in the queue. Return whether another may follow at once."""
-    match change.stage:
-        case ChangeStage.WAITING:
-            if not _is_quiet(core, leader) or is_removed(core, leader):
-                return False
-            return _check(core, leader, change)
-        case ChangeStage.PROBING:
-            return False  # the answer to the probe moves it on
-        case ChangeStage.CATCHING_UP:
-            assert isinstance(change.request, AddVoterRequest)
-            if not _is_caught_up(core, leader, change.request.voter):
-                return False
-            assert change.kraft_version is not None
-            voter = Voter(change.request.voter, change.request.endpoints, change.kraft_version)
-            _append_voters(core, change, core.voters.adding(voter))
-            return True
-        case ChangeStage.COMMITTING:
-            if core.high_watermark <= change.offset:
-                return False
-            _finish(core, leader, change, ErrorCode.NONE)
-            if not core.is_voter:
-                replication.resign(core, "the record that removes this leader is committed")
-            return True
+    """One step of a change. Return whether others may follow at once."""
+    if change.stage is ChangeStage.COMMITTING:
+        if core.high_watermark <= change.offset:
+            return False
+        _finish(core, leader, change, ErrorCode.NONE)
+        if not core.is_voter:
+            replication.resign(core, "the record that removes this leader is committed")
+        return True
+    decision = decide(core, leader, change)
+    if decision is None and not _is_prepared(core, leader, change):
+        return False
+    change.stage = ChangeStage.WAITING
+    if not _is_quiet(core, leader) or is_removed(core, leader):
+        return False
+    if decision is not None:
+        _finish(core, leader, change, *decision)
+        return True
+    return _append(core, leader, change)
 
 
 def _is_quiet(core: Core, leader: Leader) -> bool:
@@ -159,27 +215,57 @@ def is_removed(core: Core, leader: Leader) -> bool:
 
 def _finish(
     core: Core, leader: Leader, change: PendingChange, error: ErrorCode, text: str = ""
-) -> bool:
+) -> None:
     """Answer a change and take it out of the queue."""
     leader.changes.remove(change)
     if change.request_id is not None:
         core.respond(change.request_id, AdminResponse(error, core.current_leader, text))
     elif error is not ErrorCode.NONE and isinstance(change.request, UpdateVoterRequest):
         core.notice(f"updating the own voter entry: {error.name} {text}".rstrip(), warning=True)
-    return True
 
 
-def _check(core: Core, leader: Leader, change: PendingChange) -> bool:
+def _is_prepared(core: Core, leader: Leader, change: PendingChange) -> bool:
+    """Whether steps 1 and 2 are done, and hold now. Begins what is missing."""
     request = change.request
     match request:
         case AddVoterRequest():
-            return _check_add(core, leader, change, request)
-        case RemoveVoterRequest():
-            return _check_remove(core, leader, change, request)
-        case UpdateVoterRequest():
-            return _check_update(core, leader, change, request)
+            if not _is_probed(core, leader, change, request.voter, request.endpoints):
+                return False
+            change.stage = ChangeStage.CATCHING_UP
+            return is_caught_up(core, leader.replicas.get(request.voter))
+        case UpdateVoterRequest(voter=voter):
+            return voter.id == core.local.id or _is_probed(
+                core, leader, change, voter.key, voter.endpoints
+            )
         case UpdateKRaftVersionRequest():
-            return _check_upgrade(core, leader, change, request)
+            silent = [voter.id for voter in core.voters if voter.id not in reported(core, leader)]
+            if silent:
+                change.waits_for = f"voters {silent} have not told their directory ids and versions"
+            return not silent
+        case RemoveVoterRequest():
+            return True
+
+
+def _append(core: Core, leader: Leader, change: PendingChange) -> bool:
+    """Step 4, for a change that is ready. Return whether it was taken."""
+    request = change.request
+    match request:
+        case AddVoterRequest():
+            assert change.kraft_version is not None
+            voter = Voter(request.voter, request.endpoints, change.kraft_version)
+            _append_voters(core, change, core.voters.adding(voter))
+            if not request.ack_when_committed:
+                _answer_early(core, change)
+        case UpdateVoterRequest():
+            _append_voters(core, change, core.voters.updating(request.voter))
+        case UpdateKRaftVersionRequest():
+            _append_upgrade(core, leader, change, request)
+        case RemoveVoterRequest():
+            remaining = core.voters.removing(request.voter)
+            if not request.force and not _could_commit(core, leader, change, remaining):
+                return False
+            _append_voters(core, change, remaining)
+    return True
 
 
 def _append_voters(core: Core, change: PendingChange, voters: VoterSet) -> None:
@@ -189,9 +275,6 @@ def _append_voters(core: Core, change: PendingChange, voters: VoterSet) -> None:
     )
     change.stage = ChangeStage.COMMITTING
     change.offset = core.append_control((Voters(voters),))
-    request = change.request
-    if isinstance(request, AddVoterRequest) and not request.ack_when_committed:
-        _answer_early(core, change)
 
 
 def _answer_early(core: Core, change: PendingChange) -> None:
@@ -200,160 +283,68 @@ def _answer_early(core: Core, change: PendingChange) -> None:
         change.request_id = None
 
 
-# --- add ------------------------------------------------------------------------------------------
-
-
-def _check_add(core: Core, leader: Leader, change: PendingChange, request: AddVoterRequest) -> bool:
-    if core.history.kraft_version < 1:
-        text = "voters can be added at kraft.version 1 and above: upgrade the feature first"
-        return _finish(core, leader, change, ErrorCode.UNSUPPORTED_VERSION, text)
-    if request.voter.id < 0 or request.voter.directory_id is None or not request.endpoints:
-        text = "a voter needs an id, a directory id and an endpoint"
-        return _finish(core, leader, change, ErrorCode.INVALID_REQUEST, text)
-    known = core.voters.get(request.voter.id)
-    if known is not None:
-        text = f"{known.key} is a voter already"
-        if known.key != request.voter:
-            text = f"{known.key} is the voter of that id: remove it first"
-        return _finish(core, leader, change, ErrorCode.DUPLICATE_VOTER, text)
-    _probe(core, change, request.endpoints[0], request.voter.id)
-    return False
-
-
-def _is_caught_up(core: Core, leader: Leader, key: ReplicaKey) -> bool:
-    progress = leader.replicas.get(key)
-    if progress is None or progress.last_caught_up_ms < 0:
-        return False
-    return core.now_ms - progress.last_caught_up_ms <= core.config.fetch_timeout_ms
-
-
 # --- remove ---------------------------------------------------------------------------------------
 
 
-def _check_remove(
-    core: Core, leader: Leader, change: PendingChange, request: RemoveVoterRequest
-) -> bool:
-    if core.history.kraft_version < 1:
-        text = "voters can be removed at kraft.version 1 and above: upgrade the feature first"
-        return _finish(core, leader, change, ErrorCode.UNSUPPORTED_VERSION, text)
-    if core.voters.find(request.voter) is None:
-        text = f"{request.voter} is not in {core.voters}"
-        return _finish(core, leader, change, ErrorCode.VOTER_NOT_FOUND, text)
-    if len(core.voters) == 1:
-        text = f"{request.voter} is the last voter: without it nobody could commit"
-        return _finish(core, leader, change, ErrorCode.INVALID_REQUEST, text)
-    remaining = core.voters.removing(request.voter)
-    silent = [v.key for v in remaining if not _is_alive(core, leader, v)]
-    if len(remaining) - len(silent) < remaining.majority:
-        return _wait_for_life(core, leader, change, remaining, silent)
-    _append_voters(core, change, remaining)
-    return True
+def _could_commit(core: Core, leader: Leader, change: PendingChange, remaining: VoterSet) -> bool:
+    """Whether the voters that a removal leaves could commit it; else wait, then refuse the change.
 
-
-def _is_alive(core: Core, leader: Leader, voter: Voter) -> bool:
-    """Whether the voter is this leader, or fetched from it lately."""
-    if voter.id == core.local.id:
-        return True
-    progress = replication.progress_of(leader, voter)
-    if progress is None or progress.last_fetch_ms < 0:
-        return False
-    return core.now_ms - progress.last_fetch_ms <= core.config.fetch_timeout_ms
-
-
-def _wait_for_life(
-    core: Core,
-    leader: Leader,
-    change: PendingChange,
-    remaining: VoterSet,
-    silent: list[ReplicaKey],
-) -> bool:
-    """Refuse a removal after which nothing could commit, not even the removal itself.
-
-    It would be in force as soon as it is appended and could never be taken back. A voter that a new
-    leader has not heard of yet gets the request timeout to show up.
+    The removal would be in force as soon as it is appended and could never be taken back. A voter
+    that a new leader has not heard of yet gets the request timeout to show up.
     """
-    if change.probe_at_ms == 0:
-        change.probe_at_ms = core.now_ms + core.config.request_timeout_ms
-    if core.now_ms < min(change.probe_at_ms, change.deadline_ms):
-        return False
-    names = ", ".join(map(str, silent))
-    text = f"of {remaining}, which would be left, {names} fetch nothing: it could not commit"
-    return _finish(core, leader, change, ErrorCode.INVALID_REQUEST, text)
-
-
-# --- update ---------------------------------------------------------------------------------------
-
-
-def _check_update(
-    core: Core, leader: Leader, change: PendingChange, request: UpdateVoterRequest
-) -> bool:
-    entry = core.voters.find(request.voter.key)
-    level = core.history.kraft_version
-    if entry is None:
-        text = f"{request.voter.key} is not in {core.voters}"
-        return _finish(core, leader, change, ErrorCode.VOTER_NOT_FOUND, text)
-    if level not in request.voter.kraft_version:
-        text = f"kraft.version {level} is outside of {request.voter.kraft_version}"
-        return _finish(core, leader, change, ErrorCode.INVALID_UPDATE_VERSION, text)
-    if request.voter.key.directory_id is None or not request.voter.endpoints:
-        text = "a voter needs a directory id and an endpoint"
-        return _finish(core, leader, change, ErrorCode.INVALID_REQUEST, text)
-    if level < 1:
-        leader.reported[request.voter.id] = request.voter
-        return _finish(core, leader, change, ErrorCode.NONE)
-    if entry == request.voter:
-        return _finish(core, leader, change, ErrorCode.NONE)
-    if request.voter.id == core.local.id:
-        _append_voters(core, change, core.voters.updating(request.voter))
+    silent = [voter.key for voter in remaining if not is_alive(core, leader, voter)]
+    if len(remaining) - len(silent) >= remaining.majority:
         return True
-    change.kraft_version = request.voter.kraft_version
-    _probe(core, change, request.voter.endpoints[0], request.voter.id)
+    names = ", ".join(map(str, silent))
+    change.waits_for = (
+        f"of {remaining}, which would be left, {names} fetch nothing: {CANNOT_COMMIT}"
+    )
+    if change.retry_at_ms == 0:
+        change.retry_at_ms = core.now_ms + core.config.request_timeout_ms
+    if core.now_ms >= change.retry_at_ms:
+        _finish(core, leader, change, ErrorCode.REQUEST_TIMED_OUT, change.waits_for)
     return False
 
 
 # --- kraft.version --------------------------------------------------------------------------------
 
 
-def _check_upgrade(
+def _append_upgrade(
     core: Core, leader: Leader, change: PendingChange, request: UpdateKRaftVersionRequest
-) -> bool:
-    """KRaftVersion and Voters in one batch, once every voter has told its directory and its
-    versions, if those and the registered brokers' hold the level.
-    """
-    level = core.history.kraft_version
-    if request.level == level:
-        return _finish(core, leader, change, ErrorCode.NONE)
-    if request.level < level:
-        text = f"kraft.version cannot be lowered from {level} to {request.level}"
-        return _finish(core, leader, change, ErrorCode.INVALID_UPDATE_VERSION, text)
-    if request.level not in SUPPORTED_KRAFT_VERSION:
-        text = f"kraft.version {request.level} is not supported, only {SUPPORTED_KRAFT_VERSION}"
-        return _finish(core, leader, change, ErrorCode.INVALID_UPDATE_VERSION, text)
-    reported = dict(leader.reported)
-    if core.is_voter:
-        reported[core.local.id] = core.config.voter
-    silent = [voter.id for voter in core.voters if voter.id not in reported]
-    if silent:
-        change.probe_error = f"voters {silent} have not told their directory ids and versions"
-        return False
-    too_old = [v.id for v in core.voters if request.level not in reported[v.id].kraft_version]
-    if too_old:
-        text = f"voters {too_old} do not support kraft.version {request.level}"
-        return _finish(core, leader, change, ErrorCode.INVALID_UPDATE_VERSION, text)
-    too_old = sorted(n for n, has in core.observer_versions.items() if request.level not in has)
-    if too_old:
-        text = f"brokers {too_old} do not support kraft.version {request.level}"
-        return _finish(core, leader, change, ErrorCode.INVALID_UPDATE_VERSION, text)
-    if request.validate_only:
-        return _finish(core, leader, change, ErrorCode.NONE)
-    voters = VoterSet.of(reported[voter.id] for voter in core.voters)
+) -> None:
+    """KRaftVersion and Voters in one batch: every voter has told its directory and its versions."""
+    known = reported(core, leader)
+    voters = VoterSet.of(known[voter.id] for voter in core.voters)
     assert core.voters.has_overlapping_majority(voters)
     change.stage = ChangeStage.COMMITTING
     change.offset = core.append_control((KRaftVersion(request.level), Voters(voters)))
-    return True
 
 
 # --- probing --------------------------------------------------------------------------------------
+
+
+def _is_probed(
+    core: Core,
+    leader: Leader,
+    change: PendingChange,
+    key: ReplicaKey,
+    endpoints: tuple[Endpoint, ...],
+) -> bool:
+    """Whether this replica answered on its endpoint (step 1); asks it if not.
+
+    One that fetches with other endpoints than when it answered has moved: it is asked again.
+    """
+    if change.stage is ChangeStage.PROBING:
+        return False
+    progress = leader.replicas.get(key)
+    seen = progress.endpoints if progress is not None else ()
+    has_moved = bool(change.seen_at) and seen != change.seen_at
+    if change.kraft_version is None or has_moved:
+        change.seen_at = seen
+        _probe(core, change, endpoints[0], key.id)
+        return False
+    change.seen_at = seen
+    return True
 
 
 def _probe(core: Core, change: PendingChange, endpoint: Endpoint, voter_id: int) -> None:
@@ -379,11 +370,10 @@ def handle_probe_response(core: Core, request_id: int, response: ApiVersionsResp
     elif level not in response.kraft_version:
         text = f"{key} supports kraft.version {response.kraft_version}, not {level}"
         _finish(core, leader, change, ErrorCode.INVALID_REQUEST, text)
-    elif isinstance(request, UpdateVoterRequest):
-        _append_voters(core, change, core.voters.updating(request.voter))
     else:
         change.kraft_version = response.kraft_version
-        change.stage = ChangeStage.CATCHING_UP
+        change.waits_for = ""
+        change.stage = ChangeStage.WAITING
 
 
 def handle_probe_failure(core: Core, request_id: int, reason: str) -> None:
@@ -398,17 +388,18 @@ def handle_probe_failure(core: Core, request_id: int, reason: str) -> None:
         _finish(core, leader, change, ErrorCode.INVALID_REQUEST, text)
         return
     change.probe_id = None
-    change.probe_error = reason
-    change.probe_at_ms = core.now_ms + core.config.retry_backoff_ms
+    change.waits_for = reason
+    change.retry_at_ms = core.now_ms + core.config.retry_backoff_ms
 
 
 def _probed(core: Core, request_id: int) -> tuple[Leader, PendingChange] | None:
     leader = core.role
-    if not isinstance(leader, Leader) or not leader.changes:
+    if not isinstance(leader, Leader):
         return None
-    change = leader.changes[0]
-    is_current = change.stage is ChangeStage.PROBING and change.probe_id == request_id
-    return (leader, change) if is_current else None
+    for change in leader.changes:
+        if change.stage is ChangeStage.PROBING and change.probe_id == request_id:
+            return leader, change
+    return None
 
 
 # --- time -----------------------------------------------------------------------------------------
@@ -417,44 +408,43 @@ def _probed(core: Core, request_id: int) -> tuple[Leader, PendingChange] | None:
 def tick(core: Core) -> None:
     """End the changes whose time is up; probe again what did not answer."""
     leader = core.role_as(Leader)
-    if not leader.changes:
-        return
-    for change in [c for c in leader.changes if c.deadline_ms <= core.now_ms]:
-        _expire(core, leader, change)
-    if leader.changes:
-        change = leader.changes[0]
+    for change in tuple(leader.changes):
         request = change.request
-        due = change.stage is ChangeStage.PROBING and change.probe_id is None
-        if due and change.probe_at_ms <= core.now_ms and isinstance(request, AddVoterRequest):
+        waits = change.stage is ChangeStage.PROBING and change.probe_id is None
+        if change.deadline_ms <= core.now_ms:
+            _expire(core, leader, change)
+        elif waits and change.retry_at_ms <= core.now_ms and isinstance(request, AddVoterRequest):
             _probe(core, change, request.endpoints[0], request.voter.id)
 
 
 def _expire(core: Core, leader: Leader, change: PendingChange) -> None:
-    text = f"timed out while {change.stage}"
-    if change.probe_error and change.stage is ChangeStage.PROBING:
-        text += f" ({change.probe_error})"
-    elif change.probe_error and change.stage is ChangeStage.WAITING:
-        text = f"timed out: {change.probe_error}"
-    if change.stage is ChangeStage.COMMITTING:
-        text += ": it may still commit, describe the quorum before asking again"
-        if change.request_id is None:
-            change.deadline_ms = core.now_ms + core.config.request_timeout_ms
-            return
-        core.respond(
-            change.request_id,
-            AdminResponse(ErrorCode.REQUEST_TIMED_OUT, core.current_leader, text),
-        )
-        # The record is in the log: the change stays at the head of the queue until it commits.
-        change.request_id = None
-        change.deadline_ms = core.now_ms + core.config.request_timeout_ms
+    if change.stage is not ChangeStage.COMMITTING:
+        text = _why_late(core, leader, change)
+        _finish(core, leader, change, ErrorCode.REQUEST_TIMED_OUT, text)
         return
-    _finish(core, leader, change, ErrorCode.REQUEST_TIMED_OUT, text)
+    if change.request_id is not None:
+        text = f"timed out while {change.stage}: it may still commit, describe the quorum before "
+        text += "asking again"
+        response = AdminResponse(ErrorCode.REQUEST_TIMED_OUT, core.current_leader, text)
+        core.respond(change.request_id, response)
+        change.request_id = None
+    # The record is in the log: the change stays in the queue until it commits.
+    change.deadline_ms = core.now_ms + core.config.request_timeout_ms
+
+
+def _why_late(core: Core, leader: Leader, change: PendingChange) -> str:
+    """What a change that is not appended waits for."""
+    text = f"timed out while {change.stage}"
+    if change.waits_for and change.stage is ChangeStage.PROBING:
+        text += f" ({change.waits_for})"
+    elif change.waits_for and change.stage is ChangeStage.WAITING and _is_quiet(core, leader):
+        text = f"timed out: {change.waits_for}"
+    return text
 
 
 def next_attempt_ms(core: Core, change: PendingChange) -> int:
-    """When the clock alone moves the first change on."""
-    if change.stage is ChangeStage.PROBING and change.probe_id is None:
-        return max(change.probe_at_ms, core.now_ms + 1)
-    if change.stage is ChangeStage.WAITING and change.probe_at_ms > core.now_ms:
-        return min(change.probe_at_ms, change.deadline_ms)
+    """When the clock alone moves a change on."""
+    waits = change.stage is ChangeStage.PROBING and change.probe_id is None
+    if waits or (change.stage is ChangeStage.WAITING and change.retry_at_ms > core.now_ms):
+        return min(max(change.retry_at_ms, core.now_ms + 1), change.deadline_ms)
     return change.deadline_ms

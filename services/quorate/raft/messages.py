@@ -220,11 +220,15 @@ class AddVoterRequest:
 class RemoveVoterRequest:
     """KIP-853 RemoveVoter. Id and directory must both match, except for voters whose directory is
     unknown.
+
+    force: append it even if the voters that it leaves and that fetch are no majority. It then
+    commits when enough of them come back; until then nothing else does.
     """
 
     cluster_id: str
     voter: ReplicaKey
     timeout_ms: int = 30_000
+    force: bool = False
 
 
 @value

@@ -6,7 +6,8 @@ Contract with the driver:
   wall-clock based, for the timestamps in DescribeQuorum);
 - after each input, `take_outputs()` is called and its outputs are executed in order;
 - `tick` is called no later than `next_deadline_ms()`;
-- every inbound request is answered exactly once, by a `Respond` with its request id, now or later;
+- every inbound request is answered exactly once, by a `Respond` with its request id, now or later,
+  unless `cancel_request` withdraws it first;
 - every `Send` and `SendAdmin` is answered by `handle_response` or `handle_failure`, once; a lost
   answer times out here.
 """
@@ -99,7 +100,9 @@ class RaftNode:
         """Whether `append` would append: it leads, hands over to nobody and does not shut down."""
         core = self._core
         return (
-            isinstance(core.role, Leader) and core.role.transfer is None and not core.shutting_down
+            isinstance(core.role, Leader)
+            and not core.role.refuses_appends
+            and not core.shutting_down
         )
 
     @property
@@ -245,6 +248,19 @@ class RaftNode:
                 membership.handle(core, request_id, request)
         self._settle()
 
+    def cancel_request(self, request_id: int, now_ms: int) -> None:
+        """Nobody waits for the answer to this request any more, and none is given. What it asked
+        for is not done, unless it is in the log already.
+        """
+        core = self._begin(now_ms)
+        if isinstance(core.role, Leader):
+            core.role.parked.pop(request_id, None)
+            membership.cancel(core.role, request_id)
+            reads.cancel(core.role, request_id)
+        if core.transfer is not None and core.transfer.request_id == request_id:
+            core.transfer = None
+        self._settle()
+
     def _settle(self) -> None:
         """Follow what the input set in motion to its end."""
         core = self._core
@@ -344,7 +360,7 @@ class RaftNode:
         """
         core = self._begin(now_ms)
         role = core.role
-        if not isinstance(role, Leader) or role.transfer is not None or core.shutting_down:
+        if not isinstance(role, Leader) or role.refuses_appends or core.shutting_down:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         first = base = core.log.end_offset
         batches = []

@@ -9,13 +9,21 @@ ReadIndex (Ongaro's dissertation, section 6.4), steps at the leader:
 4. When a majority of the voters (the leader among them if it is one) has echoed the round, nobody
    else can have led at the moment of the request: answer.
 
-Leadership transfer (section 3.10): stop accepting, wait until the target holds everything, resign
-in its favour.
+Leadership transfer (section 3.10), steps at the leader:
+1. Refuse it unless the target has caught up within the fetch timeout. A voter that has not fetched
+   yet from a leader elected within that time may do so in step 2.
+2. Begin a read round, and wait until the target's Fetch echoes it: it is there now. Appends are
+   accepted meanwhile.
+3. Refuse appends, wait until the target holds everything, resign in its favour.
+4. If steps 2 and 3 take longer than an election timeout, or than the request's own, the transfer
+   ends: appends are accepted again, and the answer is REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
 
-from quorate.raft import replication
+from collections import deque
+
+from quorate.raft import preconditions, replication
 from quorate.raft.core import Core
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
@@ -24,8 +32,8 @@ from quorate.raft.messages import (
     ReadIndexResponse,
     TransferLeadershipRequest,
 )
-from quorate.raft.roles import Leader, PendingRead, Transfer
-from quorate.raft.types import ReplicaKey
+from quorate.raft.roles import STILL_LEADS, Leader, PendingRead, Transfer
+from quorate.raft.types import ReplicaKey, Voter
 
 
 def handle_read_index(core: Core, request_id: int, request: ReadIndexRequest) -> None:
@@ -100,27 +108,59 @@ def handle_transfer(core: Core, request_id: int, request: TransferLeadershipRequ
         code = ErrorCode.REQUEST_TIMED_OUT
         text = f"leadership is being transferred to {leader.transfer.target} already"
     elif target.id != core.local.id:
-        deadline = core.now_ms + request.timeout_ms
-        leader.transfer = Transfer(request_id, target, deadline)
-        return
+        code, text = _not_ready(core, leader, target)
+        if code is ErrorCode.NONE:
+            _begin_transfer(
+                core,
+                leader,
+                Transfer(
+                    request_id,
+                    target.key,
+                    deadline_ms=core.now_ms + request.timeout_ms,
+                    resume_ms=core.now_ms
+                    + min(request.timeout_ms, core.config.election_timeout_ms),
+                    round=leader.read_round + 1,
+                ),
+            )
+            return
     core.respond(request_id, AdminResponse(code, core.current_leader, text))
 
 
-def _named_voter(core: Core, target: ReplicaKey) -> ReplicaKey | None:
+def _named_voter(core: Core, target: ReplicaKey) -> Voter | None:
     """The voter that is meant: without a directory id the voter of that id, whatever its directory.
 
     It is looked up once: a voter that is replaced while the leader waits is not the one meant.
     """
-    by_id = target.directory_id is None
-    voter = core.voters.get(target.id) if by_id else core.voters.find(target)
-    if voter is None:
-        return None
-    return voter.key if by_id else target
+    if target.directory_id is None:
+        return core.voters.get(target.id)
+    return core.voters.find(target)
+
+
+def _not_ready(core: Core, leader: Leader, target: Voter) -> tuple[ErrorCode, str]:
+    """Why leadership cannot be transferred to this voter now; NONE if it can."""
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    progress = replication.progress_of(leader, target)
+    limit_ms = core.config.fetch_timeout_ms
+    if progress is None and core.now_ms - leader.since_ms <= limit_ms:
+        return ErrorCode.NONE, ""
+    if not preconditions.is_alive(core, leader, target):
+        text = f"{target.key} did not fetch within {limit_ms} ms: start it or name another voter"
+        return code, text
+    if not preconditions.is_caught_up(core, progress):
+        text = f"{target.key} was not caught up within {limit_ms} ms: wait or name another voter"
+        return code, text
+    return ErrorCode.NONE, ""
+
+
+def _begin_transfer(core: Core, leader: Leader, transfer: Transfer) -> None:
+    leader.transfer = transfer
+    leader.read_round = transfer.round
+    replication.answer_parked_voters(core, leader)
 
 
 def advance_transfer(core: Core, leader: Leader) -> None:
-    """Resign in favour of the target once it holds the whole log; the request is answered when
-    someone leads.
+    """Resign in favour of the target once it has fetched again and holds the whole log; the request
+    is answered when someone leads.
     """
     transfer = leader.transfer
     if transfer is None:
@@ -133,10 +173,21 @@ def advance_transfer(core: Core, leader: Leader) -> None:
         core.respond(transfer.request_id, response)
         return
     progress = replication.progress_of(leader, voter)
-    if progress is not None and progress.end_offset == core.log.end_offset:
+    if progress is None or progress.read_round < transfer.round:
+        return
+    transfer.is_confirmed = True
+    if progress.end_offset == core.log.end_offset:
         core.transfer = transfer
         leader.transfer = None
         replication.resign(core, f"leadership is transferred to {voter.key}", first=voter.key)
+
+
+def cancel(leader: Leader, request_id: int) -> None:
+    """Nobody waits for the answer to this request: the read or the transfer ends."""
+    if any(read.request_id == request_id for read in leader.reads):
+        leader.reads = deque(read for read in leader.reads if read.request_id != request_id)
+    if leader.transfer is not None and leader.transfer.request_id == request_id:
+        leader.transfer = None
 
 
 def tick(core: Core, leader: Leader) -> None:
@@ -149,9 +200,10 @@ def tick(core: Core, leader: Leader) -> None:
             ReadIndexResponse(ErrorCode.REQUEST_TIMED_OUT, core.current_leader, message=text),
         )
     transfer = leader.transfer
-    if transfer is not None and transfer.deadline_ms <= core.now_ms:
+    if transfer is not None and transfer.resume_ms <= core.now_ms:
         leader.transfer = None
-        text = f"{transfer.target} did not catch up in time; {core.local.id} still leads"
+        what = "did not catch up in time" if transfer.is_confirmed else "fetched nothing meanwhile"
+        text = f"{transfer.target} {what}; {core.local.id} {STILL_LEADS}"
         response = AdminResponse(ErrorCode.REQUEST_TIMED_OUT, core.current_leader, text)
         core.respond(transfer.request_id, response)
 

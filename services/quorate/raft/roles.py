@@ -230,10 +230,21 @@ class ChangeStage(StrEnum):
     COMMITTING = "waiting for the change to commit"
 
 
-@dataclass(slots=True)
+CANNOT_COMMIT = "it could not commit"
+"""Why a removal is refused: nothing is appended."""
+
+STILL_LEADS = "still leads"
+"""What ended a transfer before the leader resigned: nothing was changed."""
+
+
+@dataclass(slots=True, eq=False)
 class PendingChange:
-    """A change of the voters or of kraft.version. request_id None: the leader's own, or answered
-    already.
+    """A change of the voters or of kraft.version. request_id None: the leader's own, answered
+    already, or nobody waits for it.
+
+    probe_id: the ApiVersions under way. retry_at_ms: when to probe again; for a removal, how long
+    the leader waits for silent voters. waits_for: what is missing, for the answer.
+    kraft_version: what the probe found. seen_at: the endpoints with which the replica fetched then.
     """
 
     request: AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest | UpdateKRaftVersionRequest
@@ -241,21 +252,27 @@ class PendingChange:
     deadline_ms: int
     stage: ChangeStage = ChangeStage.WAITING
     probe_id: int | None = None
-    probe_at_ms: int = 0
-    probe_error: str = ""
+    retry_at_ms: int = 0
+    waits_for: str = ""
     kraft_version: VersionRange | None = None
+    seen_at: tuple[Endpoint, ...] = ()
     offset: int = -1
 
 
 @dataclass(slots=True)
 class Transfer:
-    """A leadership transfer that waits for its target to hold the whole log. Appends are refused
-    meanwhile.
+    """A leadership transfer that waits for its target to hold the whole log.
+
+    deadline_ms: of the request. resume_ms: when the leader gives up. round: the read round that the
+    target's next Fetch echoes. is_confirmed: it did; appends are refused from then on.
     """
 
     request_id: int
     target: ReplicaKey
     deadline_ms: int
+    resume_ms: int
+    round: int
+    is_confirmed: bool = False
 
 
 @dataclass(slots=True)
@@ -268,6 +285,7 @@ class Leader:
     told: the log's end and the high watermark when parked fetches were last looked through.
     reported: what voters told by UpdateVoter at kraft.version 0, by id.
     fetched_voters: who fetched since the check-quorum timer was last reset.
+    since_ms: when it was elected.
     """
 
     name: ClassVar[RoleName] = RoleName.LEADER
@@ -286,6 +304,12 @@ class Leader:
     changes: deque[PendingChange] = field(default_factory=deque)
     reported: dict[int, Voter] = field(default_factory=dict)
     transfer: Transfer | None = None
+    since_ms: int = 0
+
+    @property
+    def refuses_appends(self) -> bool:
+        """Whether leadership is being handed over to a voter that is there."""
+        return self.transfer is not None and self.transfer.is_confirmed
 
 
 Role = Unattached | Prospective | Candidate | Leader | Follower | Resigned

@@ -187,6 +187,10 @@ class RaftDriver:
         try:
             self._step(lambda now_ms: self.node.handle_request(request_id, request, now_ms))
             response, data = await future
+        except asyncio.CancelledError:
+            # The client disconnected: what is not appended yet is dropped.
+            self._step(lambda now_ms: self.node.cancel_request(request_id, now_ms))
+            raise
         finally:
             self._waiting.pop(request_id, None)
         if isinstance(response, FetchSnapshotResponse) and response.error is ErrorCode.NONE:

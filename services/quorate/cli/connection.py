@@ -61,7 +61,8 @@ Timeout = Annotated[
         "--timeout",
         metavar="SECONDS",
         min=0.1,
-        help="How long to wait: 10 for what is read, 30 for what is changed, if left out.",
+        help="How long to wait: 10 for what is read, 30 for what is changed, if left out. The "
+        "leader waits for 600 at most for a change, 60 for a transfer.",
     ),
 ]
 

@@ -29,6 +29,10 @@ HEADER = (
 )
 
 
+SILENT_AFTER_MS = 2_000
+"""Kafka's default of controller.quorum.fetch.timeout.ms; a voter that runs fetches more often."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One replica in `describe --replication`. lag: records behind the leader, -1 if unknown."""
@@ -47,6 +51,13 @@ def endpoint_text(endpoint: Endpoint) -> str:
 def from_leader(description: DescribeQuorumResponse) -> bool:
     """Whether the leader gave this description; else it is what some other node knows."""
     return description.error is ErrorCode.NONE and description.leader.id is not None
+
+
+def silent_voters(description: DescribeQuorumResponse) -> list[ReplicaKey]:
+    """The voters that do not fetch, by the leader's own clock: it counts itself as present."""
+    statuses = (*description.voters, *description.observers)
+    now_ms = max((status.last_fetch_ms for status in statuses), default=0)
+    return [v.replica for v in description.voters if now_ms - v.last_fetch_ms > SILENT_AFTER_MS]
 
 
 def leader_id(description: DescribeQuorumResponse) -> int:

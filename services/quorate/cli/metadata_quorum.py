@@ -19,7 +19,14 @@ from quorate.cli.connection import (
     reach,
     run,
 )
-from quorate.cli.output import AsJson, CommandError, UsageError, print_json, progress
+from quorate.cli.output import (
+    AsJson,
+    CommandError,
+    UsageError,
+    print_json,
+    print_warning,
+    progress,
+)
 from quorate.cli.settings_file import ConfigFile, load
 
 if TYPE_CHECKING:
@@ -189,6 +196,15 @@ def remove_controller(
     *,
     controller_id: ControllerId,
     directory_id: DirectoryIdOption = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Remove it even if too few of the voters that remain are running. Nothing can be "
+            "committed until they come back. Never the last voter.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --force: do not ask.")] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -196,10 +212,14 @@ def remove_controller(
 
     Stop a controller with controller.quorum.auto.join.enable first, or it joins again.
     """
+    if yes and not force:
+        raise UsageError("--yes is only supported along with --force")
     key = _voter(context, controller_id, directory_id)
+    if force:
+        _confirm_forced(context, key, ask=not (yes or dry_run))
 
     async def ask(client: QuorumClient) -> None:
-        await client.remove_voter(key)
+        await client.remove_voter(key, force=force)
 
     if not dry_run:
         with progress(f"Waiting for the voters to commit the removal of controller {key.id}"):
@@ -234,6 +254,29 @@ def transfer_leadership(
         print_json(_change_json(key, False))
         return
     print(f"Leadership moved to controller {key.id} with directory id {key.directory_id}")
+
+
+def _confirm_forced(context: typer.Context, key: ReplicaKey, *, ask: bool) -> None:
+    """Name the voters that must come back before the removal of `key` commits."""
+    from quorate.cli.describe import silent_voters
+
+    description = _describe(context)
+    if not description.is_leaders_view:
+        raise CommandError(_no_leader(description))
+    remaining = [v for v in description.response.voter_set if v.key != key]
+    silent = [voter for voter in silent_voters(description.response) if voter != key]
+    majority = len(remaining) // 2 + 1
+    missing = majority - (len(remaining) - len(silent))
+    if missing <= 0:
+        return
+    who = ", ".join(f"{voter.id} ({voter.directory_id})" for voter in silent)
+    print_warning(
+        f"{len(silent)} of the {len(remaining)} voters that remain do not fetch: {who}. After the "
+        f"removal of controller {key.id} nothing can be committed, and no leader elected, until "
+        f"{missing} of them {'comes' if missing == 1 else 'come'} back. It cannot be undone before"
+    )
+    if ask and not typer.confirm(f"Remove controller {key.id} all the same?", err=True):
+        raise typer.Abort
 
 
 def _voter(context: typer.Context, controller_id: int, directory_id: str | None) -> ReplicaKey:

@@ -253,9 +253,15 @@ class QuorumClient:
             {ErrorCode.DUPLICATE_VOTER: lambda voters: voter in voters},
         )
 
-    async def remove_voter(self, voter: ReplicaKey, *, timeout_ms: int | None = None) -> None:
-        """Take a replica out of the voter set; returns after commit. Raises as `add_voter`."""
-        request = RemoveVoterRequest(self._cluster_id, voter)
+    async def remove_voter(
+        self, voter: ReplicaKey, *, timeout_ms: int | None = None, force: bool = False
+    ) -> None:
+        """Take a replica out of the voter set; returns after commit. Raises as `add_voter`.
+
+        force: even if the voters that remain and fetch are no majority; nothing commits then until
+        enough of them come back. AdminError(REQUEST_TIMED_OUT) without it.
+        """
+        request = RemoveVoterRequest(self._cluster_id, voter, force=force)
 
         await self._change(
             _REMOVE_VOTER,

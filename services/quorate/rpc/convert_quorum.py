@@ -21,6 +21,7 @@ from quorate.raft.messages import (
     TransferLeadershipRequest,
 )
 from quorate.rpc import fields as f
+from quorate.rpc.limits import ASK_TIMEOUT_MS_MAX, CHANGE_TIMEOUT_MS_MAX
 from quorate.rpc.values import (
     DescribeFeaturesResponse,
     Feature,
@@ -46,8 +47,13 @@ class _Timed(Protocol):
     def HasField(self, field_name: str) -> bool: ...  # noqa: N802 - protobuf's name
 
 
-def timeout_of(message: _Timed) -> int:
-    return message.timeout_ms if message.HasField("timeout_ms") else ADMIN_TIMEOUT_MS
+def timeout_of(message: _Timed, limit_ms: int) -> int:
+    """How long the sender waits, at most `limit_ms`, milliseconds."""
+    if not message.HasField("timeout_ms"):
+        return min(ADMIN_TIMEOUT_MS, limit_ms)
+    if message.timeout_ms <= 0:
+        raise ViolationError(f"timeout_ms is {message.timeout_ms}")
+    return min(message.timeout_ms, limit_ms)
 
 
 def encode_add_voter_request(request: AddVoterRequest) -> quorum_pb2.AddVoterRequest:
@@ -66,7 +72,7 @@ def decode_add_voter_request(message: quorum_pb2.AddVoterRequest) -> AddVoterReq
         message.cluster_id,
         f.key_from_wire(message.voter),
         f.endpoints_from_wire(message.endpoints),
-        timeout_of(message),
+        timeout_of(message, CHANGE_TIMEOUT_MS_MAX),
         message.ack_when_committed if message.HasField("ack_when_committed") else True,
     )
 
@@ -76,13 +82,17 @@ def encode_remove_voter_request(request: RemoveVoterRequest) -> quorum_pb2.Remov
         cluster_id=request.cluster_id,
         voter=f.key_to_wire(request.voter),
         timeout_ms=request.timeout_ms,
+        force=request.force or None,
     )
 
 
 def decode_remove_voter_request(message: quorum_pb2.RemoveVoterRequest) -> RemoveVoterRequest:
     f.required(message, "voter")
     return RemoveVoterRequest(
-        message.cluster_id, f.key_from_wire(message.voter), timeout_of(message)
+        message.cluster_id,
+        f.key_from_wire(message.voter),
+        timeout_of(message, CHANGE_TIMEOUT_MS_MAX),
+        message.force,
     )
 
 
@@ -101,7 +111,9 @@ def decode_transfer_request(
 ) -> TransferLeadershipRequest:
     f.required(message, "target")
     return TransferLeadershipRequest(
-        message.cluster_id, f.key_from_wire(message.target), timeout_of(message)
+        message.cluster_id,
+        f.key_from_wire(message.target),
+        timeout_of(message, ASK_TIMEOUT_MS_MAX),
     )
 
 
@@ -271,7 +283,7 @@ def decode_update_features_request(
         f.natural(message.level, "the level"),
         upgrade_type,
         message.validate_only,
-        timeout_of(message),
+        timeout_of(message, CHANGE_TIMEOUT_MS_MAX),
     )
 
 
@@ -393,7 +405,7 @@ def decode_read_request(message: quorum_pb2.ReadRequest) -> ReadRequest:
         message.max_records if message.HasField("max_records") else None,
         message.linearizable if message.HasField("linearizable") else True,
         message.include_control,
-        timeout_of(message),
+        timeout_of(message, ASK_TIMEOUT_MS_MAX),
     )
 
 

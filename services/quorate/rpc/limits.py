@@ -30,6 +30,11 @@ RECORD_OVERHEAD_BYTES = 21
 BATCH_RECORDS_MAX = BATCH_BYTES_MAX // RECORD_OVERHEAD_BYTES
 """More are too large together, however small they are."""
 
+CHANGE_TIMEOUT_MS_MAX = 10 * 60_000
+"""AddVoter, RemoveVoter, UpdateFeatures: a longer timeout is taken for this one."""
+ASK_TIMEOUT_MS_MAX = 60_000
+"""The same for TransferLeadership and Read."""
+
 PORT_MAX = 65_535
 
 GrpcOptions = list[tuple[str, int]]

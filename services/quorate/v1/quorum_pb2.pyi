@@ -97,14 +97,16 @@ class AddVoterResponse(_message.Message):
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ...) -> None: ...
 
 class RemoveVoterRequest(_message.Message):
-    __slots__ = ("cluster_id", "voter", "timeout_ms")
+    __slots__ = ("cluster_id", "voter", "timeout_ms", "force")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     VOTER_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     voter: _common_pb2.ReplicaKey
     timeout_ms: int
-    def __init__(self, cluster_id: _Optional[str] = ..., voter: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    force: bool
+    def __init__(self, cluster_id: _Optional[str] = ..., voter: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class RemoveVoterResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader")

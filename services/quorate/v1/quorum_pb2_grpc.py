@@ -116,7 +116,8 @@ class QuorumServicer:
         raise NotImplementedError('Method not implemented!')
 
     def TransferLeadership(self, request, context):
-        """The leader waits until the target has caught up and resigns in its favour.
+        """The leader waits until the target has caught up and resigns in its favour. PREFERRED_LEADER_NOT_AVAILABLE at once
+        if the target does not fetch or lags.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -17,10 +18,16 @@ from typing import NamedTuple
 import pytest
 from quorate.cli.main import main
 from quorate.log.meta_properties import MetaProperties
+from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.rpc.client import AdminError, QuorumClient
 
 ROOT = Path(__file__).resolve().parents[3]
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
 START_TIMEOUT_S = 30.0
+SLOW_MS = 8_000
+"""A fetch timeout that lets a leader without followers lead for twelve seconds."""
+SILENT_S = 2.5
+"""After that a voter that does not fetch is named."""
 
 
 class Ran(NamedTuple):
@@ -53,7 +60,7 @@ def free_ports(count: int) -> list[int]:
 class Quorum:
     """Controllers 1 and 2: processes of their own, one directory each."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, fetch_timeout_ms: int) -> None:
         self.ports = dict(zip((1, 2), free_ports(2), strict=True))
         self.servers = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
         self.directory = directory
@@ -65,7 +72,7 @@ class Quorum:
                 "controller.listener.names=CONTROLLER\n"
                 f"listeners=CONTROLLER://127.0.0.1:{port}\nlog.dirs={directory}/{node}\n"
                 "controller.quorum.election.timeout.ms=300\n"
-                "controller.quorum.fetch.timeout.ms=600\n"
+                f"controller.quorum.fetch.timeout.ms={fetch_timeout_ms}\n"
             )
 
     def properties(self, node: int) -> Path:
@@ -96,8 +103,9 @@ class Quorum:
 
 
 @pytest.fixture
-def quorum(tmp_path: Path) -> Iterator[Quorum]:
-    quorum = Quorum(tmp_path)
+def quorum(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Quorum]:
+    """Its parameter is the fetch timeout in milliseconds."""
+    quorum = Quorum(tmp_path, getattr(request, "param", 600))
     for node, how in ((1, "--standalone"), (2, "--no-initial-controllers")):
         line = ["storage", "format", "-t", CLUSTER, "-c", str(quorum.properties(node)), how]
         assert main(line) == 0
@@ -215,8 +223,9 @@ def test_without_a_leader(quorum: Quorum, run: Run) -> None:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("quorum", [SLOW_MS], indirect=True)
 def test_a_change_that_is_not_done_in_time_may_still_be(quorum: Quorum, run: Run) -> None:
-    """The other voter hangs: the leader resigns in its favour, and nobody leads."""
+    """The other voter hangs: the leader keeps its leadership, and its removal cannot commit."""
     ask = ("metadata-quorum", "--bootstrap-controller", quorum.servers)
     until(quorum, run, observers=1)
     assert run(*ask, "add-controller", "-c", quorum.properties(2)).status == 0
@@ -227,8 +236,88 @@ def test_a_change_that_is_not_done_in_time_may_still_be(quorum: Quorum, run: Run
         *leader, "transfer-leadership", "-i", "2", "-d", quorum.directory_id(2), "--timeout", 1
     )
     assert (ran.status, ran.out) == (1, "")
+    assert "1 still leads" in ran.err
+    assert "may still" not in ran.err
+    ran = run(*leader, "remove-controller", "-i", "1", "-d", quorum.directory_id(1), "--timeout", 1)
+    assert (ran.status, ran.out) == (1, "")
     assert "The change may still take effect: look with" in ran.err
     quorum.processes[2].send_signal(signal.SIGCONT)
+
+
+@pytest.mark.timeout(240)
+def test_a_change_is_dropped_when_its_client_disconnects(quorum: Quorum, run: Run) -> None:
+    """Eight AddVoters fill the leader's queue; when their clients are gone there is room."""
+    until(quorum, run, observers=1)
+    nowhere = [Endpoint("CONTROLLER", "127.0.0.1", free_ports(1)[0])]
+
+    def key(node: int) -> ReplicaKey:
+        return ReplicaKey(node, CLUSTER)
+
+    async def asked() -> tuple[str, str]:
+        servers = [f"127.0.0.1:{quorum.ports[1]}"]
+        async with QuorumClient(servers) as one, QuorumClient(servers) as other:
+            tasks = [
+                asyncio.create_task(one.add_voter(key(node), nowhere, timeout_ms=60_000))
+                for node in range(10, 18)
+            ]
+            await asyncio.sleep(2)
+            with pytest.raises(AdminError) as full:
+                await other.add_voter(key(18), nowhere, timeout_ms=500)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            with pytest.raises(AdminError) as free:
+                await other.add_voter(key(18), nowhere, timeout_ms=3_000)
+            return str(full.value), str(free.value)
+
+    full, free = asyncio.run(asked())
+    assert "THROTTLING_QUOTA_EXCEEDED: 8 AddVoter requests are pending already" in full
+    assert "timed out while waiting for the voter to answer on its endpoint" in free
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("quorum", [SLOW_MS], indirect=True)
+def test_a_forced_removal_names_the_voters_that_must_come_back(quorum: Quorum, run: Run) -> None:
+    ask = ("metadata-quorum", "--bootstrap-controller", quorum.servers)
+    until(quorum, run, observers=1)
+    assert run(*ask, "add-controller", "-c", quorum.properties(2)).status == 0
+    remove = (*ask, "remove-controller", "-i", "1", "-d", quorum.directory_id(1))
+    ran = run(*remove, "--yes")
+    assert (ran.status, ran.out) == (2, "")
+    assert "--yes is only supported along with --force" in ran.err
+    # Nothing is asked while the voters that remain fetch.
+    ran = run(*remove, "--force", "--dry-run")
+    assert (ran.status, ran.err) == (0, "")
+
+    quorum.processes[2].send_signal(signal.SIGSTOP)
+    time.sleep(SILENT_S)
+    # Standard input has no answer to the question.
+    ran = run(*remove, "--force")
+    assert (ran.status, ran.out.strip()) == (1, "")
+    assert "1 of the 1 voters that remain do not fetch: 2 (" in ran.err
+    assert quorum.directory_id(2) in ran.err
+    assert "until 1 of them comes back" in ran.err
+    quorum.processes[2].send_signal(signal.SIGCONT)
+    assert until(quorum, run, observers=0)["leaderId"] in (1, 2)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("quorum", [SLOW_MS], indirect=True)
+def test_a_forced_removal_commits_when_the_voters_are_back(quorum: Quorum, run: Run) -> None:
+    ask = ("metadata-quorum", "--bootstrap-controller", quorum.servers)
+    until(quorum, run, observers=1)
+    assert run(*ask, "add-controller", "-c", quorum.properties(2)).status == 0
+    quorum.processes[2].send_signal(signal.SIGSTOP)
+    time.sleep(SILENT_S)
+    leader = ("metadata-quorum", "--bootstrap-controller", f"127.0.0.1:{quorum.ports[1]}")
+    remove = (*leader, "remove-controller", "-i", "1", "-d", quorum.directory_id(1))
+    ran = run(*remove, "--force", "--yes", "--timeout", 1)
+    quorum.processes[2].send_signal(signal.SIGCONT)
+    assert ran.status == 1, "it cannot commit yet"
+    status = until(quorum, run, observers=1)
+    found = status["currentVoters"]
+    assert isinstance(found, list)
+    assert [voter["id"] for voter in found] == [2]
 
 
 @pytest.mark.timeout(240)

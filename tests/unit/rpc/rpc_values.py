@@ -26,6 +26,7 @@ epochs = st.integers(0, INT32)
 offsets = st.integers(0, INT64)
 known_or_not = st.integers(-1, INT64)
 times_ms = st.integers(0, UINT32)
+timeouts_ms = st.integers(1, 60_000)
 texts = st.text(max_size=30)
 names = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=20)
 directories = st.none() | (

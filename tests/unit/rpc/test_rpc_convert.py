@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quorate.raft import messages as m
 from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.raft.types import ReplicaKey
 from quorate.records.batch import build_data_batch, stamp
 from quorate.rpc import convert, convert_quorum, fields
 from quorate.rpc import values as v
@@ -32,6 +36,7 @@ from tests.unit.rpc.rpc_values import (
     ranges,
     statuses,
     texts,
+    timeouts_ms,
     times_ms,
     voter_lists,
     voter_sets,
@@ -197,19 +202,19 @@ RAFT_CASES = [
 
 QUORUM_CASES = [
     (
-        st.builds(m.AddVoterRequest, texts, keys, endpoint_lists, times_ms, st.booleans()),
+        st.builds(m.AddVoterRequest, texts, keys, endpoint_lists, timeouts_ms, st.booleans()),
         convert_quorum.encode_add_voter_request,
         quorum_pb2.AddVoterRequest,
         convert_quorum.decode_add_voter_request,
     ),
     (
-        st.builds(m.RemoveVoterRequest, texts, keys, times_ms),
+        st.builds(m.RemoveVoterRequest, texts, keys, timeouts_ms, st.booleans()),
         convert_quorum.encode_remove_voter_request,
         quorum_pb2.RemoveVoterRequest,
         convert_quorum.decode_remove_voter_request,
     ),
     (
-        st.builds(m.TransferLeadershipRequest, texts, keys, times_ms),
+        st.builds(m.TransferLeadershipRequest, texts, keys, timeouts_ms),
         convert_quorum.encode_transfer_request,
         quorum_pb2.TransferLeadershipRequest,
         convert_quorum.decode_transfer_request,
@@ -260,7 +265,7 @@ QUORUM_CASES = [
             epochs,
             st.sampled_from(list(v.UpgradeType)),
             st.booleans(),
-            times_ms,
+            timeouts_ms,
         ),
         convert_quorum.encode_update_features_request,
         quorum_pb2.UpdateFeaturesRequest,
@@ -319,7 +324,7 @@ QUORUM_CASES = [
             st.none() | offsets,
             st.booleans(),
             st.booleans(),
-            times_ms,
+            timeouts_ms,
         ),
         convert_quorum.encode_read_request,
         quorum_pb2.ReadRequest,
@@ -534,3 +539,43 @@ def test_what_a_simple_client_leaves_out_has_the_kips_defaults() -> None:
     assert fetched.acknowledged is None
     read = convert_quorum.decode_read_request(quorum_pb2.ReadRequest())
     assert (read.linearizable, read.max_records) == (True, None)
+
+
+TIMED: list[tuple[type[Message], Callable[[Any], Any], int]] = [
+    (quorum_pb2.AddVoterRequest, convert_quorum.decode_add_voter_request, 600_000),
+    (quorum_pb2.RemoveVoterRequest, convert_quorum.decode_remove_voter_request, 600_000),
+    (quorum_pb2.UpdateFeaturesRequest, convert_quorum.decode_update_features_request, 600_000),
+    (quorum_pb2.TransferLeadershipRequest, convert_quorum.decode_transfer_request, 60_000),
+    (quorum_pb2.ReadRequest, convert_quorum.decode_read_request, 60_000),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "decode", "limit"), TIMED, ids=lambda x: getattr(x, "__name__", "")
+)
+def test_a_timeout_is_limited(
+    kind: type[Message], decode: Callable[[Any], Any], limit: int
+) -> None:
+    message: Any = kind()
+    for name in ("voter", "target"):
+        if name in kind.DESCRIPTOR.fields_by_name:
+            getattr(message, name).id = 1
+    if kind is quorum_pb2.UpdateFeaturesRequest:
+        message.feature = "kraft.version"
+    assert decode(message).timeout_ms == 30_000
+    for sent, taken in ((1, 1), (limit, limit), (limit + 1, limit), (UINT32, limit)):
+        message.timeout_ms = sent
+        assert decode(message).timeout_ms == taken
+    message.timeout_ms = 0
+    with pytest.raises(ViolationError, match="timeout_ms is 0"):
+        decode(message)
+
+
+def test_a_removal_that_is_not_forced_is_what_it_was_before_there_was_force() -> None:
+    """An older leader ignores the field; an older client does not send it."""
+    wanted = m.RemoveVoterRequest("", ReplicaKey(1), 1_000)
+    plain = convert_quorum.encode_remove_voter_request(wanted)
+    assert not plain.HasField("force")
+    assert convert_quorum.decode_remove_voter_request(plain) == wanted
+    forced = convert_quorum.encode_remove_voter_request(replace(wanted, force=True))
+    assert convert_quorum.decode_remove_voter_request(forced).force

@@ -10,6 +10,7 @@ from quorate.raft.messages import (
     TransferLeadershipRequest,
     UpdateKRaftVersionRequest,
 )
+from quorate.raft.roles import Leader
 from quorate.raft.types import ReplicaKey
 
 from tests.simulation.link_faults import LinkFaults
@@ -77,11 +78,11 @@ class Changes(LinkFaults):
         request = AddVoterRequest("sim", key, (endpoint,), self._timeout_ms(n[2]), True)
         return self._ask(n[1], request)
 
-    def _remove_key(self, key: ReplicaKey, n: Numbers) -> bool:
+    def _remove_key(self, key: ReplicaKey, n: Numbers, *, force: bool = False) -> bool:
         is_last = all(voters.is_only(key) for voters in self._sets_in_force())
         if not is_last and not self.tolerates(removed=key):
             return False
-        return self._ask(n[1], RemoveVoterRequest("sim", key, self._timeout_ms(n[2])))
+        return self._ask(n[1], RemoveVoterRequest("sim", key, self._timeout_ms(n[2]), force))
 
     def _remove(self, n: Numbers) -> bool:
         key = self._voter(n[0])
@@ -121,6 +122,118 @@ class Changes(LinkFaults):
     def _remove_now(self, key: ReplicaKey, n: Numbers) -> None:
         if not self.healed and key in self._believed_voters():
             self._remove_key(key, n)
+
+    def _force_removal(self, n: Numbers) -> bool:
+        """The same, and an administrator forces it. The last voter must stay all the same."""
+        leader = self.cluster.leader()
+        if leader is None:
+            return False
+        others = [voter.key for voter in leader.voters if voter.id != leader.id]
+        silent = others[: len(leader.voters) // 2]
+        timeout_us = self.cluster.scenario.fetch_timeout_ms * MS
+        for key in silent:
+            node = self.cluster.nodes[key.id - 1]
+            node.stop("prefix", silent=n[3] < 0.5)
+            self._start_later(node, 2 * timeout_us + self._span(n[4], 10 * MS, 4 * SECOND))
+        there = [leader.key, *others[len(silent) :]]
+        leaving = there[int(n[0] * len(there))]
+        self.scheduler.after(timeout_us + 10 * MS, self._force_now, leaving, n)
+        return True
+
+    def _force_now(self, key: ReplicaKey, n: Numbers) -> None:
+        if not self.healed and key in self._believed_voters():
+            self._remove_key(key, (n[0], 0.0, 0.9, *n[3:]), force=True)
+
+    def _several_adds(self, n: Numbers) -> bool:
+        """More AddVoters at once than may wait: every other node twice, and some that do not answer
+        or never catch up.
+        """
+        leader = self.cluster.leader()
+        if leader is None:
+            return False
+        asked = False
+        others = [node for node in self.cluster.nodes if node.key not in leader.voters]
+        for node in (*others, *others):
+            asked = self._add_node(node, (n[0], 0.0, *n[2:])) or asked
+        if n[4] < 0.5:
+            for _ in range(12):
+                asked = self._add_nobody(n) or asked
+        return asked
+
+    def _add_nobody(self, n: Numbers) -> bool:
+        """A voter that never answers, for a long time."""
+        key = ReplicaKey(90, "nobody".ljust(22, "_"))
+        endpoint = self.cluster.endpoint(1, 1)
+        return self._ask(0.0, AddVoterRequest("sim", key, (endpoint,), 8_000, True))
+
+    def _stuck_add(self, n: Numbers) -> bool:
+        """An AddVoter that never ends is ahead of a removal."""
+        if not self._add_nobody(n):
+            return False
+        return self._remove((n[0], 0.0, 0.6, *n[3:]))
+
+    def _cancel(self, n: Numbers) -> bool:
+        """Whoever asked the leader for something disconnects: about half of them."""
+        leader = self.cluster.leader()
+        if leader is None or leader.paused_until > self.scheduler.now:
+            return False
+        waiting = [i for i, asked in leader.waiting.items() if callable(asked[0])]
+        for index, request_id in enumerate(waiting):
+            if n[index % len(n)] < 0.5:
+                leader.cancel(request_id)
+        return bool(waiting)
+
+    def _transfer_to_the_dead(self, n: Numbers) -> bool:
+        """A follower falls silent, and is to lead later; nothing is appended meanwhile."""
+        leader = self.cluster.leader()
+        if leader is None:
+            return False
+        others = [voter.key for voter in leader.voters if voter.id != leader.id]
+        if not others:
+            return False
+        key = others[int(n[0] * len(others))]
+        node = self.cluster.nodes[key.id - 1]
+        timeout_us = self.cluster.scenario.fetch_timeout_ms * MS
+        wait = self._span(n[1], 0, 2 * timeout_us)
+        self.cluster.clients.rest_until = self.scheduler.now + wait + timeout_us
+        node.stop("prefix", silent=True)
+        self._start_later(node, wait + 2 * timeout_us)
+        self.scheduler.after(wait, self._transfer_now, key, n)
+        return True
+
+    def _transfer_now(self, key: ReplicaKey, n: Numbers) -> None:
+        if not self.healed:
+            self._ask(0.0, TransferLeadershipRequest("sim", key, self._timeout_ms(n[2])))
+
+    def _transfer_to_the_dying(self, n: Numbers) -> bool:
+        """A follower falls silent just when the leader refuses appends in its favour."""
+        leader = self.cluster.leader()
+        if leader is None or leader.paused_until > self.scheduler.now:
+            return False
+        others = [voter.key for voter in leader.voters if voter.id != leader.id]
+        if not others:
+            return False
+        key = others[int(n[0] * len(others))]
+        self._ask(0.0, TransferLeadershipRequest("sim", key, 8_000))
+        self._watch_transfer(leader, leader.life, self.cluster.nodes[key.id - 1], 300, n[1])
+        return True
+
+    def _watch_transfer(
+        self, leader: SimNode, life: int, target: SimNode, left: int, number: float
+    ) -> None:
+        """Append all the time, so that the target lacks something."""
+        if leader.raft is None or leader.life != life or not leader.is_leading or self.healed:
+            return
+        role = leader.core.role
+        if isinstance(role, Leader) and role.refuses_appends:
+            target.stop("prefix", silent=True)
+            self._start_later(target, self._span(number, 4 * SECOND, 8 * SECOND))
+            return
+        if left:
+            if left % 3 == 0:
+                self.cluster.clients.append(leader)
+            args = (leader, life, target, left - 1, number)
+            self.scheduler.after(100, self._watch_transfer, *args)
 
     def _leave_unheard(self, n: Numbers) -> bool:
         """The leader is asked to leave, appends that, and nobody hears of it: its messages are lost

@@ -34,6 +34,7 @@ class Clients:
         self.random = random
         self.history: HistoryChecker[int] = HistoryChecker()
         self.running = True
+        self.rest_until = 0
         self._last_value = 0
 
     def start(self) -> None:
@@ -62,7 +63,7 @@ class Clients:
         if not self.running:
             return
         node = self._pick()
-        if node is not None:
+        if node is not None and self.scheduler.now >= self.rest_until:
             self.append(node)
         self._append_later()
 

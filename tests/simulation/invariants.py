@@ -39,6 +39,10 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     ResignationIsTold                a leader that restarts tells the other voters, in an order
     AnsweredOnce                     every request is answered, once
     ChangeIsCommitted                a change that was acknowledged is in a committed voter set
+    TurnComes                        a removal waits for an uncommitted change, for no other
+    AddsAreLimited                   a limited number of AddVoters waits for its voter
+    TransferToTheLiving              a leader resigns for a voter that fetched lately
+    TransferEnds                     a transfer refuses appends for an election timeout at most
 
 And elsewhere: Durability at each commit by MajorityReachedHighWatermark and at the end
 (`Cluster.verify`), ClientHistory (`clients.py`), LogContract (`storage.py`), CheckQuorum
@@ -56,6 +60,7 @@ from quorate.raft.batches import Batch, KRaftVersion, Voters
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
+    AdminResponse,
     EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
@@ -71,7 +76,7 @@ from quorate.raft.outputs import (
     Send,
     TruncateLog,
 )
-from quorate.raft.roles import Follower
+from quorate.raft.roles import ChangeStage, Follower, Leader
 from quorate.raft.types import (
     ElectionState,
     OffsetAndEpoch,
@@ -90,6 +95,7 @@ if TYPE_CHECKING:
 MOVES = (AppendBatches, TruncateLog, HighWatermarkAdvanced)
 EPOCH_BOUND = 1 << 24
 """Far above what a run's elections and the budgets of all senders together come to."""
+ADDS_MAX = 8
 ELECTING = frozenset({RoleName.PROSPECTIVE, RoleName.CANDIDATE, RoleName.LEADER})
 
 
@@ -356,7 +362,7 @@ class Oracle:
                 raise InvariantError("ChangeAfterCommitInEpoch", text)
             if own:
                 self._are_caught_up(node, record.voters)
-            if own and len(record.voters) < len(node.voters):
+            if own and len(record.voters) < len(node.voters) and not self._is_forced(node, record):
                 self._can_commit(node, record.voters)
             node.voter_sets.append((offset, record.voters))
 
@@ -368,6 +374,15 @@ class Oracle:
             if is_new and (disk is None or disk.log.end == 0):
                 text = f"{node.key} adds {voter.key}, which has replicated nothing"
                 raise InvariantError("CaughtUpBeforeAdded", text)
+
+    @staticmethod
+    def _is_forced(node: SimNode, record: Voters) -> bool:
+        """Whether an administrator insists on this removal, of a voter that is not the last."""
+        if not len(record.voters):
+            return False
+        asked = [waiter[3] for waiter in node.waiting.values()]
+        forced = [r.voter for r in asked if isinstance(r, RemoveVoterRequest) and r.force]
+        return any(key in node.voters and key not in record.voters for key in forced)
 
     @staticmethod
     def _can_commit(node: SimNode, voters: VoterSet) -> None:
@@ -521,6 +536,54 @@ class Oracle:
             before = [request.voter in voters for _, voters in self.voter_sets]
             if True not in before or all(before[before.index(True) :]):
                 raise InvariantError("ChangeIsCommitted", f"{node.key} answered {request}")
+
+    def takes_change(self, node: SimNode, request_id: int, request: object) -> None:
+        """A node was asked for a change of the voters, and has not answered yet."""
+        role = node.core.role
+        if not isinstance(role, Leader):
+            return
+        later = [c for c in role.changes if c.stage is not ChangeStage.COMMITTING]
+        adds = sum(1 for change in later if isinstance(change.request, AddVoterRequest))
+        if adds > ADDS_MAX:
+            raise InvariantError("AddsAreLimited", f"{node.key} lets {adds} AddVoters wait")
+        history, high_watermark = node.core.history, node.core.high_watermark
+        is_quiet = high_watermark > max(role.epoch_start_offset, history.last_change_offset)
+        if is_quiet and isinstance(request, RemoveVoterRequest):
+            node.turns[request_id] = history.last_change_offset
+
+    def answers_change(self, node: SimNode, request_id: int, response: AdminResponse) -> None:
+        """A node answers a request for a change."""
+        last = node.turns.pop(request_id, None)
+        is_late = response.error is ErrorCode.REQUEST_TIMED_OUT
+        same = last == node.core.history.last_change_offset
+        if same and is_late and ChangeStage.WAITING in response.message:
+            text = f"{node.key} answers {response}: nothing was uncommitted"
+            raise InvariantError("TurnComes", text)
+
+    def hands_over(self, node: SimNode) -> None:
+        """A leader resigns because of a transfer."""
+        transfer = node.core.transfer
+        assert transfer is not None
+        assert node.config is not None
+        target = self.nodes[transfer.target.id - 1]
+        heard_ms = node.heard.get(target.key.directory_id, -1)
+        if heard_ms < node.now_ms() - node.config.fetch_timeout_ms:
+            text = f"{node.key} resigns for {transfer.target}, which fetched last at {heard_ms}"
+            raise InvariantError("TransferToTheLiving", text)
+
+    def refuses_append(self, node: SimNode) -> None:
+        """A leader refuses an append."""
+        raft, role = node.raft, node.core.role
+        if raft is None or not isinstance(role, Leader) or not role.refuses_appends:
+            return
+        now_ms = node.now_ms()
+        if node.refusing is None or node.refusing[0] is not role.transfer:
+            node.refusing = role.transfer, now_ms
+        assert node.config is not None
+        for_ms = now_ms - node.refusing[1]
+        if for_ms > node.config.election_timeout_ms and raft.next_deadline_ms() > now_ms:
+            text = f"{node.key} refuses appends for {for_ms} ms because of {role.transfer}"
+            raise InvariantError("TransferEnds", text)
 
 
 def check_neighbours(old: VoterSet, new: VoterSet) -> None:

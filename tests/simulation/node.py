@@ -17,9 +17,11 @@ from quorate.raft.config import RaftConfig
 from quorate.raft.core import Core
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
+    AddVoterRequest,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
+    RemoveVoterRequest,
     Request,
     Response,
 )
@@ -45,7 +47,8 @@ Waiter = tuple[Any, int, int, object]
 class SimNode:
     """One node. `raft` is None while the process does not run; `life` numbers its runs. `heard`:
     when every replica, by its directory id, fetched last in the epoch that this process leads, on
-    its own clock.
+    its own clock. `turns`: the last change of the log when a removal came, if that was committed.
+    `refusing`: the transfer in whose favour appends are refused, and since when.
     """
 
     __slots__ = (
@@ -53,8 +56,8 @@ class SimNode:
         "can_vote", "clock", "cluster", "config", "core", "cut", "disk", "fuse", "fuse_at_election",
         "heard", "high_watermark", "id", "index", "installing", "is_leading", "is_silent", "key",
         "led_epoch", "life", "loaded", "network", "oracle", "paused_until", "port", "raft",
-        "random", "scheduler", "sync_delay_us", "sync_fails", "syncing", "told_of_loss", "trace",
-        "voter_sets", "voters", "voters_moved", "waiting",
+        "random", "refusing", "scheduler", "sync_delay_us", "sync_fails", "syncing", "told_of_loss",
+        "trace", "turns", "voter_sets", "voters", "voters_moved", "waiting",
     )  # fmt: skip
 
     def __init__(self, cluster: Cluster, index: int, disk: Disk, clock: Clock) -> None:
@@ -86,6 +89,8 @@ class SimNode:
 
     def _reset(self) -> None:
         self.waiting: dict[int, Waiter] = {}
+        self.turns: dict[int, int] = {}
+        self.refusing: tuple[object, int] | None = None
         self.appends: deque[tuple[int, tuple[object, ...]]] = deque()
         self.heard: dict[str | None, int] = {}
         self.high_watermark = 0
@@ -191,6 +196,19 @@ class SimNode:
         if request.__class__ in FETCHES and request.epoch == self.led_epoch:  # type: ignore[union-attr]
             self.heard[request.replica.directory_id] = now_ms  # type: ignore[union-attr]
         raft.handle_request(mine, request, now_ms)
+        if isinstance(request, AddVoterRequest | RemoveVoterRequest):
+            self.oracle.takes_change(self, mine, request)
+        self._flush()
+
+    def cancel(self, request_id: int) -> None:
+        """Whoever sent this request waits no longer."""
+        raft = self.raft
+        assert raft is not None
+        request = self.waiting.pop(request_id)[3]
+        self.cluster.dropped(request)
+        if self.trace is not None:
+            self.trace(self, f"<- cancelled: {request}")
+        raft.cancel_request(request_id, self.now_ms())
         self._flush()
 
     def receive_response(self, life: int, request_id: int, response: Response) -> None:
@@ -315,7 +333,9 @@ class SimNode:
         payloads = [(len(group), group) for group in values]
         offset = raft.append(payloads, self.clock.now_ms(self.scheduler.now))
         if isinstance(offset, ErrorCode):
+            self.oracle.refuses_append(self)
             return False
+        self.refusing = None
         for group in values:
             self.appends.append((offset, group))
             offset += len(group)

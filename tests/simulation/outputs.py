@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
+    AdminResponse,
     FetchRequest,
     FetchResponse,
     FetchSnapshotResponse,
@@ -125,6 +126,8 @@ def respond(node: SimNode, output: Respond) -> None:
         response = with_bytes(node, response)
     if node.trace is not None:
         node.trace(node, f"-> answer to {node.cluster.name(source)} {response}")
+    if isinstance(response, AdminResponse):
+        node.oracle.answers_change(node, output.request_id, response)
     node.cluster.answered(node, request, response)
     if source.__class__ is not node.__class__:
         source(node, request, response)
@@ -186,6 +189,8 @@ def role(node: SimNode, output: RoleChanged) -> None:
         node.trace(node, f"-> {output.role} of epoch {output.epoch}, leader "
                            f"{output.leader_id}: {output.reason}")  # fmt: skip
     node.oracle.changes_role(node, output.role)
+    if output.reason.startswith("leadership is transferred"):
+        node.oracle.hands_over(node)
 
 
 def voters(node: SimNode, output: VotersChanged) -> None:

@@ -74,6 +74,12 @@ TARGETED: dict[str, float] = {
     "forged_votes": 0.1,
     "lying_voter": 0.1,
     "read_while_leaving": 0.15,
+    "several_adds": 0.12,
+    "stuck_add": 0.1,
+    "cancel": 0.15,
+    "force_removal": 0.1,
+    "transfer_to_the_dead": 0.15,
+    "transfer_to_the_dying": 0.1,
 }
 """What the even mix hardly ever brings about, with the share of the seeds that have it besides
 (`_draw_targeted`).
@@ -223,6 +229,8 @@ def _draw_targeted(scenario: Scenario) -> tuple[Action, ...]:
             # committed, nor what followed.
             last = Action(at - 500 * MS, "transfer", (0.999, 0.0, 1.0, 0.0, 0.0, 0.0))
             actions += [action(at - SECOND, "add"), last]
+        if kind == "cancel":
+            actions += [action(at - 20 * MS, "several_adds"), action(at - 10 * MS, "transfer")]
         actions.append(action(at, kind))
     return tuple(actions)
 

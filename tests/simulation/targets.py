@@ -107,6 +107,8 @@ class Targets:
 
     def _is_there(self, voter: Voter, gone: list[int]) -> bool:
         """Whether that replica has its disk, and listens where others look for it."""
+        if voter.id > len(self.cluster.nodes):
+            return False
         if voter.id in gone or not same_replica(voter.key, self.cluster.nodes[voter.id - 1].key):
             return False
         port = self.cluster.nodes[voter.id - 1].port

@@ -6,9 +6,14 @@ from tests.simulation.mutants.elections import ELECTIONS, LOST_RECORDS
 from tests.simulation.mutants.epochs import EPOCHS
 from tests.simulation.mutants.membership import MEMBERSHIP, SNAPSHOTS
 from tests.simulation.mutants.mutant import Redundant
-from tests.simulation.mutants.replication import READS, REPLICATION
+from tests.simulation.mutants.replication import READS, REPLICATION, TRANSFERS
 
 REDUNDANT = (
+    Redundant(
+        "a transfer to a voter that did not fetch lately is refused",
+        "the leader waits for another Fetch of the voter",
+        "transfer_to_the_silent",
+    ),
     Redundant(
         "a vote is for a replica, not for its id",
         "two directories of an id are no candidates of one epoch: a change of the voters, and so a "
@@ -19,16 +24,6 @@ REDUNDANT = (
         "a grant counts in the epoch it was asked in",
         "a change of the epoch forgets what was asked in the old one",
         "answers_outlive_their_epoch",
-    ),
-    Redundant(
-        "a change of the voters looks for another that is not committed",
-        "the queue keeps a change at its head until it is committed",
-        "two_uncommitted_changes",
-    ),
-    Redundant(
-        "the last voter cannot be removed",
-        "a removal whose rest could not commit is refused",
-        "last_voter_can_go",
     ),
     Redundant(
         "an answer to a Fetch is of the epoch in which it was asked for",
@@ -43,4 +38,13 @@ REDUNDANT = (
 )
 """Guards without a row of their own: one alone changes nothing that anybody could see."""
 
-MUTANTS = ELECTIONS + EPOCHS + LOST_RECORDS + REPLICATION + READS + MEMBERSHIP + SNAPSHOTS
+MUTANTS = (
+    ELECTIONS
+    + EPOCHS
+    + LOST_RECORDS
+    + REPLICATION
+    + READS
+    + TRANSFERS
+    + MEMBERSHIP
+    + SNAPSHOTS
+)

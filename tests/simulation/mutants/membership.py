@@ -15,14 +15,10 @@ MEMBERSHIP = (
     ),
     mutant(
         "two_uncommitted_changes",
-        "one uncommitted change at a time, by the queue as well",
+        "one uncommitted change at a time",
         "membership",
         "    return epoch_committed and core.history.last_change_offset < core.high_watermark\n",
         "    return epoch_committed\n",
-        """            if core.high_watermark <= change.offset:
-                return False
-            _finish""",
-        """            _finish""",
     ),
     mutant(
         "voters_in_force_on_commit",
@@ -73,17 +69,17 @@ MEMBERSHIP = (
         "change_answered_before_commit",
         "a change is answered when it is committed",
         "membership",
-        """            if core.high_watermark <= change.offset:
-                return False
-""",
-        "",
+        """        if core.high_watermark <= change.offset:
+            return False
+        _finish""",
+        "        _finish",
     ),
     mutant(
         "removed_leader_stays",
         "a leader that is removed hands over (KAFKA-17608)",
         "membership",
-        """            if not core.is_voter:
-                replication.resign(core, "the record that removes this leader is committed")
+        """        if not core.is_voter:
+            replication.resign(core, "the record that removes this leader is committed")
 """,
         "",
         "    return not core.is_voter and _is_quiet(core, leader)\n",
@@ -91,31 +87,29 @@ MEMBERSHIP = (
     ),
     mutant(
         "last_voter_can_go",
-        "the last voter cannot be removed, nor one without whom nothing could commit",
-        "membership",
+        "the last voter cannot be removed, not even by force",
+        "preconditions",
         "    if len(core.voters) == 1:\n",
-        "    if False:\n",
-        "    if len(remaining) - len(silent) < remaining.majority:\n",
         "    if False:\n",
     ),
     mutant(
         "removal_that_cannot_commit",
         "a removal after which the voters that fetch are no majority is refused",
         "membership",
-        "    if len(remaining) - len(silent) < remaining.majority:\n",
-        "    if False:\n",
+        "    if len(remaining) - len(silent) >= remaining.majority:\n",
+        "    if True:\n",
     ),
     mutant(
         "removal_of_any_directory",
         "a removal names the id and the directory",
-        "membership",
+        "preconditions",
         '    if core.voters.find(request.voter) is None:\n        text = f"{request.voter} is not in',
         '    if core.voters.get(request.voter.id) is None:\n        text = f"{request.voter} is not in',
     ),
     mutant(
         "same_id_added_twice",
         "an id is in the voter set once",
-        "membership",
+        "preconditions",
         '    if known is not None:\n        text = f"{known.key} is a voter',
         '    if False:\n        text = f"{request.voter} is a voter',
     ),
@@ -134,7 +128,7 @@ MEMBERSHIP = (
     mutant(
         "voter_added_before_it_caught_up",
         "a new voter has caught up (KAFKA-19400)",
-        "membership",
+        "preconditions",
         """    if progress is None or progress.last_caught_up_ms < 0:
         return False
     return core.now_ms - progress.last_caught_up_ms <= core.config.fetch_timeout_ms
@@ -175,6 +169,36 @@ MEMBERSHIP = (
         "leader",
         "        membership.leader_updates_itself(core, leader)\n    membership.tick(core)\n",
         "    membership.tick(core)\n",
+    ),
+    mutant(
+        "changes_queue_behind_the_first",
+        "a change that waits for its voter lets later ones pass",
+        "membership",
+        "    for change in tuple(leader.changes):\n        moved = ",
+        "    for change in tuple(leader.changes)[:1]:\n        moved = ",
+    ),
+    mutant(
+        "change_checked_only_once",
+        "what a change must meet is checked again before it is appended",
+        "membership",
+        "    decision = decide(core, leader, change)\n",
+        """    is_probed = change.kraft_version is not None
+    decision = None if is_probed else decide(core, leader, change)
+""",
+    ),
+    mutant(
+        "adds_without_limit",
+        "a limited number of AddVoters waits",
+        "membership",
+        "        if waiting >= core.config.pending_adds_max:\n",
+        "        if False:\n",
+    ),
+    mutant(
+        "cancelled_change_goes_on",
+        "a change whose sender disconnected is dropped, and not answered",
+        "node",
+        "            membership.cancel(core.role, request_id)\n",
+        "",
     ),
     mutant(
         "voters_in_force_are_not_looked_up",

@@ -216,4 +216,30 @@ READS = (
         "    if core.is_voter:\n        rounds.append(leader.read_round)\n",
         "    rounds.append(leader.read_round)\n",
     ),
+    mutant(
+        "cancelled_read_goes_on",
+        "a read or transfer whose sender disconnected is dropped, and not answered",
+        "node",
+        "            reads.cancel(core.role, request_id)\n",
+        "",
+    ),
+)
+
+TRANSFERS = (
+    mutant(
+        "transfer_to_the_silent",
+        "a leader resigns for a voter that fetches, and has fetched since it was asked",
+        "reads",
+        "        code, text = _not_ready(core, leader, target)\n",
+        "",
+        "    if progress is None or progress.read_round < transfer.round:\n",
+        "    if progress is None:\n",
+    ),
+    mutant(
+        "transfer_refuses_appends_for_long",
+        "a transfer refuses appends for an election timeout at most",
+        "reads",
+        "min(request.timeout_ms, core.config.election_timeout_ms)",
+        "request.timeout_ms",
+    ),
 )

@@ -24,7 +24,13 @@ from quorate.log.offset_files import read_epochs, read_recovery_point
 from quorate.log.snapshots import inspect_snapshot
 from quorate.raft.batches import KRaftVersion, SnapshotFooter, SnapshotHeader, Voters
 from quorate.raft.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
-from quorate.records.batch import iter_records, parse_batches, read_header
+from quorate.records.batch import (
+    NO_PRODUCER_ID,
+    iter_batches,
+    iter_records,
+    parse_batches,
+    read_header,
+)
 
 from tests.unit.log.log_support import (
     ONE,
@@ -77,6 +83,9 @@ def test_a_checkpoint_is_laid_out_as_kafkas(received: bytes) -> None:
     ]
     assert batches[0].control == (SnapshotHeader(900), KRaftVersion(1), Voters(TWO))
     assert batches[3].control == (SnapshotFooter(),)
+    headers = [header for header, _ in iter_batches(received)]
+    assert [header.log_base_offset for header in headers] == [None] * 4
+    assert {header.producer_id for header in headers} == {NO_PRODUCER_ID}
     values = []
     for batch in batches[1:3]:
         assert isinstance(batch.data, memoryview)

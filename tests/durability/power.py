@@ -35,7 +35,7 @@ def run(seed: int, base: Path) -> Outcome:
                 ("power", "power", "power", "kill", "kill", "eio", "quiet", "close")
             )
             replica.live(ending)
-            if ending in ("power", "quiet", "close") or random.random() < 0.5:
+            if ending in ("power", "quiet", "close") or random.random() < 0.3:
                 failures += 1
                 replica.crash()
         replica.live("close")

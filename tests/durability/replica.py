@@ -27,6 +27,7 @@ from quorate.log.required_end import RequiredEndFile
 from quorate.log.snapshots import SnapshotStore
 from quorate.raft.batches import KRaftVersion, Voters
 from quorate.raft.types import (
+    BOOTSTRAP_SNAPSHOT,
     ElectionState,
     Endpoint,
     OffsetAndEpoch,
@@ -74,7 +75,7 @@ class Model:
     voting: ElectionState | None = None
     required: RequiredEnd | None = None
     reaching: bool = False
-    snapshot: OffsetAndEpoch = OffsetAndEpoch(0, 0)
+    snapshot: OffsetAndEpoch = BOOTSTRAP_SNAPSHOT
     installing: OffsetAndEpoch | None = None
     start: int = 0
     epoch: int = 0
@@ -118,7 +119,8 @@ class Replica:
             self.disk = FaultyDisk([self.root, self.partition])
         self.disk.is_down = False
         if ending in ("power", "kill", "eio"):
-            self.disk.fail_at(random.randint(1, STEPS_MAX), ending, random)
+            steps = random.choice((12, 40, STEPS_MAX))
+            self.disk.fail_at(random.randint(1, steps), ending, random)
         else:
             self.disk.fail_at(1 << 40, "none", random)
         self.lives += 1

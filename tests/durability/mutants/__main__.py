@@ -95,9 +95,9 @@ def _table(mutants: list[Mutant], verdicts: dict[str, Verdict]) -> str:
     lines = [
         "# Mutants of the log",
         "",
-        "Written by `python -m tests.durability.mutants run`. Each row is the log without one guard.",
-        "Seeds 0, 1, 2, … of its mode run until one finds a violation; the log as it is passes that",
-        "seed.",
+        "Written by `python -m tests.durability.mutants run`. Each row is the log without one",
+        "guard. Seeds 0, 1, 2, … of its mode run until one finds a violation; the log as it is",
+        "passes that seed.",
         "",
         f"{killed} of {len(mutants)} are killed.",
         "",

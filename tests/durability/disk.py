@@ -147,7 +147,7 @@ class FaultyDisk(Disk):
             self._names[directory] = [self._list(directory, durable=True)]
 
     def fail_at(self, steps: int, kind: str, random: Random) -> None:
-        """After so many more steps: `power`, `kill` or `eio` (the next sync of a file from then)."""
+        """After so many more steps: `power`, `kill` or `eio` (of a file's next sync)."""
         self.is_down = False
         self._fail_at = self.steps + steps
         self._kind = kind

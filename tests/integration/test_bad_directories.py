@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from quorate.log.offset_files import read_recovery_point
 from quorate.records.batch import BatchHeader, iter_batches
 from quorate.rpc.client import QuorumClient
 
@@ -107,7 +108,7 @@ def test_meta_properties_that_are_broken(used_node: Node, tmp_path: Path) -> Non
 def test_a_directory_in_use(lone_node: Node) -> None:
     node = lone_node
     assert node.process is not None
-    until("its files are there", (node.data / "recovery-point-offset-checkpoint").exists)
+    until("it has elected itself", lambda: read_recovery_point(node.data) > 0)
     refuses(node, f"{node.data} is in use", f"process {node.process.pid}", "Stop it first")
     asyncio.run(append(node.address, 1))
     assert_clean(node.said())
@@ -168,8 +169,8 @@ def test_a_log_that_lost_its_end(used_node: Node, tmp_path: Path) -> None:
     position, header = batches(node)[30]
     with segment.open("r+b") as file:
         file.truncate(position)
-    expected = f"where offset {header.base_offset} is expected"
-    refuses(node, f"{segment} is damaged", expected, "is gone", run=here)
+    expected = f"ends at offset {header.base_offset}, but everything before"
+    refuses(node, expected, "was synced and is gone", "remove-controller", run=here)
 
 
 def test_quorum_state_that_is_broken(used_node: Node, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ from quorate.recovery.lost_majority import plan_lost_majority, recover_lost_majo
 from quorate.recovery.replica import become_new_replica
 from quorate.recovery.staged import PLAN_FILE, apply_staged, parse_plan, stage_lost_majority
 
+from tests.unit.log.log_support import data
+
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
 
 
@@ -113,7 +115,7 @@ def segment(directory: Path) -> Path:
 def test_an_examination_says_what_is_there_and_changes_nothing(tmp_path: Path) -> None:
     directory = replica(tmp_path, 1)
     with segment(directory).open("ab") as file:
-        file.write(b"\1" * 100)  # a torn write, which a start would cut off
+        file.write(data(11, epoch=2, size=200)[:100])  # a torn write, which a start would cut off
     before = bytes_of(directory)
     found = examine(directory)
     assert bytes_of(directory) == before

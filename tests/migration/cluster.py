@@ -8,12 +8,14 @@ from typing import Any
 
 from quorate.cli.main import main
 from quorate.metadata.image import MetadataImage
+from quorate.metadata.levels import SUPPORTED
 from quorate.migration.verification import compare
 from quorate.migration.znodes import Tree
 from quorate.records.metadata import (
     EndTransactionRecord,
     MetadataRecord,
     RegisterBrokerRecord,
+    RegisteredFeature,
     ZkMigrationState,
     decode,
     encode,
@@ -163,6 +165,10 @@ class MigratingQuorum(Quorum):
                     is_migrating_zk_broker=in_zookeeper_mode,
                     incarnation_id="A" * 20 + f"{broker}{'A' if in_zookeeper_mode else 'Q'}",
                     broker_epoch=broker if in_zookeeper_mode else 10 * broker,
+                    features=tuple(
+                        RegisteredFeature(name, levels.min, levels.max)
+                        for name, levels in ({} if in_zookeeper_mode else SUPPORTED).items()
+                    ),
                     fenced=False,
                     version=3,
                 )

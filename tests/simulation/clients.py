@@ -107,10 +107,12 @@ class Clients:
 
     def read(self, node: SimNode) -> None:
         """Ask one node for a linearizable read."""
-        token = self.history.begin_read()
+        token, asked_ms = self.history.begin_read(), node.now_ms()
         request = ReadIndexRequest("sim", 1_000 + int(self.random.random() * 4_000))
 
         def answered(source: SimNode, _: object, response: ReadIndexResponse) -> None:
+            if response.error is ErrorCode.NONE:
+                self.cluster.oracle.confirms_read(source, asked_ms)
             self._answered(source, token, response)
 
         node.receive_request(request, answered, 0, 0)

@@ -36,6 +36,7 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
                                      else is done with the answer that tells it
     LossIsTold                       a replica that lost what it acknowledged to the leader of this
                                      epoch learns it from that leader
+    ReadIsConfirmed                  a leader answers a read after a majority fetched from it since
     ResignationIsTold                a leader that restarts tells the other voters, in an order
     AnsweredOnce                     every request is answered, once
     ChangeIsCommitted                a change that was acknowledged is in a committed voter set
@@ -292,6 +293,20 @@ class Oracle:
             text = f"{node.key} asks for votes with {request}, on disk is {state}"
             raise InvariantError("DurableBeforePromised", text)
 
+    def confirms_read(self, node: SimNode, asked_ms: int) -> None:
+        """A leader answers a read that it was asked for then, by its clock: since then a majority
+        of the voters in force fetched from it, itself included if it is one.
+        """
+        heard = [
+            voter.key
+            for voter in node.voters
+            if same_replica(voter.key, node.key)
+            or node.heard.get(self.nodes[voter.id - 1].key.directory_id, -1) >= asked_ms
+        ]
+        if len(heard) < node.voters.majority:
+            text = f"{node.key} reads, confirmed by {[str(key) for key in heard]} of {node.voters}"
+            raise InvariantError("ReadIsConfirmed", text)
+
     # --- the log ----------------------------------------------------------------------------------
 
     def appends(self, node: SimNode, batches: tuple[Batch, ...]) -> None:
@@ -371,7 +386,9 @@ class Oracle:
         for voter in voters:
             disk = self._disk(voter.key)
             is_new = node.voters.get(voter.id) is None
-            if is_new and (disk is None or disk.log.end == 0):
+            heard_ms = node.heard.get(voter.key.directory_id, -1)
+            is_silent = heard_ms < node.now_ms() - node.core.config.fetch_timeout_ms
+            if is_new and (disk is None or disk.log.end == 0 or is_silent):
                 text = f"{node.key} adds {voter.key}, which has replicated nothing"
                 raise InvariantError("CaughtUpBeforeAdded", text)
 

@@ -365,7 +365,7 @@ class MetadataLog:
         """A log that ends at `snapshot` is whole from now on. For any thread, while nothing is
         queued. OSError.
         """
-        self._writer.lower_recovery_point(snapshot.offset)
+        self._writer.begin_reset(snapshot.offset)
 
     def replace_by(self, ticket: int | None, snapshot: OffsetAndEpoch) -> threading.Event:
         """Begin again at a received checkpoint that has its name; the driver's thread.

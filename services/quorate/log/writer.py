@@ -150,6 +150,12 @@ class LogWriter:
     def _join(self) -> None:
         self._thread.join()
 
+    def begin_reset(self, offset: int) -> None:
+        """A log that ends at `offset` is whole from now on, for a checkpoint there is about to get
+        its name. For any thread, while nothing is queued. OSError.
+        """
+        self._lower_recovery_point(offset)
+
     def _run(self) -> None:
         while self._turn(self._take):
             pass
@@ -216,7 +222,7 @@ class LogWriter:
             self._commit(group)
             group = []
             if isinstance(operation, Truncate):
-                self.lower_recovery_point(operation.end_offset)
+                self._lower_recovery_point(operation.end_offset)
                 self._segments.truncate(operation.end_offset)
             else:
                 self._reset(operation)
@@ -229,7 +235,7 @@ class LogWriter:
 
     def _reset(self, operation: Reset) -> None:
         """The checkpoint is durable before anything of the log goes."""
-        self.lower_recovery_point(operation.offset)
+        self._lower_recovery_point(operation.offset)
         self._segments.reset(operation.offset, operation.stream)
         self._mark_durable(operation.offset)
         self._sync_recovery_point()
@@ -313,7 +319,7 @@ class LogWriter:
         """Let the disk say how far all is synced. For any thread."""
         self._recovery_point.sync()
 
-    def lower_recovery_point(self, offset: int) -> None:
+    def _lower_recovery_point(self, offset: int) -> None:
         """Before bytes at or after `offset` go; it stays below until they are synced again."""
         with self._durable_guard:
             self.durable_end = min(self.durable_end, offset)

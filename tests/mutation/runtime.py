@@ -87,7 +87,6 @@ DRIVER = (
         "driver",
         "            pending.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)\n\n    # --- inputs",
         "            pass\n\n    # --- inputs",
-        "driver an_unexpected_error_stops_the_replica_and_ends_every_wait",
         "driver close_ends_every_wait",
     ),
     m(
@@ -329,7 +328,7 @@ OUTBOUND = (
         "outbound",
         "stream.is_open and self._stream_endpoint",
         "self._stream_endpoint",
-        "outbound a_later_fetch_takes_the_place_of_one_under_way",
+        "outbound a_stream_that_breaks_is_a_hint_about_its_leader",
     ),
     m(
         "rt_fetches_from_the_wrong_leader",

@@ -485,8 +485,9 @@ async def test_close_ends_every_wait(tmp_path: Path) -> None:
         later = asyncio.create_task(replica.append())
         await asyncio.sleep(0)
         await replica.driver.close()
-        assert (await appending)[1] is Outcome.LEADERSHIP_LOST
-        assert await later is not None
+        async with asyncio.timeout(SOON_S):
+            assert (await appending)[1] is Outcome.LEADERSHIP_LOST
+            assert await later is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert replica.driver.commits.pending_bytes == 0
 
 

@@ -204,6 +204,10 @@ async def test_a_stream_that_breaks_is_a_hint_about_its_leader() -> None:
     await until("it ended", lambda: answers.given)
     lines.streams[0].on_broken("reset")
     assert answers.given[-1] == ("lost", 2)
+    lines.streams[0].is_open = False
+    outbound.send(fetch(2))
+    await until("the second ended", lambda: len(answers.given) == 3)
+    assert len(lines.streams) == 2, "a broken stream is not used again"
     await outbound.close()
 
 

@@ -256,7 +256,6 @@ class Controller:
             config, meta.cluster_id, driver, loader, metadata, tls, self._fail, self._gate
         )
         companion = None if self._accompany is None else self._accompany(parts)
-        registration = Registration(parts)
         serve = NodeService if companion is None else functools.partial(GatedService, companion)
         service = serve(
             driver,
@@ -267,16 +266,19 @@ class Controller:
         await self._listen(service, tls)
         LOGGER.info("directory %s, cluster %s", meta.directory_id, meta.cluster_id)
         policy = SnapshotPolicy(config.snapshot_interval_bytes_max, config.snapshot_interval_ms_max)
-        snapshotter = Snapshotter(driver, policy, loader)
+        background = (
+            Registration(parts),
+            Snapshotter(driver, policy, loader),
+            ConsistencyChecker(driver, transport, config.consistency_check_interval_ms),
+        )
         self._context.position = lambda: (node.epoch, node.core.log.end_offset)
         if companion is not None:
             companion.start()
         loader.start()
         driver.start()
-        registration.start()
         self._telemetry.watch(driver, None if companion is None else companion.samples)
-        snapshotter.start()
-        checks = self._check_consistency(driver, transport)
+        for each in background:
+            each.start()
         health = supervise(self._report_health(), "health", driver.fail)
         # What was loaded stays: collecting it again and again costs commits their latency.
         collect_briefly()
@@ -284,10 +286,8 @@ class Controller:
         await self._stop.wait()
         LOGGER.info("stopping")
         health.cancel()
-        if checks is not None:
-            checks.cancel()
-        await registration.stop()
-        await snapshotter.stop()
+        for each in background:
+            await each.stop()
         await driver.hand_over(SHUTDOWN_TIMEOUT_S)
         if self._server is not None:
             await self._server.stop()
@@ -320,15 +320,6 @@ class Controller:
     def _is_ready(self) -> bool:
         """Whether this member does its part: it leads, or a leader answers its fetches."""
         return self._driver is not None and self._driver.node.is_attached
-
-    def _check_consistency(
-        self, driver: RaftDriver, transport: PeerTransport
-    ) -> asyncio.Task[None] | None:
-        interval_ms = self._config.consistency_check_interval_ms
-        if not interval_ms:
-            return None
-        checker = ConsistencyChecker(driver, transport, interval_ms)
-        return supervise(checker.run(), "consistency check", driver.fail)
 
     async def _report_health(self) -> None:
         """Keep grpc.health.v1 true; it speaks of this member only."""

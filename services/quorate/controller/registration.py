@@ -30,6 +30,7 @@ from quorate.raft.errors import ErrorCode
 from quorate.raft.types import SUPPORTED_KRAFT_VERSION
 from quorate.rpc.errors import RpcError
 from quorate.rpc.metadata_client import MetadataClient
+from quorate.runtime.tasks import supervise
 
 LOGGER = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class Registration:
 
     def start(self) -> None:
         self._parts.loader.add_listener(self._image_changed)
-        self._task = asyncio.create_task(self._run(), name="controller-registration")
+        self._task = supervise(self._run(), "controller-registration", self._parts.driver.fail)
 
     async def stop(self) -> None:
         if self._task is not None:

@@ -359,14 +359,8 @@ def _make_durable(segments: SegmentList, recovery_point: int) -> None:
     segments.trim(active)
 
 
-_REQUIRED_END = (
-    "until its log reaches epoch %d, offset %d again, this replica votes only for logs that reach "
-    "it, and %s"
-)
-
-
 def log_recovery(log: RecoveredLog) -> None:
-    """Report what was found, and what it means when something was dropped."""
+    """Report what was found and what was dropped. The protocol reports a required end."""
     LOGGER.info(
         "recovered offsets %d to %d, latest snapshot %s",
         log.start_offset,
@@ -388,13 +382,4 @@ def log_recovery(log: RecoveredLog) -> None:
             "dropped %d bytes of an unfinished write behind offset %d",
             log.truncated_bytes,
             log.end_offset,
-        )
-    if log.required_end is not None:
-        end = log.required_end.end
-        may = "is elected only with the votes of all voters"
-        LOGGER.warning(
-            _REQUIRED_END,
-            end.epoch,
-            end.offset,
-            may if log.required_end.may_stand else "does not stand for election",
         )

@@ -338,14 +338,14 @@ class Core:
     def _note_last_epoch(self) -> None:
         if self.epoch >= EPOCH_MAX:
             text = f"epoch {EPOCH_MAX} is the last one: this replica cannot stand for election"
-            self.notice(f"{text}; `quorate recover` resets the epochs of a quorum", warning=True)
+            self.notice(f"{text}; `quorate recover epochs` resets those of a quorum", warning=True)
 
     def _persist(self) -> None:
         state = self.election_state()
         if state.epoch > EPOCH_MAX:
             raise FatalError(
                 f"epoch {state.epoch} is above the last one, {EPOCH_MAX}: stop all voters and "
-                "reset their epochs with `quorate recover`"
+                "reset their epochs with `quorate recover epochs`"
             )
         if state != self.persisted:
             if self.persisted is not None and state.epoch < self.persisted.epoch:

@@ -319,7 +319,8 @@ def handle_vote_response(core: Core, request: VoteRequest, response: VoteRespons
     else:
         role.ballot.reject(request.voter.id)
     _count(core)
-    ignored = not response.granted and leader.epoch < request.epoch
+    granted = response.granted or response.granted_if_all
+    ignored = not granted and leader.epoch < request.epoch
     if ignored and isinstance(role, Candidate) and core.role is role:
         _ask_ignoring_voter_again(core, role, request.voter.id)
 

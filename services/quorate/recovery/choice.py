@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from quorate.raft.epochs import EPOCH_MAX
 from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.recovery.errors import RecoveryError
 from quorate.recovery.examine import Examination
 
 FORCED_EPOCH_MARGIN = 1_000_000
-EPOCH_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,10 @@ from typing import Any
 
 from quorate.log.metadata_log import partition_directory
 from quorate.log.quorum_state import QUORUM_STATE_FILE, QuorumStateFile
+from quorate.raft.epochs import EPOCH_MAX
 from quorate.raft.types import ElectionState, ReplicaKey
 from quorate.recovery.change import back_up_files, timestamp, write_report
-from quorate.recovery.choice import EPOCH_MAX, check_one_quorum
+from quorate.recovery.choice import check_one_quorum
 from quorate.recovery.errors import RecoveryError
 from quorate.recovery.examine import Examination, as_json, examine
 
@@ -90,10 +91,10 @@ def plan_epochs(found: Sequence[Examination], voter_ids: Collection[int] = ()) -
     highest = max(each.epoch for each in found)
     if highest <= max(epoch, EPOCH_SANE_MAX):
         raise RecoveryError(
-            f"epoch {highest} is the highest, and elections can go on to {EPOCH_MAX - 2}: there is "
+            f"epoch {highest} is the highest, and elections can go on to {EPOCH_MAX}: there is "
             "nothing to repair"
         )
-    if epoch >= EPOCH_MAX - 1:
+    if epoch >= EPOCH_MAX:
         where = max(found, key=lambda each: each.end.epoch)
         raise RecoveryError(
             f"the log in {where.directory} itself holds epoch {in_logs}: records that may be "

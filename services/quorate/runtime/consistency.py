@@ -25,6 +25,7 @@ from quorate.raft.types import Endpoint, ReplicaKey, Voter
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.values import ChecksumLogRequest, ChecksumLogResponse
 from quorate.runtime.driver import RaftDriver
+from quorate.runtime.tasks import supervise
 
 LOGGER = logging.getLogger(__name__)
 
@@ -107,7 +108,10 @@ class LogChecksums:
 
 
 class ConsistencyChecker:
-    """Compares the log range by range while this replica leads. interval_ms: between two ranges."""
+    """Compares the log range by range while this replica leads.
+
+    interval_ms: between two ranges; 0 for never.
+    """
 
     def __init__(self, driver: RaftDriver, peers: ChecksumSource, interval_ms: int) -> None:
         self._driver = driver
@@ -115,11 +119,20 @@ class ConsistencyChecker:
         self._interval_s = interval_ms / 1000
         self._position = 0
         self._committed = 0
+        self._task: asyncio.Task[None] | None = None
         self._unsupported: set[ReplicaKey] = set()
         self._reported: set[ReplicaKey] = set()
 
-    async def run(self) -> None:
-        """Check until cancelled."""
+    def start(self) -> None:
+        if self._interval_s:
+            self._task = supervise(self._run(), "consistency check", self._driver.fail)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
             committed = self._driver.node.high_watermark

@@ -39,12 +39,5 @@ REDUNDANT = (
 """Guards without a row of their own: one alone changes nothing that anybody could see."""
 
 MUTANTS = (
-    ELECTIONS
-    + EPOCHS
-    + LOST_RECORDS
-    + REPLICATION
-    + READS
-    + TRANSFERS
-    + MEMBERSHIP
-    + SNAPSHOTS
+    ELECTIONS + EPOCHS + LOST_RECORDS + REPLICATION + READS + TRANSFERS + MEMBERSHIP + SNAPSHOTS
 )

@@ -52,7 +52,7 @@ class Registration:
 
     def start(self) -> None:
         self._parts.loader.add_listener(self._image_changed)
-        self._task = supervise(self._run(), "controller-registration", self._parts.driver.fail)
+        self._task = supervise(self._run(), "controller-registration", self._parts.raft.fail)
 
     async def stop(self) -> None:
         if self._task is not None:

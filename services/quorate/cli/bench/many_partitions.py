@@ -34,11 +34,12 @@ from quorate.log.metadata_log import (
     create_partition_directory,
     partition_directory,
 )
+from quorate.log.quorum_state import QuorumStateFile
 from quorate.log.snapshots import CHECKPOINT_SUFFIX, SnapshotStore, snapshot_name
 from quorate.metadata import requests as r
 from quorate.metadata.levels import LATEST_LEVEL, METADATA_VERSION, SUPPORTED
 from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ElectionState, Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records.metadata import (
     FeatureLevelRecord,
     MetadataRecord,
@@ -242,6 +243,7 @@ async def _large_checkpoint(bench: Bench, folder: Path) -> list[Measurement]:
     store = SnapshotStore(partition_directory(node.data), Disk())
     batches = snapshot_batches(_records(bench.records), 0)
     await asyncio.to_thread(store.write, snapshot, 1, voters, 0, batches)
+    QuorumStateFile(store.directory).write(ElectionState(snapshot.epoch))
     rate = await asyncio.to_thread(_replay_rate, node.data, snapshot, bench.records)
     bench.note(f"a start from {bench.records:,} records")
     try:

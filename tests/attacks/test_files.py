@@ -7,7 +7,6 @@ lost records refuses to start, or takes part in no majority without them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
 import re

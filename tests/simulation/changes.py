@@ -145,14 +145,14 @@ class Changes(LinkFaults):
             self._remove_key(key, (n[0], 0.0, 0.9, *n[3:]), force=True)
 
     def _several_adds(self, n: Numbers) -> bool:
-        """More AddVoters at once than may wait: every other node twice, and some that do not answer
-        or never catch up.
+        """More AddVoters at once than may wait: every other node twice, but no broker, which would
+        never vote, and some that do not answer or never catch up.
         """
         leader = self.cluster.leader()
         if leader is None:
             return False
         asked = False
-        others = [node for node in self.cluster.nodes if node.key not in leader.voters]
+        others = [o for o in self.cluster.nodes if o.key not in leader.voters and o.can_vote]
         for node in (*others, *others):
             asked = self._add_node(node, (n[0], 0.0, *n[2:])) or asked
         if n[4] < 0.5:

@@ -71,6 +71,7 @@ ROWS = {
         "pre_vote_asks_again_who_had_not_noticed",
     ],
     "lost connection: a false hint": ["lost_connection_false_hint"],
+    "a leader that never answers": ["leader_that_never_answers", "leader_at_other_endpoints"],
     "leadership transfer": ["transfer_", "append_refused_when_not_leading"],
     "reads": ["read_index_"],
     "reads: a parked Fetch proves nothing": ["read_index_parked_fetch_proves_nothing"],

@@ -445,8 +445,11 @@ class Core:
         """
         role = self.role
         if isinstance(role, Follower) and epoch == role.epoch and endpoints:
-            if leader_id == role.leader_id:
+            if leader_id == role.leader_id and endpoints != role.leader_endpoints:
                 role.leader_endpoints = endpoints
+                if not self.may_elect:
+                    # Its silence was that of other endpoints, and this replica may ask others now.
+                    role.fetch_deadline_ms = self.now_ms + self.config.fetch_timeout_ms
             return False
         if leader_id is not None and not endpoints:
             voter = self.voters.get(leader_id)

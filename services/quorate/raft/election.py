@@ -58,15 +58,17 @@ def start_pre_vote(core: Core, reason: str, *, retries: int = 0, elect_now: bool
     leader_id: int | None = None
     endpoints: tuple[Endpoint, ...] = ()
     voted: ReplicaKey | None = None
+    answered = False
     if isinstance(old, Follower | Prospective):
         leader_id, endpoints, voted = old.leader_id, old.leader_endpoints, old.voted
+        answered = old.leader_answered
     elif isinstance(old, Unattached):
         leader_id, voted = old.leader_id, old.voted
     elif isinstance(old, Candidate):
         voted = core.local
     ballot = required_end.new_ballot(core)
     role = Prospective(
-        core.epoch, ballot, core.election_deadline(), leader_id, endpoints, voted, retries
+        core.epoch, ballot, core.election_deadline(), leader_id, endpoints, voted, retries, answered
     )
     core.become(role, reason)
     if elect_now or ballot.is_won:
@@ -249,6 +251,7 @@ def handle_begin(core: Core, request: BeginQuorumEpochRequest) -> BeginQuorumEpo
         return BeginQuorumEpochResponse(ErrorCode.INVALID_REQUEST, core.current_leader, text)
     role = core.role
     if isinstance(role, Prospective) and role.leader_id == request.leader.id:
+        role.leader_answered = True
         _give_up_pre_vote(core, role, "the leader is alive")
     return BeginQuorumEpochResponse(ErrorCode.NONE, core.current_leader)
 
@@ -391,7 +394,10 @@ def _lost_election_backoff_ms(core: Core, retries: int) -> int:
 
 
 def _give_up_pre_vote(core: Core, role: Prospective, reason: str) -> None:
-    if role.leader_id is not None and role.leader_endpoints:
+    """Follow the leader again if it answered before. Otherwise there may be no such leader in this
+    epoch, and an unattached replica asks all others who leads.
+    """
+    if role.leader_id is not None and role.leader_endpoints and role.leader_answered:
         core.become_follower(role.epoch, role.leader_id, role.leader_endpoints, reason)
     else:
         core.become_unattached(role.epoch, reason, leader_id=role.leader_id, voted=role.voted)

@@ -57,8 +57,8 @@ def maybe_fetch(core: Core) -> None:
         if role.snapshot is not None:
             _fetch_snapshot(core, role)
         elif core.log.is_durable:
-            # An observer whose leader is silent looks for another; a voter elects.
-            if core.is_voter or core.now_ms < role.fetch_deadline_ms:
+            # Who may elect does so when the leader is silent; anyone else looks for a leader.
+            if core.may_elect or core.now_ms < role.fetch_deadline_ms:
                 _fetch_from_leader(core, role)
             else:
                 _fetch_from_anyone(core, role.read_round)
@@ -164,7 +164,7 @@ def _back_off_fetch(core: Core, error: ErrorCode, changed: bool) -> None:
 def _take(core: Core, role: Follower, request: FetchRequest, response: FetchResponse) -> None:
     """A good answer of the leader of this epoch."""
     role.fetch_deadline_ms = core.now_ms + core.config.fetch_timeout_ms
-    role.has_fetched = True
+    role.has_fetched = role.leader_answered = True
     if response.read_round > role.read_round:  # noqa: PLR1730 - once an answer: a call costs more
         role.read_round = response.read_round
     if response.acknowledged is not None:
@@ -320,7 +320,7 @@ def _take_chunk(
     core: Core, role: Follower, request: FetchSnapshotRequest, response: FetchSnapshotResponse
 ) -> None:
     role.fetch_deadline_ms = core.now_ms + core.config.fetch_timeout_ms
-    role.has_fetched = True
+    role.has_fetched = role.leader_answered = True
     end = response.position + len(response.data)
     if response.position != role.snapshot_position or end > response.size:
         core.notice("a snapshot chunk does not fit what was asked for", warning=True)

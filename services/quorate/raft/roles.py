@@ -104,7 +104,9 @@ class Ballot:
 
 @dataclass(slots=True)
 class Prospective:
-    """Asks whether it could win, without touching anyone's epoch (KIP-996)."""
+    """Asks whether it could win, without touching anyone's epoch (KIP-996). leader_answered: as the
+    follower's; only such a leader is followed again.
+    """
 
     name: ClassVar[RoleName] = RoleName.PROSPECTIVE
     epoch: int
@@ -114,6 +116,7 @@ class Prospective:
     leader_endpoints: tuple[Endpoint, ...] = ()
     voted: ReplicaKey | None = None
     retries: int = 0
+    leader_answered: bool = False
 
 
 @dataclass(slots=True)
@@ -135,8 +138,8 @@ class Follower:
     """Fetches from a known leader.
 
     has_fetched: a fetch in this epoch succeeded and the leader has not been suspected since; such a
-    follower grants no pre-vote. retry_at_ms: no fetch before that. snapshot: the one being
-    received, position: how much of it is here.
+    follower grants no pre-vote. leader_answered: a fetch succeeded since this replica began to
+    follow. snapshot: the one being received, position: how much of it is here.
     """
 
     name: ClassVar[RoleName] = RoleName.FOLLOWER
@@ -146,6 +149,7 @@ class Follower:
     fetch_deadline_ms: int
     voted: ReplicaKey | None = None
     has_fetched: bool = False
+    leader_answered: bool = False
     read_round: int = 0
     snapshot: OffsetAndEpoch | None = None
     snapshot_position: int = -1

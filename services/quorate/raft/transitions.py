@@ -6,9 +6,9 @@ changes nothing.
                   prospective   the election timeout passed (voters only)
                   follower      a leader of this or a higher epoch is known
     prospective   unattached    a higher epoch, a vote granted, or the pre-vote lost with no leader
-                                known
+                                known that has answered
                   candidate     a majority would vote for it, or the leader asked it to elect
-                  follower      a leader is known, or the pre-vote was lost while one was known
+                  follower      a leader is known, or the pre-vote was lost and one has answered
                   prospective   it tries again
     candidate     unattached    a higher epoch
                   prospective   lost or timed out

@@ -162,6 +162,24 @@ class Injector(Forgeries):
         self._start_later(node, self._span(n[2], 10 * MS, 5 * SECOND))
         return True
 
+    def _add_after_lost_disk(self, n: Numbers) -> bool:
+        """An observer that fetched lately loses its disk, and the empty one is to be a voter's."""
+        sets = self._sets_in_force()
+        others = [
+            node
+            for node in self._running()
+            if node.can_vote and not any(node.key in voters for voters in sets)
+        ]
+        if self.cluster.leader() is None or not others:
+            return False
+        node = others[int(n[0] * len(others))]
+        if not self.tolerates(lost=node.key):
+            return False
+        node.stop("all")
+        self._replace_disk(node)
+        self.start(node)
+        return self._add_node(node, (n[0], 0.0, 0.9, *n[3:]))
+
     def _damaged_disk(self, n: Numbers) -> bool:
         """A bit flips where recovery cannot tell what was there: the node refuses to start, until
         someone replaces the disk.

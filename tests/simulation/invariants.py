@@ -45,11 +45,11 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     TransferToTheLiving              a leader resigns for a voter that fetched lately
     TransferEnds                     a transfer refuses appends for an election timeout at most
 
-And elsewhere: Durability at each commit by MajorityReachedHighWatermark and at the end
-(`Cluster.verify`), ClientHistory (`clients.py`), LogContract (`storage.py`), CheckQuorum
-(`faults.py`), EpochBudget and StepsDownSeldom (`forgeries.py`), StableLeadership, LeaderElected and
-Settled (`cluster.py`), Livelock (`scheduler.py`). The checker sees every disk; it never tells the
-nodes anything.
+Some of them are checked in `change_invariants.py` and `loss_invariants.py`. And elsewhere:
+Durability at each commit by MajorityReachedHighWatermark and at the end (`Cluster.verify`),
+ClientHistory (`clients.py`), LogContract (`storage.py`), CheckQuorum (`faults.py`), EpochBudget and
+StepsDownSeldom (`forgeries.py`), StableLeadership, LeaderElected and Settled (`cluster.py`),
+Livelock (`scheduler.py`). The checker sees every disk; it never tells the nodes anything.
 """
 
 from __future__ import annotations
@@ -58,49 +58,31 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from quorate.raft.batches import Batch, KRaftVersion, Voters
-from quorate.raft.errors import ErrorCode
-from quorate.raft.messages import (
-    AddVoterRequest,
-    AdminResponse,
-    EndQuorumEpochRequest,
-    FetchRequest,
-    FetchResponse,
-    RemoveVoterRequest,
-    VoteRequest,
-    VoteResponse,
-)
-from quorate.raft.outputs import (
-    AppendBatches,
-    HighWatermarkAdvanced,
-    PersistRequiredEnd,
-    RoleName,
-    Send,
-    TruncateLog,
-)
-from quorate.raft.roles import ChangeStage, Follower, Leader
+from quorate.raft.messages import FetchRequest, VoteRequest, VoteResponse
+from quorate.raft.outputs import RoleName
+from quorate.raft.roles import Follower
 from quorate.raft.types import (
     ElectionState,
     OffsetAndEpoch,
     ReplicaKey,
-    RequiredEnd,
     VoterSet,
     same_replica,
 )
 
+from tests.simulation.change_invariants import ChangeInvariants, check_neighbours
 from tests.simulation.errors import InvariantError
+from tests.simulation.loss_invariants import MOVES, LossInvariants
 
 if TYPE_CHECKING:
     from tests.simulation.node import SimNode
     from tests.simulation.storage import Disk, Snapshot
 
-MOVES = (AppendBatches, TruncateLog, HighWatermarkAdvanced)
 EPOCH_BOUND = 1 << 24
 """Far above what a run's elections and the budgets of all senders together come to."""
-ADDS_MAX = 8
 ELECTING = frozenset({RoleName.PROSPECTIVE, RoleName.CANDIDATE, RoleName.LEADER})
 
 
-class Oracle:
+class Oracle(LossInvariants, ChangeInvariants):
     """What an observer of everything knows: the committed log, and who led when.
 
     committed: the committed batches, in order, as the first leader that committed them holds them.
@@ -213,53 +195,6 @@ class Oracle:
             node.key in node.disk.static_voters
         )
 
-    @staticmethod
-    def starts(node: SimNode) -> None:
-        """A process has started; nothing that it wants is done yet."""
-        others = [voter for voter in node.voters if voter.id != node.id and voter.endpoints]
-        if node.core.role.name is not RoleName.RESIGNED or not others:
-            return
-        requests = [o.request for o in node.core.outputs if isinstance(o, Send)]
-        ends = [r for r in requests if isinstance(r, EndQuorumEpochRequest)]
-        if len(ends) < len(others) or not all(r.preferred_candidates for r in ends):
-            text = f"{node.key} led epoch {node.core.epoch} and tells {ends}"
-            raise InvariantError("ResignationIsTold", text)
-
-    def requires_end(self, node: SimNode, required_end: RequiredEnd | None) -> None:
-        """A node stores which log end it must reach again, or that it has reached it."""
-        old, log = node.disk.required_end, node.disk.log
-        if required_end is not None or old is None:
-            return
-        end = old.end
-        durable = log.batch_before(log.durable_end)
-        epoch = durable.epoch if durable is not None else log.start.epoch
-        if (epoch, log.durable_end) < (end.epoch, end.offset):
-            text = f"{node.key} has reached {end}, on disk is {log}"
-            raise InvariantError("RequiredEnd", text)
-
-    @staticmethod
-    def learns_of_loss(node: SimNode, response: FetchResponse) -> None:
-        """A node got the answer to a Fetch: its leader tells what it acknowledged, or should."""
-        core = node.core
-        told = response.acknowledged
-        lost, node.told_of_loss = node.told_of_loss, None
-        is_of_leader = response.error is ErrorCode.NONE and response.leader.epoch == core.epoch
-        if not is_of_leader or not isinstance(core.role, Follower):
-            return
-        if lost is not None and lost[0] == core.epoch and told is None:
-            text = f"{node.key} acknowledged {lost[1]} in epoch {lost[0]} and hears {response}"
-            raise InvariantError("LossIsTold", text)
-        moves = [i for i, o in enumerate(core.outputs) if isinstance(o, MOVES)]
-        if told is None or not moves:
-            return
-        known = [
-            o.required_end for o in core.outputs[: moves[0]] if isinstance(o, PersistRequiredEnd)
-        ]
-        ends = [node.disk.log.last, *(r.end for r in [node.disk.required_end, *known] if r)]
-        if max((end.epoch, end.offset) for end in ends) < (told.epoch, told.offset):
-            text = f"{node.key} hears {told} and does {core.outputs}"
-            raise InvariantError("RequiredEnd", text)
-
     def votes(self, node: SimNode, request: VoteRequest, response: VoteResponse) -> None:
         """A node answers a vote request."""
         state, required = node.disk.election, node.disk.required_end
@@ -301,7 +236,7 @@ class Oracle:
             voter.key
             for voter in node.voters
             if same_replica(voter.key, node.key)
-            or node.heard.get(self.nodes[voter.id - 1].key.directory_id, -1) >= asked_ms
+            or node.heard.get(self._directory(voter.key), -1) >= asked_ms
         ]
         if len(heard) < node.voters.majority:
             text = f"{node.key} reads, confirmed by {[str(key) for key in heard]} of {node.voters}"
@@ -391,32 +326,6 @@ class Oracle:
             if is_new and (disk is None or disk.log.end == 0 or is_silent):
                 text = f"{node.key} adds {voter.key}, which has replicated nothing"
                 raise InvariantError("CaughtUpBeforeAdded", text)
-
-    @staticmethod
-    def _is_forced(node: SimNode, record: Voters) -> bool:
-        """Whether an administrator insists on this removal, of a voter that is not the last."""
-        if not len(record.voters):
-            return False
-        asked = [waiter[3] for waiter in node.waiting.values()]
-        forced = [r.voter for r in asked if isinstance(r, RemoveVoterRequest) and r.force]
-        return any(key in node.voters and key not in record.voters for key in forced)
-
-    @staticmethod
-    def _can_commit(node: SimNode, voters: VoterSet) -> None:
-        """A majority of the voters that a removal leaves are the leader, or fetched from it in its
-        epoch and within the fetch timeout, by its clock: what it appends is in force at once, and
-        without them neither it nor anything after it could commit.
-        """
-        assert node.config is not None
-        oldest_ms = node.now_ms() - node.config.fetch_timeout_ms
-        there = [
-            voter.key
-            for voter in voters
-            if voter.key == node.key or node.heard.get(voter.key.directory_id, -1) >= oldest_ms
-        ]
-        if len(there) < voters.majority:
-            text = f"{node.key} appends {voters} while it hears only {[str(key) for key in there]}"
-            raise InvariantError("RemovalCanCommit", text)
 
     def follows_its_log(self, node: SimNode, voters: VoterSet) -> None:
         """`voters` is in force at a node."""
@@ -541,73 +450,3 @@ class Oracle:
         if start.offset > 0 and (disk.latest is None or disk.latest.id.offset < start.offset):
             text = f"{node.key}: the log starts at {start}, the newest snapshot is {disk.latest}"
             raise InvariantError("SnapshotAtLogStart", text)
-
-    # --- membership -------------------------------------------------------------------------------
-
-    def acknowledges(self, node: SimNode, request: object) -> None:
-        """A node answered a change of the voters with success, after its commit."""
-        if isinstance(request, AddVoterRequest) and request.ack_when_committed:
-            if not any(request.voter in voters for _, voters in self.voter_sets):
-                raise InvariantError("ChangeIsCommitted", f"{node.key} answered {request}")
-        elif isinstance(request, RemoveVoterRequest):
-            before = [request.voter in voters for _, voters in self.voter_sets]
-            if True not in before or all(before[before.index(True) :]):
-                raise InvariantError("ChangeIsCommitted", f"{node.key} answered {request}")
-
-    def takes_change(self, node: SimNode, request_id: int, request: object) -> None:
-        """A node was asked for a change of the voters, and has not answered yet."""
-        role = node.core.role
-        if not isinstance(role, Leader):
-            return
-        later = [c for c in role.changes if c.stage is not ChangeStage.COMMITTING]
-        adds = sum(1 for change in later if isinstance(change.request, AddVoterRequest))
-        if adds > ADDS_MAX:
-            raise InvariantError("AddsAreLimited", f"{node.key} lets {adds} AddVoters wait")
-        history, high_watermark = node.core.history, node.core.high_watermark
-        is_quiet = high_watermark > max(role.epoch_start_offset, history.last_change_offset)
-        if is_quiet and isinstance(request, RemoveVoterRequest):
-            node.turns[request_id] = history.last_change_offset
-
-    def answers_change(self, node: SimNode, request_id: int, response: AdminResponse) -> None:
-        """A node answers a request for a change."""
-        last = node.turns.pop(request_id, None)
-        is_late = response.error is ErrorCode.REQUEST_TIMED_OUT
-        same = last == node.core.history.last_change_offset
-        if same and is_late and ChangeStage.WAITING in response.message:
-            text = f"{node.key} answers {response}: nothing was uncommitted"
-            raise InvariantError("TurnComes", text)
-
-    def hands_over(self, node: SimNode) -> None:
-        """A leader resigns because of a transfer."""
-        transfer = node.core.transfer
-        assert transfer is not None
-        assert node.config is not None
-        target = self.nodes[transfer.target.id - 1]
-        heard_ms = node.heard.get(target.key.directory_id, -1)
-        if heard_ms < node.now_ms() - node.config.fetch_timeout_ms:
-            text = f"{node.key} resigns for {transfer.target}, which fetched last at {heard_ms}"
-            raise InvariantError("TransferToTheLiving", text)
-
-    def refuses_append(self, node: SimNode) -> None:
-        """A leader refuses an append."""
-        raft, role = node.raft, node.core.role
-        if raft is None or not isinstance(role, Leader) or not role.refuses_appends:
-            return
-        now_ms = node.now_ms()
-        if node.refusing is None or node.refusing[0] is not role.transfer:
-            node.refusing = role.transfer, now_ms
-        assert node.config is not None
-        for_ms = now_ms - node.refusing[1]
-        if for_ms > node.config.election_timeout_ms and raft.next_deadline_ms() > now_ms:
-            text = f"{node.key} refuses appends for {for_ms} ms because of {role.transfer}"
-            raise InvariantError("TransferEnds", text)
-
-
-def check_neighbours(old: VoterSet, new: VoterSet) -> None:
-    """At most one voter more or less, or the same voters, described better."""
-    if not len(old):
-        return
-    same = sum(1 for voter in new if old.find(voter.key) is not None)
-    if (len(old) - same) + (len(new) - same) > 1:
-        text = f"{old} is followed by {new}"
-        raise InvariantError("NeighbouringVoterSetsDifferByOne", text)

@@ -80,6 +80,7 @@ TARGETED: dict[str, float] = {
     "force_removal": 0.1,
     "transfer_to_the_dead": 0.15,
     "transfer_to_the_dying": 0.1,
+    "add_after_lost_disk": 0.1,
 }
 """What the even mix hardly ever brings about, with the share of the seeds that have it besides
 (`_draw_targeted`).

@@ -200,6 +200,27 @@ ELECTIONS = (
         "        return False\n",
     ),
     mutant(
+        "leader_that_never_answered_is_followed_again",
+        "who loses a pre-vote follows only a leader that answers",
+        "election",
+        "    if role.leader_id is not None and role.leader_endpoints and role.leader_answered:\n",
+        "    if role.leader_id is not None and role.leader_endpoints:\n",
+    ),
+    mutant(
+        "voter_that_may_not_stand_asks_nobody_else",
+        "who may not elect looks for another leader than the silent one",
+        "follower",
+        "            if core.may_elect or core.now_ms < role.fetch_deadline_ms:\n",
+        "            if core.is_voter or core.now_ms < role.fetch_deadline_ms:\n",
+    ),
+    mutant(
+        "new_endpoints_of_a_leader_are_not_asked",
+        "who may not elect asks the leader where others say it is",
+        "core",
+        "                    role.fetch_deadline_ms = self.now_ms + self.config.fetch_timeout_ms\n",
+        "                    pass\n",
+    ),
+    mutant(
         "removed_replica_never_elects",
         "who is out by a record that is not committed may have to lead (Ongaro 4.2.2)",
         "core",

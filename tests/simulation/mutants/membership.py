@@ -117,12 +117,9 @@ MEMBERSHIP = (
         "catch_up_of_any_directory",
         "the replica that is added has caught up, not another with its id",
         "membership",
-        """    progress = leader.replicas.get(key)
-    if progress is None or progress.last_caught_up_ms < 0:
-""",
-        """    same_id = [p for k, p in leader.replicas.items() if k.id == key.id]
-    progress = max(same_id, key=lambda p: p.last_caught_up_ms, default=None)
-    if progress is None or progress.last_caught_up_ms < 0:
+        "            return is_caught_up(core, leader.replicas.get(request.voter))\n",
+        """            same_id = [p for k, p in leader.replicas.items() if k.id == request.voter.id]
+            return is_caught_up(core, max(same_id, key=lambda p: p.last_caught_up_ms, default=None))
 """,
     ),
     mutant(

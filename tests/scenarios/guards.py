@@ -96,6 +96,36 @@ GUARDS = (
         "1A leader epoch=1",
     ),
     Guard(
+        "a leader that never answers",
+        "leader_that_never_answers",
+        _known("leader_that_never_answered_is_followed_again"),
+        "3A follower of 9 epoch=9 log=0..3@1",
+    ),
+    Guard(
+        "a leader that moved",
+        "leader_at_other_endpoints",
+        mutant(
+            "voter_that_may_not_stand_asks_nobody_else",
+            "who may not elect looks for another leader than the silent one",
+            "follower",
+            "            if core.may_elect or core.now_ms < role.fetch_deadline_ms:\n",
+            "            if core.is_voter or core.now_ms < role.fetch_deadline_ms:\n",
+        ),
+        "2A follower of 1 epoch=3 log=0..3@2",
+    ),
+    Guard(
+        "a leader that moved",
+        "leader_at_other_endpoints",
+        mutant(
+            "new_endpoints_of_a_leader_are_not_asked",
+            "who may not elect asks the leader where others say it is",
+            "core",
+            "                    role.fetch_deadline_ms = self.now_ms + self.config.fetch_timeout_ms\n",
+            "                    pass\n",
+        ),
+        "2A follower of 1 epoch=3 log=0..3@2",
+    ),
+    Guard(
         "KAFKA-16144",
         "check_quorum_single_voter_is_exempt",
         _known("single_voter_checks_quorum"),

@@ -1,6 +1,7 @@
 """Every bug that people ran into comes back when its guard is taken out, and a transcript tells.
 
-The list is raft.md's, "What people ran into with Kafka", and Ongaro's bug in its three forms.
+The list is raft.md's, "What people ran into with Kafka", Ongaro's bug in its three forms, and
+leaders that a replica looks for where they are not.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ BUGS = {
     "KAFKA-19400": "a change that keeps out what it waits for",
     "KAFKA-19489": "two standalone quorums that mix",
     "KAFKA-20661": "an unreachable endpoint in the log",
+    "a leader that never answers": "a replica that follows it for ever",
+    "a leader that moved": "a replica that asks only where it was",
     "readiness": "a controller that is ready in a wedged quorum",
     "two voters, one lost its disk": "commands that do not say why they fail",
     "Ongaro's bug: add, add": "two majorities that do not meet",

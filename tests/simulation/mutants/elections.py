@@ -207,20 +207,6 @@ ELECTIONS = (
         "    if role.leader_id is not None and role.leader_endpoints:\n",
     ),
     mutant(
-        "voter_that_may_not_stand_asks_nobody_else",
-        "who may not elect looks for another leader than the silent one",
-        "follower",
-        "            if core.may_elect or core.now_ms < role.fetch_deadline_ms:\n",
-        "            if core.is_voter or core.now_ms < role.fetch_deadline_ms:\n",
-    ),
-    mutant(
-        "new_endpoints_of_a_leader_are_not_asked",
-        "who may not elect asks the leader where others say it is",
-        "core",
-        "                    role.fetch_deadline_ms = self.now_ms + self.config.fetch_timeout_ms\n",
-        "                    pass\n",
-    ),
-    mutant(
         "removed_replica_never_elects",
         "who is out by a record that is not committed may have to lead (Ongaro 4.2.2)",
         "core",

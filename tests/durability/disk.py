@@ -5,12 +5,14 @@ durable: the bytes of each file as of its last sync and the writes since; the na
 directory as of its last sync and the changes since. At a step that the test chooses it fails:
 
 - power: everything stops, and `crash` says what is left: of each file, any sectors of the writes
-  that were not synced; of each directory, any prefix of its changes, or any of them by name.
+  that were not synced, and a smaller size before, with or after them; of each directory, any prefix
+  of its changes, or any of them by name.
 - kill: the process stops, a write perhaps half done; the page cache survives.
 - eio: one sync of a file fails. As on Linux, its pages are clean afterwards: the page cache still
   has the bytes, and no later sync writes them.
 
-A sector has 512 bytes and is written whole or not at all.
+A sector has 512 bytes and is written whole or not at all. A failure comes after a number of steps,
+or so many steps after an operation of a certain kind (`TARGETS`), where rules about order matter.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from quorate.records.primitives import Buffer
 
 SECTOR_BYTES = 512
 PAGE_BYTES = 4096
+TARGETS = ("unlink .log", "truncate .log", "write .log", "rename", "rename quorum-state")
 Write = tuple[int, bytes]
 Names = dict[str, "File"]
 
@@ -86,8 +89,13 @@ class File:
                 continue
             _some_sectors(found, group, kept, random)
             group = []
-            if operation < len(found) and random.random() < 0.5:
-                return bytes(found)
+            if operation < len(found):
+                fate = random.choice(("last", "last", "done", "later"))
+                if fate == "last":
+                    return bytes(found)
+                if fate == "later":
+                    # Later writes went to the old blocks, and behind them is what was there.
+                    continue
             _apply(found, operation)
         _some_sectors(found, group, kept, random)
         return bytes(found)
@@ -140,16 +148,22 @@ class FaultyDisk(Disk):
         self.steps = 0
         self._fail_at = -1
         self._kind = ""
+        self._target = ""
+        self._delay = 0
         self._random = Random(0)
+        self.failed_sync = ""
         self.is_down = False
         self.on_segment_unlink: Callable[[], None] = lambda: None
         for directory in self._directories:
             self._names[directory] = [self._list(directory, durable=True)]
 
-    def fail_at(self, steps: int, kind: str, random: Random) -> None:
-        """After so many more steps: `power`, `kill` or `eio` (of a file's next sync)."""
+    def fail_at(self, steps: int, kind: str, random: Random, target: str = "") -> None:
+        """After so many more steps: `power`, `kill` or `eio` (of a file's next sync). target: they
+        count from the next operation of this kind.
+        """
         self.is_down = False
-        self._fail_at = self.steps + steps
+        self._target, self._delay = target, steps
+        self._fail_at = -1 if target else self.steps + steps
         self._kind = kind
         self._random = random
 
@@ -168,8 +182,13 @@ class FaultyDisk(Disk):
             self._note(directory)
             folder = target / os.path.relpath(directory, base)
             folder.mkdir(parents=True, exist_ok=True)
+            written: dict[int, Path] = {}
             for name, file in self._some_names(directory, random).items():
-                (folder / name).write_bytes(file.crash(random))
+                first = written.setdefault(id(file), folder / name)
+                if first.name == name:
+                    first.write_bytes(file.crash(random))
+                else:
+                    (folder / name).hardlink_to(first)
 
     def _some_names(self, directory: str, random: Random) -> Names:
         history = self._names[directory]
@@ -232,6 +251,18 @@ class FaultyDisk(Disk):
         self.steps += 1
         return 0 <= self._fail_at <= self.steps and self._kind != "eio"
 
+    def _did(self, operation: str, path: str | int) -> None:
+        """Note an operation on a file, given by its path or its descriptor."""
+        if not self._target:
+            return
+        wanted, _, name = self._target.partition(" ")
+        if wanted != operation:
+            return
+        found = path if isinstance(path, str) else os.readlink(f"/proc/self/fd/{path}")
+        if found.endswith(name):
+            self._target = ""
+            self._fail_at = self.steps + self._delay
+
     def _fail(self) -> None:
         self.is_down = True
         raise FailureError(errno.EIO, f"the {self._kind} failure of this test")
@@ -252,6 +283,7 @@ class FaultyDisk(Disk):
                 file.pending.append((position, data))
             self._fail()
         file.pending.append((position, data))
+        self._did("write", descriptor)
         return super().write_all(descriptor, [data], position)
 
     def _sync(self, descriptor: int) -> None:
@@ -260,6 +292,7 @@ class FaultyDisk(Disk):
         file = self._of(descriptor)
         if self._kind == "eio" and 0 <= self._fail_at <= self.steps:
             self._kind = ""
+            self.failed_sync = os.readlink(f"/proc/self/fd/{descriptor}")
             file.forget_writes()
             raise OSError(errno.EIO, "the failed sync of this test")
         file.sync()
@@ -281,6 +314,7 @@ class FaultyDisk(Disk):
             self._fail()
         super().truncate(descriptor, size)
         self._of(descriptor).pending.append(size)
+        self._did("truncate", descriptor)
 
     def rename(self, source: Path, target: Path) -> None:
         fails = self._begin()
@@ -290,6 +324,7 @@ class FaultyDisk(Disk):
             self._note(str(source.parent))
         if fails:
             self._fail()
+        self._did("rename", str(target))
 
     def unlink(self, path: Path) -> None:
         if path.suffix == ".log":
@@ -301,6 +336,7 @@ class FaultyDisk(Disk):
             self._note(str(path.parent))
         if fails:
             self._fail()
+        self._did("unlink", str(path))
 
     def sync_directory(self, directory: Path) -> None:
         fails = self._begin()

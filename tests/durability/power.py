@@ -38,6 +38,11 @@ def run(seed: int, base: Path) -> Outcome:
             if ending in ("power", "quiet", "close") or random.random() < 0.3:
                 failures += 1
                 replica.crash()
+            elif random.random() < 0.5:
+                # What is found at a restart counts as acknowledged at once.
+                replica.live("idle")
+                failures += 1
+                replica.crash()
         replica.live("close")
         return Outcome(seed, None, failures)
     except ViolationError as error:

@@ -2,7 +2,8 @@
 
 It writes quorum-state before anything of an epoch, appends, truncates to what a leader says, takes
 and cleans up snapshots, installs received ones, and opens its log again after each failure. What
-the log reported durable, and all that it held when it was opened, counts as acknowledged.
+the log reported durable, and all that it held when it was opened, counts as acknowledged; what was
+acknowledged a second ago lies below the recovery point on the disk.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 from random import Random
 
 from quorate.log.disk import Disk
-from quorate.log.errors import LogError
+from quorate.log.errors import DamagedSnapshotError, LogError
+from quorate.log.install import SnapshotInstall
 from quorate.log.metadata_log import (
     LogConfig,
     MetadataLog,
@@ -25,6 +27,7 @@ from quorate.log.offset_files import read_recovery_point
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.log.required_end import RequiredEndFile
 from quorate.log.snapshots import SnapshotStore
+from quorate.log.writer import RECOVERY_POINT_PERIOD_S
 from quorate.raft.batches import KRaftVersion, Voters
 from quorate.raft.types import (
     BOOTSTRAP_SNAPSHOT,
@@ -44,7 +47,7 @@ from quorate.records.batch import (
     stamp,
 )
 
-from tests.durability.disk import FaultyDisk
+from tests.durability.disk import TARGETS, FaultyDisk
 from tests.durability.stepping import Clock, use, writer_of
 
 DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -81,6 +84,50 @@ class Model:
     epoch: int = 0
 
 
+@dataclass(slots=True)
+class Reception:
+    """A checkpoint that is being received. is_sure: no power failure since it began."""
+
+    snapshot: OffsetAndEpoch
+    data: bytes
+    is_sure: bool = True
+
+
+class Point:
+    """What the recovery point on the disk must cover, by what the writer promises: what was
+    acknowledged first after the log was opened, and everything a second after.
+    """
+
+    def __init__(self) -> None:
+        self.floor = 0
+        self._later: list[tuple[float, int]] = []
+        self._is_first = False
+
+    def open(self, end_offset: int) -> None:
+        self.floor = end_offset
+        self._later.clear()
+        self._is_first = True
+
+    def reset(self, offset: int) -> None:
+        self.open(offset)
+        self._is_first = False
+
+    def lower(self, offset: int) -> None:
+        self.floor = min(self.floor, offset)
+        self._later = [(at_s, min(end, offset)) for at_s, end in self._later]
+
+    def acknowledge(self, end_offset: int) -> None:
+        if self._is_first:
+            self.floor = max(self.floor, end_offset)
+        self._is_first = False
+        self._later.append((Clock.now_s, end_offset))
+
+    def worked(self) -> None:
+        """The writer had its turn."""
+        while self._later and self._later[0][0] <= Clock.now_s - RECOVERY_POINT_PERIOD_S:
+            self.floor = max(self.floor, self._later.pop(0)[1])
+
+
 class Replica:
     """The log of one directory through its failures."""
 
@@ -95,9 +142,13 @@ class Replica:
         self.lives = 0
         self.after_power = False
         self.unsynced = False
+        self.may_drop = False
+        self.was_cut_off = False
         self.tickets: list[int] = []
         self.ticket = 0
         self.pace = 1.0
+        self.point = Point()
+        self.reception: Reception | None = None
         use()
         write_bootstrap_checkpoint(self.root, VOTERS)
 
@@ -118,7 +169,13 @@ class Replica:
         if self.disk is None:
             self.disk = FaultyDisk([self.root, self.partition])
         self.disk.is_down = False
-        if ending in ("power", "kill", "eio"):
+        self.may_drop |= self.after_power and self.unsynced
+        if ending in ("power", "kill") and random.random() < 0.35:
+            self.disk.fail_at(random.randint(1, 4), ending, random, random.choice(TARGETS))
+        elif ending == "eio" and random.random() < 0.5:
+            target = random.choice(("write .log", "write .part"))
+            self.disk.fail_at(1, ending, random, target)
+        elif ending in ("power", "kill", "eio"):
             steps = random.choice((12, 40, STEPS_MAX))
             self.disk.fail_at(random.randint(1, steps), ending, random)
         else:
@@ -136,6 +193,8 @@ class Replica:
             retention_bytes=0,
         )
         try:
+            self._check_point()
+            self.was_cut_off, was_cut_off = True, self.was_cut_off
             self.log = MetadataLog.open(
                 self.root,
                 config,
@@ -143,8 +202,11 @@ class Replica:
                 on_failure=failures.append,
                 disk=self.disk,
             )
+            self.was_cut_off = was_cut_off
             self.check()
-            for _ in range(random.randint(1, WORK)):
+            self.was_cut_off = self.may_drop = False
+            self.point.open(self.log.end_offset)
+            for _ in range(0 if ending == "idle" else random.randint(1, WORK)):
                 self.work()
                 self._collect()
                 if failures:
@@ -167,13 +229,15 @@ class Replica:
             with contextlib.suppress(OSError, LogError):
                 self.log.close()
             self.log = None
-        self.after_power = ending in ("power", "close", "quiet")
+        self.after_power = ending in ("power", "close", "quiet", "idle")
         self.unsynced = self.disk.has_unsynced_writes(".log")
 
     def crash(self) -> None:
         """The power fails now: from here on the disk holds what is left."""
         assert self.disk is not None
         self.after_power = True
+        if self.reception is not None:
+            self.reception.is_sure = False
         self.unsynced = self.disk.has_unsynced_writes(".log")
         target = self.base / str(self.lives)
         self.disk.crash(self.random, target)
@@ -185,6 +249,7 @@ class Replica:
         model = self.model
         while model.pending and self.tickets and self.tickets[-1] >= model.pending[0][0]:
             model.acknowledged = max(model.acknowledged, model.pending.pop(0)[1])
+            self.point.acknowledge(model.acknowledged)
 
     # --- what is found ----------------------------------------------------------------------------
 
@@ -222,6 +287,14 @@ class Replica:
         model.lineages.clear()
         model.acknowledged = log.end_offset
 
+    def _check_point(self) -> None:
+        """The recovery point covers what it promises, unless a received checkpoint may be in."""
+        point = read_recovery_point(self.root)
+        if self.model.installing is None and point < self.point.floor:
+            raise ViolationError(
+                f"life {self.lives}: the recovery point is {point}, durable was {self.point.floor}"
+            )
+
     def _check_lineage(self, found: list[tuple[int, bytes]]) -> None:
         """The log is the beginning of what it was at some time of the last life."""
         for lineage in [self.model.batches, *self.model.lineages]:
@@ -250,12 +323,14 @@ class Replica:
         if required != RequiredEndFile(self.partition, self.disk).read():
             raise ViolationError(f"life {self.lives}: required-end is not what was recovered")
         if recovered.dropped_end is not None:
-            if not (self.after_power and self.unsynced):
+            if not self.may_drop:
                 raise ViolationError(f"life {self.lives}: a required end without a reason")
             assert required is not None
             if _key(required.end) < _key(recovered.dropped_end):
                 raise ViolationError(f"life {self.lives}: the required end is too low")
-        elif required not in (model.required, None if model.reaching else model.required):
+        elif required not in (model.required, None if model.reaching else model.required) and not (
+            self.was_cut_off and self.may_drop
+        ):
             raise ViolationError(
                 f"life {self.lives}: the required end is {required}, written was {model.required}"
             )
@@ -286,6 +361,9 @@ class Replica:
             self._require()
         else:
             writer_of(self.log).step()
+            self._collect()
+            if writer_of(self.log).failure is None:
+                self.point.worked()
 
     def _append(self) -> None:
         assert self.log is not None
@@ -336,6 +414,7 @@ class Replica:
             return
         to = random.choice(places[-12:])
         self._vote(model.epoch + 1)
+        self.point.lower(to)
         model.lineages.append(list(model.batches))
         model.batches = [entry for entry in model.batches if entry[0] < to]
         model.acknowledged = min(model.acknowledged, to)
@@ -375,30 +454,56 @@ class Replica:
             writer_of(self.log).step()
 
     def _install(self) -> None:
+        """Receive a checkpoint, perhaps a part of it now and the rest later."""
         assert self.log is not None
+        assert self.disk is not None
         model, log, random = self.model, self.log, self.random
-        offset = log.end_offset + random.randint(1, 40)
-        self._vote(model.epoch + 1)
-        snapshot = OffsetAndEpoch(offset, model.epoch)
-        data = received(self.base, snapshot)
-        install = log.begin_install(snapshot)
-        position = install.position
-        if position > len(data):
-            install.abandon()
+        received = self.reception
+        if received is None or received.snapshot.offset <= log.end_offset:
+            offset = log.end_offset + random.randint(1, 40)
+            self._vote(model.epoch + 1)
+            snapshot = OffsetAndEpoch(offset, model.epoch)
+            received = self.reception = Reception(snapshot, checkpoint(self.base, snapshot))
+        # Who fetches has made durable all that it appended.
+        writer_of(log).step()
+        self._collect()
+        if writer_of(log).failure is not None:
             return
+        if not self._receive(log.begin_install(received.snapshot), received):
+            return
+        if writer_of(log).failure is None:
+            model.installing = None
+            self._installed(received.snapshot)
+
+    def _receive(self, install: SnapshotInstall, received: Reception) -> bool:
+        """Whether the checkpoint replaced the log."""
+        assert self.disk is not None
+        random, position, data = self.random, install.position, received.data
         while position < len(data):
             if random.random() < 0.05:
                 install.close()
-                return
+                return False
             end = min(position + random.randint(50, 400), len(data))
             install.write(position, data[position:end])
             position = end
         self.ticket += 1
-        model.installing = snapshot
-        install.finish(self.ticket)
-        if writer_of(log).failure is None:
-            model.installing = None
-            self._installed(snapshot)
+        self.model.installing = received.snapshot
+        try:
+            install.finish(self.ticket)
+        except DamagedSnapshotError:
+            # The power failed while it was received, and what was not synced is lost.
+            if received.is_sure:
+                raise
+        except LogError:
+            # After a failed sync it is received again from its beginning.
+            if self.disk.is_down or not self.disk.failed_sync.endswith(".part"):
+                raise
+        else:
+            self.reception = None
+            return True
+        self.model.installing = None
+        received.is_sure = True
+        return False
 
     def _installed(self, snapshot: OffsetAndEpoch) -> None:
         model = self.model
@@ -406,6 +511,7 @@ class Replica:
         model.lineages.clear()
         model.pending.clear()
         model.start = model.acknowledged = snapshot.offset
+        self.point.reset(snapshot.offset)
         model.snapshot = snapshot
 
     def _require(self) -> None:
@@ -437,7 +543,7 @@ def read_all(log: MetadataLog) -> list[tuple[int, bytes]]:
     return found
 
 
-def received(base: Path, snapshot: OffsetAndEpoch) -> bytes:
+def checkpoint(base: Path, snapshot: OffsetAndEpoch) -> bytes:
     """A checkpoint as a leader sends it."""
     folder = base / "leader"
     folder.mkdir(exist_ok=True)

@@ -21,7 +21,11 @@ class RecoveryPoint:
     """Any thread may use it. OSError passes through."""
 
     def __init__(self, directory: Path, disk: Disk, offset: int) -> None:
-        """offset: what is durable now; it is stored durably."""
+        """offset: what is durable now; it is stored durably.
+
+        Also where the file has it already: after a failed sync, the disk may hold another offset,
+        and only what is written again is written at all.
+        """
         self._disk = disk
         self._guard = threading.Lock()
         self.offset = offset
@@ -32,6 +36,7 @@ class RecoveryPoint:
             disk.replace_file(path, content)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
+            disk.write_all(self._descriptor, [content], 0)
             disk.sync(self._descriptor)
         except BaseException:
             self.close()

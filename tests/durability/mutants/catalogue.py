@@ -454,9 +454,9 @@ ORDER = (
         "reset_before_the_checkpoint",
         "a received checkpoint is durable before the log goes",
         (
-            "writer",
-            "        operation.complete_checkpoint()\n        self._segments.reset(operation.offset, operation.stream)\n",
-            "        self._segments.reset(operation.offset, operation.stream)\n        operation.complete_checkpoint()\n",
+            "install",
+            "        self.adopt()\n        self.replace(ticket)\n",
+            "        self.replace(ticket)\n        self.adopt()\n",
         ),
     ),
     _power(

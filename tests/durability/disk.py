@@ -28,7 +28,14 @@ from quorate.records.primitives import Buffer
 
 SECTOR_BYTES = 512
 PAGE_BYTES = 4096
-TARGETS = ("unlink .log", "truncate .log", "write .log", "rename", "rename quorum-state")
+TARGETS = (
+    "unlink .log",
+    "truncate .log",
+    "write quorum-state.tmp",
+    "rename",
+    "rename .checkpoint",
+    "rename quorum-state",
+)
 Write = tuple[int, bytes]
 Names = dict[str, "File"]
 
@@ -72,7 +79,7 @@ class File:
 
     def crash(self, random: Random) -> bytes:
         """What the disk may hold after the power failed."""
-        mode = random.choice(("none", "all", "prefix", "sectors", "sectors"))
+        mode = random.choice(("none", "all", "prefix", *4 * ("sectors",)))
         if not self.pending or mode == "none":
             return bytes(self.durable)
         found = bytearray(self.durable)
@@ -149,7 +156,7 @@ class FaultyDisk(Disk):
         self._fail_at = -1
         self._kind = ""
         self._target = ""
-        self._delay = 0
+        self._delay = self._wanted = 0
         self._random = Random(0)
         self.failed_sync = ""
         self.is_down = False
@@ -157,12 +164,14 @@ class FaultyDisk(Disk):
         for directory in self._directories:
             self._names[directory] = [self._list(directory, durable=True)]
 
-    def fail_at(self, steps: int, kind: str, random: Random, target: str = "") -> None:
+    def fail_at(
+        self, steps: int, kind: str, random: Random, target: str = "", count: int = 1
+    ) -> None:
         """After so many more steps: `power`, `kill` or `eio` (of a file's next sync). target: they
-        count from the next operation of this kind.
+        count from the next operation of this kind, or the one after so many.
         """
         self.is_down = False
-        self._target, self._delay = target, steps
+        self._target, self._delay, self._wanted = target, steps, count
         self._fail_at = -1 if target else self.steps + steps
         self._kind = kind
         self._random = random
@@ -192,8 +201,12 @@ class FaultyDisk(Disk):
 
     def _some_names(self, directory: str, random: Random) -> Names:
         history = self._names[directory]
-        if random.random() < 0.6:
+        chosen = random.random()
+        if chosen < 0.5:
             return random.choice(history)
+        if chosen < 0.6:
+            # A rename adds a name and takes one away.
+            return {name: file for names in history for name, file in names.items()}
         found: Names = {}
         for name in sorted({name for names in history for name in names}):
             file = random.choice(history).get(name)
@@ -259,7 +272,10 @@ class FaultyDisk(Disk):
         if wanted != operation:
             return
         found = path if isinstance(path, str) else os.readlink(f"/proc/self/fd/{path}")
-        if found.endswith(name):
+        if not found.endswith(name):
+            return
+        self._wanted -= 1
+        if self._wanted == 0:
             self._target = ""
             self._fail_at = self.steps + self._delay
 
@@ -291,7 +307,7 @@ class FaultyDisk(Disk):
             self._fail()
         file = self._of(descriptor)
         if self._kind == "eio" and 0 <= self._fail_at <= self.steps:
-            self._kind = ""
+            self._fail_at = -1
             self.failed_sync = os.readlink(f"/proc/self/fd/{descriptor}")
             file.forget_writes()
             raise OSError(errno.EIO, "the failed sync of this test")

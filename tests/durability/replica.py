@@ -24,7 +24,7 @@ from quorate.log.metadata_log import (
     write_bootstrap_checkpoint,
 )
 from quorate.log.offset_files import read_recovery_point
-from quorate.log.quorum_state import QuorumStateFile
+from quorate.log.quorum_state import QUORUM_STATE_FILE, QuorumStateFile
 from quorate.log.required_end import RequiredEndFile
 from quorate.log.snapshots import SnapshotStore
 from quorate.log.writer import RECOVERY_POINT_PERIOD_S
@@ -65,13 +65,13 @@ class ViolationError(Exception):
 class Model:
     """What the disk should hold. batches: of the log, in order, each with its base offset.
 
-    lineages: what `batches` was before each truncation of this life. acknowledged: every batch
-    before this offset must stay. voted: quorum-state as written; voting: as it is being written.
+    lineages: what `batches` was before each truncation that was not reported yet, by its ticket.
+    acknowledged: every batch before this offset must stay. voted: quorum-state as written; voting: as it is being written.
     installing: the checkpoint that may have replaced the log.
     """
 
     batches: list[tuple[int, bytes]] = field(default_factory=list)
-    lineages: list[list[tuple[int, bytes]]] = field(default_factory=list)
+    lineages: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
     acknowledged: int = 0
     pending: list[tuple[int, int]] = field(default_factory=list)
     voted: ElectionState | None = None
@@ -156,6 +156,10 @@ class Replica:
     def partition(self) -> Path:
         return partition_directory(self.root)
 
+    def quorum_state(self) -> bytes | None:
+        path = self.partition / QUORUM_STATE_FILE
+        return path.read_bytes() if path.exists() else None
+
     def close(self) -> None:
         if self.disk is not None:
             self.disk.close()
@@ -163,15 +167,19 @@ class Replica:
 
     # --- a life -----------------------------------------------------------------------------------
 
-    def live(self, ending: str) -> None:
-        """Open the log, check it, work until `ending` comes at some step or at the end."""
+    def live(self, ending: str, pace: float | None = None) -> None:
+        """Open the log, check it, work until `ending` comes at some step or at the end. pace: how
+        much time passes, by chance if None.
+        """
         random = self.random
         if self.disk is None:
             self.disk = FaultyDisk([self.root, self.partition])
         self.disk.is_down = False
         self.may_drop |= self.after_power and self.unsynced
-        if ending in ("power", "kill") and random.random() < 0.35:
-            self.disk.fail_at(random.randint(1, 4), ending, random, random.choice(TARGETS))
+        if ending in ("power", "kill") and random.random() < 0.7:
+            steps = random.choice((1, 1, random.randint(1, 8)))
+            target = "write .log" if random.random() < 0.5 else random.choice(TARGETS)
+            self.disk.fail_at(steps, ending, random, target, random.choice((1, 1, 3, 10)))
         elif ending == "eio" and random.random() < 0.5:
             target = random.choice(("write .log", "write .part"))
             self.disk.fail_at(1, ending, random, target)
@@ -182,7 +190,7 @@ class Replica:
             self.disk.fail_at(1 << 40, "none", random)
         self.lives += 1
         # Fast work leaves the recovery point behind.
-        self.pace = random.choice((0.0, 0.1, 1.0))
+        self.pace = random.choice((0.0, 0.1, 1.0)) if pace is None else pace
         self.tickets, self.ticket = [], 0
         self.model.pending.clear()
         failures: list[BaseException] = []
@@ -206,6 +214,8 @@ class Replica:
             self.check()
             self.was_cut_off = self.may_drop = False
             self.point.open(self.log.end_offset)
+            if ending != "idle" and random.random() < 0.3:
+                self._vote(self.model.epoch + 1)
             for _ in range(0 if ending == "idle" else random.randint(1, WORK)):
                 self.work()
                 self._collect()
@@ -248,7 +258,9 @@ class Replica:
     def _collect(self) -> None:
         model = self.model
         while model.pending and self.tickets and self.tickets[-1] >= model.pending[0][0]:
-            model.acknowledged = max(model.acknowledged, model.pending.pop(0)[1])
+            ticket, end = model.pending.pop(0)
+            model.lineages.pop(ticket, None)
+            model.acknowledged = max(model.acknowledged, end)
             self.point.acknowledge(model.acknowledged)
 
     # --- what is found ----------------------------------------------------------------------------
@@ -296,8 +308,8 @@ class Replica:
             )
 
     def _check_lineage(self, found: list[tuple[int, bytes]]) -> None:
-        """The log is the beginning of what it was at some time of the last life."""
-        for lineage in [self.model.batches, *self.model.lineages]:
+        """The log is the beginning of what it was after the last truncation that was reported."""
+        for lineage in [self.model.batches, *self.model.lineages.values()]:
             expected = [entry for entry in lineage if entry[0] >= self.model.start]
             if found == expected[: len(found)]:
                 return
@@ -415,11 +427,11 @@ class Replica:
         to = random.choice(places[-12:])
         self._vote(model.epoch + 1)
         self.point.lower(to)
-        model.lineages.append(list(model.batches))
+        self.ticket += 1
+        model.lineages[self.ticket] = list(model.batches)
         model.batches = [entry for entry in model.batches if entry[0] < to]
         model.acknowledged = min(model.acknowledged, to)
         model.pending = [(ticket, min(end, to)) for ticket, end in model.pending]
-        self.ticket += 1
         self.log.truncate(self.ticket, to)
         model.pending.append((self.ticket, to))
 

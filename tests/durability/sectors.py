@@ -1,19 +1,22 @@
-"""Synced sectors of the log that are lost, damaged or old when it is opened again.
+"""Synced sectors or whole files of the log that are lost, damaged or old when it is opened again.
 
 After random work the process is killed (the recovery point is as fresh as it gets), or the power
 fails (it is up to a second old). Then some sectors that hold acknowledged batches are zeroed,
-reverted to what they held before, overwritten, or have a bit flipped. Opening must refuse the log,
-or store a required end that covers everything acknowledged, or nothing acknowledged may be lost.
+reverted to what they held before, overwritten, or have a bit flipped; or files are missing or
+older. Opening must refuse the log, or store a required end that covers everything acknowledged, or
+nothing acknowledged may be lost. The same holds for votes.
 
 What no replica can detect alone is counted, not accepted silently:
 
-- tail: the recovery point is old, and all that is damaged lies behind it, with nothing sound after;
+- tail: what is damaged or missing is not older than the recovery point has to be on the disk, with
+  nothing sound after;
 - epoch: a batch's epoch differs, which no checksum covers;
 - revert: the sector holds an older batch that was as sound as the newer one.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import traceback
 from pathlib import Path
@@ -21,8 +24,7 @@ from random import Random
 
 from quorate.log.errors import LogError
 from quorate.log.metadata_log import LogConfig, MetadataLog
-from quorate.log.offset_files import read_recovery_point
-from quorate.log.quorum_state import QuorumStateFile
+from quorate.log.quorum_state import QUORUM_STATE_FILE, QuorumStateFile
 from quorate.records.batch import read_header
 
 from tests.durability.disk import SECTOR_BYTES
@@ -31,6 +33,7 @@ from tests.durability.replica import QuietDisk, Replica, ViolationError, read_al
 from tests.durability.stepping import writer_of
 
 KINDS = ("zero", "zero", "revert", "flip", "garbage")
+FILES = ("segment", "cut", "partition", "votes", "old votes")
 EPOCH_AT = slice(12, 16)
 
 
@@ -44,8 +47,9 @@ def run(seed: int, base: Path) -> Outcome:
             replica.live(random.choice(("power", "kill", "close")))
             if random.random() < 0.5:
                 replica.crash()
-        replica.live("quiet")
-        detail = _damage_and_open(replica, random)
+        old_votes = replica.quorum_state()
+        replica.live("quiet", pace=random.choice((None, 0.0, 0.0)))
+        detail = _damage_and_open(replica, random, old_votes)
         return Outcome(seed, None, 1, detail)
     except ViolationError as error:
         return Outcome(seed, str(error), 1)
@@ -59,22 +63,31 @@ def run(seed: int, base: Path) -> Outcome:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _damage_and_open(replica: Replica, random: Random) -> str:
+def _damage_and_open(replica: Replica, random: Random, old_votes: bytes | None) -> str:
     """What came of it, in a word. ViolationError if acknowledged batches went silently."""
     assert replica.disk is not None
     older = {
         path.name: dict(replica.disk.file(path).older) for path in replica.partition.glob("*.log")
     }
-    if random.random() < 0.5:
+    if random.random() < 0.7:
         replica.crash()
     places = _acknowledged(replica)
     if not places:
         return "empty"
-    kind = random.choice(KINDS)
-    damaged = _damage(places, kind, older, random)
-    if not damaged:
-        return "nothing to revert"
-    point = read_recovery_point(replica.root)
+    if random.random() < 0.25:
+        kind = random.choice(FILES)
+        damaged = _damage_files(replica, kind, places, old_votes, random)
+    else:
+        kind = random.choice(KINDS)
+        behind = [place for place in places if place[3] >= replica.point.floor]
+        chosen = behind if behind and random.random() < 0.5 else places
+        damaged = _damage(chosen, kind, older, random)
+        if kind == "zero" and random.random() < 0.5:
+            damaged += _damage(chosen, kind, older, random)
+    return _open(replica, kind, damaged, places) if damaged else "nothing to revert"
+
+
+def _open(replica: Replica, kind: str, damaged: list[Damage], places: list[Place]) -> str:
     model = replica.model
     try:
         log = MetadataLog.open(
@@ -87,6 +100,16 @@ def _damage_and_open(replica: Replica, random: Random) -> str:
     except LogError:
         return "refused"
     try:
+        try:
+            state = QuorumStateFile(replica.partition).read()
+            QuorumStateFile(replica.partition).check(state, log.recovered.last_epoch)
+        except LogError:
+            return "refused: votes"
+        if kind in ("votes", "old votes"):
+            # What was voted in the epoch of the last record is gone, if not the epoch.
+            if state is None or state.epoch < log.last_epoch:
+                raise ViolationError(f"quorum-state is {state}, and nobody notices")
+            return "undetectable: votes"
         found = dict(read_all(log))
         lost = [
             (offset, batch)
@@ -101,17 +124,41 @@ def _damage_and_open(replica: Replica, random: Random) -> str:
             end = (required.end.epoch, required.end.offset)
             if end >= (epoch, model.acknowledged):
                 return "required end"
-        try:
-            state = QuorumStateFile(replica.partition).read()
-            QuorumStateFile(replica.partition).check(state, log.recovered.last_epoch)
-        except LogError:
-            return "refused"
-        return _undetectable(lost, found, kind, damaged, places, point)
+        return _undetectable(lost, found, kind, damaged, places, replica.point.floor)
     finally:
         writer_of(log).stop()
         log.close()
 
 
+def _damage_files(
+    replica: Replica, kind: str, places: list[Place], old_votes: bytes | None, random: Random
+) -> list[Damage]:
+    """Remove or revert files; return which, with no sector."""
+    path, start, _, _ = random.choice(places[-6:])
+    if kind == "segment":
+        path.unlink()
+    elif kind == "cut":
+        # An older copy: the log ended there once.
+        for later in sorted(replica.partition.glob("*.log")):
+            if later > path:
+                later.unlink()
+        os.truncate(path, start)
+    elif kind == "partition":
+        path = replica.partition
+        shutil.rmtree(path)
+    else:
+        path = replica.partition / QUORUM_STATE_FILE
+        if kind == "votes":
+            path.unlink()
+        elif old_votes is None:
+            return []
+        else:
+            path.write_bytes(old_votes)
+    return [(path, -1)]
+
+
+Damage = tuple[Path, int]
+"""A file, and the number of a sector in it."""
 Place = tuple[Path, int, int, int]
 """Of an acknowledged batch: its file, where it begins and ends there, its offset."""
 
@@ -133,14 +180,13 @@ def _acknowledged(replica: Replica) -> list[Place]:
 
 def _damage(
     places: list[Place], kind: str, older: dict[str, dict[int, list[bytes]]], random: Random
-) -> list[tuple[Path, int]]:
-    """Damage one sector, or a few in a row; return which."""
-    weighted = places if random.random() < 0.5 else places[-6:]
-    path, start, end, _ = random.choice(weighted)
+) -> list[Damage]:
+    """Damage one sector, or a few in a row; return which. places: where it may be."""
+    path, start, end, _ = random.choice(random.choice((places, places[-6:], places[-20:])))
     sector = random.randrange(start, end) // SECTOR_BYTES
     count = random.choice((1, 1, 1, 2, 4)) if kind in ("zero", "revert") else 1
     last = max(place[2] for place in places if place[0] == path)
-    done: list[tuple[Path, int]] = []
+    done: list[Damage] = []
     with path.open("r+b") as file:
         for number in range(sector, sector + count):
             first = number * SECTOR_BYTES
@@ -171,7 +217,7 @@ def _undetectable(  # noqa: PLR0917 - the evidence
     lost: list[tuple[int, bytes]],
     found: dict[int, bytes],
     kind: str,
-    damaged: list[tuple[Path, int]],
+    damaged: list[Damage],
     places: list[Place],
     point: int,
 ) -> str:
@@ -187,16 +233,17 @@ def _undetectable(  # noqa: PLR0917 - the evidence
         offset
         for path, start, end, offset in places
         if offset > first
+        and (kind not in FILES or (path.exists() and end <= path.stat().st_size))
         and not any(
             path == other and start < (sector + 1) * SECTOR_BYTES and end > sector * SECTOR_BYTES
             for other, sector in damaged
         )
     ]
-    if first >= point and not sound_behind and kind in ("zero", "revert"):
+    if first >= point and not sound_behind and kind in ("zero", "revert", "segment", "cut"):
         return "undetectable: tail"
     raise ViolationError(
         f"{kind} of {[(path.name, sector) for path, sector in damaged]}: acknowledged batches from "
-        f"{first} on are lost silently; the recovery point is {point}, sound behind {sound_behind}"
+        f"{first} on are lost silently; durable was {point}, sound behind {sound_behind}"
     )
 
 

@@ -5,13 +5,20 @@
     python -m tests.durability.mutants check           whether every mutant still applies
 
 A mutant is killed by the first seed of its mode that finds a violation, which the log as it is does
-not have; it lives after `--seeds` of them.
+not have; it lives after `--seeds` of them. `run` resumes: verdicts.json keeps each verdict with a
+digest of what it depends on (the mutant, the log, the fault model), and a mutant that was killed is
+run again only when that has changed.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import multiprocessing
+import re
 import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Optional
@@ -19,28 +26,69 @@ from typing import Annotated, Optional
 import typer
 
 from tests.durability.__main__ import folder, run_one
-from tests.durability.mutants.catalogue import MUTANTS
-from tests.durability.mutants.patching import Mutant, install_named, mutated_sources
+from tests.durability.mutants.catalogue import MUTANTS, REDUNDANT
+from tests.durability.mutants.patching import Mutant, install_named, mutated_sources, source_path
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
-TABLE = Path(__file__).parent / "README.md"
+HERE = Path(__file__).parent
+TABLE = HERE / "README.md"
+VERDICTS = HERE / "verdicts.json"
 SEEDS_MAX = 1000
-Verdict = tuple[str, int, str]
+MODEL = ("disk", "power", "replica", "sectors", "stepping")
+"""The modules that decide what happens on a seed."""
 
 
-def decide(name: str, seeds: int, base: Path) -> Verdict:
-    """Run one mutant, for which this process is there: its name, seeds run, what killed it."""
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """killed_by: what the seed that kills finds; "" if the mutant lives after `seeds`. of: the
+    digest of what the verdict depends on.
+    """
+
+    seeds: int
+    killed_by: str
+    of: str = ""
+
+
+def decide(name: str, seeds: int, base: Path) -> tuple[str, Verdict]:
+    """Run one mutant, for which this process is there, until a seed kills it."""
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
     install_named(name)
     for seed in range(seeds):
         violation = run_one(mutant.mode, base / name, seed)[1]
         if violation is not None:
-            return name, seed + 1, violation
-    return name, seeds, ""
+            return name, Verdict(seed + 1, violation.replace(str(base / name), "…"))
+    return name, Verdict(seeds, "")
 
 
 def _sound(mode: str, base: Path, seed: int) -> str | None:
     return run_one(mode, base / "sound", seed)[1]
+
+
+def _common() -> str:
+    """Digest of the log and of the fault model."""
+    paths = sorted(source_path("disk").parent.glob("*.py"))
+    paths += [HERE.parent / f"{name}.py" for name in MODEL]
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _digest(common: str, mutant: Mutant) -> str:
+    text = f"{common} {mutant.mode} {mutant.changes}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _load() -> dict[str, Verdict]:
+    known = json.loads(VERDICTS.read_text("utf-8")) if VERDICTS.exists() else {}
+    return {name: Verdict(**row) for name, row in known.items()}
+
+
+def _save(verdicts: Mapping[str, Verdict]) -> None:
+    known = {m.name: verdicts[m.name] for m in MUTANTS if m.name in verdicts}
+    rows = {name: asdict(verdict) for name, verdict in known.items()}
+    VERDICTS.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    TABLE.write_text(_table(known), encoding="utf-8")
 
 
 @app.command()
@@ -67,48 +115,73 @@ def run(
     breaks the log as it is.
     """
     wanted = [mutant for mutant in MUTANTS if not names or mutant.name in names]
-    base = folder()
-    verdicts: dict[str, Verdict] = {}
+    verdicts, common, base = _load(), _common(), folder()
+    digests = {mutant.name: _digest(common, mutant) for mutant in wanted}
+    todo = [
+        mutant
+        for mutant in wanted
+        if (known := verdicts.get(mutant.name)) is None
+        or not known.killed_by
+        or known.of != digests[mutant.name]
+    ]
+    modes = {mutant.name: mutant.mode for mutant in wanted}
+    print(f"{len(wanted) - len(todo)} of {len(wanted)} are known to be killed", flush=True)
     fork = multiprocessing.get_context("fork")
     try:
         with fork.Pool(1) as sound, fork.Pool(jobs, maxtasksperchild=1) as pool:
             work = partial(decide, seeds=seeds, base=base)
-            for verdict in pool.imap_unordered(work, [mutant.name for mutant in wanted]):
-                name, count, killed_by = verdict
-                mutant = next(mutant for mutant in wanted if mutant.name == name)
-                if killed_by and sound.apply(_sound, (mutant.mode, base, count - 1)):
-                    print(f"seed {count - 1} breaks the log without a mutant")
+            for name, found in pool.imap_unordered(work, [mutant.name for mutant in todo]):
+                last = found.seeds - 1
+                if found.killed_by and sound.apply(_sound, (modes[name], base, last)):
+                    print(f"seed {last} breaks the log without a mutant")
                     raise typer.Exit(2)
-                verdicts[name] = verdict
-                print(f"{name}: {killed_by[:140] or 'LIVES'} ({count} seeds)", flush=True)
+                verdicts[name] = Verdict(found.seeds, found.killed_by[:200], digests[name])
+                _save(verdicts)
+                print(f"{name}: {found.killed_by[:140] or 'LIVES'} ({found.seeds} seeds)", flush=True)
     finally:
         shutil.rmtree(base, ignore_errors=True)
-    if not names:
-        TABLE.write_text(_table(wanted, verdicts), encoding="utf-8")
-    alive = [name for name, (_, _, killed_by) in verdicts.items() if not killed_by]
-    print(f"{len(alive)} of {len(wanted)} live: {', '.join(sorted(alive)) or '-'}")
+    _save(verdicts)
+    alive = [mutant.name for mutant in wanted if not verdicts[mutant.name].killed_by]
+    print(f"{len(alive)} of {len(wanted)} live: {', '.join(alive) or '-'}")
     raise typer.Exit(1 if alive else 0)
 
 
-def _table(mutants: list[Mutant], verdicts: dict[str, Verdict]) -> str:
-    killed = sum(bool(verdict[2]) for verdict in verdicts.values())
+def _table(verdicts: Mapping[str, Verdict]) -> str:
+    known = [mutant for mutant in MUTANTS if mutant.name in verdicts]
+    killed = [mutant for mutant in known if verdicts[mutant.name].killed_by]
     lines = [
         "# Mutants of the log",
         "",
         "Written by `python -m tests.durability.mutants run`. Each row is the log without one",
-        "guard. Seeds 0, 1, 2, … of its mode run until one finds a violation; the log as it is",
-        "passes that seed.",
+        "guard, or without two where one stands behind the other. Seeds 0, 1, 2, … of its mode",
+        f"run until one finds a violation, at most {SEEDS_MAX:,}; the log as it is passes that",
+        "seed.",
         "",
-        f"{killed} of {len(mutants)} are killed.",
+        f"{len(killed)} of {len(known)} are killed.",
         "",
-        "| mutant | the guard that is gone | mode | seeds | killed |",
+        "| mutant | the guard that is gone | mode | seeds | killed by |",
         "|---|---|---|---|---|",
     ]
-    for mutant in mutants:
-        _, seeds, killed_by = verdicts[mutant.name]
-        by = "yes" if killed_by else "**lives**"
-        lines.append(f"| {mutant.name} | {mutant.rule} | {mutant.mode} | {seeds} | {by} |")
+    for mutant in known:
+        verdict = verdicts[mutant.name]
+        by = _shortened(verdict.killed_by) or "**lives**"
+        lines.append(f"| {mutant.name} | {mutant.rule} | {mutant.mode} | {verdict.seeds} | {by} |")
+    lines += [
+        "",
+        "Guards with another guard behind them: without the first alone nothing happens that",
+        "anybody could see.",
+        "",
+        "| guard | what stands behind it | the mutant without both |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {r.guard} | {r.behind} | {r.both or '-'} |" for r in REDUNDANT]
     return "\n".join([*lines, ""])
+
+
+def _shortened(violation: str) -> str:
+    """Without the life's number and what is not the same in words."""
+    text = re.sub(r"^life \d+: ", "", violation).replace("|", "/")
+    return text if len(text) <= 90 else text[:89].rsplit(" ", 1)[0] + " …"
 
 
 if __name__ == "__main__":

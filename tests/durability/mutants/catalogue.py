@@ -3,7 +3,7 @@
 # ruff: noqa: E501 - the changes quote lines of the log with their indentation
 from __future__ import annotations
 
-from tests.durability.mutants.patching import Change, Mutant
+from tests.durability.mutants.patching import Change, Mutant, Redundant
 
 POWER = "power"
 SECTORS = "sectors"
@@ -111,6 +111,20 @@ SYNCS = (
             "writer",
             "        self._segments.trim(segment)\n        self._mark_durable(base_offset)\n",
             "        self._mark_durable(base_offset)\n",
+        ),
+    ),
+    _power(
+        "full_segments_are_never_synced",
+        "a full segment is synced before a newer one exists, and again at a restart",
+        (
+            "writer",
+            "        self._segments.trim(segment)\n        self._mark_durable(base_offset)\n",
+            "        self._mark_durable(base_offset)\n",
+        ),
+        (
+            "segments",
+            "            if following is not None:\n                self.disk.sync(segment.descriptor)\n",
+            "",
         ),
     ),
     _power(
@@ -259,15 +273,6 @@ RESTART = (
         (
             "recovery",
             "    disk.sync_directory(segments.directory)\n    disk.sync_directory(directory)\n",
-            "",
-        ),
-    ),
-    _power(
-        "restart_forgets_full_segments",
-        "full segments are synced again, too",
-        (
-            "segments",
-            "            if following is not None:\n                self.disk.sync(segment.descriptor)\n",
             "",
         ),
     ),
@@ -479,4 +484,72 @@ ORDER = (
     ),
 )
 
-MUTANTS = (*SYNCS, *RECOVERY_POINT, *RESTART, *TAIL, *ORDER)
+FILES = (
+    _sectors(
+        "lost_votes_are_not_noticed",
+        "records without the votes of their epoch are refused",
+        (
+            "quorum_state",
+            "        if last_epoch < 1 or (state is not None and state.epoch >= last_epoch):\n",
+            "        if True:\n",
+        ),
+    ),
+    _sectors(
+        "older_votes_are_not_noticed",
+        "quorum-state is not older than the log",
+        (
+            "quorum_state",
+            "        if last_epoch < 1 or (state is not None and state.epoch >= last_epoch):\n",
+            "        if last_epoch < 1 or state is not None:\n",
+        ),
+    ),
+    _sectors(
+        "missing_partition_is_a_new_one",
+        "a partition directory that is gone is refused",
+        (
+            "metadata_log",
+            "        if recovery_point > 0 and not partition_directory(directory).exists():\n",
+            "        if False:\n",
+        ),
+        ("recovery", "        if known_end < recovery_point:\n", "        if known_end < 0:\n"),
+    ),
+    _power(
+        "point_is_not_written_again",
+        "the recovery point of a killed process or after a failed sync is written again",
+        (
+            "recovery_point",
+            "            disk.write_all(self._descriptor, [content], 0)\n            disk.sync(self._descriptor)\n",
+            "            disk.sync(self._descriptor)\n",
+        ),
+    ),
+    _power(
+        "point_is_synced_at_the_end_only",
+        "the recovery point is synced every second",
+        ("writer", "        self._recovery_point.sync()\n        self._point_synced_s", "        self._point_synced_s"),
+    ),
+    _power(
+        "first_report_does_not_wait_for_the_point",
+        "the recovery point is durable before the first report",
+        (
+            "writer",
+            "        if self._point_synced_s < 0:\n            self._sync_recovery_point()\n",
+            "        self._point_synced_s = max(self._point_synced_s, self._now_s())\n",
+        ),
+    ),
+)
+
+REDUNDANT = (
+    Redundant(
+        "at a restart, full segments behind the recovery point are synced again",
+        "a full segment is synced before a newer one exists",
+        "full_segments_are_never_synced",
+    ),
+    Redundant(
+        "a partition directory that is gone is refused before a new one is made",
+        "a log that ends before the recovery point is refused",
+        "missing_partition_is_a_new_one",
+    ),
+)
+"""Guards without a row of their own: one alone changes nothing that anybody could see."""
+
+MUTANTS = (*SYNCS, *RECOVERY_POINT, *RESTART, *TAIL, *ORDER, *FILES)

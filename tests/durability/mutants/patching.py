@@ -26,6 +26,17 @@ class Mutant:
     changes: tuple[Change, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Redundant:
+    """A guard that no run can miss, because another stands behind it. both: the mutant that lacks
+    the two, or "" where the row gives the reason alone.
+    """
+
+    guard: str
+    behind: str
+    both: str
+
+
 def source_path(module: str) -> Path:
     spec = importlib.util.find_spec(PACKAGE)
     assert spec is not None

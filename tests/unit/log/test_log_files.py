@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 from quorate.log.disk import Disk
@@ -33,6 +34,7 @@ from quorate.log.recovery_point import RecoveryPoint
 from quorate.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey
 from quorate.records.primitives import Buffer, uuid_to_bytes
 
+from tests.durability.disk import FaultyDisk
 from tests.unit.log.log_support import DIRECTORY_1
 
 KAFKAS_QUORUM_STATE = (
@@ -268,6 +270,21 @@ def test_the_recovery_point_is_written_in_place(tmp_path: Path) -> None:
     assert path.stat().st_ino == inode
     RecoveryPoint(tmp_path, Disk(), 12).close()
     assert path.stat().st_ino == inode
+
+
+def test_a_recovery_point_whose_sync_failed_is_written_again(tmp_path: Path) -> None:
+    disk = FaultyDisk([tmp_path])
+    point = RecoveryPoint(tmp_path, disk, 7)
+    point.advance(9)
+    disk.fail_at(1, "eio", Random(0))
+    with pytest.raises(OSError, match="the failed sync"):
+        point.sync()
+    point.close()
+    durable = disk.file(tmp_path / "recovery-point-offset-checkpoint").durable
+    assert b" 00000000000000000007\n" in durable
+    RecoveryPoint(tmp_path, disk, 9).close()
+    assert b" 00000000000000000009\n" in durable
+    disk.close()
 
 
 @pytest.mark.parametrize(

@@ -202,9 +202,9 @@ class FaultyDisk(Disk):
     def _some_names(self, directory: str, random: Random) -> Names:
         history = self._names[directory]
         chosen = random.random()
-        if chosen < 0.5:
+        if chosen < 0.4:
             return random.choice(history)
-        if chosen < 0.6:
+        if chosen < 0.5:
             # A rename adds a name and takes one away.
             return {name: file for names in history for name, file in names.items()}
         found: Names = {}

@@ -40,6 +40,7 @@ from quorate.raft.types import (
     VoterSet,
 )
 from quorate.records.batch import (
+    HEADER_SIZE,
     build_control_batch,
     build_data_batch,
     iter_batches,
@@ -47,12 +48,14 @@ from quorate.records.batch import (
     stamp,
 )
 
-from tests.durability.disk import TARGETS, FaultyDisk
+from tests.durability.disk import SECTOR_BYTES, TARGETS, FaultyDisk
 from tests.durability.stepping import Clock, use, writer_of
 
 DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAQ"
 VOTERS = VoterSet((Voter(ReplicaKey(1, DIRECTORY), (Endpoint("CONTROLLER", "127.0.0.1", 9093),)),))
 STEPS_MAX = 150
+NEVER_ZERO_BYTES = 12
+"""How many bytes of a batch's beginning hold its offset and length."""
 WORK = 60
 """What a life does at most before it ends without a fault."""
 
@@ -177,10 +180,10 @@ class Replica:
         self.disk.is_down = False
         self.may_drop |= self.after_power and self.unsynced
         if ending in ("power", "kill") and random.random() < 0.7:
-            steps = random.choice((1, 1, random.randint(1, 8)))
+            steps = random.choice((1, random.randint(1, 8)))
             target = "write .log" if random.random() < 0.5 else random.choice(TARGETS)
             self.disk.fail_at(steps, ending, random, target, random.choice((1, 1, 3, 10)))
-        elif ending == "eio" and random.random() < 0.5:
+        elif ending == "eio" and random.random() < 0.7:
             target = random.choice(("write .log", "write .part"))
             self.disk.fail_at(1, ending, random, target)
         elif ending in ("power", "kill", "eio"):
@@ -367,7 +370,7 @@ class Replica:
             self._vote(self.model.epoch + random.randint(0, 1))
         elif chosen < 0.63:
             self._snapshot()
-        elif chosen < 0.65:
+        elif chosen < (0.65 if self.reception is None else 0.8):
             self._install()
         elif chosen < 0.68:
             self._require()
@@ -384,8 +387,11 @@ class Replica:
             self._vote(model.epoch + 1)
         batches: list[bytes] = []
         offset = self.log.end_offset
+        # In the file, unless it is full before.
+        position = self.log._segments.active.size + self.log.queued_bytes
         for _ in range(random.randint(1, 4)):
-            batch = self._batch(offset)
+            batch = self._batch(offset, position)
+            position += len(batch)
             batches.append(batch)
             model.batches.append((offset, batch))
             offset = read_header(batch).end_offset
@@ -393,7 +399,8 @@ class Replica:
         self.log.append(self.ticket, batches)
         model.pending.append((self.ticket, offset))
 
-    def _batch(self, offset: int) -> bytes:
+    def _batch(self, offset: int, position: int) -> bytes:
+        """One batch; the one behind it often begins shortly before the end of a sector."""
         random = self.random
         if random.random() < 0.05:
             records = random.choice(([Voters(VOTERS)], [KRaftVersion(1), Voters(VOTERS)]))
@@ -403,6 +410,11 @@ class Replica:
             count = random.choice((1, 1, 1, 3))
             values = [(b"k", random.randbytes(size)) for _ in range(count)]
             built = build_data_batch(values, 1000)
+            if random.random() < 0.4:
+                room = random.randint(1, random.choice((NEVER_ZERO_BYTES, HEADER_SIZE)))
+                more = -(position + len(built) + room) % SECTOR_BYTES
+                values[0] = (b"k", random.randbytes(len(values[0][1]) + more))
+                built = build_data_batch(values, 1000)
         stamp(built, offset, self.model.epoch)
         return bytes(built)
 
@@ -443,8 +455,9 @@ class Replica:
         if end <= max(model.snapshot.offset, log.start_offset):
             return
         snapshot = OffsetAndEpoch(end, log._epochs.epoch_before(end))
-        log.write_snapshot(snapshot, 1, VOTERS, 1, ())
+        # Its records are committed: nothing before its end is truncated, written or not.
         model.snapshot = snapshot
+        log.write_snapshot(snapshot, 1, VOTERS, 1, ())
         if random.random() < 0.6:
             writer = writer_of(log)
             if random.random() < 0.5:

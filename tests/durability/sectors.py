@@ -124,6 +124,9 @@ def _open(replica: Replica, kind: str, damaged: list[Damage], places: list[Place
             end = (required.end.epoch, required.end.offset)
             if end >= (epoch, model.acknowledged):
                 return "required end"
+        if required is not None:
+            # It covers every sound batch, and the last ones of the log are gone.
+            places = [place for place in places if place[3] >= required.end.offset]
         return _undetectable(lost, found, kind, damaged, places, replica.point.floor)
     finally:
         writer_of(log).stop()

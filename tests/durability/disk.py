@@ -139,8 +139,12 @@ def _some_sectors(content: bytearray, writes: Sequence[Write], kept: float, rand
         end = max(end, position + len(data))
     if random.random() < 0.5 and end > len(content):
         content.extend(bytes(end - len(content)))
-    for pieces in versions.values():
+    edge = random.choice(("", "first lost", "first kept"))
+    for number, pieces in enumerate(versions.values()):
         count = sum(random.random() < kept for _ in pieces)
+        if edge:
+            is_kept = (number == 0) == (edge == "first kept")
+            count = len(pieces) if is_kept else len(pieces) - 1
         for piece in pieces[:count]:
             _apply(content, piece)
 

@@ -54,8 +54,8 @@ from tests.durability.stepping import Clock, use, writer_of
 DIRECTORY = "AAAAAAAAAAAAAAAAAAAAAQ"
 VOTERS = VoterSet((Voter(ReplicaKey(1, DIRECTORY), (Endpoint("CONTROLLER", "127.0.0.1", 9093),)),))
 STEPS_MAX = 150
-NEVER_ZERO_BYTES = 12
-"""How many bytes of a batch's beginning hold its offset and length."""
+LOST_OFFSET_BYTES = (8, 9, 10)
+"""A piece of a batch that holds its offset and zeros of its length: no checksum covers it."""
 WORK = 60
 """What a life does at most before it ends without a fault."""
 
@@ -411,7 +411,7 @@ class Replica:
             values = [(b"k", random.randbytes(size)) for _ in range(count)]
             built = build_data_batch(values, 1000)
             if random.random() < 0.4:
-                room = random.randint(1, random.choice((NEVER_ZERO_BYTES, HEADER_SIZE)))
+                room = random.choice((*LOST_OFFSET_BYTES, random.randint(1, HEADER_SIZE)))
                 more = -(position + len(built) + room) % SECTOR_BYTES
                 values[0] = (b"k", random.randbytes(len(values[0][1]) + more))
                 built = build_data_batch(values, 1000)

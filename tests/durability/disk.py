@@ -112,6 +112,10 @@ def _sectors(start: int, end: int) -> Iterable[int]:
     return range(start // SECTOR_BYTES, (end + SECTOR_BYTES - 1) // SECTOR_BYTES)
 
 
+def _path_of(descriptor: int) -> str:
+    return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+
 def _apply(content: bytearray, operation: Write | int) -> None:
     if isinstance(operation, int):
         if operation < len(content):
@@ -275,7 +279,7 @@ class FaultyDisk(Disk):
         wanted, _, name = self._target.partition(" ")
         if wanted != operation:
             return
-        found = path if isinstance(path, str) else os.readlink(f"/proc/self/fd/{path}")
+        found = path if isinstance(path, str) else _path_of(path)
         if not found.endswith(name):
             return
         self._wanted -= 1
@@ -303,7 +307,8 @@ class FaultyDisk(Disk):
                 file.pending.append((position, data))
             self._fail()
         file.pending.append((position, data))
-        self._did("write", descriptor)
+        if data:
+            self._did("write", descriptor)
         return super().write_all(descriptor, [data], position)
 
     def _sync(self, descriptor: int) -> None:
@@ -312,7 +317,7 @@ class FaultyDisk(Disk):
         file = self._of(descriptor)
         if self._kind == "eio" and 0 <= self._fail_at <= self.steps:
             self._fail_at = -1
-            self.failed_sync = os.readlink(f"/proc/self/fd/{descriptor}")
+            self.failed_sync = _path_of(descriptor)
             file.forget_writes()
             raise OSError(errno.EIO, "the failed sync of this test")
         file.sync()

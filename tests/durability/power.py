@@ -31,7 +31,9 @@ def run(seed: int, base: Path) -> Outcome:
     try:
         replica = Replica(folder, random)
         for _ in range(random.randint(2, 5)):
-            ending = random.choice((*6 * ("power",), "kill", "kill", "eio", "eio", "quiet", "close"))
+            ending = random.choice(
+                (*6 * ("power",), "kill", "kill", "eio", "eio", "quiet", "close")
+            )
             replica.live(ending)
             if ending in ("power", "quiet", "close") or random.random() < 0.3:
                 failures += 1

@@ -69,8 +69,8 @@ class Model:
     """What the disk should hold. batches: of the log, in order, each with its base offset.
 
     lineages: what `batches` was before each truncation that was not reported yet, by its ticket.
-    acknowledged: every batch before this offset must stay. voted: quorum-state as written; voting: as it is being written.
-    installing: the checkpoint that may have replaced the log.
+    acknowledged: every batch before this offset must stay. voted: quorum-state as written; voting:
+    as it is being written. installing: the checkpoint that may have replaced the log.
     """
 
     batches: list[tuple[int, bytes]] = field(default_factory=list)

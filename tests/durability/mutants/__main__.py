@@ -137,7 +137,9 @@ def run(
                     raise typer.Exit(2)
                 verdicts[name] = Verdict(found.seeds, found.killed_by[:200], digests[name])
                 _save(verdicts)
-                print(f"{name}: {found.killed_by[:140] or 'LIVES'} ({found.seeds} seeds)", flush=True)
+                print(
+                    f"{name}: {found.killed_by[:140] or 'LIVES'} ({found.seeds} seeds)", flush=True
+                )
     finally:
         shutil.rmtree(base, ignore_errors=True)
     _save(verdicts)

@@ -525,7 +525,11 @@ FILES = (
     _power(
         "point_is_synced_at_the_end_only",
         "the recovery point is synced every second",
-        ("writer", "        self._recovery_point.sync()\n        self._point_synced_s", "        self._point_synced_s"),
+        (
+            "writer",
+            "        self._recovery_point.sync()\n        self._point_synced_s",
+            "        self._point_synced_s",
+        ),
     ),
     _power(
         "first_report_does_not_wait_for_the_point",

@@ -20,7 +20,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from quorate.cli.output import AsJson, CommandError, UsageError
-from quorate.log.scan import end_of_data, find_batch, scan
+from quorate.log.scan import end_of_data, find_batch, may_follow, scan
 from quorate.log.segments import LOG_SUFFIX, parse_offset_name
 from quorate.log.snapshots import CHECKPOINT_SUFFIX, parse_snapshot_name
 from quorate.raft.batches import (
@@ -191,7 +191,7 @@ def _dump_batches(
 
 
 def _what_follows(descriptor: int, position: int, size: int, expected: int) -> str:
-    follows = find_batch(descriptor, position, size, expected)
+    follows = find_batch(descriptor, position, size, may_follow(expected, size - position))
     return "" if follows is None else f"; a whole batch follows at byte {follows}"
 
 

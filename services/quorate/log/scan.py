@@ -7,7 +7,7 @@ window plus the largest batch that really is in the file.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from quorate.records.batch import (
     HEADER_SIZE,
@@ -91,13 +91,25 @@ def end_of_data(descriptor: int, start: int, end: int) -> int:
     return data_end
 
 
-def find_batch(descriptor: int, start: int, end: int, expected_offset: int) -> int | None:
-    """Where a sound batch begins in a range, at any byte, that could follow `expected_offset`.
+Fits = Callable[[int, BatchHeader], bool]
+"""Whether a batch may begin at a position, by its header."""
+
+
+def may_follow(expected_offset: int, size: int) -> Fits:
+    """Whether a batch in a range of `size` bytes may follow `expected_offset`.
 
     A record takes at least seven bytes, so an offset that lies further on than the range has bytes
-    is no successor: this keeps chance and foreign bytes out. The checksum decides.
+    is no successor.
     """
-    offset_max = expected_offset + (end - start)
+    offset_max = expected_offset + size
+    return lambda _position, header: expected_offset <= header.base_offset <= offset_max
+
+
+def find_batch(descriptor: int, start: int, end: int, fits: Fits) -> int | None:
+    """Where a sound batch begins in a range, at any byte, whose position and header fit.
+
+    `fits` keeps chance and foreign bytes out. The checksum decides.
+    """
     while start + HEADER_SIZE <= end:
         window = read_range(descriptor, start, min(WINDOW_BYTES, end - start))
         if len(window) < HEADER_SIZE:
@@ -109,7 +121,7 @@ def find_batch(descriptor: int, start: int, end: int, expected_offset: int) -> i
             header = _header(window, candidate)
             if (
                 header is not None
-                and expected_offset <= header.base_offset <= offset_max
+                and fits(start + candidate, header)
                 and header.size_bytes <= end - start - candidate
                 and _is_sound(descriptor, start + candidate, header)
             ):

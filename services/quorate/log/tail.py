@@ -24,7 +24,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from quorate.log.errors import DamagedLogError
-from quorate.log.scan import end_of_data, find_batch, read_range, scan
+from quorate.log.scan import Fits, end_of_data, find_batch, read_range, scan
 from quorate.raft.batches import KRaftVersion, Voters
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import (
@@ -72,33 +72,86 @@ def judge_tail(  # noqa: PLR0917 - one position in one file
     """
     data_end = end_of_data(descriptor, start, end)
     tail = Tail(data_end - start)
-    position, offset, epoch = start, expected.offset, expected.epoch
+    position, epoch = start, expected.epoch
+    offsets = _Offsets(expected.offset, expected.offset)
     while position < data_end:
-        follows = find_batch(descriptor, position, end, offset)
+        follows = find_batch(descriptor, position, end, _fits_after(position, offsets))
         if follows is None:
-            if not _is_torn(descriptor, position, end, data_end, offset):
+            if not _is_torn(descriptor, position, end, data_end, offsets):
                 reason = f"{fault}, and no sector of it is zero as after an unfinished write"
-                raise DamagedLogError(path, position, data_end, offset, reason)
+                raise DamagedLogError(path, position, data_end, offsets.low, reason)
             break
-        if not _has_lost_sector(descriptor, position, follows, offset):
+        # A batch that follows at once lost nothing but its own first bytes.
+        if follows > position and not _has_lost_sector(descriptor, position, follows, offsets):
             reason = f"{fault}; a whole batch follows at byte {follows}"
-            raise DamagedLogError(path, position, follows, offset, reason)
-        if not _is_data(descriptor, position, follows, offset):
+            raise DamagedLogError(path, position, follows, offsets.low, reason)
+        behind_gap = _behind_data(descriptor, position, follows, offsets)
+        if behind_gap is None:
             tail.may_stand = False
-        run = _Run(path, descriptor, end, epoch)
+            behind_gap = _Offsets(offsets.low, offsets.high + follows - position)
+        run = _Run(path, descriptor, end, behind_gap, epoch)
         position, fault = run.take(follows, tail)
-        offset, epoch = run.end.offset, run.end.epoch
+        offsets, epoch = run.offsets, run.epoch
     return tail
+
+
+@dataclass(frozen=True, slots=True)
+class _Offsets:
+    """Bounds of the offset of the next record, both included."""
+
+    low: int
+    high: int
+
+    def of(self, position: int, header: BatchHeader) -> _Offsets | None:
+        """Bounds of the base offset of a batch at `position`; None if it cannot be there.
+
+        No checksum covers the offset. Where a sector ends inside it, its first bytes may be lost:
+        then they are zero, and only the others are believed.
+        """
+        lost = -position % SECTOR_BYTES
+        base = header.base_offset
+        kept = 8 * max(_OFFSET_BYTES - lost, 0) if 0 < lost < _NEVER_ZERO_BYTES else 64
+        if base >> kept:
+            kept = 64
+        step = 1 << kept
+        low = self.low + (base - self.low) % step
+        if low > self.high:
+            return None
+        return _Offsets(low, low + (self.high - low) // step * step)
+
+    def after(self, header: BatchHeader) -> _Offsets:
+        count = header.end_offset - header.base_offset
+        return _Offsets(self.low + count, self.high + count)
+
+    def may_begin_with(self, size: int) -> bool:
+        """Whether the first `size` bytes of the offset need not all be zero."""
+        first = self.high.to_bytes(_OFFSET_BYTES, "big")[:size]
+        return any(first) or size >= _NEVER_ZERO_BYTES
+
+
+def _fits_after(start: int, offsets: _Offsets) -> Fits:
+    """Whether a batch may follow a gap from `start` on. A record takes more than one byte, so the
+    gap holds fewer records than bytes.
+    """
+
+    def fits(position: int, header: BatchHeader) -> bool:
+        reached = _Offsets(offsets.low, offsets.high + position - start)
+        return reached.of(position, header) is not None
+
+    return fits
 
 
 class _Run:
     """Sound batches one after the other, which are dropped with the gap before them."""
 
-    def __init__(self, path: Path, descriptor: int, end: int, epoch: int) -> None:
+    def __init__(
+        self, path: Path, descriptor: int, end: int, offsets: _Offsets, epoch: int
+    ) -> None:
         self._path = path
         self._descriptor = descriptor
         self._end = end
-        self.end = OffsetAndEpoch(-1, epoch)
+        self.offsets = offsets
+        self.epoch = epoch
 
     def take(self, start: int, tail: Tail) -> tuple[int, str]:
         """Add the batches from `start` on to `tail`; return where they end, and the next fault."""
@@ -107,29 +160,29 @@ class _Run:
             for at, header, batch, sound in scan(self._descriptor, self._end, start):
                 if not sound:
                     return at, "the checksum is wrong"
-                if self.end.offset >= 0 and lacks_first_bytes(at, header, self.end.offset):
-                    return at, "the first bytes are missing"
-                self._check(at, header)
-                self.end = OffsetAndEpoch(header.end_offset, header.epoch)
+                self.offsets = self._placed(at, header).after(header)
+                self.epoch = header.epoch
                 if header.is_control and _may_hold_voters(batch, header):
                     tail.may_stand = False
                 position = at + header.size_bytes
         except RecordsError as error:
             return position, str(error)
         finally:
-            tail.dropped_end = self.end
+            # Not below the true end: what the log must reach may be too much, never too little.
+            tail.dropped_end = OffsetAndEpoch(self.offsets.high, self.epoch)
         return position, ""
 
-    def _check(self, position: int, header: BatchHeader) -> None:
+    def _placed(self, position: int, header: BatchHeader) -> _Offsets:
         """A sound batch in the wrong place was never torn: something misplaced it."""
-        expected = header.base_offset if self.end.offset < 0 else self.end.offset
-        if header.base_offset == expected and header.epoch >= self.end.epoch:
-            return
+        placed = self.offsets.of(position, header)
+        if placed is not None and header.epoch >= self.epoch:
+            return placed
         reason = (
             f"a whole batch with offset {header.base_offset} and epoch {header.epoch} follows "
-            f"epoch {self.end.epoch} there"
+            f"epoch {self.epoch} there"
         )
-        raise DamagedLogError(self._path, position, position + header.size_bytes, expected, reason)
+        end = position + header.size_bytes
+        raise DamagedLogError(self._path, position, end, self.offsets.low, reason)
 
 
 def lacks_first_bytes(position: int, header: BatchHeader, expected_offset: int) -> bool:
@@ -154,41 +207,44 @@ def _may_hold_voters(batch: memoryview, header: BatchHeader) -> bool:
     return any(isinstance(record, Voters | KRaftVersion) for record in records)
 
 
-def _header_at(descriptor: int, position: int, expected_offset: int) -> BatchHeader | None:
+def _header_at(descriptor: int, position: int, offsets: _Offsets) -> BatchHeader | None:
     """The header at `position`, None unless it can be read and belongs there."""
     try:
         header = read_header(read_range(descriptor, position, HEADER_SIZE))
     except RecordsError:
         return None
-    return header if header.base_offset == expected_offset else None
+    return header if offsets.of(position, header) is not None else None
 
 
-def _is_data(descriptor: int, start: int, end: int, expected_offset: int) -> bool:
-    """Whether headers prove that data batches alone fill a gap before a sound batch."""
+def _behind_data(descriptor: int, start: int, end: int, offsets: _Offsets) -> _Offsets | None:
+    """The offset of the sound batch at `end`, if headers prove that data batches alone fill the gap
+    before it.
+    """
     following = read_header(read_range(descriptor, end, HEADER_SIZE))
-    position, offset = start, expected_offset
+    position = start
     while position < end:
-        header = _header_at(descriptor, position, offset)
+        header = _header_at(descriptor, position, offsets)
         if header is None or header.is_control or header.count == 0:
-            return False
-        position += header.size_bytes
-        offset = header.end_offset
-    return position == end and offset == following.base_offset
+            return None
+        placed = offsets.of(position, header)
+        assert placed is not None, "the header belongs there"
+        position, offsets = position + header.size_bytes, placed.after(header)
+    return offsets.of(end, following) if position == end else None
 
 
-def _is_torn(descriptor: int, position: int, end: int, data_end: int, expected_offset: int) -> bool:
+def _is_torn(descriptor: int, position: int, end: int, data_end: int, offsets: _Offsets) -> bool:
     """Whether an unfinished write explains the batch at `position`, which no sound one follows."""
-    header = _header_at(descriptor, position, expected_offset)
+    header = _header_at(descriptor, position, offsets)
     if header is None:
         # How long it was is unknown.
         is_short = data_end - position < HEADER_SIZE
-        return is_short or _has_lost_sector(descriptor, position, data_end, expected_offset)
+        return is_short or _has_lost_sector(descriptor, position, data_end, offsets)
     if _is_length_damaged(descriptor, position, end, data_end, header):
         return False
     claimed_end = position + header.size_bytes
     if claimed_end > end or claimed_end - data_end >= _MISSING_BYTES:
         return True
-    return _has_lost_sector(descriptor, position, claimed_end, expected_offset)
+    return _has_lost_sector(descriptor, position, claimed_end, offsets)
 
 
 def _is_length_damaged(
@@ -207,10 +263,10 @@ def _is_length_damaged(
     return False
 
 
-def _has_lost_sector(descriptor: int, start: int, end: int, expected_offset: int) -> bool:
+def _has_lost_sector(descriptor: int, start: int, end: int, offsets: _Offsets) -> bool:
     """Whether a sector of the range, or the part of one that lies in it, is zero and should not be.
 
-    The range begins with a batch at `expected_offset`, and ends with a batch.
+    The range begins with a batch at one of `offsets`, and ends with a batch.
     """
     position = start
     while position < end:
@@ -218,24 +274,23 @@ def _has_lost_sector(descriptor: int, start: int, end: int, expected_offset: int
         size = piece_end - position
         if read_range(descriptor, position, size) == _ZERO_SECTOR[:size]:
             if position == start and size < _NEVER_ZERO_BYTES:
-                offset = expected_offset.to_bytes(_OFFSET_BYTES, "big")
-                if any(offset[:size]):
+                if offsets.may_begin_with(size):
                     return True
             elif piece_end < end or size > _SOLVABLE_BYTES:
                 return True
             else:
-                return _is_end_lost(descriptor, start, end, size, expected_offset)
+                return _is_end_lost(descriptor, start, end, size, offsets)
         position = piece_end
     return False
 
 
-def _is_end_lost(descriptor: int, start: int, end: int, lost: int, expected_offset: int) -> bool:
+def _is_end_lost(descriptor: int, start: int, end: int, lost: int, offsets: _Offsets) -> bool:
     """Whether the checksum of the one batch of a range is right for some other last bytes.
 
     Batches often end in two or three zero bytes, so that these are zero is no evidence. CRCs are
     linear: the wanted difference must be a sum of the differences that single bits make.
     """
-    header = _header_at(descriptor, start, expected_offset)
+    header = _header_at(descriptor, start, offsets)
     if header is None or start + header.size_bytes != end:
         return False
     body = start + CRC_START

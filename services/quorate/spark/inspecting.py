@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from quorate.log.scan import find_batch, read_range
+from quorate.log.scan import find_batch, may_follow, read_range
 from quorate.records.batch import BatchHeader, iter_records, read_header
 from quorate.records.control import TYPE_NAMES, control_json, control_type, decode_control
 from quorate.records.errors import RecordsError
@@ -73,7 +73,7 @@ def inspect_file(origin: Origin, segment: int) -> Iterator[pa.RecordBatch]:
                 if chunk.fault is None:
                     continue
                 begin = chunk.file_position + chunk.size
-                found = find_batch(descriptor, begin, size, expected)
+                found = find_batch(descriptor, begin, size, may_follow(expected, size - begin))
                 resume = size if found is None else found
                 yield _fault(origin, segment, (begin, resume), expected, chunk.fault)
             position = resume

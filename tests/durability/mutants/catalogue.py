@@ -293,7 +293,7 @@ TAIL = (
         "a batch without a lost sector is damage",
         (
             "tail",
-            "            if not _is_torn(descriptor, position, end, data_end, offset):\n",
+            "            if not _is_torn(descriptor, position, end, data_end, offsets):\n",
             "            if False:\n",
         ),
     ),
@@ -302,7 +302,7 @@ TAIL = (
         "a gap without a lost sector is damage",
         (
             "tail",
-            "        if not _has_lost_sector(descriptor, position, follows, offset):\n",
+            "        if follows > position and not _has_lost_sector(descriptor, position, follows, offsets):\n",
             "        if False:\n",
         ),
         (
@@ -328,14 +328,14 @@ TAIL = (
     _sectors(
         "required_end_of_the_first_run",
         "the search goes on behind the next gap",
-        ("tail", "        offset, epoch = run.end.offset, run.end.epoch\n", "        break\n"),
+        ("tail", "        offsets, epoch = run.offsets, run.epoch\n", "        break\n"),
     ),
     _sectors(
         "life_behind_a_gap_is_not_searched",
         "sound batches behind a gap make it ambiguous",
         (
             "tail",
-            "        follows = find_batch(descriptor, position, end, offset)\n",
+            "        follows = find_batch(descriptor, position, end, _fits_after(position, offsets))\n",
             "        follows = None\n",
         ),
     ),
@@ -360,7 +360,11 @@ TAIL = (
     _power(
         "first_pieces_do_not_count",
         "the lost beginning of a batch counts",
-        ("tail", "                if any(offset[:size]):\n", "                if False:\n"),
+        (
+            "tail",
+            "                if offsets.may_begin_with(size):\n",
+            "                if False:\n",
+        ),
     ),
     _power(
         "lost_offsets_are_misplaced",
@@ -394,7 +398,7 @@ TAIL = (
         "a lost sector before sound batches is no damage",
         (
             "tail",
-            "        if not _has_lost_sector(descriptor, position, follows, offset):\n",
+            "        if follows > position and not _has_lost_sector(descriptor, position, follows, offsets):\n",
             "        if True:\n",
         ),
     ),

@@ -95,7 +95,7 @@ def test_the_authority_is_replaced_under_load(standing: Lab, load: Writer) -> No
     old, pods = lab.secret(f"{lab.name}-ca")["tls.crt"], lab.starts()
     load.mark()
     began = time.monotonic()
-    patch = {"spec": {"tls": {"authorityRevision": 2, "rotationWaitSeconds": 3}}}
+    patch = {"spec": {"tls": {"authorityRevision": 2, "rotationWaitSeconds": 8}}}
     lab.kubectl("patch", "quorum", lab.name, "--type=merge", "-p", json.dumps(patch))
     seen: list[str] = []
 

@@ -4,12 +4,13 @@ After random work the process is killed (the recovery point is as fresh as it ge
 fails (it is up to a second old). Then some sectors that hold acknowledged batches are zeroed,
 reverted to what they held before, overwritten, or have a bit flipped; or files are missing or
 older. Opening must refuse the log, or store a required end that covers everything acknowledged, or
-nothing acknowledged may be lost. The same holds for votes.
+nothing acknowledged may be lost. The same holds for votes. Where no sector is zero, opening must
+refuse the log, for no power failure explains that.
 
 What no replica can detect alone is counted, not accepted silently:
 
 - tail: what is damaged or missing is not older than the recovery point has to be on the disk, with
-  nothing sound after;
+  nothing sound after, and not all of the log;
 - epoch: a batch's epoch differs, which no checksum covers;
 - revert: the sector holds an older batch that was as sound as the newer one.
 """
@@ -25,11 +26,18 @@ from random import Random
 from quorate.log.errors import LogError
 from quorate.log.metadata_log import LogConfig, MetadataLog
 from quorate.log.quorum_state import QUORUM_STATE_FILE, QuorumStateFile
+from quorate.raft.types import BOOTSTRAP_SNAPSHOT
 from quorate.records.batch import read_header
 
 from tests.durability.disk import SECTOR_BYTES
 from tests.durability.power import Outcome
-from tests.durability.replica import QuietDisk, Replica, ViolationError, read_all
+from tests.durability.replica import (
+    FIRST_BYTES,
+    QuietDisk,
+    Replica,
+    ViolationError,
+    read_all,
+)
 from tests.durability.stepping import writer_of
 
 KINDS = ("zero", "zero", "revert", "flip", "garbage")
@@ -73,33 +81,76 @@ def _damage_and_open(replica: Replica, random: Random, old_votes: bytes | None) 
         replica.crash()
     places = _acknowledged(replica)
     if not places:
-        return "empty"
+        # Votes may be in it.
+        shutil.rmtree(replica.partition)
+        return _open(replica, "partition", [(replica.partition, -1)], places)
     if random.random() < 0.25:
         kind = random.choice(FILES)
         damaged = _damage_files(replica, kind, places, old_votes, random)
     else:
         kind = random.choice(KINDS)
+        is_whole = kind in ("flip", "garbage") and _is_whole(replica)
         behind = [place for place in places if place[3] >= replica.point.floor]
         chosen = behind if behind and random.random() < 0.5 else places
         damaged = _damage(chosen, kind, older, random)
         if kind == "zero" and random.random() < 0.5:
             damaged += _damage(chosen, kind, older, random)
+        if is_whole and not _lacks_first_bytes(damaged, places):
+            return _open(replica, kind, damaged, places, may_drop=False)
     return _open(replica, kind, damaged, places) if damaged else "nothing to revert"
 
 
-def _open(replica: Replica, kind: str, damaged: list[Damage], places: list[Place]) -> str:
+def _is_whole(replica: Replica) -> bool:
+    """Whether the log would be opened as it is, so that what is damaged next is its only fault."""
+    copy = replica.base / "copy"
+    shutil.copytree(replica.root, copy)
+    try:
+        log = _opened(copy)
+        writer_of(log).stop()
+        log.close()
+        return log.recovered.truncated_bytes == 0
+    finally:
+        shutil.rmtree(copy)
+
+
+def _lacks_first_bytes(damaged: list[Damage], places: list[Place]) -> bool:
+    """Whether the damage left zeros where a batch begins, all that its sector holds of it."""
+    for path, start, _, _ in places:
+        size = -start % SECTOR_BYTES
+        if 0 < size <= max(FIRST_BYTES) and (path, start // SECTOR_BYTES) in damaged:
+            with path.open("rb") as file:
+                file.seek(start)
+                if not any(file.read(size)):
+                    return True
+    return False
+
+
+def _opened(root: Path) -> MetadataLog:
+    return MetadataLog.open(
+        root,
+        LogConfig(preallocate_bytes=0),
+        on_durable=lambda _: None,
+        on_failure=lambda _: None,
+        disk=QuietDisk(),
+    )
+
+
+def _open(
+    replica: Replica,
+    kind: str,
+    damaged: list[Damage],
+    places: list[Place],
+    *,
+    may_drop: bool = True,
+) -> str:
     model = replica.model
     try:
-        log = MetadataLog.open(
-            replica.root,
-            LogConfig(preallocate_bytes=0),
-            on_durable=lambda _: None,
-            on_failure=lambda _: None,
-            disk=QuietDisk(),
-        )
+        log = _opened(replica.root)
     except LogError:
         return "refused"
     try:
+        if kind == "partition":
+            raise ViolationError("the partition directory is gone, and nobody notices")
         try:
             state = QuorumStateFile(replica.partition).read()
             QuorumStateFile(replica.partition).check(state, log.recovered.last_epoch)
@@ -110,6 +161,8 @@ def _open(replica: Replica, kind: str, damaged: list[Damage], places: list[Place
             if state is None or state.epoch < log.last_epoch:
                 raise ViolationError(f"quorum-state is {state}, and nobody notices")
             return "undetectable: votes"
+        if log.recovered.dropped_end is not None and not may_drop:
+            raise ViolationError(f"{kind} of {damaged}: sound batches are dropped, not refused")
         found = dict(read_all(log))
         lost = [
             (offset, batch)
@@ -118,6 +171,9 @@ def _open(replica: Replica, kind: str, damaged: list[Damage], places: list[Place
         ]
         if not lost:
             return "nothing lost"
+        is_only = len({path for path, *_ in places}) == 1
+        if kind == "segment" and is_only and model.snapshot == BOOTSTRAP_SNAPSHOT:
+            raise ViolationError("the only segment is gone, and nobody notices")
         required = log.recovered.required_end
         epoch = max(read_header(batch).epoch for offset, batch in lost)
         if required is not None:

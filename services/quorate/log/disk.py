@@ -15,6 +15,9 @@ from quorate.records.primitives import Buffer
 
 VECTORS_MAX = 1024
 """IOV_MAX on Linux: how many buffers one writev takes."""
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+"""The log has SCRAM keys and secret settings as plain text: its user alone reads it."""
 
 
 class Disk:
@@ -64,7 +67,7 @@ class Disk:
     def replace_file(self, path: Path, content: bytes) -> None:
         """Let `path` have this content, or its old one: nothing in between survives a crash."""
         temporary = path.with_name(path.name + ".tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
         try:
             self.write_all(descriptor, [content], 0)
             self.sync(descriptor)

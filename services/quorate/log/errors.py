@@ -7,7 +7,7 @@ LogError
 ├── LostVotesError         the log is newer than quorum-state: votes were lost
 ├── DirectoryLockedError   another process has this directory
 ├── DamagedLogError        bytes in the middle of the log are not what was written there
-│   └── MissingRecordsError   the log ends before what was synced
+│   └── MissingRecordsError   the log ends before what was synced, or is gone
 ├── DamagedSnapshotError   a checkpoint is incomplete or its bytes are wrong
 ├── SnapshotNotFoundError  no checkpoint has this id (any more)
 ├── OffsetOutOfRangeError  the offset lies outside of [start, end]
@@ -68,25 +68,28 @@ class DamagedLogError(LogError):
 
 
 class MissingRecordsError(DamagedLogError):
-    """The log ends before its recovery point: what was synced is gone.
+    """The log ends before its recovery point, or has no files at all: what was synced is gone.
 
     start, end: 0, for no byte is wrong. expected_offset: where the log ends.
     """
 
     def __init__(self, partition: Path, end_offset: int, recovery_point: int) -> None:
+        if end_offset < recovery_point:
+            self.reason = f"everything before {recovery_point} was synced and is gone"
+            found = f"ends at offset {end_offset}, but {self.reason}"
+        else:
+            self.reason = "it has a recovery point and no segment"
+            found = f"is gone ({self.reason})"
         Exception.__init__(
             self,
-            f"the log in {partition} ends at offset {end_offset}, but everything before "
-            f"{recovery_point} was synced and is gone: files were deleted, or came from an older "
-            "copy. Nothing was changed. This replica must not vote with what is left: remove it "
-            "from the quorum (metadata-quorum remove-controller), format an empty directory "
-            "(storage format --no-initial-controllers) and add it again; it is then rebuilt from "
-            "the leader",
+            f"the log in {partition} {found}: files were deleted, or came from an older copy. "
+            "Nothing was changed. This replica must not vote with what is left: remove it from the "
+            "quorum (metadata-quorum remove-controller), format an empty directory (storage format "
+            "--no-initial-controllers) and add it again; it is then rebuilt from the leader",
         )
         self.path = partition
         self.start = self.end = 0
         self.expected_offset = end_offset
-        self.reason = f"everything before {recovery_point} was synced and is gone"
 
 
 class DamagedSnapshotError(LogError):

@@ -18,6 +18,7 @@ import os
 import threading
 from typing import Protocol
 
+from quorate.log.disk import FILE_MODE
 from quorate.log.errors import DamagedSnapshotError, LogError, write_failure
 from quorate.log.recovery import RecoveredLog, recovered_snapshot
 from quorate.log.snapshots import SnapshotStore, inspect_snapshot
@@ -50,7 +51,7 @@ class SnapshotInstall:
         self._is_gone: threading.Event | None = None
         self._path = store.part_path(snapshot)
         store.delete_parts(keep=snapshot)
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         self._position = os.fstat(self._descriptor).st_size
 
     @property

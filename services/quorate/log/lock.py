@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+from quorate.log.disk import FILE_MODE
 from quorate.log.errors import DirectoryLockedError
 
 LOCK_FILE = ".lock"
@@ -37,7 +38,7 @@ class DirectoryLock:
         with _held_guard:
             if self.path in _held:
                 raise DirectoryLockedError(_refusal(self.path, os.getpid()))
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             try:
                 fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

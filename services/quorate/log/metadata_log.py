@@ -12,12 +12,13 @@ Source: KIP-595, KIP-630; KIP-853, "Snapshots".
 
 from __future__ import annotations
 
+import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.log.disk import Disk
+from quorate.log.disk import DIRECTORY_MODE, Disk
 from quorate.log.epochs import EpochHistory
 from quorate.log.errors import (
     LogError,
@@ -72,11 +73,25 @@ def create_partition_directory(directory: Path, disk: Disk | None = None) -> Pat
     disk = disk or Disk()
     partition = partition_directory(directory)
     if not partition.is_dir():
-        partition.mkdir(parents=True)
+        partition.mkdir(DIRECTORY_MODE, parents=True)
         disk.sync_directory(directory)
     if not (partition / PARTITION_METADATA_FILE).exists():
         disk.replace_file(partition / PARTITION_METADATA_FILE, PARTITION_METADATA)
     return partition
+
+
+def access_warning(directory: Path) -> str | None:
+    """What to tell the operator about a log that every user of the machine can read, if it is one.
+
+    directory: `metadata.log.dir`. Those that another program or an earlier version made may be.
+    """
+    modes = [path.stat().st_mode for path in (directory, partition_directory(directory))]
+    if not all(mode & stat.S_IXOTH for mode in modes):
+        return None
+    return (
+        f"every user of this machine can read {directory}, and the log has credentials: "
+        f"run chmod -R o= {directory}"
+    )
 
 
 def write_bootstrap_checkpoint(
@@ -122,7 +137,7 @@ class MetadataLog:
         self.config = config
         self._disk = disk
         recovery_point = read_recovery_point(directory)
-        if recovery_point > 0 and not partition_directory(directory).exists():
+        if recovery_point is not None and not partition_directory(directory).exists():
             raise MissingRecordsError(partition_directory(directory), 0, recovery_point)
         self.partition = create_partition_directory(directory, disk)
         self._segments = SegmentList(self.partition, disk)
@@ -326,7 +341,9 @@ class MetadataLog:
 
     def _is_boundary(self, offset: int) -> bool:
         """Whether a batch begins at `offset`, as far as the files tell (any thread may ask)."""
-        found = self.read_durable(offset, 1, self._writer.durable_end)
+        # A truncation may lower the durable end meanwhile, but never below a committed offset.
+        end_offset = self._writer.durable_end
+        found = self._segments.read(offset, 1, end_offset) if offset < end_offset else []
         return not found or read_header(found[0]).base_offset == offset
 
     def open_snapshot(self, snapshot: OffsetAndEpoch) -> SnapshotReader:

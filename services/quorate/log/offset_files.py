@@ -77,12 +77,12 @@ def _is_ours(entry: Sequence[str]) -> bool:
     return entry[0] == METADATA_TOPIC and entry[1] == str(METADATA_PARTITION)
 
 
-def read_recovery_point(directory: Path) -> int:
-    """The offset below which the metadata log was synced, 0 if that is unknown."""
+def read_recovery_point(directory: Path) -> int | None:
+    """The offset below which the metadata log was synced; None if no log was opened here."""
     for entry in _recovery_points(directory):
         if _is_ours(entry):
             return int(entry[2])
-    return 0
+    return None
 
 
 def _recovery_points(directory: Path) -> list[list[str]]:

@@ -18,7 +18,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from quorate.log.disk import Disk
+from quorate.log.disk import FILE_MODE, Disk
 from quorate.log.errors import LostVotesError, QuorumStateError, write_failure
 from quorate.raft.types import NO_NODE, ZERO_UUID, ElectionState, ReplicaKey
 from quorate.records.primitives import uuid_to_bytes
@@ -92,7 +92,7 @@ class QuorumStateFile:
         ):
             return
         self._disk.unlink(self._reserve)
-        descriptor = os.open(self._reserve, os.O_WRONLY | os.O_CREAT, 0o644)
+        descriptor = os.open(self._reserve, os.O_WRONLY | os.O_CREAT, FILE_MODE)
         try:
             self._disk.write_all(descriptor, [b" " * RESERVE_BYTES], 0)
             self._disk.sync(descriptor)

@@ -160,7 +160,7 @@ def recover(
     found = _Scan(control_from)
     opened = _open_segments(segments)
     stored_point = read_recovery_point(directory)
-    recovery_point = 0 if _had_kafka(opened) else stored_point
+    recovery_point = 0 if stored_point is None or _had_kafka(opened) else stored_point
     try:
         required_end = RequiredEndFile(segments.directory, disk).read()
         for index, segment in enumerate(opened):
@@ -168,16 +168,22 @@ def recover(
         end_offset = found.end_offset or 0
         is_replaced = latest is not None and _is_replaced(found, latest)
         known_end = latest.offset if latest is not None and is_replaced else end_offset
-        if known_end < recovery_point:
+        # A log has a segment before it has a recovery point, or a checkpoint that replaces it.
+        is_gone = stored_point is not None and not opened and not is_replaced
+        if known_end < recovery_point or is_gone:
             raise MissingRecordsError(segments.directory, known_end, recovery_point)
         start = latest if is_replaced else _start(opened, store, segments.directory)
     except BaseException:
         segments.close()
         raise
     assert start is not None
+    # A process that was killed may have left names that are not durable yet. A segment that it
+    # deleted must not come back beside one that begins anew.
+    disk.sync_directory(segments.directory)
+    disk.sync_directory(directory)
     required_end = _require_end(segments.directory, required_end, found.tail, disk)
     # A void recovery point is corrected while the index that makes it void is still there.
-    if stored_point > recovery_point:
+    if stored_point is not None and stored_point > recovery_point:
         write_recovery_point(disk, directory, recovery_point)
     _clean_up(segments, latest)
     if is_replaced or not opened:
@@ -200,9 +206,8 @@ def recover(
             latest_snapshot=latest,
             last_timestamp=found.last_timestamp or (base.last_timestamp if base else 0),
         )
-    # A process that was killed may have left names that are not durable yet.
+    # What was deleted here must not come back: an index makes the recovery point void.
     disk.sync_directory(segments.directory)
-    disk.sync_directory(directory)
     return replace(
         log,
         truncated_bytes=found.tail.size,

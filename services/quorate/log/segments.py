@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from quorate.log.disk import Disk
+from quorate.log.disk import FILE_MODE, Disk
 from quorate.log.scan import read_range
 from quorate.records.batch import HEADER_SIZE, read_header
 from quorate.records.primitives import Buffer
@@ -52,7 +52,7 @@ class Segment:
         self.base_offset = base_offset
         self.stream_start = stream_start
         self.size = 0
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         self.allocated = os.fstat(self.descriptor).st_size
         self._index: list[tuple[int, int]] = []
 
@@ -213,12 +213,14 @@ class SegmentList:
             self._unlink(segment)
         active = self.active
         size = active.locate(end_offset)
+        # No read may look for batches in a file that is shorter already.
+        with self.guard:
+            active.size = size
+            active.cut_index(size)
         self.drop_indexes(active)
         self.disk.truncate(active.descriptor, size)
         self.disk.sync(active.descriptor)
-        with self.guard:
-            active.size = active.allocated = size
-            active.cut_index(size)
+        active.allocated = size
         self._drop_producer_snapshots(end_offset)
         self.disk.sync_directory(self.directory)
 

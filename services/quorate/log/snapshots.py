@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.log.disk import Disk
+from quorate.log.disk import FILE_MODE, Disk
 from quorate.log.errors import DamagedSnapshotError, SnapshotNotFoundError
 from quorate.log.scan import read_range, scan
 from quorate.raft.batches import (
@@ -264,7 +264,7 @@ class SnapshotStore:
     ) -> None:
         """Write a checkpoint; it is there, durably, on return."""
         part = self.directory / (snapshot_name(snapshot) + WRITING_SUFFIX)
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             position = 0
             pending: list[Buffer] = []

@@ -126,7 +126,7 @@ class _Offsets:
     def may_begin_with(self, size: int) -> bool:
         """Whether the first `size` bytes of the offset need not all be zero."""
         first = self.high.to_bytes(_OFFSET_BYTES, "big")[:size]
-        return any(first) or size >= _NEVER_ZERO_BYTES
+        return any(first)
 
 
 def _fits_after(start: int, offsets: _Offsets) -> Fits:
@@ -239,6 +239,9 @@ def _is_torn(descriptor: int, position: int, end: int, data_end: int, offsets: _
         # How long it was is unknown.
         is_short = data_end - position < HEADER_SIZE
         return is_short or _has_lost_sector(descriptor, position, data_end, offsets)
+    if _is_start_lost(descriptor, position, offsets):
+        # The length may be lost as well, or a part of it.
+        return True
     if _is_length_damaged(descriptor, position, end, data_end, header):
         return False
     claimed_end = position + header.size_bytes
@@ -263,23 +266,32 @@ def _is_length_damaged(
     return False
 
 
+def _is_start_lost(descriptor: int, start: int, offsets: _Offsets) -> bool:
+    """Whether the sector in which a batch begins, shortly before its end, is zero and should not
+    be.
+    """
+    size = -start % SECTOR_BYTES
+    if not 0 < size < _NEVER_ZERO_BYTES or not offsets.may_begin_with(size):
+        return False
+    return read_range(descriptor, start, size) == _ZERO_SECTOR[:size]
+
+
 def _has_lost_sector(descriptor: int, start: int, end: int, offsets: _Offsets) -> bool:
     """Whether a sector of the range, or the part of one that lies in it, is zero and should not be.
 
     The range begins with a batch at one of `offsets`, and ends with a batch.
     """
+    if _is_start_lost(descriptor, start, offsets):
+        return True
     position = start
     while position < end:
         piece_end = min(position - position % SECTOR_BYTES + SECTOR_BYTES, end)
         size = piece_end - position
-        if read_range(descriptor, position, size) == _ZERO_SECTOR[:size]:
-            if position == start and size < _NEVER_ZERO_BYTES:
-                if offsets.may_begin_with(size):
-                    return True
-            elif piece_end < end or size > _SOLVABLE_BYTES:
+        is_start = position == start and size < _NEVER_ZERO_BYTES
+        if not is_start and read_range(descriptor, position, size) == _ZERO_SECTOR[:size]:
+            if piece_end < end or size > _SOLVABLE_BYTES:
                 return True
-            else:
-                return _is_end_lost(descriptor, start, end, size, offsets)
+            return _is_end_lost(descriptor, start, end, size, offsets)
         position = piece_end
     return False
 

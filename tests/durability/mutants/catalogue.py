@@ -3,18 +3,19 @@
 # ruff: noqa: E501 - the changes quote lines of the log with their indentation
 from __future__ import annotations
 
-from tests.durability.mutants.patching import Change, Mutant, Redundant
+from tests.durability.mutants.patching import Mutant
+from tests.simulation.mutants.mutant import Change, Redundant
 
 POWER = "power"
 SECTORS = "sectors"
 
 
 def _power(name: str, rule: str, *changes: Change) -> Mutant:
-    return Mutant(name, rule, POWER, changes)
+    return Mutant(name, rule, changes, POWER)
 
 
 def _sectors(name: str, rule: str, *changes: Change) -> Mutant:
-    return Mutant(name, rule, SECTORS, changes)
+    return Mutant(name, rule, changes, SECTORS)
 
 
 _QUORUM_STATE_WRITE = """            self._disk.write_all(descriptor, [content], 0)
@@ -225,12 +226,20 @@ RECOVERY_POINT = (
         "point_is_not_read",
         "a fault below the recovery point is damage",
         ("recovery", "    if expected < recovery_point:\n", "    if expected < 0:\n"),
-        ("recovery", "        if known_end < recovery_point:\n", "        if known_end < 0:\n"),
+        (
+            "recovery",
+            "        if known_end < recovery_point or is_gone:\n",
+            "        if is_gone:\n",
+        ),
     ),
     _sectors(
         "point_allows_missing_records",
         "a log that ends before the recovery point is refused",
-        ("recovery", "        if known_end < recovery_point:\n", "        if known_end < 0:\n"),
+        (
+            "recovery",
+            "        if known_end < recovery_point or is_gone:\n",
+            "        if is_gone:\n",
+        ),
     ),
     _sectors(
         "point_is_written_at_the_end_only",
@@ -305,11 +314,6 @@ TAIL = (
             "        if follows > position and not _has_lost_sector(descriptor, position, follows, offsets):\n",
             "        if False:\n",
         ),
-        (
-            "recovery",
-            "        RequiredEndFile(partition, disk).write(stricter)\n    return stricter\n",
-            "        pass\n    return required_end\n",
-        ),
     ),
     _sectors(
         "no_required_end",
@@ -321,8 +325,13 @@ TAIL = (
         "the required end is the last sound batch's",
         (
             "tail",
-            "        position, fault = run.take(follows, tail)\n",
-            "        before = tail.dropped_end\n        position, fault = run.take(follows, tail)\n        tail.dropped_end = before or OffsetAndEpoch(offset + 1, epoch)\n",
+            "                self.epoch = header.epoch\n",
+            "                self.epoch = header.epoch\n                tail.dropped_end = tail.dropped_end or OffsetAndEpoch(self.offsets.high, self.epoch)\n",
+        ),
+        (
+            "tail",
+            "            tail.dropped_end = OffsetAndEpoch(self.offsets.high, self.epoch)\n",
+            "            pass\n",
         ),
     ),
     _sectors(
@@ -344,7 +353,7 @@ TAIL = (
         "a piece of a sector counts",
         (
             "tail",
-            "        if read_range(descriptor, position, size) == _ZERO_SECTOR[:size]:\n",
+            "        if not is_start and read_range(descriptor, position, size) == _ZERO_SECTOR[:size]:\n",
             "        if size == SECTOR_BYTES and read_range(descriptor, position, size) == _ZERO_SECTOR:\n",
         ),
     ),
@@ -353,8 +362,8 @@ TAIL = (
         "a piece that is shorter than a header counts",
         (
             "tail",
-            "            elif piece_end < end or size > _SOLVABLE_BYTES:\n",
-            "            elif size > HEADER_SIZE:\n",
+            "            if piece_end < end or size > _SOLVABLE_BYTES:\n",
+            "            if size > HEADER_SIZE:\n",
         ),
     ),
     _power(
@@ -362,8 +371,8 @@ TAIL = (
         "the lost beginning of a batch counts",
         (
             "tail",
-            "                if offsets.may_begin_with(size):\n",
-            "                if False:\n",
+            "    if not 0 < size < _NEVER_ZERO_BYTES or not offsets.may_begin_with(size):\n",
+            "    if True:\n",
         ),
     ),
     _power(
@@ -512,10 +521,28 @@ FILES = (
         "a partition directory that is gone is refused",
         (
             "metadata_log",
-            "        if recovery_point > 0 and not partition_directory(directory).exists():\n",
+            "        if recovery_point is not None and not partition_directory(directory).exists():\n",
             "        if False:\n",
         ),
-        ("recovery", "        if known_end < recovery_point:\n", "        if known_end < 0:\n"),
+        (
+            "recovery",
+            "        if known_end < recovery_point or is_gone:\n",
+            "        if False:\n",
+        ),
+    ),
+    _sectors(
+        "missing_segments_are_a_new_log",
+        "a log without segments is refused where a recovery point stands",
+        (
+            "metadata_log",
+            "        if recovery_point is not None and not partition_directory(directory).exists():\n",
+            "        if recovery_point and not partition_directory(directory).exists():\n",
+        ),
+        (
+            "recovery",
+            "        if known_end < recovery_point or is_gone:\n",
+            "        if known_end < recovery_point:\n",
+        ),
     ),
     _power(
         "point_is_not_written_again",
@@ -554,7 +581,7 @@ REDUNDANT = (
     ),
     Redundant(
         "a partition directory that is gone is refused before a new one is made",
-        "a log that ends before the recovery point is refused",
+        "a log that ends before the recovery point, or has no segment, is refused",
         "missing_partition_is_a_new_one",
     ),
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
 from quorate.cli.main import main
 from quorate.raft.batches import KRaftVersion, UnknownControl
-from quorate.records.batch import read_header
+from quorate.records.batch import build_data_batch, read_header, stamp
+from quorate.records.metadata import ConfigRecord, UserScramCredentialRecord, encode
 
 from tests.unit.log.log_support import control, data
 
@@ -56,6 +58,37 @@ def test_values_that_are_no_metadata_records_are_said_to_be(
     status, out, _ = run(capsys, "--cluster-metadata-decoder", "--files", path)
     assert status == 0
     assert out.count("payload: Error at ") == 4
+
+
+def test_secrets_are_left_out_unless_they_are_asked_for(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [
+        UserScramCredentialRecord("carol", 1, b"SALT" * 4, b"STORED" * 5, b"SERVER" * 5, 4096),
+        ConfigRecord(4, "1", "ssl.key.password", "hunter2"),
+        ConfigRecord(4, "1", "plugin.key", "hunter3"),
+        ConfigRecord(4, "1", "background.threads", "11"),
+        ConfigRecord(2, "orders", "retention.ms", "77"),
+        ConfigRecord(4, "1", "ssl.keystore.key", None),
+    ]
+    batch = build_data_batch([(None, encode(record)) for record in records], 1000)
+    stamp(batch, 0, 1)
+    path.write_bytes(batch)
+    secrets = [b64encode(text).decode() for text in (b"SALT" * 4, b"STORED" * 5, b"SERVER" * 5)]
+    secrets += ["hunter2", "hunter3"]
+    arguments = ("--cluster-metadata-decoder", "--files", path)
+    for form in ((), ("--json",)):
+        status, out, _ = run(capsys, *form, *arguments)
+        assert status == 0
+        assert not [secret for secret in secrets if secret in out]
+        assert out.count("[hidden]") == 5
+        assert "carol" in out
+        assert '"11"' in out
+        assert '"77"' in out
+        status, out, _ = run(capsys, *form, *arguments, "--show-secrets")
+        assert status == 0
+        assert all(secret in out for secret in secrets)
+        assert "[hidden]" not in out
 
 
 def test_json_is_one_value(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

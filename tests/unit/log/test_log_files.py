@@ -242,7 +242,7 @@ def test_leader_epoch_checkpoint_has_kafkas_bytes(tmp_path: Path) -> None:
 
 def test_other_partitions_keep_their_recovery_points(tmp_path: Path) -> None:
     path = tmp_path / "recovery-point-offset-checkpoint"
-    assert read_recovery_point(tmp_path) == 0
+    assert read_recovery_point(tmp_path) is None
     path.write_bytes(b"0\n2\norders 3 17\n__cluster_metadata 0 5\n")
     assert read_recovery_point(tmp_path) == 5
     write_recovery_point(Disk(), tmp_path, 9)

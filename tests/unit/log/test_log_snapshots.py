@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 from quorate.log.disk import Disk
@@ -32,11 +35,14 @@ from quorate.records.batch import (
     read_header,
 )
 
+from tests.durability.disk import FaultyDisk
 from tests.unit.log.log_support import (
     ONE,
     PARTITION,
     TWO,
+    WAIT_S,
     OpenLog,
+    QuickDisk,
     StoppingDisk,
     contents,
     control,
@@ -314,6 +320,50 @@ def test_a_crash_at_any_step_of_an_install(tmp_path: Path, received: bytes) -> N
     assert step > 8
 
 
+def test_a_power_failure_after_a_crash_of_an_install(tmp_path: Path, received: bytes) -> None:
+    """A segment that the killed process deleted must not come back beside the one that the next
+    process creates.
+    """
+    template = tmp_path / "template"
+    opened = OpenLog(template, disk=QuickDisk())
+    fill(opened, 4, epoch=0)
+    opened.close()
+    random = Random(1)
+    outcomes = set()
+    for killed_at in range(100):
+        for failed_at in range(1, 100):
+            folder, left = tmp_path / "follower", tmp_path / "left"
+            shutil.copytree(template, folder)
+            disk = FaultyDisk([folder, folder / PARTITION])
+            opened = OpenLog(folder, disk=disk)
+            disk.fail_at(killed_at, "kill", random)
+            reception = opened.log.begin_install(AT_10)
+            for call in (partial(reception.write, 0, received), partial(reception.finish, 50)):
+                with contextlib.suppress(LogError, OSError):
+                    call()
+            was_killed = disk.is_down
+            with contextlib.suppress(LogError, OSError):
+                opened.close()
+            disk.fail_at(failed_at, "power", random)
+            with contextlib.suppress(LogError, OSError):
+                OpenLog(folder, disk=disk).close()
+            has_failed = disk.is_down
+            disk.crash(random, left)
+            disk.close()
+            again = OpenLog(left, disk=QuickDisk())
+            assert again.log.end_offset in (4, 10)
+            outcomes.add(again.log.end_offset)
+            again.close()
+            shutil.rmtree(folder)
+            shutil.rmtree(left)
+            if not has_failed:
+                break
+        if not was_killed:
+            break
+    assert outcomes == {4, 10}
+    assert killed_at > 8
+
+
 @pytest.mark.parametrize("had", [4, 30])
 def test_a_log_that_its_checkpoint_replaced_is_dropped_at_open(
     tmp_path: Path, received: bytes, had: int
@@ -510,4 +560,59 @@ def test_cleaning_and_truncation_to_the_same_offset_cross(tmp_path: Path, first:
     opened.close()
     opened = OpenLog(tmp_path, ONE_BYTE)
     assert contents(opened.log) == [data(8, epoch=2)]
+    opened.close()
+
+
+class TruncatingDisk(Disk):
+    """The real disk; the next truncation, once `is_armed`, ends when `may_end` is set."""
+
+    def __init__(self) -> None:
+        self.is_armed = False
+        self.is_shorter = threading.Event()
+        self.may_end = threading.Event()
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        super().truncate(descriptor, size)
+        if self.is_armed:
+            self.is_armed = False
+            self.is_shorter.set()
+            assert self.may_end.wait(WAIT_S)
+
+
+class Gate:
+    """A lock; lets `cross` run, once, before it is taken."""
+
+    def __init__(self, cross: Callable[[], None]) -> None:
+        self._lock = threading.RLock()
+        self._crossings = [cross]
+
+    def __enter__(self) -> None:
+        if self._crossings:
+            self._crossings.pop()()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_checkpoint_and_a_truncation_to_its_offset_cross(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is shorter already when the checkpoint's place is looked up."""
+    disk = TruncatingDisk()
+    opened = OpenLog(tmp_path, LogConfig(tail_cache_bytes=0, preallocate_bytes=0), disk)
+    fill(opened, 12)
+
+    def truncate() -> None:
+        disk.is_armed = True
+        opened.log.truncate(50, 8)
+        assert disk.is_shorter.wait(WAIT_S)
+
+    monkeypatch.setattr(opened.log._segments, "guard", Gate(truncate))
+    opened.log.write_snapshot(OffsetAndEpoch(8, 1), 1, ONE, 1, [])
+    disk.may_end.set()
+    opened.wait(50)
+    assert opened.log.snapshots()[-1] == OffsetAndEpoch(8, 1)
+    opened.append(data(8, epoch=2))
+    assert contents(opened.log) == [*(data(offset) for offset in range(8)), data(8, epoch=2)]
     opened.close()

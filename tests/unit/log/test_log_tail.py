@@ -113,6 +113,21 @@ def test_any_lost_sectors_of_the_last_write_are_a_torn_tail(tmp_path: Path) -> N
             opened.close()
 
 
+@pytest.mark.parametrize("room", range(1, 14))
+@pytest.mark.parametrize("size", [150, 350, 500, 900, 2500])
+def test_a_lost_beginning_is_a_torn_tail(tmp_path: Path, room: int, size: int) -> None:
+    """Of a write of which all but its first sector reached the disk."""
+    batches = [sized(0, 2 * SECTOR_BYTES - room), sized(1, size)]
+    file = write(tmp_path, batches)
+    start = len(batches[0])
+    zero(file, start, start + room)
+    opened = OpenLog(tmp_path, WHOLE, QuickDisk())
+    # As many bytes of its offset were zero before.
+    is_whole = room < 8
+    assert contents(opened.log) == (batches if is_whole else batches[:1])
+    opened.close()
+
+
 def test_a_lost_header_is_a_torn_tail(tmp_path: Path) -> None:
     """The header straddles two sectors, and either was lost alone, or all but the first."""
     for inside in range(1, 61):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,13 +18,16 @@ from quorate.log.errors import (
     MissingRecordsError,
     OffsetOutOfRangeError,
 )
-from quorate.log.metadata_log import LogConfig
+from quorate.log.lock import DirectoryLock
+from quorate.log.metadata_log import LogConfig, access_warning, write_bootstrap_checkpoint
 from quorate.log.offset_files import read_epochs, read_recovery_point, write_recovery_point
-from quorate.raft.types import OffsetAndEpoch
+from quorate.log.quorum_state import QuorumStateFile
+from quorate.raft.types import ElectionState, OffsetAndEpoch
 from quorate.records.batch import read_header
 from quorate.records.primitives import Buffer
 
 from tests.unit.log.log_support import (
+    ONE,
     PARTITION,
     SMALL,
     BrokenDisk,
@@ -53,6 +58,31 @@ def test_a_fresh_directory_gets_what_kafka_expects(tmp_path: Path) -> None:
         "leader-epoch-checkpoint",
         "partition.metadata",
     ]
+
+
+def test_only_its_user_reads_a_log(tmp_path: Path) -> None:
+    mask = os.umask(0)
+    try:
+        opened = OpenLog(tmp_path)
+        fill(opened, 20)
+        opened.close()
+        write_bootstrap_checkpoint(tmp_path, ONE)
+        QuorumStateFile(tmp_path / PARTITION).write(ElectionState(1))
+        DirectoryLock(tmp_path).release()
+    finally:
+        os.umask(mask)
+    made = sorted(tmp_path.rglob("*"))
+    assert len(segment_files(tmp_path)) > 1
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made}
+    assert modes.pop(PARTITION) == 0o700
+    assert set(modes.values()) == {0o600}, modes
+    (tmp_path / PARTITION).chmod(0o755)
+    tmp_path.chmod(0o755)
+    assert f"chmod -R o= {tmp_path}" in (access_warning(tmp_path) or "")
+    for closed in (tmp_path, tmp_path / PARTITION):
+        closed.chmod(0o770)
+        assert access_warning(tmp_path) is None
+        closed.chmod(0o755)
 
 
 def test_what_is_queued_is_readable_before_it_is_durable(tmp_path: Path) -> None:
@@ -373,6 +403,21 @@ def test_a_log_that_lost_files_is_refused(tmp_path: Path) -> None:
     opened.close()
 
 
+def test_a_log_that_lost_all_files_before_its_first_second_is_refused(tmp_path: Path) -> None:
+    OpenLog(tmp_path / "live").close()
+    for lost in ("all segments", "directory"):
+        folder = crashed(tmp_path / "live", tmp_path / lost)
+        if lost == "directory":
+            shutil.rmtree(folder / PARTITION)
+        else:
+            for path in segment_files(folder):
+                path.unlink()
+        before = sorted(folder.rglob("*"))
+        with pytest.raises(MissingRecordsError, match="it has a recovery point and no segment"):
+            OpenLog(folder)
+        assert sorted(folder.rglob("*")) == before
+
+
 class RewriteDisk(Disk):
     """The real disk; counts the bytes that are written to segments, and names what is synced."""
 
@@ -409,7 +454,7 @@ def test_opening_makes_durable_what_it_finds(tmp_path: Path, point: int) -> None
     assert disk.rewritten == (12 - point) * len(data(0))
     names = [path.name for path in segment_files(folder)]
     expected = names[point // 4 :] or names[-1:]
-    assert disk.synced[: len(expected)] == expected
-    assert {PARTITION, "killed"} <= set(disk.synced)
+    assert disk.synced[:2] == [PARTITION, "killed"]
+    assert disk.synced[2 : 2 + len(expected)] == expected
     assert contents(opened.log) == [data(offset) for offset in range(12)]
     opened.close()

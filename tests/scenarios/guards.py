@@ -2,8 +2,8 @@
 
 A guard is a change of the protocol's source text that lets the bug in, with the transcript that
 shows the bug's situation and what it then says. The change is made as the simulation's mutants are:
-at the import of the changed module (`tests.simulation.mutants.patching`). Here the protocol and the
-harness are imported once more for that, beside those in use, which are put back afterwards.
+at the import of the changed module (`tests.mutation.patching`). Here the protocol and the harness
+are imported once more for that, beside those in use, which are put back afterwards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every bug that people ran into comes back when its guard is taken out, and a transcript tells.
 
-The list is raft.md's, "What people ran into with Kafka", Ongaro's bug in its three forms, and
-leaders that a replica looks for where they are not.
+The list has what people ran into with Kafka, Ongaro's bug in its three forms, and leaders that a
+replica looks for where they are not.
 """
 
 from __future__ import annotations

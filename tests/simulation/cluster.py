@@ -26,7 +26,8 @@ from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, Vote
 
 from tests.simulation.clients import Clients
 from tests.simulation.clock import Clock
-from tests.simulation.errors import InvariantError
+from tests.simulation.electable import nobody_can_win
+from tests.simulation.errors import InvariantError, NobodyCanWinError
 from tests.simulation.faults import Injector
 from tests.simulation.invariants import Oracle
 from tests.simulation.network import Network
@@ -51,6 +52,7 @@ silence included."""
 FIRST_LEADER_US = 5 * SECOND
 """By then a quorum without faults has its first leader."""
 
+PROBES = 2
 SETTLED_WITHIN_US = 90 * SECOND
 """After the faults: everything decided and caught up. The longest admin request waits 30 s."""
 
@@ -60,7 +62,9 @@ Trace = Callable[[int, SimNode | None, str], None]
 
 @dataclass(slots=True)
 class Result:
-    """What a run did. violation: None if nothing broke."""
+    """What a run did. is_leaderless: after what was lost nobody can win. violation: None if nothing
+    broke.
+    """
 
     seed: int
     events: int = 0
@@ -73,6 +77,7 @@ class Result:
     lost_disks: int = 0
     leader_after_us: int = 0
     cpu_s: float = 0.0
+    is_leaderless: bool = False
     violation: str | None = None
 
 
@@ -230,6 +235,8 @@ class Cluster:
             self.scheduler.run_until(self.scenario.faults_us)
             self._settle(result)
             self.verify()
+        except NobodyCanWinError:
+            result.is_leaderless = True
         except InvariantError as error:
             result.violation = str(error)
         except Exception as error:
@@ -257,6 +264,8 @@ class Cluster:
         limit = begun + LEADER_WITHIN_TIMEOUTS * timeouts * MS
         while not self._has_leader():
             if scheduler.now >= limit:
+                if nobody_can_win(self.nodes):
+                    raise NobodyCanWinError
                 raise InvariantError("LeaderElected", self.describe())
             scheduler.run_until(scheduler.now + 50 * MS)
         result.leader_after_us = scheduler.now - begun
@@ -313,14 +322,18 @@ class Cluster:
         return f"{leader.key} has not answered {waiting}" if waiting else None
 
     def _probe(self) -> None:
-        """An append after all that must commit."""
-        leader = self.leader()
-        assert leader is not None
+        """An append after all that must commit. The leader may resign once more, because of a Fetch
+        that was lost before the network healed.
+        """
         before = self.clients.history.acknowledged_count
-        self.clients.append(leader)
-        self.scheduler.run_until(self.scheduler.now + 2 * SECOND)
-        if self.clients.history.acknowledged_count == before:
-            raise InvariantError("Settled", f"an append did not commit\n{self.describe()}")
+        for _ in range(PROBES):
+            leader = self.leader()
+            if leader is not None:
+                self.clients.append(leader)
+            self.scheduler.run_until(self.scheduler.now + 2 * SECOND)
+            if self.clients.history.acknowledged_count > before:
+                return
+        raise InvariantError("Settled", f"an append did not commit\n{self.describe()}")
 
     def verify(self) -> None:
         """Durability and agreement at the end: the leader's log is the committed one, and the
@@ -329,6 +342,10 @@ class Cluster:
         leader = self.leader()
         if leader is None:
             raise InvariantError("Settled", "nobody leads at the end")
+        for node in self.nodes:
+            if node.raft is not None and node.core.concurrent:
+                text = f"{node.key} took late Fetches for a second process of one replica"
+                raise InvariantError("SingleProcess", text)
         if self.scenario.stable and len(self.oracle.leaders) > self.first_elections:
             text = f"{self.oracle.leaders} led, without a reason to change"
             raise InvariantError("StableLeadership", text)

@@ -13,3 +13,7 @@ class InvariantError(AssertionError):
         super().__init__(f"{name}: {text}")
         self.name = name
         self.text = text
+
+
+class NobodyCanWinError(Exception):
+    """The run ends without a leader, as it must (see `electable`)."""

@@ -305,6 +305,8 @@ class Injector(Forgeries):
             or acknowledged != end
             or not end == log.durable_end <= self.cluster.oracle.committed_end
             or any(other.disk.log.durable_end < end for other in others)
+            # A log may be as long and yet of another epoch.
+            or any(other.disk.log.batch_before(end) != log.batch_before(end) for other in others)
             or any(self.cluster.nodes[o.index].key != o.key for o in others)
             or any(batch.control for batch in log.batches_between(end_offset, end))
         ):

@@ -63,6 +63,9 @@ class Forgeries(Changes):
         """A server that a replica asks for records names an epoch that it must not adopt."""
         done = False
         for node in self._running():
+            node.pass_time()
+            if node.raft is None:
+                continue
             core = node.core
             sent = core.inflight.get(core.fetch_id) if core.fetch_id is not None else None
             if core.fetch_id is not None and sent is not None:
@@ -189,6 +192,7 @@ class Forgeries(Changes):
 
     def _send_forged(self, node: SimNode, request: Forged, allowed: int) -> None:
         """Let a request arrive now. It may raise the epoch by `allowed` at most."""
+        node.pass_time()
         if node.raft is None:
             return
         before = node.core.epoch

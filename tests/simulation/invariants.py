@@ -48,7 +48,8 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
 Some of them are checked in `change_invariants.py` and `loss_invariants.py`. And elsewhere:
 Durability at each commit by MajorityReachedHighWatermark and at the end (`Cluster.verify`),
 ClientHistory (`clients.py`), LogContract (`storage.py`), CheckQuorum (`faults.py`), EpochBudget and
-StepsDownSeldom (`forgeries.py`), StableLeadership, LeaderElected and Settled (`cluster.py`),
+StepsDownSeldom (`forgeries.py`), SingleProcess, StableLeadership, LeaderElected and Settled
+(`cluster.py`),
 Livelock (`scheduler.py`). The checker sees every disk; it never tells the nodes anything.
 """
 
@@ -317,13 +318,14 @@ class Oracle(LossInvariants, ChangeInvariants):
             node.voter_sets.append((offset, record.voters))
 
     def _are_caught_up(self, node: SimNode, voters: VoterSet) -> None:
-        """Who is added has at least begun to replicate."""
+        """Who is added has at least begun to replicate, whatever it lost since."""
         for voter in voters:
             disk = self._disk(voter.key)
             is_new = node.voters.get(voter.id) is None
             heard_ms = node.heard.get(voter.key.directory_id, -1)
             is_silent = heard_ms < node.now_ms() - node.core.config.fetch_timeout_ms
-            if is_new and (disk is None or disk.log.end == 0 or is_silent):
+            is_empty = disk is None or (disk.log.end == 0 and disk.required_end is None)
+            if is_new and (is_empty or is_silent):
                 text = f"{node.key} adds {voter.key}, which has replicated nothing"
                 raise InvariantError("CaughtUpBeforeAdded", text)
 
@@ -349,6 +351,11 @@ class Oracle(LossInvariants, ChangeInvariants):
             raise InvariantError("MonotonicHighWatermark", text)
         if offset > self.committed_end:
             self._commits_first(node, offset)
+        elif node.is_leading:
+            # A late Fetch tells a leader that was deposed what it had committed in its epoch.
+            last = node.disk.log.batch_before(offset)
+            if last is not None and last.epoch == node.led_epoch:
+                self._committed_epochs.add(node.led_epoch)
         end = bisect_left(self.committed_ends, offset) + 1
         if self.committed_ends[end - 1] != offset:
             raise InvariantError("StateMachineAgreement", f"{node.key}: {offset} is in a batch")

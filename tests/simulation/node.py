@@ -271,6 +271,12 @@ class SimNode:
         raft.tick(now_ms)
         self._flush()
 
+    def pass_time(self) -> None:
+        """Do what the clock asks for by now, so that the next input alone causes what it causes."""
+        if self.raft is not None and self.paused_until <= self.scheduler.now:
+            self.raft.tick(self.now_ms())
+            self._flush()
+
     def _synced(self, life: int, ticket: int) -> None:
         raft = self.raft
         if raft is None or life != self.life:

@@ -259,10 +259,13 @@ def _draw_calm(seed: int, random: Random) -> Scenario:
 
 
 def _forgeries(seed: int) -> tuple[Action, ...]:
-    """When nobody is cut off: what an adversary sends that must not depose a leader that works."""
+    """What an adversary sends that must not depose a leader that works.
+
+    Everybody hears the leader again then: the last cut ended more than a fetch timeout before.
+    """
     random = Random(f"forgeries {seed}")
     kinds = ("forged_votes", "forged_votes", "votes_for_another", "huge_epochs")
     return tuple(
         Action(at, random.choice(kinds), tuple(random.random() for _ in range(6)))
-        for at in (14_500 * MS, 24_500 * MS)
+        for at in (15_400 * MS, 25_400 * MS)
     )

@@ -57,6 +57,7 @@ class Summary:
     with_lost_disk: int = 0
     with_change: int = 0
     without_commit: int = 0
+    leaderless: int = 0
     slowest_leader_us: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     failed: list[Result] = field(default_factory=list)
@@ -74,6 +75,7 @@ class Summary:
         self.with_lost_disk += result.lost_disks > 0
         self.with_change += result.changes > 0
         self.without_commit += result.commits == 0
+        self.leaderless += result.is_leaderless
         self.slowest_leader_us = max(self.slowest_leader_us, result.leader_after_us)
         self.faults.update(result.faults)
         if result.violation is not None:
@@ -101,6 +103,7 @@ class Summary:
             ("seeds that lose a disk", f"{self.with_lost_disk * share:.0f} %"),
             ("seeds that change the voters", f"{self.with_change * share:.0f} %"),
             ("seeds without a commit", f"{self.without_commit:,}"),
+            ("seeds that lost too much to elect", f"{self.leaderless:,}"),
             ("slowest leader after the faults", f"{self.slowest_leader_us / SECOND:.2f} s"),
         ]
 

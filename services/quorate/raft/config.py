@@ -42,6 +42,7 @@ class RaftConfig:
     waits for records to travel with, 0 for not at all. It halves the messages of a commit.
     incarnation: a random number of this process, 64 bits; 0 for unknown. It tells the leader
     whether two processes run as one replica.
+    observers_max: how many replicas that are no voters the leader remembers.
     pending_adds_max: AddVoter requests that wait for their voter to answer and to catch up.
     """
 
@@ -65,6 +66,7 @@ class RaftConfig:
     lost_connection_wait_max_ms: int = 60
     update_voter_period_ms: int = 1_000
     observer_expiry_ms: int = 300_000
+    observers_max: int = 1_024
     step_down_period_ms: int = 60_000
     parked_fetches_max: int = 4_096
     pending_changes_max: int = 64

@@ -94,6 +94,8 @@ class Core:
     replaced: what others said who answered in a voter's place, by that voter's id.
     observer_versions: the kraft.versions that the registered brokers support, by their ids.
     known_endpoints: where one may ask for the leader; None until `follower` asks with these voters.
+    concurrent: the incarnations of processes that ran at the same time as another of their replica,
+    oldest first (`processes`).
     epochs: how far messages may raise the epoch. stepped_down_ms: when this replica stopped leading
     for a replica in a higher epoch.
     due_ms: the clock alone asks for nothing before it. It may be early, never late: who sets a
@@ -134,6 +136,7 @@ class Core:
         self.observer_versions: Mapping[int, VersionRange] = {}
         self.transfer: Transfer | None = None
         self.shutting_down = False
+        self.concurrent: dict[int, None] = {}
         self.epochs = EpochBudgets(now_ms)
         self.stepped_down_ms = LONG_AGO_MS
         self.persisted = initial.election

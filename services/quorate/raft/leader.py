@@ -106,8 +106,8 @@ def handle_fetch(core: Core, request_id: int, request: FetchRequest) -> None:
     leader = core.role
     assert isinstance(leader, Leader)
     progress = replication.note_fetch(core, leader, request.replica, request)
-    if request.incarnation != progress.incarnation:
-        processes.note_incarnation(core, progress, request)
+    if request.incarnation != progress.incarnation or len(progress.processes) > 1:
+        processes.note_process(core, leader, progress, request)
     lost = None
     if request.offset < progress.promised:
         lost = processes.promise(core, progress, request)
@@ -172,6 +172,8 @@ def _acknowledge(
     progress.leader_end_at_last_fetch = end_offset
     progress.last_fetch_ms = core.now_ms
     progress.end_offset = offset
+    if offset > progress.reached:  # noqa: PLR1730 - once a Fetch: a call costs more
+        progress.reached = offset
     if offset > core.high_watermark or leader.reads or leader.changes or leader.transfer:
         settle(core)  # else nobody waits for this replica to have come that far
 
@@ -285,7 +287,7 @@ def handle_describe(core: Core, request: DescribeQuorumRequest) -> DescribeQuoru
         observers,
         core.voters,
         committed,
-        "; ".join(processes.reported(core, leader)),
+        "; ".join(processes.reported(leader)),
     )
 
 

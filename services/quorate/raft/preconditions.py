@@ -59,7 +59,7 @@ def _decide_add(core: Core, change: PendingChange, request: AddVoterRequest) -> 
 
 def is_caught_up(core: Core, progress: ReplicaProgress | None) -> bool:
     """Whether this replica lately held all that the leader had (KIP-853 "AddVoter")."""
-    if progress is None or progress.last_caught_up_ms < 0:
+    if progress is None or progress.last_caught_up_ms < 0 or progress.is_copied:
         return False
     return core.now_ms - progress.last_caught_up_ms <= core.config.fetch_timeout_ms
 
@@ -78,11 +78,11 @@ def _decide_remove(core: Core, request: RemoveVoterRequest) -> Decision | None:
 
 
 def is_alive(core: Core, leader: Leader, voter: Voter) -> bool:
-    """Whether the voter is this leader, or fetched from it lately."""
+    """Whether the voter is this leader, or fetched from it lately as a single process."""
     if voter.id == core.local.id:
         return True
     progress = replication.progress_of(leader, voter)
-    if progress is None or progress.last_fetch_ms < 0:
+    if progress is None or progress.last_fetch_ms < 0 or progress.is_copied:
         return False
     return core.now_ms - progress.last_fetch_ms <= core.config.fetch_timeout_ms
 

@@ -3,65 +3,92 @@
 A process names itself by its incarnation, a random number; 0 is a process that has none.
 - A new incarnation that fetches below what an earlier one acknowledged in this epoch runs on a
   directory that lost records. The answer tells it what was acknowledged (`FetchResponse`).
-- An incarnation that fetches again and again after a later one did: two processes run with one id
-  and directory id. One late Fetch of a process that ended is no such sign.
+- Two incarnations that each hold records appended after the other had first fetched: two processes
+  run with one id and directory id. Neither can have ended before the other began, however late its
+  Fetches arrive. What one of them holds, the other may not: neither counts any longer for commits,
+  reads, removals and transfers while this process leads. A process that starts later counts.
 
-The leader knows only what it saw in its own epoch. A directory that was restored while nobody led,
-or together with those of a majority, cannot be detected here.
+The leader knows only what it saw itself. A directory that was restored while nobody led, or
+together with those of a majority, cannot be detected here; nor can what a copy acknowledged before
+it was seen, or while this process did not lead.
 """
 
 from __future__ import annotations
 
 from quorate.raft.core import Core
 from quorate.raft.messages import FetchRequest
-from quorate.raft.roles import Leader, ReplicaProgress
+from quorate.raft.roles import Leader, ReplicaProcess, ReplicaProgress
 from quorate.raft.types import OffsetAndEpoch
 
-FORMER_MAX = 4
-"""How many earlier incarnations of a replica are remembered."""
+PROCESSES_MAX = 5
+"""How many of a replica's latest incarnations are remembered."""
 
-RETURNS_MIN = 2
-"""How many Fetches of an earlier process are a sign that it still runs."""
+CONCURRENT_MAX = 256
+"""How many incarnations that ran at the same time as another are remembered."""
 
 REPORT_PERIOD_MS = 60_000
 """How often a replica with two processes is reported at most."""
 
 
-def note_incarnation(core: Core, progress: ReplicaProgress, request: FetchRequest) -> None:
-    """Another process than last time fetches for this replica."""
+def note_process(
+    core: Core, leader: Leader, progress: ReplicaProgress, request: FetchRequest
+) -> None:
+    """Another process than last time fetches for this replica, or one of several."""
     incarnation = request.incarnation
-    if incarnation and incarnation in progress.former:
-        progress.returned += 1
-        if progress.returned >= RETURNS_MIN and not _was_reported(core, progress):
-            progress.reported_ms = core.now_ms
-            core.notice(_two_processes(progress), warning=True)
-        return
+    process = progress.processes.get(incarnation)
+    if process is None:
+        process = _note_new(core, progress, incarnation)
+    if request.last_epoch == leader.epoch:
+        process.reached = max(process.reached, request.offset)
+        for other, seen in progress.processes.items():
+            overlap = process.reached > seen.first_end and seen.reached > process.first_end
+            if overlap and incarnation and other and seen is not process:
+                _note_concurrent(core, incarnation, other)
+    is_copied = incarnation in core.concurrent
+    if is_copied is not progress.is_copied:
+        progress.is_copied = is_copied
+        leader.counted_set = None
+    if is_copied:
+        _report(core, progress)
+
+
+def _note_new(core: Core, progress: ReplicaProgress, incarnation: int) -> ReplicaProcess:
     if progress.incarnation:
-        progress.former = (*progress.former[1 - FORMER_MAX :], progress.incarnation)
-        progress.promised = max(progress.promised, progress.end_offset)
+        # A late Fetch may have lowered `end_offset` since.
+        progress.promised = max(progress.promised, progress.reached)
     progress.incarnation = incarnation
-    progress.returned = 0
+    process = progress.processes[incarnation] = ReplicaProcess(core.log.end_offset)
+    if len(progress.processes) > PROCESSES_MAX:
+        del progress.processes[next(iter(progress.processes))]
+    return process
 
 
-def _was_reported(core: Core, progress: ReplicaProgress) -> bool:
+def _note_concurrent(core: Core, *incarnations: int) -> None:
+    for incarnation in incarnations:
+        core.concurrent[incarnation] = None
+    while len(core.concurrent) > CONCURRENT_MAX:
+        del core.concurrent[next(iter(core.concurrent))]
+
+
+def _report(core: Core, progress: ReplicaProgress) -> None:
     age_ms = core.now_ms - progress.reported_ms
-    return progress.reported_ms >= 0 and age_ms < REPORT_PERIOD_MS
+    if progress.reported_ms < 0 or age_ms >= REPORT_PERIOD_MS:
+        progress.reported_ms = core.now_ms
+        core.notice(two_processes(progress), warning=True)
 
 
-def _two_processes(progress: ReplicaProgress) -> str:
+def two_processes(progress: ReplicaProgress) -> str:
+    """What happened to this replica, and what to do about it."""
     return (
-        f"two processes run as replica {progress.key}: stop one of them; if its directory is a "
-        "copy, format another one for it"
+        f"two processes run as replica {progress.key}, so neither counts towards a majority: "
+        "stop both and start the one with the original directory; format another directory for "
+        "the other"
     )
 
 
-def reported(core: Core, leader: Leader) -> list[str]:
+def reported(leader: Leader) -> list[str]:
     """What an operator should know now of the processes that fetch, a line for each replica."""
-    return [
-        _two_processes(progress)
-        for progress in leader.replicas.values()
-        if _was_reported(core, progress)
-    ]
+    return [two_processes(p) for p in leader.replicas.values() if p.is_copied]
 
 
 def promise(core: Core, progress: ReplicaProgress, request: FetchRequest) -> OffsetAndEpoch | None:

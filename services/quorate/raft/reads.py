@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from quorate.raft import preconditions, replication
+from quorate.raft import preconditions, processes, replication
 from quorate.raft.core import Core
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
@@ -143,6 +143,8 @@ def _not_ready(core: Core, leader: Leader, target: Voter) -> tuple[ErrorCode, st
     limit_ms = core.config.fetch_timeout_ms
     if progress is None and core.now_ms - leader.since_ms <= limit_ms:
         return ErrorCode.NONE, ""
+    if progress is not None and progress.is_copied:
+        return code, processes.two_processes(progress)
     if not preconditions.is_alive(core, leader, target):
         text = f"{target.key} did not fetch within {limit_ms} ms: start it or name another voter"
         return code, text

@@ -44,6 +44,7 @@ def note_fetch(
     """Remember that this replica is alive and follows this epoch."""
     progress = leader.replicas.get(key)
     if progress is None:
+        _make_room(core, leader, key)
         progress = leader.replicas[key] = ReplicaProgress(key)
         leader.counted_set = None
     if isinstance(request, FetchRequest):
@@ -61,6 +62,21 @@ def note_fetch(
             leader.fetched_voters.clear()
             leader.check_quorum_deadline_ms = core.now_ms + core.config.check_quorum_timeout_ms
     return progress
+
+
+def _make_room(core: Core, leader: Leader, key: ReplicaKey) -> None:
+    """Before a new replica: forget observers of its id, whose directory this one replaces, and the
+    one that has been silent longest where there are too many. Directory ids are for everybody to
+    choose. What counts as a voter stays.
+    """
+    kept = {p.key for voter in core.voters if (p := progress_of(leader, voter)) is not None}
+    replaced = [each for each in leader.replicas if each.id == key.id and each not in kept]
+    for each in replaced:
+        del leader.replicas[each]
+    observers = [p for each, p in leader.replicas.items() if each not in kept]
+    if len(observers) >= core.config.observers_max:
+        silent = min(observers, key=lambda progress: progress.last_fetch_ms)
+        del leader.replicas[silent.key]
 
 
 # --- commit ---------------------------------------------------------------------------------------
@@ -81,7 +97,7 @@ def acknowledged(core: Core, leader: Leader, voter: Voter) -> int:
     if voter.id == core.local.id:
         return core.log.durable_end if core.local in core.voters else -1
     progress = progress_of(leader, voter)
-    return progress.end_offset if progress is not None else -1
+    return progress.end_offset if progress is not None and not progress.is_copied else -1
 
 
 def commit(core: Core, leader: Leader) -> bool:
@@ -108,7 +124,8 @@ def reached_by_majority(core: Core, values: list[int]) -> int:
 
 
 def counted(core: Core, leader: Leader) -> list[ReplicaProgress]:
-    """The progress of the voters that ever fetched, without the leader's own.
+    """The progress of the voters that ever fetched, without the leader's own and without voters
+    that two processes run as.
 
     It is found once for each voter set, and again when someone new fetches. Without directory ids
     (kraft.version 0) it depends on who fetched last, so it is not kept.
@@ -117,7 +134,7 @@ def counted(core: Core, leader: Leader) -> list[ReplicaProgress]:
         return leader.counted
     others = [voter for voter in core.voters if voter.id != core.local.id]
     found = [progress_of(leader, voter) for voter in others]
-    leader.counted = [progress for progress in found if progress is not None]
+    leader.counted = [p for p in found if p is not None and not p.is_copied]
     known = all(voter.key.directory_id is not None for voter in others)
     leader.counted_set = core.voters if known else None
     return leader.counted

@@ -172,14 +172,25 @@ class Resigned:
 
 
 @dataclass(slots=True)
+class ReplicaProcess:
+    """What the leader knows of one process of a replica. first_end: where the leader's log ended
+    when it first fetched. reached: the largest offset up to which it holds this epoch's log.
+    """
+
+    first_end: int
+    reached: int = -1
+
+
+@dataclass(slots=True)
 class ReplicaProgress:
     """What the leader knows of a replica that fetches from it. Times in ms of the leader's clock,
     -1 for never. parked_id: its last Fetch that was parked, and may be still. voter_in: the set in
     which it was found to be a voter beside the leader.
-    incarnation, former: the number of its process, and those of the latest earlier ones.
-    returned: how many Fetches of earlier processes came after those of a later one; reported_ms:
-    when that was last reported. promised: what earlier processes acknowledged in this epoch;
-    reported_promise: the last of these offsets for which a lower Fetch was reported.
+    incarnation: the number of its process; processes: the latest ones by that number, oldest first.
+    is_copied: two processes run as this replica, so it does not count (see `processes.py`);
+    reported_ms: when that was last reported. reached: the highest offset that it acknowledged in
+    this epoch. promised: what earlier processes acknowledged in this epoch; reported_promise: the
+    last of these offsets for which a lower Fetch was reported.
     """
 
     key: ReplicaKey
@@ -192,9 +203,10 @@ class ReplicaProgress:
     parked_id: int = -1
     voter_in: VoterSet | None = None
     incarnation: int = 0
-    former: tuple[int, ...] = ()
-    returned: int = 0
+    processes: dict[int, ReplicaProcess] = field(default_factory=dict)
+    is_copied: bool = False
     reported_ms: int = -1
+    reached: int = -1
     promised: int = -1
     reported_promise: int = -1
 

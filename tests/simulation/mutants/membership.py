@@ -126,7 +126,7 @@ MEMBERSHIP = (
         "voter_added_before_it_caught_up",
         "a new voter has caught up (KAFKA-19400)",
         "preconditions",
-        """    if progress is None or progress.last_caught_up_ms < 0:
+        """    if progress is None or progress.last_caught_up_ms < 0 or progress.is_copied:
         return False
     return core.now_ms - progress.last_caught_up_ms <= core.config.fetch_timeout_ms
 """,

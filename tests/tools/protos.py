@@ -3,12 +3,17 @@
     python tests/tools/protos.py generate
     python tests/tools/protos.py check        exit status 1 if anything is stale
 
-Generated code depends on the generator's version, which pyproject.toml pins for that reason.
+Generated code needs at least the protobuf and grpcio of its generator, so the generator is an old
+one: the version in requirements/proto.txt sets the lower bounds in pyproject.toml. It does not fit
+beside a current protobuf in one environment, so pip puts it into build/ when it is first needed.
 """
 
 from __future__ import annotations
 
 import filecmp
+import os
+import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,27 +23,53 @@ ROOT = Path(__file__).resolve().parents[2]
 PROTO = ROOT / "proto"
 SERVICES = ROOT / "services"
 PACKAGE = Path("quorate/v1")
-GENERATED = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py")
+LOCK = ROOT / "requirements/proto.txt"
+BUILD = ROOT / "build"
+GENERATED = ("*_pb2.py", "*_pb2.pyi")
+
+
+def installed_generator() -> Path:
+    """The directory with the pinned grpcio-tools, which pip installs there unless it exists."""
+    pinned = re.search(r"^grpcio-tools==(\S+)", LOCK.read_text(), re.MULTILINE)
+    if pinned is None:
+        sys.exit(f"{LOCK}: grpcio-tools is missing")
+    target = BUILD / f"grpcio-tools-{pinned[1]}-{sys.implementation.cache_tag}"
+    if target.exists():
+        return target
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=BUILD, ignore_cleanup_errors=True) as directory:
+        # protoc is all that is used of it: grpcio, protobuf and setuptools are not needed.
+        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        options = ("--no-deps", "--only-binary=:all:", "--require-hashes")
+        done = subprocess.run([*pip, *options, "--target", directory, "--requirement", str(LOCK)])
+        if done.returncode != 0:
+            sys.exit(f"pip could not install {LOCK}, see above")
+        try:
+            Path(directory).rename(target)
+        except OSError:  # another process was faster
+            if not target.exists():
+                raise
+    return target
+
+
+def protoc(*arguments: str) -> None:
+    """Run the pinned protoc with `proto/` and the well-known types on its path."""
+    generator = installed_generator()
+    included = (f"-I{PROTO}", f"-I{generator}/grpc_tools/_proto")
+    command = (sys.executable, "-m", "grpc_tools.protoc", *included, *arguments)
+    if subprocess.run(command, env={**os.environ, "PYTHONPATH": str(generator)}).returncode != 0:
+        sys.exit("protoc failed, see above")
+
+
+def sources() -> list[str]:
+    """The files of `proto/`, relative to it."""
+    return sorted(str(path.relative_to(PROTO)) for path in PROTO.rglob("*.proto"))
 
 
 def generate(target: Path) -> None:
     """Generate all of `proto/` below `target`, a directory that exists."""
-    import grpc_tools
-    from grpc_tools import protoc
-
-    sources = sorted(str(path.relative_to(PROTO)) for path in PROTO.rglob("*.proto"))
-    included = Path(grpc_tools.__file__).parent / "_proto"
-    arguments = [
-        "protoc",
-        f"-I{PROTO}",
-        f"-I{included}",
-        f"--python_out={target}",
-        f"--pyi_out={target}",
-        f"--grpc_python_out={target}",
-        *sources,
-    ]
-    if protoc.main(arguments) != 0:
-        sys.exit("protoc failed, see above")
+    outputs = (f"--{kind}_out={target}" for kind in ("python", "pyi"))
+    protoc(*outputs, *sources())
 
 
 def generated(below: Path) -> dict[Path, Path]:

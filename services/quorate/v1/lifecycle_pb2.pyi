@@ -39,7 +39,7 @@ class RegisterBrokerRequest(_message.Message):
     security_protocols: _containers.RepeatedScalarFieldContainer[int]
     previous_epoch: int
     is_migrating_zk_broker: bool
-    def __init__(self, timeout_ms: _Optional[int] = ..., cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[BrokerFeature, _Mapping]]] = ..., security_protocols: _Optional[_Iterable[int]] = ..., previous_epoch: _Optional[int] = ..., is_migrating_zk_broker: _Optional[bool] = ...) -> None: ...
+    def __init__(self, timeout_ms: _Optional[int] = ..., cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[BrokerFeature, _Mapping]]] = ..., security_protocols: _Optional[_Iterable[int]] = ..., previous_epoch: _Optional[int] = ..., is_migrating_zk_broker: bool = ...) -> None: ...
 
 class RegisterBrokerResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader", "broker_epoch", "error", "message")
@@ -73,7 +73,7 @@ class BrokerHeartbeatRequest(_message.Message):
     want_fence: bool
     want_shutdown: bool
     offline_log_dirs: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, timeout_ms: _Optional[int] = ..., broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., want_fence: _Optional[bool] = ..., want_shutdown: _Optional[bool] = ..., offline_log_dirs: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, timeout_ms: _Optional[int] = ..., broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., want_fence: bool = ..., want_shutdown: bool = ..., offline_log_dirs: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class BrokerHeartbeatResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader", "caught_up", "is_fenced", "in_controlled_shutdown", "should_shut_down", "error", "message")
@@ -95,7 +95,7 @@ class BrokerHeartbeatResponse(_message.Message):
     should_shut_down: bool
     error: _common_pb2.ErrorCode
     message: str
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., caught_up: _Optional[bool] = ..., is_fenced: _Optional[bool] = ..., in_controlled_shutdown: _Optional[bool] = ..., should_shut_down: _Optional[bool] = ..., error: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., message: _Optional[str] = ...) -> None: ...
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., caught_up: bool = ..., is_fenced: bool = ..., in_controlled_shutdown: bool = ..., should_shut_down: bool = ..., error: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class UnregisterBrokerRequest(_message.Message):
     __slots__ = ("timeout_ms", "broker_id")
@@ -311,7 +311,7 @@ class RegisterControllerRequest(_message.Message):
     features: _containers.RepeatedCompositeFieldContainer[ControllerFeature]
     security_protocols: _containers.RepeatedScalarFieldContainer[int]
     zk_migration_ready: bool
-    def __init__(self, timeout_ms: _Optional[int] = ..., controller_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., features: _Optional[_Iterable[_Union[ControllerFeature, _Mapping]]] = ..., security_protocols: _Optional[_Iterable[int]] = ..., zk_migration_ready: _Optional[bool] = ...) -> None: ...
+    def __init__(self, timeout_ms: _Optional[int] = ..., controller_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., features: _Optional[_Iterable[_Union[ControllerFeature, _Mapping]]] = ..., security_protocols: _Optional[_Iterable[int]] = ..., zk_migration_ready: bool = ...) -> None: ...
 
 class RegisterControllerResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader", "error", "message")

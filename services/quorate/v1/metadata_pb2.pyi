@@ -49,7 +49,7 @@ class CreateTopicsRequest(_message.Message):
     timeout_ms: int
     topics: _containers.RepeatedCompositeFieldContainer[NewTopic]
     validate_only: bool
-    def __init__(self, timeout_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[NewTopic, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, timeout_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[NewTopic, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class CreatedTopic(_message.Message):
     __slots__ = ("name", "error", "message", "topic_id", "partitions", "replication_factor", "configs")
@@ -145,7 +145,7 @@ class CreatePartitionsRequest(_message.Message):
     timeout_ms: int
     topics: _containers.RepeatedCompositeFieldContainer[NewPartitions]
     validate_only: bool
-    def __init__(self, timeout_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[NewPartitions, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, timeout_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[NewPartitions, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ("name", "error", "message")
@@ -237,7 +237,7 @@ class TopicDescription(_message.Message):
     configs: _containers.RepeatedCompositeFieldContainer[ConfigEntry]
     is_internal: bool
     error: _common_pb2.ErrorCode
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., configs: _Optional[_Iterable[_Union[ConfigEntry, _Mapping]]] = ..., is_internal: _Optional[bool] = ..., error: _Optional[_Union[_common_pb2.ErrorCode, str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., configs: _Optional[_Iterable[_Union[ConfigEntry, _Mapping]]] = ..., is_internal: bool = ..., error: _Optional[_Union[_common_pb2.ErrorCode, str]] = ...) -> None: ...
 
 class DescribeTopicsResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader", "topics", "next_cursor")
@@ -287,7 +287,7 @@ class IncrementalAlterConfigsRequest(_message.Message):
     timeout_ms: int
     changes: _containers.RepeatedCompositeFieldContainer[ConfigChange]
     validate_only: bool
-    def __init__(self, timeout_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[ConfigChange, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, timeout_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[ConfigChange, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class ConfigOutcome(_message.Message):
     __slots__ = ("resource", "error", "message")
@@ -323,7 +323,7 @@ class DescribeConfigsRequest(_message.Message):
     all_of_type: int
     names: StringList
     with_defaults: bool
-    def __init__(self, timeout_ms: _Optional[int] = ..., resources: _Optional[_Iterable[_Union[ConfigResource, _Mapping]]] = ..., all_of_type: _Optional[int] = ..., names: _Optional[_Union[StringList, _Mapping]] = ..., with_defaults: _Optional[bool] = ...) -> None: ...
+    def __init__(self, timeout_ms: _Optional[int] = ..., resources: _Optional[_Iterable[_Union[ConfigResource, _Mapping]]] = ..., all_of_type: _Optional[int] = ..., names: _Optional[_Union[StringList, _Mapping]] = ..., with_defaults: bool = ...) -> None: ...
 
 class ConfigValue(_message.Message):
     __slots__ = ("name", "value", "source", "is_sensitive", "is_read_only")
@@ -337,7 +337,7 @@ class ConfigValue(_message.Message):
     source: int
     is_sensitive: bool
     is_read_only: bool
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., source: _Optional[int] = ..., is_sensitive: _Optional[bool] = ..., is_read_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., source: _Optional[int] = ..., is_sensitive: bool = ..., is_read_only: bool = ...) -> None: ...
 
 class ResourceConfigs(_message.Message):
     __slots__ = ("resource", "configs", "error", "message")
@@ -395,7 +395,7 @@ class AlterClientQuotasRequest(_message.Message):
     timeout_ms: int
     changes: _containers.RepeatedCompositeFieldContainer[QuotaChange]
     validate_only: bool
-    def __init__(self, timeout_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[QuotaChange, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, timeout_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[QuotaChange, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class QuotaOutcome(_message.Message):
     __slots__ = ("entity", "error", "message")
@@ -437,7 +437,7 @@ class DescribeClientQuotasRequest(_message.Message):
     timeout_ms: int
     filters: _containers.RepeatedCompositeFieldContainer[QuotaFilter]
     strict: bool
-    def __init__(self, timeout_ms: _Optional[int] = ..., filters: _Optional[_Iterable[_Union[QuotaFilter, _Mapping]]] = ..., strict: _Optional[bool] = ...) -> None: ...
+    def __init__(self, timeout_ms: _Optional[int] = ..., filters: _Optional[_Iterable[_Union[QuotaFilter, _Mapping]]] = ..., strict: bool = ...) -> None: ...
 
 class QuotaValue(_message.Message):
     __slots__ = ("key", "value")
@@ -727,7 +727,7 @@ class AlterPartitionReassignmentsRequest(_message.Message):
     timeout_ms: int
     reassignments: _containers.RepeatedCompositeFieldContainer[Reassignment]
     allow_replication_factor_change: bool
-    def __init__(self, timeout_ms: _Optional[int] = ..., reassignments: _Optional[_Iterable[_Union[Reassignment, _Mapping]]] = ..., allow_replication_factor_change: _Optional[bool] = ...) -> None: ...
+    def __init__(self, timeout_ms: _Optional[int] = ..., reassignments: _Optional[_Iterable[_Union[Reassignment, _Mapping]]] = ..., allow_replication_factor_change: bool = ...) -> None: ...
 
 class AlterPartitionReassignmentsResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader", "partitions", "error", "message")
@@ -797,7 +797,7 @@ class UpdateClusterFeaturesRequest(_message.Message):
     timeout_ms: int
     updates: _containers.RepeatedCompositeFieldContainer[FeatureUpdate]
     validate_only: bool
-    def __init__(self, timeout_ms: _Optional[int] = ..., updates: _Optional[_Iterable[_Union[FeatureUpdate, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, timeout_ms: _Optional[int] = ..., updates: _Optional[_Iterable[_Union[FeatureUpdate, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class UpdateClusterFeaturesResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader", "error", "message")
@@ -819,7 +819,7 @@ class DescribeClusterRequest(_message.Message):
     INCLUDE_FENCED_FIELD_NUMBER: _ClassVar[int]
     timeout_ms: int
     include_fenced: bool
-    def __init__(self, timeout_ms: _Optional[int] = ..., include_fenced: _Optional[bool] = ...) -> None: ...
+    def __init__(self, timeout_ms: _Optional[int] = ..., include_fenced: bool = ...) -> None: ...
 
 class FeatureRange(_message.Message):
     __slots__ = ("name", "supported")
@@ -849,7 +849,7 @@ class BrokerDescription(_message.Message):
     incarnation_id: bytes
     log_dirs: _containers.RepeatedScalarFieldContainer[bytes]
     features: _containers.RepeatedCompositeFieldContainer[FeatureRange]
-    def __init__(self, id: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., is_fenced: _Optional[bool] = ..., in_controlled_shutdown: _Optional[bool] = ..., incarnation_id: _Optional[bytes] = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRange, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., is_fenced: bool = ..., in_controlled_shutdown: bool = ..., incarnation_id: _Optional[bytes] = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRange, _Mapping]]] = ...) -> None: ...
 
 class ControllerDescription(_message.Message):
     __slots__ = ("id", "incarnation_id", "endpoints", "features")

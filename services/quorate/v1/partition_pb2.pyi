@@ -27,7 +27,7 @@ class ProduceRequest(_message.Message):
     records: bytes
     acks_all: bool
     timeout_ms: int
-    def __init__(self, correlation_id: _Optional[int] = ..., partition: _Optional[_Union[PartitionKey, _Mapping]] = ..., records: _Optional[bytes] = ..., acks_all: _Optional[bool] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, correlation_id: _Optional[int] = ..., partition: _Optional[_Union[PartitionKey, _Mapping]] = ..., records: _Optional[bytes] = ..., acks_all: bool = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class ProduceResponse(_message.Message):
     __slots__ = ("correlation_id", "error_code", "error_message", "base_offset", "leader_id", "leader_epoch")
@@ -151,7 +151,7 @@ class LocatedBroker(_message.Message):
     fenced: bool
     in_controlled_shutdown: bool
     epoch: int
-    def __init__(self, id: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., in_controlled_shutdown: _Optional[bool] = ..., epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., fenced: bool = ..., in_controlled_shutdown: bool = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class LocatedPartition(_message.Message):
     __slots__ = ("index", "leader_id", "leader_epoch", "replicas", "isr")

@@ -84,7 +84,7 @@ class AddVoterRequest(_message.Message):
     endpoints: _containers.RepeatedCompositeFieldContainer[_common_pb2.Endpoint]
     timeout_ms: int
     ack_when_committed: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., voter: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., ack_when_committed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., voter: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., ack_when_committed: bool = ...) -> None: ...
 
 class AddVoterResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader")
@@ -106,7 +106,7 @@ class RemoveVoterRequest(_message.Message):
     voter: _common_pb2.ReplicaKey
     timeout_ms: int
     force: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., voter: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., force: _Optional[bool] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., voter: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., force: bool = ...) -> None: ...
 
 class RemoveVoterResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader")
@@ -182,7 +182,7 @@ class UpdateFeaturesRequest(_message.Message):
     upgrade_type: UpgradeType
     validate_only: bool
     timeout_ms: int
-    def __init__(self, cluster_id: _Optional[str] = ..., feature: _Optional[str] = ..., level: _Optional[int] = ..., upgrade_type: _Optional[_Union[UpgradeType, str]] = ..., validate_only: _Optional[bool] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., feature: _Optional[str] = ..., level: _Optional[int] = ..., upgrade_type: _Optional[_Union[UpgradeType, str]] = ..., validate_only: bool = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class UpdateFeaturesResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader")
@@ -252,7 +252,7 @@ class NodeStatusResponse(_message.Message):
     ready: bool
     version: str
     pid: int
-    def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., directory_id: _Optional[bytes] = ..., formatted: _Optional[bool] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., is_voter: _Optional[bool] = ..., ready: _Optional[bool] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+    def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., directory_id: _Optional[bytes] = ..., formatted: bool = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., is_voter: bool = ..., ready: bool = ..., version: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class Record(_message.Message):
     __slots__ = ("key", "value")
@@ -316,7 +316,7 @@ class ReadRequest(_message.Message):
     linearizable: bool
     include_control: bool
     timeout_ms: int
-    def __init__(self, from_offset: _Optional[int] = ..., max_records: _Optional[int] = ..., linearizable: _Optional[bool] = ..., include_control: _Optional[bool] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, from_offset: _Optional[int] = ..., max_records: _Optional[int] = ..., linearizable: bool = ..., include_control: bool = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader", "high_watermark", "read_offset", "log_start_offset", "snapshot_id", "records", "last")
@@ -338,4 +338,4 @@ class ReadResponse(_message.Message):
     snapshot_id: _common_pb2.OffsetAndEpoch
     records: bytes
     last: bool
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., high_watermark: _Optional[int] = ..., read_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., snapshot_id: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., records: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., high_watermark: _Optional[int] = ..., read_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., snapshot_id: _Optional[_Union[_common_pb2.OffsetAndEpoch, _Mapping]] = ..., records: _Optional[bytes] = ..., last: bool = ...) -> None: ...

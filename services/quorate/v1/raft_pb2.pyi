@@ -23,7 +23,7 @@ class VoteRequest(_message.Message):
     last_epoch: int
     last_offset: int
     pre_vote: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., epoch: _Optional[int] = ..., candidate: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., voter: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., last_epoch: _Optional[int] = ..., last_offset: _Optional[int] = ..., pre_vote: _Optional[bool] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., epoch: _Optional[int] = ..., candidate: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., voter: _Optional[_Union[_common_pb2.ReplicaKey, _Mapping]] = ..., last_epoch: _Optional[int] = ..., last_offset: _Optional[int] = ..., pre_vote: bool = ...) -> None: ...
 
 class VoteResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "current_leader", "vote_granted", "granted_if_all")
@@ -37,7 +37,7 @@ class VoteResponse(_message.Message):
     current_leader: _common_pb2.CurrentLeader
     vote_granted: bool
     granted_if_all: bool
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., vote_granted: _Optional[bool] = ..., granted_if_all: _Optional[bool] = ...) -> None: ...
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., vote_granted: bool = ..., granted_if_all: bool = ...) -> None: ...
 
 class BeginQuorumEpochRequest(_message.Message):
     __slots__ = ("cluster_id", "epoch", "leader", "leader_endpoints", "voter")

@@ -7,11 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
-from grpc_tools import protoc
+from tests.tools import protos
 
 ROOT = Path(__file__).resolve().parents[3]
 PROTO = ROOT / "proto"
@@ -20,10 +18,9 @@ TOOL = ROOT / "tests/tools/protos.py"
 
 def test_every_message_field_value_and_method_has_a_comment(tmp_path: Path) -> None:
     target = tmp_path / "set.pb"
-    files = sorted(str(path.relative_to(PROTO)) for path in PROTO.rglob("*.proto"))
+    files = protos.sources()
     assert files
-    arguments = [f"-I{PROTO}", "--include_source_info", f"--descriptor_set_out={target}", *files]
-    assert protoc.main(["protoc", *arguments]) == 0
+    protos.protoc("--include_source_info", f"--descriptor_set_out={target}", *files)
     uncommented = []
     for file in FileDescriptorSet.FromString(target.read_bytes()).file:
         comments = {
@@ -61,6 +58,9 @@ def test_stale_code_is_found_and_the_remedy_named(tmp_path: Path) -> None:
     tool = tmp_path / "tests/tools/protos.py"
     tool.parent.mkdir(parents=True)
     shutil.copy(TOOL, tool)
+    protos.installed_generator()
+    (tmp_path / "requirements").symlink_to(ROOT / "requirements")
+    (tmp_path / "build").symlink_to(ROOT / "build")
     assert run_tool(tool, "check").returncode == 0
 
     raft = tmp_path / "proto/quorate/v1/raft.proto"

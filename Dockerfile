@@ -3,48 +3,48 @@
 #   docker build --target operator -t quorate-operator:0.1.0 .
 #   docker build --target broker -t quorate-broker:0.1.0 .          (the chart runs brokers on the controllers' image)
 #   docker build --target spark -t quorate-spark:0.1.0 .            (with a JRE and Spark: large)
-ARG BASE=python:3.13-slim
+# What PyPI gives is pinned in requirements/ (`poe lock`), the base below. Where no registry is reachable, and for a base that is
+# newer than the pinned one: --build-arg BASE=python:3.13-slim. `docker buildx imagetools inspect python:3.13-slim` prints the
+# digest to pin. Two builds of one commit have the same content (`poe image-diff`).
+ARG BASE=docker.io/library/python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
 
 # --- what is installed, in environments of their own ------------------------------------------------
+# Bytecode must not depend on when it was compiled: it names its source by hash, and is never checked against it.
 FROM ${BASE} AS tools
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 PIP_ROOT_USER_ACTION=ignore
-
-# What others wrote, a list for each image: it changes more rarely than pyproject.toml, and what is
-# installed from it is kept as long as it is the same.
-FROM tools AS lists
-WORKDIR /lists
-COPY pyproject.toml ./
-RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-more = p['optional-dependencies']; \
-extras = {'controller': ('telemetry', 'migration'), 'operator': ('operator',), 'spark': ('spark',)}; \
-[open(name + '.txt', 'w').write('\n'.join(sum((more[each] for each in names), p['dependencies']))) \
-for name, names in extras.items()]" && touch -d @0 ./*.txt
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1 PIP_ROOT_USER_ACTION=ignore \
+    PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0 SOURCE_DATE_EPOCH=315532800 \
+    COMPILE="-m compileall -q -j 1 --invalidation-mode unchecked-hash"
+COPY requirements/build.txt /requirements/
+RUN python3 -m venv /build && /build/bin/pip install -q --require-hashes -r /requirements/build.txt
 
 FROM tools AS wheel
 WORKDIR /source
-RUN pip install -q hatchling
 COPY pyproject.toml README.md LICENSE ./
 COPY services services
 COPY operator operator
-RUN pip wheel -q --no-deps --no-build-isolation -w /wheels .
+RUN /build/bin/pip wheel -q --no-deps --no-build-isolation -w /wheels .
 
 FROM tools AS controller-build
-COPY --from=lists /lists/controller.txt /
-RUN python3 -m venv /opt/controller && /opt/controller/bin/pip install -q -r /controller.txt \
-    && /opt/controller/bin/python -m compileall -q -j 0 /opt/controller/lib
+COPY requirements/controller.txt /requirements/
+RUN python3 -m venv /opt/controller && /opt/controller/bin/pip install -q --require-hashes --only-binary :all: \
+    -r /requirements/controller.txt \
+    && /opt/controller/bin/python $COMPILE /opt/controller/lib
 COPY --from=wheel /wheels /wheels
-RUN /opt/controller/bin/pip install -q --no-deps /wheels/*.whl \
+RUN /opt/controller/bin/pip install -q --no-deps --no-index /wheels/*.whl \
     && /opt/controller/bin/pip uninstall -q -y pip \
-    && /opt/controller/bin/python -m compileall -q -j 0 /opt/controller/lib
+    && /opt/controller/bin/python $COMPILE /opt/controller/lib/python3*/site-packages/quorate* \
+    && find /opt/controller -exec touch -h -d @$SOURCE_DATE_EPOCH {} +
 
 FROM tools AS operator-build
-COPY --from=lists /lists/operator.txt /
-RUN python3 -m venv /opt/operator && /opt/operator/bin/pip install -q -r /operator.txt \
-    && /opt/operator/bin/python -m compileall -q -j 0 /opt/operator/lib
+COPY requirements/operator.txt /requirements/
+RUN python3 -m venv /opt/operator && /opt/operator/bin/pip install -q --require-hashes --only-binary :all: \
+    -r /requirements/operator.txt \
+    && /opt/operator/bin/python $COMPILE /opt/operator/lib
 COPY --from=wheel /wheels /wheels
-RUN /opt/operator/bin/pip install -q --no-deps /wheels/*.whl \
+RUN /opt/operator/bin/pip install -q --no-deps --no-index /wheels/*.whl \
     && /opt/operator/bin/pip uninstall -q -y pip \
-    && /opt/operator/bin/python -m compileall -q -j 0 /opt/operator/lib
+    && /opt/operator/bin/python $COMPILE /opt/operator/lib/python3*/site-packages/quorate* \
+    && find /opt/operator -exec touch -h -d @$SOURCE_DATE_EPOCH {} +
 
 # What Spark uses of Java: without windows, printers, debuggers.
 FROM tools AS java
@@ -53,13 +53,15 @@ RUN apt-get update -qq \
     && rm -rf /var/lib/apt/lists/*
 RUN /usr/lib/jvm/java-21-openjdk-*/bin/jlink --output /opt/java --strip-java-debug-attributes \
     --no-header-files --no-man-pages --compress=zip-6 --generate-cds-archive --add-modules \
-    java.se,jdk.crypto.ec,jdk.incubator.vector,jdk.management,jdk.naming.dns,jdk.net,jdk.security.auth,jdk.unsupported,jdk.zipfs
+    java.se,jdk.crypto.ec,jdk.incubator.vector,jdk.management,jdk.naming.dns,jdk.net,jdk.security.auth,jdk.unsupported,jdk.zipfs \
+    && find /opt/java -exec touch -h -d @$SOURCE_DATE_EPOCH {} +
 
 # Spark's shell, server, Hive, machine learning and RocksDB are 170 MB that no job here touches;
 # hive-storage-api is what ORC is made of. Tests and headers go as well.
 FROM tools AS spark-build
-COPY --from=lists /lists/spark.txt /
-RUN python3 -m venv /opt/spark && /opt/spark/bin/pip install -q -r /spark.txt \
+COPY requirements/spark.txt /requirements/
+RUN /build/bin/pip wheel -q --no-build-isolation --require-hashes -r /requirements/spark.txt -w /found \
+    && python3 -m venv /opt/spark && /opt/spark/bin/pip install -q --no-deps --no-index /found/*.whl && rm -rf /found \
     && cd /opt/spark/lib/python3*/site-packages \
     && rm -rf pyspark/examples pyspark/data pyarrow/include pyarrow/src pyarrow/*flight* \
     && cd pyspark/jars && mv hive-storage-api-*.jar .. \
@@ -68,10 +70,13 @@ RUN python3 -m venv /opt/spark && /opt/spark/bin/pip install -q -r /spark.txt \
     *-osx-* *-windows-* && mv ../hive-storage-api-*.jar . \
     && find /opt/spark -type d -name tests -prune -exec rm -rf {} + \
     && /opt/spark/bin/python -c "import matplotlib.pyplot, pandas, pyarrow.dataset, pyarrow.parquet, pyspark.sql" \
-    && /opt/spark/bin/python -m compileall -q -j 0 /opt/spark/lib
+    && /opt/spark/bin/python $COMPILE /opt/spark/lib
 COPY --from=wheel /wheels /wheels
-RUN /opt/spark/bin/pip install -q --no-deps /wheels/*.whl && /opt/spark/bin/pip uninstall -q -y pip \
-    && /opt/spark/bin/python -m compileall -q -j 0 /opt/spark/lib
+RUN /opt/spark/bin/pip install -q --no-deps --no-index /wheels/*.whl && /opt/spark/bin/pip uninstall -q -y pip \
+    && /opt/spark/bin/python $COMPILE /opt/spark/lib/python3*/site-packages/quorate* \
+    && find /opt/spark -exec touch -h -d @$SOURCE_DATE_EPOCH {} +
+
+# /opt as a whole is copied: the builder gives the directory that it copies to the time of the build.
 
 # --- what both images share -------------------------------------------------------------------------
 FROM ${BASE} AS runtime
@@ -82,8 +87,8 @@ WORKDIR /tmp
 # Hadoop asks who is running it, and takes no number for an answer.
 FROM ${BASE} AS spark
 RUN echo "quorate:x:10001:10001::/tmp:/usr/sbin/nologin" >> /etc/passwd
-COPY --from=java /opt/java /opt/java
-COPY --from=spark-build /opt/spark /opt/spark
+COPY --from=java /opt /opt
+COPY --from=spark-build /opt /opt
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 GRPC_VERBOSITY=NONE HOME=/tmp MPLCONFIGDIR=/tmp \
     JAVA_HOME=/opt/java PATH=/opt/spark/bin:/opt/java/bin:$PATH
 USER 10001:10001
@@ -92,12 +97,12 @@ ENTRYPOINT ["python", "-m", "quorate.spark.pod"]
 CMD ["pipeline", "--help"]
 
 FROM runtime AS operator
-COPY --from=operator-build /opt/operator /opt/operator
+COPY --from=operator-build /opt /opt
 ENV PATH=/opt/operator/bin:$PATH
 ENTRYPOINT ["python", "-m", "quorate_operator.main"]
 
 FROM runtime AS broker
-COPY --from=controller-build /opt/controller /opt/controller
+COPY --from=controller-build /opt /opt
 ENV PATH=/opt/controller/bin:$PATH
 EXPOSE 9092
 ENTRYPOINT ["python", "-m", "quorate.cli.main"]
@@ -105,7 +110,7 @@ CMD ["broker"]
 
 # The last target is what a build without --target makes.
 FROM runtime AS controller
-COPY --from=controller-build /opt/controller /opt/controller
+COPY --from=controller-build /opt /opt
 ENV PATH=/opt/controller/bin:$PATH
 EXPOSE 9093
 ENTRYPOINT ["python", "-m", "quorate.cli.main"]

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.requests import Acl, AclFilter
 from quorate.records.metadata import (
     AccessControlEntryRecord,
@@ -125,19 +125,19 @@ class AclsImage:
         for record in self.acls.values():
             yield record if record.version == 0 else replace(record, version=0)
 
-    def apply(self, record: AccessControlEntryRecord, changes: Changes) -> None:
+    def apply(self, record: AccessControlEntryRecord, delta: MetadataDelta) -> None:
         old = self.acls.get(record.id)
         if old is not None:
             self.ids.pop(acl_of(old), None)
         self.acls[record.id] = record
         self.ids[acl_of(record)] = record.id
-        changes.acls = True
+        delta.acls = True
 
-    def apply_remove(self, record: RemoveAccessControlEntryRecord, changes: Changes) -> None:
+    def apply_remove(self, record: RemoveAccessControlEntryRecord, delta: MetadataDelta) -> None:
         old = self.acls.pop(record.id, None)
         if old is None:
             raise ValueError(f"there is no ACL {record.id}")
         acl = acl_of(old)
         if self.ids.get(acl) == record.id:
             del self.ids[acl]
-        changes.acls = True
+        delta.acls = True

@@ -24,6 +24,7 @@ Source: KIP-497, KIP-704 (9), KIP-841 (10, 11), KIP-903 (version 3).
 
 from __future__ import annotations
 
+from quorate.metadata.controller_context import ControllerContext, RefusedError
 from quorate.metadata.partition_change import Change
 from quorate.metadata.partitions import (
     NO_LEADER_CHANGE,
@@ -42,7 +43,6 @@ from quorate.metadata.requests import (
     PartitionProposal,
     TopicProposals,
 )
-from quorate.metadata.work import RefusedError, Work
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import MetadataRecord
 
@@ -54,28 +54,28 @@ LEADER_RECOVERY = 1
 
 
 def alter_partition(
-    work: Work, request: AlterPartition
+    context: ControllerContext, request: AlterPartition
 ) -> tuple[list[MetadataRecord], AlterPartitionResponse]:
     """The records of what is accepted, and an answer for each proposal."""
     if not 0 <= request.version <= LATEST_VERSION:
         message = f"AlterPartition has versions 0 to {LATEST_VERSION}"
         return [], AlterPartitionResponse((), ErrorCode.UNSUPPORTED_VERSION, message)
     try:
-        work.check_broker_epoch(request.broker_id, request.broker_epoch)
+        context.check_broker_epoch(request.broker_id, request.broker_epoch)
     except RefusedError as refused:
         return [], AlterPartitionResponse((), refused.error, refused.message)
     records: list[MetadataRecord] = []
     seen: set[tuple[str, int]] = set()
     topics = []
     for topic in request.topics:
-        topic_id = _topic_id(work, request, topic)
+        topic_id = _topic_id(context, request, topic)
         answers = []
         for proposal in topic.partitions:
             key = (topic_id, proposal.partition)
             try:
                 if key in seen:
                     raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
-                answers.append(_altered(work, request, topic_id, proposal, records))
+                answers.append(_altered(context, request, topic_id, proposal, records))
                 seen.add(key)
             except RefusedError as refused:
                 answers.append(AlteredPartition(proposal.partition, refused.error))
@@ -83,26 +83,26 @@ def alter_partition(
     return records, AlterPartitionResponse(tuple(topics))
 
 
-def _topic_id(work: Work, request: AlterPartition, topic: TopicProposals) -> str:
+def _topic_id(context: ControllerContext, request: AlterPartition, topic: TopicProposals) -> str:
     if request.version >= TOPIC_IDS:
         return topic.topic_id
-    return work.image.topics.ids.get(topic.topic_name, "")
+    return context.image.topics.ids.get(topic.topic_name, "")
 
 
 def _altered(
-    work: Work,
+    context: ControllerContext,
     request: AlterPartition,
     topic_id: str,
     proposal: PartitionProposal,
     records: list[MetadataRecord],
 ) -> AlteredPartition:
-    partition = work.image.topics.partition(topic_id, proposal.partition)
+    partition = context.image.topics.partition(topic_id, proposal.partition)
     if partition is None:
-        if topic_id not in work.image.topics.names and request.version >= TOPIC_IDS:
+        if topic_id not in context.image.topics.names and request.version >= TOPIC_IDS:
             raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, "No such topic id.")
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such topic or partition.")
-    isr = _checked(work, request, partition, proposal)
-    change = Change.of(work, partition)
+    isr = _checked(context, request, partition, proposal)
+    change = Change.of(context, partition)
     change.isr = isr
     if request.version >= LEADER_RECOVERY:
         change.recovery = proposal.leader_recovery_state
@@ -129,7 +129,10 @@ def _altered(
 
 
 def _checked(
-    work: Work, request: AlterPartition, partition: Partition, proposal: PartitionProposal
+    context: ControllerContext,
+    request: AlterPartition,
+    partition: Partition,
+    proposal: PartitionProposal,
 ) -> tuple[int, ...]:
     """Steps 3 to 10: the ISR that may be."""
     if (
@@ -150,9 +153,9 @@ def _checked(
         raise RefusedError(ErrorCode.INVALID_REQUEST, "The leader is not in the ISR.")
     if request.version >= LEADER_RECOVERY:
         _check_recovery(partition, proposal, isr)
-    if work.enforce_eligibility:
+    if context.enforce_eligibility:
         for member in proposal.isr:
-            reason = _ineligible(work, member, request.version)
+            reason = _ineligible(context, member, request.version)
             if reason:
                 raise RefusedError(
                     ErrorCode.INELIGIBLE_REPLICA
@@ -175,9 +178,9 @@ def _check_recovery(
         raise RefusedError(ErrorCode.INVALID_REQUEST, "The leader has recovered already.")
 
 
-def _ineligible(work: Work, member: IsrMember, version: int) -> str:
+def _ineligible(context: ControllerContext, member: IsrMember, version: int) -> str:
     """Why a broker cannot be in an ISR, empty if it can."""
-    broker = work.image.cluster.brokers.get(member.id)
+    broker = context.image.cluster.brokers.get(member.id)
     if broker is None:
         return "is not registered"
     if broker.in_controlled_shutdown:

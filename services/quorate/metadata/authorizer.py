@@ -74,13 +74,18 @@ _IMPLIED_BY: Final[dict[int, frozenset[int]]] = {
 
 
 class _Index:
-    """ACLs by what they speak of. `lengths`: of the prefixes of a resource type."""
+    """ACLs by what they speak of. `lengths`: of the prefixes of a resource type. `granted`: what
+    one of them allows at all: resource type, principal, host, operation.
+    """
 
     def __init__(self, acls: Iterable[Acl]) -> None:
+        self.granted: set[tuple[int, str, str, int]] = set()
         self._literal: dict[tuple[int, str], list[Acl]] = {}
         self._prefixed: dict[tuple[int, str], list[Acl]] = {}
         self._lengths: dict[int, set[int]] = {}
         for acl in acls:
+            if acl.permission_type == _ALLOW:
+                self.granted.add((acl.resource_type, acl.principal, acl.host, acl.operation))
             place = (acl.resource_type, acl.resource_name)
             if acl.pattern_type == LITERAL:
                 self._literal.setdefault(place, []).append(acl)
@@ -150,3 +155,22 @@ class AclAuthorizer:
                     return False
                 is_allowed = True
         return is_allowed or (not found and self._allow_if_no_acl_found)
+
+    def may_allow(
+        self, principal: str, host: str, operation: Operation, kinds: Iterable[ResourceType]
+    ) -> bool:
+        """Whether there may be a resource of these kinds on which `allows` says yes. False is
+        certain: it is known before any resource is.
+        """
+        if principal in self._super_users:
+            return True
+        if self._index is None:
+            return False
+        operations = (Operation.ALL, operation, *_IMPLIED_BY.get(operation, ()))
+        return self._allow_if_no_acl_found or any(
+            (kind, who, where, each) in self._index.granted
+            for kind in kinds
+            for who in (principal, EVERYBODY)
+            for where in (host, WILDCARD)
+            for each in operations
+        )

@@ -24,8 +24,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quorate.metadata.cluster import Broker
+from quorate.metadata.controller_context import (
+    RESERVED_DIRECTORIES,
+    ControllerContext,
+    RefusedError,
+)
 from quorate.metadata.leadership import broker_joins, broker_leaves, broker_restarted
-from quorate.metadata.levels import (
+from quorate.metadata.limits import fits, is_uuid
+from quorate.metadata.metadata_version import (
     CORDONED_LOG_DIRS,
     IN_CONTROLLED_SHUTDOWN,
     KRAFT_VERSION,
@@ -42,8 +48,6 @@ from quorate.metadata.requests import (
     UnregisterBroker,
     UnregisterBrokerResponse,
 )
-from quorate.metadata.text_limits import fits, is_uuid
-from quorate.metadata.work import RESERVED_DIRECTORIES, RefusedError, Work
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID, VersionRange
 from quorate.records.metadata import (
@@ -70,14 +74,14 @@ UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
 
 
 def register(
-    work: Work, request: RegisterBroker, cluster_id: str, now_ms: int, offset: int
+    context: ControllerContext, request: RegisterBroker, cluster_id: str, now_ms: int, offset: int
 ) -> tuple[list[MetadataRecord], RegisterBrokerResponse]:
     """`offset` is that of the first record, and becomes the broker's epoch."""
     try:
-        _check_registration(work, request, cluster_id, now_ms)
+        _check_registration(context, request, cluster_id, now_ms)
     except RefusedError as refused:
         return [], RegisterBrokerResponse(error=refused.error, message=refused.message)
-    existing = work.image.cluster.brokers.get(request.broker_id)
+    existing = context.image.cluster.brokers.get(request.broker_id)
     is_same = existing is not None and existing.incarnation_id == request.incarnation_id
     epoch = existing.broker_epoch if existing is not None and is_same else offset
     record = RegisterBrokerRecord(
@@ -96,12 +100,12 @@ def register(
             existing.in_controlled_shutdown if existing is not None and is_same else False
         ),
         log_dirs=request.log_dirs,
-        cordoned_log_dirs=() if work.image.level >= CORDONED_LOG_DIRS else None,
+        cordoned_log_dirs=() if context.image.level >= CORDONED_LOG_DIRS else None,
     )
-    records: list[MetadataRecord] = [at_level(record, work.image.level)]
+    records: list[MetadataRecord] = [at_level(record, context.image.level)]
     if existing is not None and not is_same:
         was_clean = request.previous_epoch == existing.broker_epoch
-        records += broker_restarted(work, request.broker_id, was_clean=was_clean)
+        records += broker_restarted(context, request.broker_id, was_clean=was_clean)
     return records, RegisterBrokerResponse(epoch)
 
 
@@ -115,7 +119,9 @@ def registered_endpoints(
     )
 
 
-def _check_registration(work: Work, request: RegisterBroker, cluster_id: str, now_ms: int) -> None:
+def _check_registration(
+    context: ControllerContext, request: RegisterBroker, cluster_id: str, now_ms: int
+) -> None:
     if cluster_id and request.cluster_id and request.cluster_id != cluster_id:
         raise RefusedError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -124,13 +130,13 @@ def _check_registration(work: Work, request: RegisterBroker, cluster_id: str, no
     fault = _malformed(request)
     if fault:
         raise RefusedError(ErrorCode.INVALID_REGISTRATION, fault)
-    _check_mode(work, request)
-    existing = work.image.cluster.brokers.get(request.broker_id)
+    _check_mode(context, request)
+    existing = context.image.cluster.brokers.get(request.broker_id)
     if (
         existing is not None
         and existing.incarnation_id != request.incarnation_id
         and not existing.in_controlled_shutdown
-        and work.sessions.is_live(request.broker_id, existing.broker_epoch, now_ms)
+        and context.sessions.is_live(request.broker_id, existing.broker_epoch, now_ms)
     ):
         raise RefusedError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -138,13 +144,13 @@ def _check_registration(work: Work, request: RegisterBroker, cluster_id: str, no
             "restarted this should self-resolve once the heartbeat manager expires the broker's "
             "session.",
         )
-    _check_directories(work, request)
-    _check_features(work, request)
+    _check_directories(context, request)
+    _check_features(context, request)
 
 
-def _check_mode(work: Work, request: RegisterBroker) -> None:
+def _check_mode(context: ControllerContext, request: RegisterBroker) -> None:
     """In ZooKeeper mode only during a migration, and before the copy in no other (KIP-866)."""
-    state = work.image.features.zk_migration
+    state = context.image.features.zk_migration
     if request.is_migrating_zk_broker and state not in UNDER_WAY:
         raise RefusedError(
             ErrorCode.BROKER_ID_NOT_REGISTERED,
@@ -193,7 +199,7 @@ def malformed_node(request: RegisterBroker | RegisterController) -> str:
     return ""
 
 
-def _check_directories(work: Work, request: RegisterBroker) -> None:
+def _check_directories(context: ControllerContext, request: RegisterBroker) -> None:
     """Different ones, none of them another broker's (KIP-858)."""
     fault = ""
     if any(directory in RESERVED_DIRECTORIES for directory in request.log_dirs):
@@ -204,7 +210,7 @@ def _check_directories(work: Work, request: RegisterBroker) -> None:
         fault = "Malformed directory ID in request"
     else:
         named = set(request.log_dirs)
-        for broker in work.image.cluster.brokers.values():
+        for broker in context.image.cluster.brokers.values():
             if broker.broker_id != request.broker_id and not named.isdisjoint(broker.log_dirs):
                 fault = (
                     f"Broker {broker.broker_id} is already registered with one of the directories"
@@ -214,11 +220,11 @@ def _check_directories(work: Work, request: RegisterBroker) -> None:
         raise RefusedError(ErrorCode.INVALID_REGISTRATION, fault)
 
 
-def _check_features(work: Work, request: RegisterBroker) -> None:
+def _check_features(context: ControllerContext, request: RegisterBroker) -> None:
     supported = {feature.name: feature.supported for feature in request.features}
     if len(supported) < len(request.features):
         raise RefusedError(ErrorCode.INVALID_REGISTRATION, "A feature is named twice.")
-    for name, level in work.image.features.levels.items():
+    for name, level in context.image.features.levels.items():
         if name == KRAFT_VERSION:
             continue
         found = supported.get(name, VersionRange(0, 0))
@@ -232,15 +238,15 @@ def _check_features(work: Work, request: RegisterBroker) -> None:
 
 
 def unregister(
-    work: Work, request: UnregisterBroker
+    context: ControllerContext, request: UnregisterBroker
 ) -> tuple[list[MetadataRecord], UnregisterBrokerResponse]:
-    broker = work.image.cluster.brokers.get(request.broker_id)
+    broker = context.image.cluster.brokers.get(request.broker_id)
     if broker is None:
         return [], UnregisterBrokerResponse(
             ErrorCode.BROKER_ID_NOT_REGISTERED,
             f"Broker ID {request.broker_id} is not currently registered",
         )
-    records = broker_leaves(work, request.broker_id)
+    records = broker_leaves(context, request.broker_id)
     records.append(UnregisterBrokerRecord(request.broker_id, broker.broker_epoch, version=0))
     return records, UnregisterBrokerResponse()
 
@@ -249,19 +255,19 @@ def unregister(
 
 
 def heartbeat(
-    work: Work, request: BrokerHeartbeat, now_ms: int
+    context: ControllerContext, request: BrokerHeartbeat, now_ms: int
 ) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
     """The broker was heard: its next state, and the records that bring it there."""
     try:
-        work.check_broker_epoch(request.broker_id, request.broker_epoch)
+        context.check_broker_epoch(request.broker_id, request.broker_epoch)
     except RefusedError as refused:
         return [], BrokerHeartbeatResponse(error=refused.error, message=refused.message)
-    broker = work.image.cluster.brokers[request.broker_id]
-    work.sessions.touch(broker.broker_id, broker.broker_epoch, request.metadata_offset, now_ms)
+    broker = context.image.cluster.brokers[request.broker_id]
+    context.sessions.touch(broker.broker_id, broker.broker_epoch, request.metadata_offset, now_ms)
     caught_up = request.metadata_offset >= broker.broker_epoch
     records: list[MetadataRecord] = []
     if request.offline_log_dirs:
-        records += _directories_failed(work, broker, request.offline_log_dirs)
+        records += _directories_failed(context, broker, request.offline_log_dirs)
         if records:
             # One change of a partition at a time: the rest with the next heartbeat.
             return records, BrokerHeartbeatResponse(
@@ -269,64 +275,66 @@ def heartbeat(
             )
     if broker.fenced:
         if request.want_shutdown or broker.in_controlled_shutdown:
-            return _let_go(work, broker, caught_up)
-        if request.want_fence or not caught_up or work.is_busy_with(broker.broker_id):
+            return _let_go(context, broker, caught_up)
+        if request.want_fence or not caught_up or context.is_busy_with(broker.broker_id):
             return [], BrokerHeartbeatResponse(caught_up)
-        return unfence(work, broker), BrokerHeartbeatResponse(caught_up, is_fenced=False)
+        return unfence(context, broker), BrokerHeartbeatResponse(caught_up, is_fenced=False)
     if broker.in_controlled_shutdown:
-        if _may_stop(work, broker):
-            return _let_go(work, broker, caught_up)
+        if _may_stop(context, broker):
+            return _let_go(context, broker, caught_up)
         return [], BrokerHeartbeatResponse(caught_up, False, in_controlled_shutdown=True)
     if request.want_shutdown:
-        holds_some = broker.broker_id in work.index.in_isr or work.index.leads_any(broker.broker_id)
+        holds_some = broker.broker_id in context.index.in_isr or context.index.leads_any(
+            broker.broker_id
+        )
         if request.want_fence or not holds_some:
-            return _let_go(work, broker, caught_up)
-        return begin_shutdown(work, broker), BrokerHeartbeatResponse(
-            caught_up, False, in_controlled_shutdown=work.image.level >= IN_CONTROLLED_SHUTDOWN
+            return _let_go(context, broker, caught_up)
+        return begin_shutdown(context, broker), BrokerHeartbeatResponse(
+            caught_up, False, in_controlled_shutdown=context.image.level >= IN_CONTROLLED_SHUTDOWN
         )
     if request.want_fence:
-        return fence(work, broker), BrokerHeartbeatResponse(caught_up)
+        return fence(context, broker), BrokerHeartbeatResponse(caught_up)
     return [], BrokerHeartbeatResponse(caught_up, is_fenced=False)
 
 
 def _let_go(
-    work: Work, broker: Broker, caught_up: bool
+    context: ControllerContext, broker: Broker, caught_up: bool
 ) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
     """It may stop now. Its session ends, so that its next process need not wait for that."""
-    records = [] if broker.fenced else fence(work, broker)
-    work.sessions.end(broker.broker_id)
+    records = [] if broker.fenced else fence(context, broker)
+    context.sessions.end(broker.broker_id)
     return records, BrokerHeartbeatResponse(caught_up, is_fenced=True, should_shut_down=True)
 
 
-def _may_stop(work: Work, broker: Broker) -> bool:
+def _may_stop(context: ControllerContext, broker: Broker) -> bool:
     """It leads nothing, and every active broker has replayed that it shuts down."""
-    if work.index.leads_any(broker.broker_id):
+    if context.index.leads_any(broker.broker_id):
         return False
-    session = work.sessions.get(broker.broker_id)
+    session = context.sessions.get(broker.broker_id)
     assert session is not None, "it was heard just now"
-    for other in work.image.cluster.brokers.values():
+    for other in context.image.cluster.brokers.values():
         if other.fenced or other.in_controlled_shutdown:
             continue
-        found = work.sessions.get(other.broker_id)
+        found = context.sessions.get(other.broker_id)
         if found is None or found.metadata_offset < session.shutdown_offset:
             return False
     return True
 
 
-def fence(work: Work, broker: Broker) -> list[MetadataRecord]:
+def fence(context: ControllerContext, broker: Broker) -> list[MetadataRecord]:
     """The broker is out of every ISR, and fenced."""
-    return [_change(work, broker, fenced=FENCE), *broker_leaves(work, broker.broker_id)]
+    return [_change(context, broker, fenced=FENCE), *broker_leaves(context, broker.broker_id)]
 
 
-def unfence(work: Work, broker: Broker) -> list[MetadataRecord]:
+def unfence(context: ControllerContext, broker: Broker) -> list[MetadataRecord]:
     """The broker is active, and leads what nobody led if it may."""
-    return [_change(work, broker, fenced=UNFENCE), *broker_joins(work, broker.broker_id)]
+    return [_change(context, broker, fenced=UNFENCE), *broker_joins(context, broker.broker_id)]
 
 
-def begin_shutdown(work: Work, broker: Broker) -> list[MetadataRecord]:
+def begin_shutdown(context: ControllerContext, broker: Broker) -> list[MetadataRecord]:
     """Controlled shutdown; a metadata.version that cannot say so takes the ISRs only."""
-    records = broker_leaves(work, broker.broker_id)
-    if work.image.level < IN_CONTROLLED_SHUTDOWN:
+    records = broker_leaves(context, broker.broker_id)
+    if context.image.level < IN_CONTROLLED_SHUTDOWN:
         return records
     change = BrokerRegistrationChangeRecord(
         broker.broker_id, broker.broker_epoch, in_controlled_shutdown=ENTERS_SHUTDOWN, version=1
@@ -334,8 +342,8 @@ def begin_shutdown(work: Work, broker: Broker) -> list[MetadataRecord]:
     return [change, *records]
 
 
-def _change(work: Work, broker: Broker, *, fenced: int) -> MetadataRecord:
-    if work.image.level < REGISTRATION_CHANGES:
+def _change(context: ControllerContext, broker: Broker, *, fenced: int) -> MetadataRecord:
+    if context.image.level < REGISTRATION_CHANGES:
         kind = FenceBrokerRecord if fenced == FENCE else UnfenceBrokerRecord
         return kind(broker.broker_id, broker.broker_epoch, version=0)
     return BrokerRegistrationChangeRecord(
@@ -343,7 +351,9 @@ def _change(work: Work, broker: Broker, *, fenced: int) -> MetadataRecord:
     )
 
 
-def _directories_failed(work: Work, broker: Broker, failed: Iterable[str]) -> list[MetadataRecord]:
+def _directories_failed(
+    context: ControllerContext, broker: Broker, failed: Iterable[str]
+) -> list[MetadataRecord]:
     """Its replicas there are in no ISR and lead nothing any more (KIP-858)."""
     gone = set(failed) & set(broker.log_dirs)
     left = tuple(directory for directory in broker.log_dirs if directory not in gone)
@@ -355,14 +365,14 @@ def _directories_failed(work: Work, broker: Broker, failed: Iterable[str]) -> li
             broker.broker_id, broker.broker_epoch, log_dirs=left, version=2
         )
     ]
-    is_active = work.image.cluster.is_active
-    for key in list(work.index.in_isr.get(broker.broker_id, ())):
-        partition = work.partition(key)
+    is_active = context.image.cluster.is_active
+    for key in list(context.index.in_isr.get(broker.broker_id, ())):
+        partition = context.partition(key)
         where = dict(zip(partition.replicas, partition.directories, strict=False))
         if where.get(broker.broker_id) not in gone:
             continue
         change = Change.of(
-            work, partition, lambda other: other != broker.broker_id and is_active(other)
+            context, partition, lambda other: other != broker.broker_id and is_active(other)
         )
         change.isr = tuple(other for other in partition.isr if other != broker.broker_id)
         record = change.build()

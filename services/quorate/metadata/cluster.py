@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from quorate.metadata.changes import Changes
-from quorate.metadata.levels import CONTROLLER_REGISTRATION, at_level
+from quorate.metadata.delta import MetadataDelta
+from quorate.metadata.metadata_version import CONTROLLER_REGISTRATION, at_level
 from quorate.records.metadata import (
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
@@ -69,19 +69,19 @@ class ClusterImage:
 
     # --- replay -----------------------------------------------------------------------------------
 
-    def apply_register(self, record: RegisterBrokerRecord, changes: Changes) -> None:
+    def apply_register(self, record: RegisterBrokerRecord, delta: MetadataDelta) -> None:
         features = _by_name(record.features)
         if features != record.features:
             record = replace(record, features=features)
         self.brokers[record.broker_id] = record
-        changes.brokers.add(record.broker_id)
+        delta.brokers.add(record.broker_id)
 
-    def apply_unregister(self, record: UnregisterBrokerRecord, changes: Changes) -> None:
+    def apply_unregister(self, record: UnregisterBrokerRecord, delta: MetadataDelta) -> None:
         self._registered(record.broker_id, record.broker_epoch)
         del self.brokers[record.broker_id]
-        changes.brokers.add(record.broker_id)
+        delta.brokers.add(record.broker_id)
 
-    def apply_change(self, record: BrokerRegistrationChangeRecord, changes: Changes) -> None:
+    def apply_change(self, record: BrokerRegistrationChangeRecord, delta: MetadataDelta) -> None:
         broker = self._registered(record.broker_id, record.broker_epoch)
         if record.fenced not in (FENCE, NO_CHANGE, UNFENCE):
             raise ValueError(f"fenced is {record.fenced}")
@@ -100,21 +100,21 @@ class ClusterImage:
                 else record.cordoned_log_dirs
             ),
         )
-        changes.brokers.add(record.broker_id)
+        delta.brokers.add(record.broker_id)
 
     def apply_fence(
-        self, record: FenceBrokerRecord | UnfenceBrokerRecord, changes: Changes
+        self, record: FenceBrokerRecord | UnfenceBrokerRecord, delta: MetadataDelta
     ) -> None:
         broker = self._registered(record.id, record.epoch)
         self.brokers[record.id] = replace(broker, fenced=isinstance(record, FenceBrokerRecord))
-        changes.brokers.add(record.id)
+        delta.brokers.add(record.id)
 
-    def apply_controller(self, record: RegisterControllerRecord, changes: Changes) -> None:
+    def apply_controller(self, record: RegisterControllerRecord, delta: MetadataDelta) -> None:
         features = _by_name(record.features)
         if features != record.features:
             record = replace(record, features=features)
         self.controllers[record.controller_id] = record
-        changes.controllers.add(record.controller_id)
+        delta.controllers.add(record.controller_id)
 
     def _registered(self, broker_id: int, epoch: int) -> Broker:
         broker = self.brokers.get(broker_id)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from quorate.metadata.config_kinds import ConfigDef, Kind
+from quorate.metadata.config_types import ConfigDef, Kind
 
 
 def _names(text: str) -> frozenset[str]:

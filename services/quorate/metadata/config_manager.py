@@ -15,9 +15,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from quorate.metadata import config_defs
-from quorate.metadata.config_kinds import VALUE_BYTES_MAX, ConfigDef, split_list
+from quorate.metadata.config_types import VALUE_BYTES_MAX, ConfigDef, split_list
 from quorate.metadata.configs import ResourceType
-from quorate.metadata.levels import ELR
+from quorate.metadata.controller_context import TOO_MANY, ControllerContext, RefusedError
+from quorate.metadata.limits import fits, topic_name_fault
+from quorate.metadata.metadata_version import ELR
 from quorate.metadata.requests import (
     AlterConfigsResponse,
     ConfigChange,
@@ -26,8 +28,6 @@ from quorate.metadata.requests import (
     ConfigResource,
     IncrementalAlterConfigs,
 )
-from quorate.metadata.text_limits import fits, topic_name_fault
-from quorate.metadata.work import TOO_MANY, RefusedError, Work
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import ClearElrRecord, ConfigRecord, MetadataRecord
 
@@ -44,7 +44,7 @@ _DEFINITIONS: Final[Mapping[int, Mapping[str, ConfigDef]]] = {
 
 
 def alter_configs(
-    work: Work, request: IncrementalAlterConfigs
+    context: ControllerContext, request: IncrementalAlterConfigs
 ) -> tuple[list[MetadataRecord], AlterConfigsResponse]:
     """One resource after the other, each whole or not at all."""
     times = Counter(change.resource for change in request.changes)
@@ -56,8 +56,8 @@ def alter_configs(
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
-            made = _altered(work, change)
-            if len(records) + len(made) > work.settings.records_per_batch_max:
+            made = _altered(context, change)
+            if len(records) + len(made) > context.settings.records_per_batch_max:
                 raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
             records += made
             outcomes.append(ConfigOutcome(change.resource))
@@ -66,13 +66,13 @@ def alter_configs(
     return [] if request.validate_only else records, AlterConfigsResponse(tuple(outcomes))
 
 
-def _altered(work: Work, change: ConfigChange) -> list[MetadataRecord]:
+def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataRecord]:
     resource = change.resource
-    _check_resource(work, resource)
+    _check_resource(context, resource)
     names = [op.name for op in change.ops]
     if len(set(names)) < len(names):
         raise RefusedError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    before = work.image.configs.of(resource.type, resource.name)
+    before = context.image.configs.of(resource.type, resource.name)
     after = dict(before)
     for op in change.ops:
         value = _value(resource, op, before.get(op.name))
@@ -82,19 +82,19 @@ def _altered(work: Work, change: ConfigChange) -> list[MetadataRecord]:
             after[op.name] = value
     changed = [op.name for op in change.ops if before.get(op.name) != after.get(op.name)]
     check_configs(resource, after, changed)
-    if work.elr_enabled and MIN_ISR in names and resource.type == ResourceType.BROKER:
+    if context.elr_enabled and MIN_ISR in names and resource.type == ResourceType.BROKER:
         _check_min_isr(resource, after)
-    return _records(work, resource, {name: after.get(name) for name in changed})
+    return _records(context, resource, {name: after.get(name) for name in changed})
 
 
 def _records(
-    work: Work, resource: ConfigResource, values: Mapping[str, str | None]
+    context: ControllerContext, resource: ConfigResource, values: Mapping[str, str | None]
 ) -> list[MetadataRecord]:
     records: list[MetadataRecord] = [
         ConfigRecord(resource.type, resource.name, name, value, version=0)
         for name, value in values.items()
     ]
-    if MIN_ISR in values and work.image.level >= ELR and work.elr_enabled:
+    if MIN_ISR in values and context.image.level >= ELR and context.elr_enabled:
         # Eligible leader replicas were counted against the old value.
         topic = resource.name if resource.type == ResourceType.TOPIC else ""
         records.append(ClearElrRecord(topic, version=0))
@@ -102,7 +102,7 @@ def _records(
 
 
 def topic_config_records(
-    work: Work, topic: str, configs: Iterable[tuple[str, str | None]]
+    context: ControllerContext, topic: str, configs: Iterable[tuple[str, str | None]]
 ) -> list[MetadataRecord]:
     """The configuration of a topic that is created."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -116,16 +116,16 @@ def topic_config_records(
             raise RefusedError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
         values[name] = value
     check_configs(resource, values, list(values))
-    return _records(work, resource, values)
+    return _records(context, resource, values)
 
 
-def _check_resource(work: Work, resource: ConfigResource) -> None:
+def _check_resource(context: ControllerContext, resource: ConfigResource) -> None:
     match resource.type:
         case ResourceType.TOPIC:
             fault = topic_name_fault(resource.name)
             if fault is not None:
                 raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name: {fault}")
-            if resource.name not in work.image.topics.ids:
+            if resource.name not in context.image.topics.ids:
                 raise RefusedError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     f"The topic '{resource.name}' does not exist.",
@@ -135,7 +135,7 @@ def _check_resource(work: Work, resource: ConfigResource) -> None:
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST, f"Invalid broker name: {resource.name}"
                 )
-            cluster = work.image.cluster
+            cluster = context.image.cluster
             if resource.name and (
                 int(resource.name) not in cluster.brokers
                 and int(resource.name) not in cluster.controllers

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.records.metadata import ConfigRecord, MetadataRecord
 
 ResourceKey = tuple[int, str]
@@ -55,7 +55,7 @@ class ConfigsImage:
             for name, value in configs.items():
                 yield ConfigRecord(resource_type, resource_name, name, value, version=0)
 
-    def apply(self, record: ConfigRecord, changes: Changes) -> None:
+    def apply(self, record: ConfigRecord, delta: MetadataDelta) -> None:
         key = (record.resource_type, record.resource_name)
         found = self.resources.get(key)
         configs = {} if found is None else dict(found)
@@ -67,10 +67,10 @@ class ConfigsImage:
             self.resources[key] = configs
         else:
             self.resources.pop(key, None)
-        changes.configs.add(key)
+        delta.configs.add(key)
 
-    def forget_topic(self, name: str, changes: Changes) -> None:
+    def forget_topic(self, name: str, delta: MetadataDelta) -> None:
         """The topic was deleted."""
         key = (int(ResourceType.TOPIC), name)
         if self.resources.pop(key, None) is not None:
-            changes.configs.add(key)
+            delta.configs.add(key)

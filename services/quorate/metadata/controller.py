@@ -38,14 +38,20 @@ from quorate.metadata import (
     topic_manager,
 )
 from quorate.metadata import requests as r
-from quorate.metadata.changes import Changes
+from quorate.metadata.appended import Appended
+from quorate.metadata.controller_context import (
+    ControllerContext,
+    ControllerSettings,
+    CurrentControllers,
+    RefusedError,
+)
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
-from quorate.metadata.levels import METADATA_VERSION, NO_OP, supported_features
+from quorate.metadata.limits import collision_key
+from quorate.metadata.metadata_version import METADATA_VERSION, NO_OP, supported_features
 from quorate.metadata.partition_index import PartitionIndex
 from quorate.metadata.producer_ids import BLOCK_SIZE
 from quorate.metadata.sessions import BrokerSessions
-from quorate.metadata.text_limits import collision_key
-from quorate.metadata.work import ControllerSettings, CurrentControllers, RefusedError, Work
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.types import VersionRange
 from quorate.records.metadata import (
@@ -75,7 +81,7 @@ class Result:
 class _Office:
     """What an active controller has. before_transaction: where an abort goes back to."""
 
-    work: Work
+    context: ControllerContext
     epoch: int
     written_ms: int
     rebalanced_ms: int
@@ -124,7 +130,7 @@ class MetadataController:
     @property
     def image(self) -> MetadataImage:
         """The working image; to read, and not to keep. MisuseError unless active."""
-        return self._active.work.image
+        return self._active.context.image
 
     @property
     def epoch(self) -> int:
@@ -150,13 +156,13 @@ class MetadataController:
                 if broker.in_controlled_shutdown:
                     # When it began was the last controller's to know: at the latest here.
                     _session(sessions, broker.broker_id).shutdown_offset = next_offset - 1
-        work = Work(
+        context = ControllerContext(
             image, index, sessions, self.settings, self._random_uuid, self._enforce_eligibility
         )
-        work.colliding = {collision_key(name): name for name in image.topics.ids}
-        work.cursor = image.topics.partition_count
-        leadership.clean_up(work)
-        self._office = _Office(work, epoch, now_ms, now_ms, now_ms)
+        context.colliding = {collision_key(name): name for name in image.topics.ids}
+        context.cursor = image.topics.partition_count
+        leadership.clean_up(context)
+        self._office = _Office(context, epoch, now_ms, now_ms, now_ms)
         records: tuple[AnyRecord, ...] = ()
         if image.in_transaction:
             records = (AbortTransactionRecord("the active controller changed", version=0),)
@@ -179,7 +185,7 @@ class MetadataController:
     def handle(self, request: r.Request, now_ms: int, next_offset: int) -> Result:
         """Rules 2 to 4."""
         office = self._active
-        bootstrap = self._bootstrap(office.work)
+        bootstrap = self._bootstrap(office.context)
         records, response = self._dispatch(request, now_ms, next_offset + len(bootstrap))
         if not records:
             return Result((), response)
@@ -188,49 +194,60 @@ class MetadataController:
         self._write(records, now_ms, next_offset)
         if isinstance(response, r.RegisterBrokerResponse):
             assert isinstance(request, r.RegisterBroker), "nobody else gets that response"
-            office.work.sessions.begin(request.broker_id, response.broker_epoch, now_ms)
+            office.context.sessions.begin(request.broker_id, response.broker_epoch, now_ms)
         if isinstance(request, r.BrokerHeartbeat) and request.want_shutdown:
             self._note_shutdown(request.broker_id, next_offset + len(records) - 1)
         return Result(tuple(records), response)
 
-    def _bootstrap(self, work: Work) -> list[MetadataRecord]:
-        if work.image.features.metadata_version:
+    def _bootstrap(self, context: ControllerContext) -> list[MetadataRecord]:
+        if context.image.features.metadata_version:
             return []
         return feature_manager.bootstrap_records(self._bootstrap_levels)
 
     def _dispatch(
         self, request: r.Request, now_ms: int, offset: int
     ) -> tuple[list[MetadataRecord], r.Response]:
-        work = self._active.work
-        work.controllers = self._controllers
+        context = self._active.context
+        context.controllers = self._controllers
         match request:
             case r.BrokerHeartbeat():
-                return broker_manager.heartbeat(work, request, now_ms)
+                return broker_manager.heartbeat(context, request, now_ms)
             case r.RegisterBroker():
-                return broker_manager.register(work, request, self._cluster_id, now_ms, offset)
+                return broker_manager.register(context, request, self._cluster_id, now_ms, offset)
             case r.AllocateProducerIds():
-                return _allocate_producer_ids(work, request)
-        return _HANDLERS[type(request)](work, request)
+                return _allocate_producer_ids(context, request)
+        return _HANDLERS[type(request)](context, request)
 
     def _note_shutdown(self, broker_id: int, last_offset: int) -> None:
         """Until which offset the others must have replayed before the broker may stop."""
         broker = self.image.cluster.brokers.get(broker_id)
-        session = self._active.work.sessions.get(broker_id)
+        session = self._active.context.sessions.get(broker_id)
         if broker is not None and session is not None and broker.in_controlled_shutdown:
             session.shutdown_offset = last_offset
 
     # --- records ----------------------------------------------------------------------------------
 
-    def replay(self, records: Sequence[AnyRecord], now_ms: int, next_offset: int) -> str | None:
+    def replay(
+        self,
+        records: Sequence[AnyRecord],
+        now_ms: int,
+        next_offset: int,
+        *,
+        from_client: bool = False,
+    ) -> str | None:
         """Take records that somebody else made as the next batch. Why not, if they cannot be
-        replayed: then nothing has changed.
+        replayed, or if a client may not append them: then nothing has changed.
         """
         office = self._active
-        trial = office.work.image.copy()
+        trial = office.context.image.copy()
+        appended = Appended(trial) if from_client else None
         is_open = office.before_transaction is not None
         try:
             for offset, record in enumerate(records, next_offset):
                 kind = type(record)
+                fault = appended.fault(record, trial) if appended is not None else None
+                if fault is not None:
+                    return f"offset {offset}: {fault}"
                 if kind in _TRANSACTION_KINDS:
                     if (kind is BeginTransactionRecord) is is_open:
                         return f"offset {offset}: a transaction is {'' if is_open else 'not '}open"
@@ -261,43 +278,43 @@ class MetadataController:
 
     def _apply(self, records: Sequence[AnyRecord], now_ms: int, offset: int) -> None:
         office = self._active
-        changes = office.work.image.apply_batch(records, offset, office.epoch, now_ms)
+        changes = office.context.image.apply_batch(records, offset, office.epoch, now_ms)
         self._follow(changes, now_ms)
 
     def _transaction(self, record: AnyRecord) -> None:
         """Rule 6: the working image itself never holds anything back."""
         office = self._active
-        work = office.work
+        context = office.context
         match record:
             case BeginTransactionRecord():
-                office.before_transaction = work.image.copy()
+                office.before_transaction = context.image.copy()
             case EndTransactionRecord():
                 office.before_transaction = None
             case AbortTransactionRecord():
                 before = office.before_transaction
                 assert before is not None, "replay() checked that a transaction is open"
                 office.before_transaction = None
-                work.image = before
-                work.index = PartitionIndex(before.topics.by_topic())
-                before.topics.index = work.index
-                work.colliding = {collision_key(name): name for name in before.topics.ids}
+                context.image = before
+                context.index = PartitionIndex(before.topics.by_topic())
+                before.topics.index = context.index
+                context.colliding = {collision_key(name): name for name in before.topics.ids}
 
-    def _follow(self, changes: Changes, now_ms: int) -> None:
+    def _follow(self, changes: MetadataDelta, now_ms: int) -> None:
         """Keep what lies beside the image in step with it."""
-        work = self._active.work
+        context = self._active.context
         for broker_id in changes.brokers:
-            broker = work.image.cluster.brokers.get(broker_id)
-            session = work.sessions.get(broker_id)
+            broker = context.image.cluster.brokers.get(broker_id)
+            session = context.sessions.get(broker_id)
             if broker is None or (broker.fenced and broker.in_controlled_shutdown):
-                work.sessions.end(broker_id)
+                context.sessions.end(broker_id)
             elif not broker.fenced and session is None:
-                work.sessions.begin(broker_id, broker.broker_epoch, now_ms)
+                context.sessions.begin(broker_id, broker.broker_epoch, now_ms)
         for topic_id, name in changes.topics_deleted.items():
-            if topic_id not in work.image.topics.names:
-                work.colliding.pop(collision_key(name), None)
+            if topic_id not in context.image.topics.names:
+                context.colliding.pop(collision_key(name), None)
         for topic_id in changes.topics_created:
-            name = work.image.topics.names[topic_id]
-            work.colliding[collision_key(name)] = name
+            name = context.image.topics.names[topic_id]
+            context.colliding[collision_key(name)] = name
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -308,27 +325,27 @@ class MetadataController:
         return min(self._deadlines(self._office), default=None)
 
     def _deadlines(self, office: _Office) -> list[int]:
-        work, settings = office.work, self.settings
+        context, settings = office.context, self.settings
         found = []
-        if work.jobs:
+        if context.election_tasks:
             found.append(office.written_ms)
-        expiry = work.sessions.next_expiry_ms()
+        expiry = context.sessions.next_expiry_ms()
         if expiry is not None:
             found.append(expiry)
-        if not work.image.features.metadata_version:
+        if not context.image.features.metadata_version:
             return found
-        if settings.idle_interval_ms and work.image.level >= NO_OP:
+        if settings.idle_interval_ms and context.image.level >= NO_OP:
             found.append(office.written_ms + settings.idle_interval_ms)
-        if settings.leader_imbalance_check_interval_ms and work.index.off_preferred:
+        if settings.leader_imbalance_check_interval_ms and context.index.off_preferred:
             found.append(office.rebalanced_ms + settings.leader_imbalance_check_interval_ms)
-        if settings.unclean_election_interval_ms and work.index.leaderless:
+        if settings.unclean_election_interval_ms and context.index.leaderless:
             found.append(office.unclean_ms + settings.unclean_election_interval_ms)
         return found
 
     def tick(self, now_ms: int, next_offset: int) -> Result | None:
         """Do what is due, one thing at a time; None if nothing is."""
         office = self._active
-        records, broker_id = leadership.proceed(office.work)
+        records, broker_id = leadership.proceed(office.context)
         if not records:
             records = self._due(office, now_ms)
         if not records:
@@ -338,28 +355,28 @@ class MetadataController:
         return Result(tuple(records))
 
     def _due(self, office: _Office, now_ms: int) -> list[MetadataRecord]:
-        work, settings = office.work, self.settings
-        while (expired := work.sessions.expired(now_ms)) is not None:
-            broker = work.image.cluster.brokers.get(expired)
-            work.sessions.end(expired)
+        context, settings = office.context, self.settings
+        while (expired := context.sessions.expired(now_ms)) is not None:
+            broker = context.image.cluster.brokers.get(expired)
+            context.sessions.end(expired)
             if broker is not None and not broker.fenced:
-                return broker_manager.fence(work, broker)
+                return broker_manager.fence(context, broker)
         interval = settings.unclean_election_interval_ms
         if interval and now_ms - office.unclean_ms >= interval:
-            records = leadership.elect_unclean(work)
+            records = leadership.elect_unclean(context)
             if len(records) < settings.records_per_batch_max:
                 office.unclean_ms = now_ms
             if records:
                 return records
         interval = settings.leader_imbalance_check_interval_ms
         if interval and now_ms - office.rebalanced_ms >= interval:
-            records = leadership.rebalance(work)
+            records = leadership.rebalance(context)
             if len(records) < settings.records_per_batch_max:
                 office.rebalanced_ms = now_ms
             if records:
                 return records
         interval = settings.idle_interval_ms
-        is_in_use = work.image.features.metadata_version >= NO_OP
+        is_in_use = context.image.features.metadata_version >= NO_OP
         if interval and is_in_use and now_ms - office.written_ms >= interval:
             return [NoOpRecord(version=0)]
         return []
@@ -372,14 +389,14 @@ def _session(sessions: BrokerSessions, broker_id: int) -> Any:
 
 
 def _allocate_producer_ids(
-    work: Work, request: r.AllocateProducerIds
+    context: ControllerContext, request: r.AllocateProducerIds
 ) -> tuple[list[MetadataRecord], r.AllocateProducerIdsResponse]:
     """Blocks follow each other, so no id is given away twice (KIP-730)."""
     try:
-        work.check_broker_epoch(request.broker_id, request.broker_epoch)
+        context.check_broker_epoch(request.broker_id, request.broker_epoch)
     except RefusedError as refused:
         return [], r.AllocateProducerIdsResponse(error=refused.error, message=refused.message)
-    start = work.image.producer_ids.next_producer_id
+    start = context.image.producer_ids.next_producer_id
     if start > PRODUCER_ID_MAX - BLOCK_SIZE:
         message = "All producer ids have been given away."
         return [], r.AllocateProducerIdsResponse(
@@ -396,7 +413,7 @@ def _sets_metadata_version(records: Sequence[MetadataRecord]) -> bool:
     return isinstance(first, FeatureLevelRecord) and first.name == METADATA_VERSION
 
 
-_Handler = Callable[[Work, Any], tuple[list[MetadataRecord], r.Response]]
+_Handler = Callable[[ControllerContext, Any], tuple[list[MetadataRecord], r.Response]]
 
 _HANDLERS: Final[dict[type[Any], _Handler]] = {
     r.CreateTopics: topic_manager.create_topics,

@@ -13,20 +13,20 @@ from collections.abc import Iterator
 
 from quorate.metadata.broker_manager import NODE_ID_MAX, malformed_node, registered_endpoints
 from quorate.metadata.cluster import Controller
-from quorate.metadata.levels import CONTROLLER_REGISTRATION, release_of
+from quorate.metadata.controller_context import ControllerContext
+from quorate.metadata.limits import is_uuid
+from quorate.metadata.metadata_version import CONTROLLER_REGISTRATION, release_of
 from quorate.metadata.requests import RegisterController, RegisterControllerResponse
-from quorate.metadata.text_limits import is_uuid
-from quorate.metadata.work import Work
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID
 from quorate.records.metadata import MetadataRecord, RegisterControllerRecord, RegisteredFeature
 
 
 def register_controller(
-    work: Work, request: RegisterController
+    context: ControllerContext, request: RegisterController
 ) -> tuple[list[MetadataRecord], RegisterControllerResponse]:
     """No record if the registration is there already."""
-    if work.image.features.metadata_version < CONTROLLER_REGISTRATION:
+    if context.image.features.metadata_version < CONTROLLER_REGISTRATION:
         return [], RegisterControllerResponse(
             ErrorCode.UNSUPPORTED_VERSION,
             f"metadata.version is below {release_of(CONTROLLER_REGISTRATION)}, which brought "
@@ -45,7 +45,7 @@ def register_controller(
         ),
         version=0,
     )
-    if work.image.cluster.controllers.get(request.controller_id) == record:
+    if context.image.cluster.controllers.get(request.controller_id) == record:
         return [], RegisterControllerResponse()
     return [record], RegisterControllerResponse()
 
@@ -60,16 +60,16 @@ def _malformed(request: RegisterController) -> str:
     return malformed_node(request)
 
 
-def current_controllers(work: Work) -> Iterator[tuple[int, Controller | None]]:
+def current_controllers(context: ControllerContext) -> Iterator[tuple[int, Controller | None]]:
     """The controllers that a change of features has to respect, but for this one: every voter, None
     where it has not registered, and who else fetches and has registered.
     """
-    registered = work.image.cluster.controllers
-    current = work.controllers
+    registered = context.image.cluster.controllers
+    current = context.controllers
     if current is None:
         yield from sorted(registered.items())
         return
-    can_register = work.image.features.metadata_version >= CONTROLLER_REGISTRATION
+    can_register = context.image.features.metadata_version >= CONTROLLER_REGISTRATION
     for controller_id in sorted(current.voters | (current.fetching & registered.keys())):
         found = registered.get(controller_id)
         if found is not None or can_register:

@@ -9,16 +9,17 @@ Source: KIP-4, KIP-966 (paged topics), KIP-546, KIP-554, KIP-919; Kafka's image 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from quorate.metadata import config_defs
 from quorate.metadata import requests as r
 from quorate.metadata.acls import OPERATIONS, PATTERN_TYPES, RESOURCE_TYPES, acl_of
 from quorate.metadata.cluster import Broker, Controller
-from quorate.metadata.config_kinds import ConfigDef
+from quorate.metadata.config_types import ConfigDef
 from quorate.metadata.configs import ResourceType
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.levels import SUPPORTED
+from quorate.metadata.metadata_version import SUPPORTED
 from quorate.metadata.partitions import Partition, is_reassigning
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID, Endpoint, VersionRange
@@ -48,6 +49,7 @@ def answer(
             return describe_cluster(image, read, supported)
         case r.ListPartitionReassignments():
             return list_reassignments(image, read)
+    raise AssertionError(f"nothing answers a {type(read).__name__}")
 
 
 # --- topics ---------------------------------------------------------------------------------------
@@ -227,8 +229,22 @@ def _value(
     definition: ConfigDef | None, name: str, value: str | None, source: int
 ) -> r.ConfigValue:
     """What no definition knows may be a plugin's password: its value is not told."""
-    is_sensitive = definition is None or definition.is_sensitive
-    return r.ConfigValue(name, None if is_sensitive else value, source, is_sensitive)
+    secret = definition is None or definition.is_sensitive
+    return r.ConfigValue(name, None if secret else value, source, secret)
+
+
+_DEFINITIONS = {
+    ResourceType.TOPIC: config_defs.TOPIC,
+    ResourceType.BROKER: config_defs.BROKER,
+    ResourceType.CLIENT_METRICS: config_defs.CLIENT_METRICS,
+    ResourceType.GROUP: config_defs.GROUP,
+}
+
+
+def is_sensitive(resource_type: int, name: str) -> bool:
+    """Whether a configuration's value is not told: see `_value`."""
+    definition = _DEFINITIONS.get(resource_type, {}).get(name)  # type: ignore[call-overload]
+    return definition is None or definition.is_sensitive
 
 
 def effective_topic_config(image: MetadataImage, topic: str, name: str) -> str | None:
@@ -248,12 +264,12 @@ def describe_quotas(
     image: MetadataImage, read: r.DescribeClientQuotas
 ) -> r.DescribeClientQuotasResponse:
     """INVALID_REQUEST for a type twice, or no such match."""
-    types = [chosen.entity_type for chosen in read.filters]
+    types = Counter(chosen.entity_type for chosen in read.filters)
     for chosen in read.filters:
         fault = ""
         if not chosen.entity_type:
             fault = "Invalid empty entity type."
-        elif types.count(chosen.entity_type) > 1:
+        elif types[chosen.entity_type] > 1:
             fault = f"Entity type {chosen.entity_type} cannot appear more than once."
         elif chosen.match not in (0, 1, 2):
             fault = f"Unknown match type {chosen.match}."
@@ -290,10 +306,11 @@ def describe_scram(
     by_user: dict[str, list[tuple[int, int]]] = {}
     for (name, mechanism), credential in sorted(image.scram.credentials.items()):
         by_user.setdefault(name, []).append((mechanism, credential.iterations))
-    names = list(by_user) if read.users is None else sorted(set(read.users))
+    asked = None if read.users is None else Counter(read.users)
+    names = list(by_user) if asked is None else sorted(asked)
     described = []
     for name in names:
-        if read.users is not None and read.users.count(name) > 1:
+        if asked is not None and asked[name] > 1:
             fault = f"Cannot describe SCRAM credentials for the same user twice: {name}"
             found = r.UserScramCredentials(name, error=ErrorCode.DUPLICATE_RESOURCE, message=fault)
         elif name not in by_user:

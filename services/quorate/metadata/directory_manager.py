@@ -18,7 +18,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from quorate.metadata.levels import DIRECTORIES, partition_version
+from quorate.metadata.controller_context import (
+    LOST_DIRECTORY,
+    MIGRATING_DIRECTORY,
+    RESERVED_DIRECTORIES,
+    ControllerContext,
+    RefusedError,
+)
+from quorate.metadata.metadata_version import DIRECTORIES, partition_version
 from quorate.metadata.partition_change import Change, is_migrating
 from quorate.metadata.partitions import NO_LEADER_CHANGE, Partition
 from quorate.metadata.requests import (
@@ -27,26 +34,19 @@ from quorate.metadata.requests import (
     AssignReplicasToDirsResponse,
     ReplicaAssignment,
 )
-from quorate.metadata.work import (
-    LOST_DIRECTORY,
-    MIGRATING_DIRECTORY,
-    RESERVED_DIRECTORIES,
-    RefusedError,
-    Work,
-)
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
 
 
 def assign_replicas(
-    work: Work, request: AssignReplicasToDirs
+    context: ControllerContext, request: AssignReplicasToDirs
 ) -> tuple[list[MetadataRecord], AssignReplicasToDirsResponse]:
     """The records of what is accepted, and an answer for each replica."""
-    if work.image.level < DIRECTORIES:
+    if context.image.level < DIRECTORIES:
         text = "Directory assignment is not supported yet."
         return [], AssignReplicasToDirsResponse((), ErrorCode.UNSUPPORTED_VERSION, text)
     try:
-        work.check_broker_epoch(request.broker_id, request.broker_epoch)
+        context.check_broker_epoch(request.broker_id, request.broker_epoch)
     except RefusedError as refused:
         return [], AssignReplicasToDirsResponse((), refused.error, refused.message)
     records: list[MetadataRecord] = []
@@ -55,12 +55,12 @@ def assign_replicas(
     for wanted in request.replicas:
         error = ErrorCode.NONE
         try:
-            partition = _partition(work, request.broker_id, wanted)
+            partition = _partition(context, request.broker_id, wanted)
             key = (wanted.topic_id, wanted.partition)
             if key in seen:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
             seen.add(key)
-            record = _assigned(work, partition, request.broker_id, wanted.directory_id)
+            record = _assigned(context, partition, request.broker_id, wanted.directory_id)
             if record is not None:
                 records.append(record)
         except RefusedError as refused:
@@ -71,11 +71,11 @@ def assign_replicas(
     return records, AssignReplicasToDirsResponse(tuple(answers))
 
 
-def _partition(work: Work, broker_id: int, wanted: ReplicaAssignment) -> Partition:
+def _partition(context: ControllerContext, broker_id: int, wanted: ReplicaAssignment) -> Partition:
     """Steps 3 and 4."""
-    if wanted.topic_id not in work.image.topics.names:
+    if wanted.topic_id not in context.image.topics.names:
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, "")
-    partition = work.image.topics.partition(wanted.topic_id, wanted.partition)
+    partition = context.image.topics.partition(wanted.topic_id, wanted.partition)
     if partition is None:
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
     if broker_id not in partition.replicas:
@@ -84,7 +84,7 @@ def _partition(work: Work, broker_id: int, wanted: ReplicaAssignment) -> Partiti
 
 
 def _assigned(
-    work: Work, partition: Partition, broker_id: int, directory_id: str
+    context: ControllerContext, partition: Partition, broker_id: int, directory_id: str
 ) -> MetadataRecord | None:
     """Step 6; None where all of it is so already."""
     known = dict(zip(partition.replicas, partition.directories, strict=False))
@@ -93,25 +93,27 @@ def _assigned(
         for replica in partition.replicas
     )
     record: PartitionChangeRecord | None = None
-    if not _is_good(work, broker_id, directory_id):
-        is_active = work.image.cluster.is_active
-        change = Change.of(work, partition, lambda other: other != broker_id and is_active(other))
+    if not _is_good(context, broker_id, directory_id):
+        is_active = context.image.cluster.is_active
+        change = Change.of(
+            context, partition, lambda other: other != broker_id and is_active(other)
+        )
         change.isr = tuple(other for other in partition.isr if other != broker_id)
         record = change.build()
     if directories == partition.directories:
         return record
     if record is None:
-        version = partition_version(work.image.level)
+        version = partition_version(context.image.level)
         record = PartitionChangeRecord(partition.partition_id, partition.topic_id, version=version)
-    if is_migrating(work) and record.leader == NO_LEADER_CHANGE:
+    if is_migrating(context) and record.leader == NO_LEADER_CHANGE:
         record = replace(record, leader=partition.leader)
     return replace(record, directories=directories)
 
 
-def _is_good(work: Work, broker_id: int, directory_id: str) -> bool:
+def _is_good(context: ControllerContext, broker_id: int, directory_id: str) -> bool:
     """Whether a replica may live there: in a directory that the broker registered and did not
     lose, or nobody knows yet where.
     """
     if directory_id in RESERVED_DIRECTORIES:
         return directory_id != LOST_DIRECTORY
-    return directory_id in work.image.cluster.brokers[broker_id].log_dirs
+    return directory_id in context.image.cluster.brokers[broker_id].log_dirs

@@ -18,8 +18,9 @@ from typing import Final
 from quorate.metadata.cluster import ClusterImage
 from quorate.metadata.config_manager import MIN_ISR
 from quorate.metadata.configs import ResourceType
+from quorate.metadata.controller_context import ControllerContext, RefusedError
 from quorate.metadata.controller_manager import current_controllers
-from quorate.metadata.levels import (
+from quorate.metadata.metadata_version import (
     ELR,
     ELR_VERSION,
     KAFKA_LISTENER_MAX,
@@ -31,7 +32,6 @@ from quorate.metadata.levels import (
     supported_features,
 )
 from quorate.metadata.requests import FeatureUpdate, UpdateFeatures, UpdateFeaturesResponse
-from quorate.metadata.work import RefusedError, Work
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VersionRange
 from quorate.records.metadata import (
@@ -65,17 +65,17 @@ def bootstrap_records(levels: Mapping[str, int]) -> list[MetadataRecord]:
 
 
 def update_features(
-    work: Work, request: UpdateFeatures
+    context: ControllerContext, request: UpdateFeatures
 ) -> tuple[list[MetadataRecord], UpdateFeaturesResponse]:
     """All of them or none."""
     times = Counter(update.name for update in request.updates)
-    levels = dict(work.image.features.levels)
+    levels = dict(context.image.features.levels)
     records: list[MetadataRecord] = []
     try:
         for update in request.updates:
             if times[update.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, f"{update.name} is named twice.")
-            _check(work, update)
+            _check(context, update)
             if levels.get(update.name, 0) != update.level:
                 records.append(FeatureLevelRecord(update.name, update.level, version=0))
                 levels[update.name] = update.level
@@ -84,7 +84,7 @@ def update_features(
         return [], UpdateFeaturesResponse(refused.error, refused.message)
     # metadata.version first when it rises: the other records may need it.
     records.sort(key=lambda r: isinstance(r, FeatureLevelRecord) and r.name != METADATA_VERSION)
-    records += _elr_records(work, levels)
+    records += _elr_records(context, levels)
     return [] if request.validate_only else records, UpdateFeaturesResponse()
 
 
@@ -95,25 +95,25 @@ def _refuse(update: FeatureUpdate, reason: str) -> RefusedError:
     )
 
 
-def _check(work: Work, update: FeatureUpdate) -> None:
+def _check(context: ControllerContext, update: FeatureUpdate) -> None:
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         raise RefusedError(ErrorCode.INVALID_REQUEST, "Invalid upgrade type")
     if update.name == KRAFT_VERSION:
         raise _refuse(update, "It is the quorum's own, and changed by its own request.")
-    supported = supported_features(work.settings.metadata_version_max).get(update.name)
+    supported = supported_features(context.settings.metadata_version_max).get(update.name)
     if supported is None:
         raise _refuse(update, "Local controller does not support this feature.")
     if update.level not in supported:
         why = _why_limited(supported)
         raise _refuse(update, f"Local controller only supports versions {supported}{why}")
-    current = work.image.features.levels.get(update.name, 0)
+    current = context.image.features.levels.get(update.name, 0)
     if update.level == current:
         return
-    if update.name == METADATA_VERSION and work.image.features.zk_migration in UNDER_WAY:
+    if update.name == METADATA_VERSION and context.image.features.zk_migration in UNDER_WAY:
         raise _refuse(
             update, "Unable to modify metadata.version while a ZK migration is in progress."
         )
-    _check_nodes(work, update)
+    _check_nodes(context, update)
     if update.level > current and update.upgrade_type != UPGRADE:
         raise _refuse(update, "It is an upgrade, not a downgrade.")
     if update.level < current:
@@ -145,10 +145,10 @@ def kraft_versions(cluster: ClusterImage) -> dict[int, VersionRange]:
     }
 
 
-def _check_nodes(work: Work, update: FeatureUpdate) -> None:
-    for broker_id, broker in sorted(work.image.cluster.brokers.items()):
+def _check_nodes(context: ControllerContext, update: FeatureUpdate) -> None:
+    for broker_id, broker in sorted(context.image.cluster.brokers.items()):
         _check_node(update, f"Broker {broker_id}", _range(broker, update.name), "")
-    for controller_id, controller in current_controllers(work):
+    for controller_id, controller in current_controllers(context):
         who = f"Controller {controller_id}"
         if controller is None:
             raise _refuse(
@@ -196,19 +196,19 @@ def _check_dependencies(levels: Mapping[str, int]) -> None:
             )
 
 
-def _elr_records(work: Work, levels: Mapping[str, int]) -> list[MetadataRecord]:
+def _elr_records(context: ControllerContext, levels: Mapping[str, int]) -> list[MetadataRecord]:
     is_on = levels.get(ELR_VERSION, 0) > 0
-    if is_on == work.elr_enabled:
+    if is_on == context.elr_enabled:
         return []
     if not is_on:
         return [ClearElrRecord(version=0)]
     broker = int(ResourceType.BROKER)
     records: list[MetadataRecord] = []
-    if MIN_ISR not in work.image.configs.of(broker, ""):
+    if MIN_ISR not in context.image.configs.of(broker, ""):
         records.append(ConfigRecord(broker, "", MIN_ISR, "1", version=0))
     records += [
         ConfigRecord(broker, name, MIN_ISR, None, version=0)
-        for (kind, name), configs in work.image.configs.resources.items()
+        for (kind, name), configs in context.image.configs.resources.items()
         if kind == broker and name and MIN_ISR in configs
     ]
     return records

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quorate.metadata.changes import Changes
-from quorate.metadata.levels import LATEST_LEVEL, METADATA_VERSION
+from quorate.metadata.delta import MetadataDelta
+from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION
 from quorate.records.metadata import (
     FeatureLevelRecord,
     MetadataRecord,
@@ -52,7 +52,7 @@ class FeaturesImage:
         if self.zk_migration != ZkMigrationState.NONE:
             yield ZkMigrationStateRecord(self.zk_migration, version=0)
 
-    def apply(self, record: FeatureLevelRecord, changes: Changes) -> None:
+    def apply(self, record: FeatureLevelRecord, delta: MetadataDelta) -> None:
         if record.feature_level < 0:
             raise ValueError(f"{record.name} at level {record.feature_level}")
         if record.name == METADATA_VERSION and record.feature_level > LATEST_LEVEL:
@@ -64,8 +64,8 @@ class FeaturesImage:
             self.levels[record.name] = record.feature_level
         else:
             self.levels.pop(record.name, None)
-        changes.features.add(record.name)
+        delta.features.add(record.name)
 
-    def apply_migration(self, record: ZkMigrationStateRecord, changes: Changes) -> None:
+    def apply_migration(self, record: ZkMigrationStateRecord, delta: MetadataDelta) -> None:
         self.zk_migration = record.zk_migration_state
-        changes.zk_migration = True
+        delta.zk_migration = True

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from quorate.metadata.acls import AclsImage
-from quorate.metadata.changes import Changes
 from quorate.metadata.cluster import ClusterImage
 from quorate.metadata.configs import ConfigsImage
+from quorate.metadata.delta import LazyDelta, MetadataDelta
 from quorate.metadata.features import FeaturesImage
-from quorate.metadata.levels import LATEST_LEVEL
+from quorate.metadata.metadata_version import LATEST_LEVEL
 from quorate.metadata.producer_ids import ProducerIdsImage
 from quorate.metadata.quotas import QuotasImage
 from quorate.metadata.scram import ScramImage
@@ -34,7 +34,7 @@ from quorate.metadata.topics import TopicsImage
 from quorate.records import metadata as rec
 from quorate.records.metadata import RECORD_TYPES, MetadataRecord, UnknownRecord, type_name
 
-__all__ = ["AnyRecord", "Changes", "MetadataImage", "ReplayError"]
+__all__ = ["AnyRecord", "MetadataImage", "ReplayError"]
 
 AnyRecord = MetadataRecord | UnknownRecord
 
@@ -114,9 +114,11 @@ class MetadataImage:
         """The finalized metadata.version, the latest while there is none."""
         return self.features.metadata_version or LATEST_LEVEL
 
-    def records(self) -> Iterator[AnyRecord]:
-        """The image as records, each with its `version`; not what a transaction holds back."""
-        level = self.level
+    def records(self, level: int | None = None) -> Iterator[AnyRecord]:
+        """The image as records, each with its `version`; not what a transaction holds back. level:
+        the metadata.version to write them at, if not the image's own.
+        """
+        level = self.level if level is None else level
         yield from self.features.records()
         yield from self.cluster.records(level)
         yield from self.topics.records(level)
@@ -128,34 +130,53 @@ class MetadataImage:
         yield from self.tokens.records(level)
         yield from self.unknown
 
+    def as_delta(self) -> MetadataDelta:
+        """Everything in the image, as a change to an empty one. Read its partitions before the
+        image changes.
+        """
+        return LazyDelta(
+            self.topics.keys,
+            topics_created=set(self.topics.names),
+            brokers=set(self.cluster.brokers),
+            controllers=set(self.cluster.controllers),
+            configs=set(self.configs.resources),
+            features=set(self.features.levels),
+            quotas=True,
+            scram_users={name for name, _ in self.scram.credentials},
+            acls=True,
+            producer_ids=True,
+            delegation_tokens=True,
+            zk_migration=True,
+        )
+
     # --- replay -----------------------------------------------------------------------------------
 
-    def apply(self, record: AnyRecord, offset: int) -> Changes:
+    def apply(self, record: AnyRecord, offset: int) -> MetadataDelta:
         """Replay one record."""
         return self.apply_batch((record,), offset, self.epoch, self.timestamp_ms)
 
     def apply_batch(
         self, records: Iterable[AnyRecord], base_offset: int, epoch: int, timestamp_ms: int
-    ) -> Changes:
+    ) -> MetadataDelta:
         """Replay records at consecutive offsets from `base_offset` on."""
-        changes = Changes()
-        self._replay(records, base_offset, changes, self.topics.apply_partition)
+        delta = MetadataDelta()
+        self._replay(records, base_offset, delta, self.topics.apply_partition)
         self.epoch, self.timestamp_ms = epoch, timestamp_ms
-        return changes
+        return delta
 
     def load_batch(
         self, records: Iterable[AnyRecord], base_offset: int, epoch: int, timestamp_ms: int
     ) -> None:
         """The same, while nobody follows this image: what changed is not gathered."""
-        self._replay(records, base_offset, Changes(), self.topics.load_partition)
+        self._replay(records, base_offset, MetadataDelta(), self.topics.load_partition)
         self.epoch, self.timestamp_ms = epoch, timestamp_ms
 
     def _replay(
         self,
         records: Iterable[AnyRecord],
         base_offset: int,
-        changes: Changes,
-        apply_partition: Callable[[rec.PartitionRecord, Changes], None],
+        delta: MetadataDelta,
+        apply_partition: Callable[[rec.PartitionRecord, MetadataDelta], None],
     ) -> None:
         offset = base_offset - 1
         partition_record = rec.PartitionRecord
@@ -163,14 +184,14 @@ class MetadataImage:
             for offset, record in enumerate(records, base_offset):
                 # By far the most frequent, in snapshots and when topics are created.
                 if type(record) is partition_record and self._held_back is None:
-                    apply_partition(record, changes)
+                    apply_partition(record, delta)
                 else:
-                    self._apply(record, offset, changes)
+                    self._apply(record, offset, delta)
         except ValueError as error:
             raise ReplayError(offset, f"{_name(record)}: {error}") from error
         self.offset = max(self.offset, offset)
 
-    def _apply(self, record: AnyRecord, offset: int, changes: Changes) -> None:
+    def _apply(self, record: AnyRecord, offset: int, delta: MetadataDelta) -> None:
         kind = type(record)
         if self._held_back is not None and kind not in _OF_TRANSACTIONS:
             self._held_back.append((offset, record))
@@ -181,27 +202,27 @@ class MetadataImage:
         replay = _REPLAY.get(kind)
         if replay is None:
             raise ValueError("no part of the image takes it")
-        replay(self, record, changes)
+        replay(self, record, delta)
 
     def _keep(self, record: UnknownRecord) -> None:
         if record.api_key in RECORD_TYPES:
             raise ValueError(f"version {record.version} is unknown")
         self.unknown.append(record)
 
-    def _begin(self, _record: rec.BeginTransactionRecord, _changes: Changes) -> None:
+    def _begin(self, _record: rec.BeginTransactionRecord, _delta: MetadataDelta) -> None:
         if self._held_back is not None:
             raise ValueError("a transaction is under way")
         self._held_back = []
 
-    def _end(self, _record: rec.EndTransactionRecord, changes: Changes) -> None:
+    def _end(self, _record: rec.EndTransactionRecord, delta: MetadataDelta) -> None:
         held_back = self._taken()
         for offset, record in held_back:
             try:
-                self._apply(record, offset, changes)
+                self._apply(record, offset, delta)
             except ValueError as error:
                 raise ReplayError(offset, f"{_name(record)}: {error}") from error
 
-    def _abort(self, _record: rec.AbortTransactionRecord, _changes: Changes) -> None:
+    def _abort(self, _record: rec.AbortTransactionRecord, _delta: MetadataDelta) -> None:
         self._taken()
 
     def _taken(self) -> list[tuple[int, AnyRecord]]:
@@ -210,10 +231,10 @@ class MetadataImage:
             raise ValueError("no transaction is under way")
         return held_back
 
-    def _remove_topic(self, record: rec.RemoveTopicRecord, changes: Changes) -> None:
-        self.configs.forget_topic(self.topics.apply_remove(record, changes), changes)
+    def _remove_topic(self, record: rec.RemoveTopicRecord, delta: MetadataDelta) -> None:
+        self.configs.forget_topic(self.topics.apply_remove(record, delta), delta)
 
-    def _pass(self, _record: rec.NoOpRecord, _changes: Changes) -> None:
+    def _pass(self, _record: rec.NoOpRecord, _delta: MetadataDelta) -> None:
         pass
 
 
@@ -234,7 +255,7 @@ _OF_TRANSACTIONS: Final = frozenset(
     {rec.BeginTransactionRecord, rec.EndTransactionRecord, rec.AbortTransactionRecord}
 )
 
-_REPLAY: Final[dict[type[Any], Callable[[MetadataImage, Any, Changes], None]]] = {
+_REPLAY: Final[dict[type[Any], Callable[[MetadataImage, Any, MetadataDelta], None]]] = {
     rec.RegisterBrokerRecord: lambda image, r, c: image.cluster.apply_register(r, c),
     rec.UnregisterBrokerRecord: lambda image, r, c: image.cluster.apply_unregister(r, c),
     rec.TopicRecord: lambda image, r, c: image.topics.apply_topic(r, c),

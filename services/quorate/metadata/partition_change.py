@@ -24,7 +24,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from quorate.metadata.levels import (
+from quorate.metadata.controller_context import ControllerContext
+from quorate.metadata.metadata_version import (
     DIRECTORIES,
     LEADER_RECOVERY,
     NO_EPOCH_BUMP_ON_SHRINK,
@@ -37,7 +38,6 @@ from quorate.metadata.partitions import (
     RECOVERING,
     Partition,
 )
-from quorate.metadata.work import Work
 from quorate.records.metadata import PartitionChangeRecord, ZkMigrationState
 
 Brokers = tuple[int, ...]
@@ -62,7 +62,7 @@ class Change:
     no eligible leaders any more.
     """
 
-    work: Work
+    context: ControllerContext
     partition: Partition
     is_acceptable: Callable[[int], bool]
     election: Election = Election.ONLINE
@@ -78,15 +78,15 @@ class Change:
     @classmethod
     def of(
         cls,
-        work: Work,
+        context: ControllerContext,
         partition: Partition,
         is_acceptable: Callable[[int], bool] | None = None,
         election: Election = Election.ONLINE,
     ) -> Change:
         return cls(
-            work,
+            context,
             partition,
-            is_acceptable or work.image.cluster.is_active,
+            is_acceptable or context.image.cluster.is_active,
             election,
             partition.isr,
             partition.replicas,
@@ -102,14 +102,14 @@ class Change:
         self._complete_reassignment()
         self._keep_eligible()
         leader, isr = self._elect()
-        level = self.work.image.level
+        level = self.context.image.level
         names_leader = (
             leader != old.leader
             or not set(old.replicas) <= set(self.replicas)
             or (level < NO_EPOCH_BUMP_ON_SHRINK and not set(old.isr) <= set(isr or old.isr))
-            or (is_migrating(self.work) and self._must_be_told(isr))
+            or (is_migrating(self.context) and self._must_be_told(isr))
         )
-        if isr == () and not self.work.elr_enabled:
+        if isr == () and not self.context.elr_enabled:
             isr = old.isr
         recovery = NO_RECOVERY_CHANGE
         if self.recovery is not None and self.recovery != old.leader_recovery_state:
@@ -151,9 +151,9 @@ class Change:
 
     def _keep_eligible(self) -> None:
         """Step 2."""
-        if not self.work.elr_enabled:
+        if not self.context.elr_enabled:
             return
-        min_isr = self.work.min_insync_replicas(self.partition.topic_id)
+        min_isr = self.context.min_insync_replicas(self.partition.topic_id)
         if len(self.isr) >= min(min_isr, len(self.replicas)):
             self.elr = self.last_known_elr = ()
             return
@@ -172,13 +172,13 @@ class Change:
         """The leader (-1 for none) and the ISR that goes with it."""
         leader, is_unclean = self._chosen()
         if leader == NO_LEADER:
-            if self.work.elr_enabled and not self.isr and self.partition.leader != NO_LEADER:
+            if self.context.elr_enabled and not self.isr and self.partition.leader != NO_LEADER:
                 # Should all eligible replicas be lost, the last leader is the best guess.
                 self.last_known_elr = (self.partition.leader,)
             return NO_LEADER, self.isr
         self.last_known_elr = ()
         if is_unclean:
-            if self.work.image.level >= LEADER_RECOVERY:
+            if self.context.image.level >= LEADER_RECOVERY:
                 self.recovery = RECOVERING
             self.elr = ()
             return leader, (leader,)
@@ -198,7 +198,7 @@ class Change:
             if broker != NO_LEADER and self._can_lead(broker):
                 return broker, False
         if (
-            self.work.elr_enabled
+            self.context.elr_enabled
             and not self.isr
             and not self.elr
             and len(self.last_known_elr) == 1
@@ -213,7 +213,7 @@ class Change:
         return NO_LEADER, False
 
     def _can_lead(self, broker: int) -> bool:
-        is_eligible = self.work.elr_enabled and not self.isr and broker in self.elr
+        is_eligible = self.context.elr_enabled and not self.isr and broker in self.elr
         return (broker in self.isr or is_eligible) and self.is_acceptable(broker)
 
     def _directories(self) -> tuple[str, ...] | None:
@@ -223,13 +223,13 @@ class Change:
             return None
         known = dict(zip(old.replicas, old.directories, strict=False))
         return tuple(
-            known.get(broker) or self.work.directory_of(broker) for broker in self.replicas
+            known.get(broker) or self.context.directory_of(broker) for broker in self.replicas
         )
 
 
-def is_migrating(work: Work) -> bool:
+def is_migrating(context: ControllerContext) -> bool:
     """Whether leaders may be in ZooKeeper mode."""
-    return work.image.features.zk_migration == ZkMigrationState.MIGRATION
+    return context.image.features.zk_migration == ZkMigrationState.MIGRATION
 
 
 def _if_changed(new: Brokers, old: Brokers) -> Brokers | None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quorate.metadata.work import RefusedError
+from quorate.metadata.controller_context import RefusedError
 from quorate.raft.errors import ErrorCode
 
 

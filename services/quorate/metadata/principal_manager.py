@@ -14,8 +14,10 @@ from collections import Counter
 
 from quorate.metadata import acls, quotas, scram
 from quorate.metadata.acls import acl_of
+from quorate.metadata.controller_context import TOO_MANY, ControllerContext, RefusedError
 from quorate.metadata.describe import acl_filter_fault
-from quorate.metadata.levels import RELEASES, SCRAM
+from quorate.metadata.limits import fits
+from quorate.metadata.metadata_version import RELEASES, SCRAM
 from quorate.metadata.requests import (
     Acl,
     AlterClientQuotas,
@@ -33,8 +35,6 @@ from quorate.metadata.requests import (
     QuotaOutcome,
     ScramUpsertion,
 )
-from quorate.metadata.text_limits import fits
-from quorate.metadata.work import TOO_MANY, RefusedError, Work
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import (
     AccessControlEntryRecord,
@@ -49,21 +49,23 @@ from quorate.records.metadata import (
 # --- ACLs -----------------------------------------------------------------------------------------
 
 
-def create_acls(work: Work, request: CreateAcls) -> tuple[list[MetadataRecord], CreateAclsResponse]:
+def create_acls(
+    context: ControllerContext, request: CreateAcls
+) -> tuple[list[MetadataRecord], CreateAclsResponse]:
     """One that exists already is no error."""
     records: list[MetadataRecord] = []
     made: set[Acl] = set()
     results = []
     for acl in request.acls:
         try:
-            _check_acl(acl)
-            if acl not in work.image.acls.ids and acl not in made:
-                if len(records) >= work.settings.records_per_batch_max:
+            check_acl(acl)
+            if acl not in context.image.acls.ids and acl not in made:
+                if len(records) >= context.settings.records_per_batch_max:
                     raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
                 made.add(acl)
                 records.append(
                     AccessControlEntryRecord(
-                        _new_id(work),
+                        _new_id(context),
                         acl.resource_type,
                         acl.resource_name,
                         acl.pattern_type,
@@ -80,14 +82,15 @@ def create_acls(work: Work, request: CreateAcls) -> tuple[list[MetadataRecord], 
     return records, CreateAclsResponse(tuple(results))
 
 
-def _new_id(work: Work) -> str:
+def _new_id(context: ControllerContext) -> str:
     while True:
-        text = urlsafe_b64encode(work.random_uuid()).decode().rstrip("=")
-        if text not in work.image.acls.acls:
+        text = urlsafe_b64encode(context.random_uuid()).decode().rstrip("=")
+        if text not in context.image.acls.acls:
             return text
 
 
-def _check_acl(acl: Acl) -> None:
+def check_acl(acl: Acl) -> None:
+    """RefusedError for one that cannot be."""
     fault = ""
     if acl.resource_type not in acls.RESOURCE_TYPES:
         fault = f"Invalid resourceType {acl.resource_type}"
@@ -116,7 +119,9 @@ def _check_acl(acl: Acl) -> None:
         raise RefusedError(ErrorCode.INVALID_REQUEST, fault)
 
 
-def delete_acls(work: Work, request: DeleteAcls) -> tuple[list[MetadataRecord], DeleteAclsResponse]:
+def delete_acls(
+    context: ControllerContext, request: DeleteAcls
+) -> tuple[list[MetadataRecord], DeleteAclsResponse]:
     removed: set[str] = set()
     results = []
     for chosen in request.filters:
@@ -124,15 +129,17 @@ def delete_acls(work: Work, request: DeleteAcls) -> tuple[list[MetadataRecord], 
         if fault:
             results.append(DeletedAcls((), ErrorCode.INVALID_REQUEST, fault))
             continue
-        found = [record for record in work.image.acls.matching(chosen) if record.id not in removed]
-        if len(removed) + len(found) > work.settings.records_per_batch_max:
+        found = [
+            record for record in context.image.acls.matching(chosen) if record.id not in removed
+        ]
+        if len(removed) + len(found) > context.settings.records_per_batch_max:
             results.append(DeletedAcls((), ErrorCode.POLICY_VIOLATION, TOO_MANY))
             continue
         removed |= {record.id for record in found}
         results.append(DeletedAcls(tuple(map(acl_of, found))))
     records: list[MetadataRecord] = [
         RemoveAccessControlEntryRecord(acl_id, version=0)
-        for acl_id in work.image.acls.acls
+        for acl_id in context.image.acls.acls
         if acl_id in removed
     ]
     return records, DeleteAclsResponse(tuple(results))
@@ -142,7 +149,7 @@ def delete_acls(work: Work, request: DeleteAcls) -> tuple[list[MetadataRecord], 
 
 
 def alter_quotas(
-    work: Work, request: AlterClientQuotas
+    context: ControllerContext, request: AlterClientQuotas
 ) -> tuple[list[MetadataRecord], AlterClientQuotasResponse]:
     keys = [quotas.entity_key(change.entity) for change in request.changes]
     times = Counter(keys)
@@ -152,21 +159,23 @@ def alter_quotas(
         try:
             if times[key] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "The entity is named twice.")
-            records += _quota_records(work, key, change)
+            records += _quota_records(context, key, change)
             entries.append(QuotaOutcome(change.entity))
         except RefusedError as refused:
             entries.append(QuotaOutcome(change.entity, refused.error, refused.message))
     return [] if request.validate_only else records, AlterClientQuotasResponse(tuple(entries))
 
 
-def _quota_records(work: Work, key: QuotaEntityKey, change: QuotaChange) -> list[MetadataRecord]:
+def _quota_records(
+    context: ControllerContext, key: QuotaEntityKey, change: QuotaChange
+) -> list[MetadataRecord]:
     fault = _entity_fault(key)
     if fault:
         raise RefusedError(ErrorCode.INVALID_REQUEST, fault)
     names = [op.key for op in change.ops]
     if len(set(names)) < len(names):
         raise RefusedError(ErrorCode.INVALID_REQUEST, "A quota is named twice.")
-    before = work.image.quotas.entities.get(key, {})
+    before = context.image.quotas.entities.get(key, {})
     parts = tuple(QuotaEntity(kind, name) for kind, name in key)
     valid = quotas.IP_KEYS if key[0][0] == quotas.IP else quotas.CLIENT_KEYS
     records: list[MetadataRecord] = []
@@ -177,7 +186,7 @@ def _quota_records(work: Work, key: QuotaEntityKey, change: QuotaChange) -> list
             if op.key in before:
                 records.append(ClientQuotaRecord(parts, op.key, remove=True, version=0))
             continue
-        fault = _quota_fault(op.key, op.value)
+        fault = _value_fault(op.key, op.value)
         if fault:
             raise RefusedError(ErrorCode.INVALID_REQUEST, fault)
         if before.get(op.key) != op.value:
@@ -209,7 +218,20 @@ _WHOLE = {
 """Whole numbers, and how large they are at most."""
 
 
-def _quota_fault(key: str, value: float) -> str:
+def quota_fault(record: ClientQuotaRecord) -> str:
+    """Why no request makes that record; empty if one does."""
+    parts = {part.entity_type: part.entity_name for part in record.entity}
+    if len(parts) < len(record.entity):
+        return "An entity type is named twice."
+    fault = _entity_fault(tuple(parts.items()))
+    if fault:
+        return fault
+    if record.key not in (quotas.IP_KEYS if quotas.IP in parts else quotas.CLIENT_KEYS):
+        return f"Invalid configuration key {record.key}"
+    return "" if record.remove else _value_fault(record.key, record.value)
+
+
+def _value_fault(key: str, value: float) -> str:
     if math.isnan(value) or value < 0:
         return f"{key} cannot be {value}."
     most = _WHOLE.get(key)
@@ -225,7 +247,7 @@ def _quota_fault(key: str, value: float) -> str:
 
 
 def alter_scram(
-    work: Work, request: AlterUserScramCredentials
+    context: ControllerContext, request: AlterUserScramCredentials
 ) -> tuple[list[MetadataRecord], AlterUserScramCredentialsResponse]:
     """What is wrong with one of a user's credentials keeps all of them as they are."""
     pairs = [(entry.name, entry.mechanism) for entry in request.deletions]
@@ -235,8 +257,8 @@ def alter_scram(
     made: list[tuple[str, MetadataRecord]] = []
     for deletion in request.deletions:
         try:
-            _check_scram(work, deletion.name, deletion.mechanism, times)
-            if (deletion.name, deletion.mechanism) not in work.image.scram.credentials:
+            _check_scram(context, deletion.name, deletion.mechanism, times)
+            if (deletion.name, deletion.mechanism) not in context.image.scram.credentials:
                 raise RefusedError(
                     ErrorCode.RESOURCE_NOT_FOUND,
                     "Attempt to delete a user credential that does not exist",
@@ -247,7 +269,7 @@ def alter_scram(
             faults.setdefault(deletion.name, refused)
     for upsertion in request.upsertions:
         try:
-            _check_scram(work, upsertion.name, upsertion.mechanism, times)
+            _check_scram(context, upsertion.name, upsertion.mechanism, times)
             made.append((upsertion.name, _credential(upsertion)))
         except RefusedError as refused:
             faults.setdefault(upsertion.name, refused)
@@ -259,8 +281,10 @@ def alter_scram(
     return records, AlterUserScramCredentialsResponse(outcomes)
 
 
-def _check_scram(work: Work, name: str, mechanism: int, times: Counter[tuple[str, int]]) -> None:
-    if work.image.level < SCRAM:
+def _check_scram(
+    context: ControllerContext, name: str, mechanism: int, times: Counter[tuple[str, int]]
+) -> None:
+    if context.image.level < SCRAM:
         raise RefusedError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"SCRAM credentials need metadata.version {RELEASES[SCRAM]} or later.",
@@ -274,6 +298,22 @@ def _check_scram(work: Work, name: str, mechanism: int, times: Counter[tuple[str
         )
     if not name or not fits(name):
         raise RefusedError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+
+
+def credential_fault(record: UserScramCredentialRecord, level: int) -> str:
+    """Why no request makes that record; empty if one does. level: of metadata.version."""
+    if level < SCRAM:
+        return f"SCRAM credentials need metadata.version {RELEASES[SCRAM]} or later."
+    if record.mechanism not in scram.MECHANISMS:
+        return "Unknown SCRAM mechanism"
+    if not record.name or not fits(record.name):
+        return "Username must not be empty"
+    if not scram.MIN_ITERATIONS <= record.iterations <= scram.MAX_ITERATIONS:
+        return "Too few or too many iterations"
+    size = hashlib.new(scram.HASHES[record.mechanism]).digest_size
+    if not record.salt or {len(record.stored_key), len(record.server_key)} != {size}:
+        return f"There is no salt, or a key has not {size} bytes."
+    return ""
 
 
 def _credential(upsertion: ScramUpsertion) -> UserScramCredentialRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.records.metadata import MetadataRecord, ProducerIdsRecord
 
 BLOCK_SIZE = 1000
@@ -43,10 +43,10 @@ class ProducerIdsImage:
         if self.last is not None:
             yield replace(self.last, version=0)
 
-    def apply(self, record: ProducerIdsRecord, changes: Changes) -> None:
+    def apply(self, record: ProducerIdsRecord, delta: MetadataDelta) -> None:
         if record.next_producer_id <= self.next_producer_id:
             raise ValueError(
                 f"next producer id {record.next_producer_id} is not above {self.next_producer_id}"
             )
         self.last = record
-        changes.producer_ids = True
+        delta.producer_ids = True

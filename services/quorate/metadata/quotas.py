@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.requests import QuotaEntityKey
 from quorate.records.metadata import ClientQuotaRecord, MetadataRecord, QuotaEntity
 
@@ -55,7 +55,7 @@ class QuotasImage:
             for key, value in quotas.items():
                 yield ClientQuotaRecord(parts, key, value, version=0)
 
-    def apply(self, record: ClientQuotaRecord, changes: Changes) -> None:
+    def apply(self, record: ClientQuotaRecord, delta: MetadataDelta) -> None:
         entity = entity_key((part.entity_type, part.entity_name) for part in record.entity)
         quotas = dict(self.entities.get(entity, {}))
         if record.remove:
@@ -66,4 +66,4 @@ class QuotasImage:
             self.entities[entity] = quotas
         else:
             self.entities.pop(entity, None)
-        changes.quotas = True
+        delta.quotas = True

@@ -9,6 +9,7 @@ Source: KIP-455, KIP-860 (factor), KIP-841.
 
 from __future__ import annotations
 
+from quorate.metadata.controller_context import TOO_MANY, ControllerContext, RefusedError
 from quorate.metadata.partition_change import Change, Election
 from quorate.metadata.partitions import Partition, is_reassigning
 from quorate.metadata.requests import (
@@ -18,13 +19,12 @@ from quorate.metadata.requests import (
     Reassignment,
 )
 from quorate.metadata.topic_manager import check_replicas
-from quorate.metadata.work import TOO_MANY, RefusedError, Work
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
 
 
 def alter_reassignments(
-    work: Work, request: AlterPartitionReassignments
+    context: ControllerContext, request: AlterPartitionReassignments
 ) -> tuple[list[MetadataRecord], AlterPartitionReassignmentsResponse]:
     records: list[MetadataRecord] = []
     seen: set[tuple[str, int]] = set()
@@ -35,14 +35,14 @@ def alter_reassignments(
             if key in seen:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
             seen.add(key)
-            if len(records) >= work.settings.records_per_batch_max:
+            if len(records) >= context.settings.records_per_batch_max:
                 raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
-            partition = work.find(*key)
+            partition = context.find(*key)
             if wanted.replicas is None:
-                record = _cancelled(work, partition)
+                record = _cancelled(context, partition)
             else:
                 allow_change = request.allow_replication_factor_change
-                record = _reassigned(work, partition, wanted, allow_change=allow_change)
+                record = _reassigned(context, partition, wanted, allow_change=allow_change)
             if record is not None:
                 records.append(record)
             outcomes.append(PartitionOutcome(*key))
@@ -51,11 +51,11 @@ def alter_reassignments(
     return records, AlterPartitionReassignmentsResponse(tuple(outcomes))
 
 
-def _election(work: Work, partition: Partition) -> Election:
-    return Election.UNCLEAN if work.allows_unclean(partition.topic_id) else Election.ONLINE
+def _election(context: ControllerContext, partition: Partition) -> Election:
+    return Election.UNCLEAN if context.allows_unclean(partition.topic_id) else Election.ONLINE
 
 
-def _cancelled(work: Work, partition: Partition) -> PartitionChangeRecord | None:
+def _cancelled(context: ControllerContext, partition: Partition) -> PartitionChangeRecord | None:
     if not is_reassigning(partition):
         raise RefusedError(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
@@ -69,29 +69,29 @@ def _cancelled(work: Work, partition: Partition) -> PartitionChangeRecord | None
         )
     if not isr:
         # Whoever has the records is on its way out: going back may lose some.
-        if _election(work, partition) is not Election.UNCLEAN:
+        if _election(context, partition) is not Election.UNCLEAN:
             raise RefusedError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "Unable to revert partition assignment because it would require an unclean leader "
                 "election.",
             )
-        if not any(map(work.image.cluster.is_active, replicas)):
+        if not any(map(context.image.cluster.is_active, replicas)):
             raise RefusedError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "Unable to revert partition assignment because no remaining replica is active.",
             )
-    change = Change.of(work, partition, election=_election(work, partition))
+    change = Change.of(context, partition, election=_election(context, partition))
     change.isr, change.replicas, change.adding, change.removing = isr, replicas, (), ()
     return change.build()
 
 
 def _reassigned(
-    work: Work, partition: Partition, wanted: Reassignment, *, allow_change: bool
+    context: ControllerContext, partition: Partition, wanted: Reassignment, *, allow_change: bool
 ) -> PartitionChangeRecord | None:
     target = wanted.replicas
     assert target is not None, "a cancellation is another case"
     before = tuple(b for b in partition.replicas if b not in partition.adding_replicas)
-    check_replicas(work, target, None)
+    check_replicas(context, target, None)
     if not allow_change:
         kept = [b for b in partition.replicas if b not in partition.removing_replicas]
         if len(target) != len(kept):
@@ -99,7 +99,7 @@ def _reassigned(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"The replication factor is changed from {len(kept)} to {len(target)}",
             )
-    change = Change.of(work, partition, election=_election(work, partition))
+    change = Change.of(context, partition, election=_election(context, partition))
     change.removing = tuple(b for b in partition.replicas if b not in target)
     change.adding = tuple(b for b in target if b not in before)
     change.replicas = (*target, *change.removing)

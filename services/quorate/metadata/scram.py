@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from quorate.metadata.changes import Changes
-from quorate.metadata.levels import SCRAM
+from quorate.metadata.delta import MetadataDelta
+from quorate.metadata.metadata_version import SCRAM
 from quorate.records.metadata import (
     MetadataRecord,
     RemoveUserScramCredentialRecord,
@@ -43,10 +43,10 @@ class ScramImage:
             for credential in self.credentials.values():
                 yield credential if credential.version == 0 else replace(credential, version=0)
 
-    def apply(self, record: UserScramCredentialRecord, changes: Changes) -> None:
+    def apply(self, record: UserScramCredentialRecord, delta: MetadataDelta) -> None:
         self.credentials[record.name, record.mechanism] = record
-        changes.scram_users.add(record.name)
+        delta.scram_users.add(record.name)
 
-    def apply_remove(self, record: RemoveUserScramCredentialRecord, changes: Changes) -> None:
+    def apply_remove(self, record: RemoveUserScramCredentialRecord, delta: MetadataDelta) -> None:
         self.credentials.pop((record.name, record.mechanism), None)
-        changes.scram_users.add(record.name)
+        delta.scram_users.add(record.name)

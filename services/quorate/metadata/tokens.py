@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from quorate.metadata.changes import Changes
-from quorate.metadata.levels import DELEGATION_TOKENS
+from quorate.metadata.delta import MetadataDelta
+from quorate.metadata.metadata_version import DELEGATION_TOKENS
 from quorate.records.metadata import (
     DelegationTokenRecord,
     MetadataRecord,
@@ -37,10 +37,10 @@ class TokensImage:
             for token in self.tokens.values():
                 yield token if token.version == 0 else replace(token, version=0)
 
-    def apply(self, record: DelegationTokenRecord, changes: Changes) -> None:
+    def apply(self, record: DelegationTokenRecord, delta: MetadataDelta) -> None:
         self.tokens[record.token_id] = record
-        changes.delegation_tokens = True
+        delta.delegation_tokens = True
 
-    def apply_remove(self, record: RemoveDelegationTokenRecord, changes: Changes) -> None:
+    def apply_remove(self, record: RemoveDelegationTokenRecord, delta: MetadataDelta) -> None:
         self.tokens.pop(record.token_id, None)
-        changes.delegation_tokens = True
+        delta.delegation_tokens = True

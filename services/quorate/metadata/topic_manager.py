@@ -13,7 +13,9 @@ from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 
 from quorate.metadata.config_manager import topic_config_records
-from quorate.metadata.levels import DIRECTORIES, partition_version
+from quorate.metadata.controller_context import TOO_MANY, ControllerContext, RefusedError
+from quorate.metadata.limits import collision_key, topic_name_fault
+from quorate.metadata.metadata_version import DIRECTORIES, partition_version
 from quorate.metadata.partitions import RECOVERED
 from quorate.metadata.placement import Candidate, place
 from quorate.metadata.requests import (
@@ -31,8 +33,6 @@ from quorate.metadata.requests import (
     Outcome,
     TopicRef,
 )
-from quorate.metadata.text_limits import collision_key, topic_name_fault
-from quorate.metadata.work import TOO_MANY, RefusedError, Work
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID
 from quorate.records.metadata import (
@@ -49,18 +49,18 @@ Assignments = Sequence[tuple[int, ...]]
 
 
 def create_topics(
-    work: Work, request: CreateTopics
+    context: ControllerContext, request: CreateTopics
 ) -> tuple[list[MetadataRecord], CreateTopicsResponse]:
     names = [topic.name for topic in request.topics]
     twice = {name for name, count in Counter(names).items() if count > 1}
-    collisions: ChainMap[str, str] = ChainMap({}, work.colliding)
-    batch = work.batch()
+    collisions: ChainMap[str, str] = ChainMap({}, context.colliding)
+    batch = context.batch()
     created = []
     for topic in request.topics:
         try:
             if topic.name in twice:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            made, answer = _created(work, topic, collisions)
+            made, answer = _created(context, topic, collisions)
             batch.add(made)
             collisions[collision_key(topic.name)] = topic.name
         except RefusedError as refused:
@@ -71,12 +71,12 @@ def create_topics(
 
 
 def _created(
-    work: Work, topic: NewTopic, collisions: Mapping[str, str]
+    context: ControllerContext, topic: NewTopic, collisions: Mapping[str, str]
 ) -> tuple[list[MetadataRecord], CreatedTopic]:
     fault = topic_name_fault(topic.name)
     if fault is not None:
         raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}")
-    if topic.name in work.image.topics.ids:
+    if topic.name in context.image.topics.ids:
         raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     other = collisions.get(collision_key(topic.name))
     if other is not None:
@@ -84,12 +84,12 @@ def _created(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic '{topic.name}' collides with existing topic: {other}",
         )
-    configs = topic_config_records(work, topic.name, topic.configs)
-    assignments = _assignments(work, topic)
-    topic_id = _new_id(work)
+    configs = topic_config_records(context, topic.name, topic.configs)
+    assignments = _assignments(context, topic)
+    topic_id = _new_id(context)
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id, version=0), *configs]
     records += [
-        new_partition(work, topic_id, number, replicas)
+        new_partition(context, topic_id, number, replicas)
         for number, replicas in enumerate(assignments)
     ]
     return records, CreatedTopic(
@@ -101,16 +101,20 @@ def _created(
     )
 
 
-def _new_id(work: Work) -> str:
+def _new_id(context: ControllerContext) -> str:
     """A topic id that is new and that Kafka's tools can take as an argument: no leading dash."""
     while True:
-        text = urlsafe_b64encode(work.random_uuid()).decode().rstrip("=")
+        text = urlsafe_b64encode(context.random_uuid()).decode().rstrip("=")
         assert len(text) == len(ZERO_UUID), "random_uuid gives sixteen bytes"
-        if text[0] != "-" and text[:21] != ZERO_UUID[:21] and text not in work.image.topics.names:
+        if (
+            text[0] != "-"
+            and text[:21] != ZERO_UUID[:21]
+            and text not in context.image.topics.names
+        ):
             return text
 
 
-def _assignments(work: Work, topic: NewTopic) -> Assignments:
+def _assignments(context: ControllerContext, topic: NewTopic) -> Assignments:
     if topic.assignments:
         for count, name in (
             (topic.replication_factor, "replication factor"),
@@ -121,7 +125,7 @@ def _assignments(work: Work, topic: NewTopic) -> Assignments:
                     ErrorCode.INVALID_REQUEST,
                     f"A manual partition assignment was specified, but {name} was not set to -1.",
                 )
-        return checked_assignments(work, topic.assignments)
+        return checked_assignments(context, topic.assignments)
     partitions, factor = topic.partitions, topic.replication_factor
     if factor < DEFAULT_COUNT or factor == 0:
         raise RefusedError(
@@ -133,32 +137,32 @@ def _assignments(work: Work, topic: NewTopic) -> Assignments:
             ErrorCode.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
         )
-    partitions = work.settings.num_partitions if partitions == DEFAULT_COUNT else partitions
+    partitions = context.settings.num_partitions if partitions == DEFAULT_COUNT else partitions
     if factor == DEFAULT_COUNT:
-        factor = work.settings.default_replication_factor
-    return _placed(work, partitions, factor)
+        factor = context.settings.default_replication_factor
+    return _placed(context, partitions, factor)
 
 
-def _placed(work: Work, partitions: int, factor: int) -> Assignments:
-    if partitions > work.settings.records_per_batch_max:
+def _placed(context: ControllerContext, partitions: int, factor: int) -> Assignments:
+    if partitions > context.settings.records_per_batch_max:
         raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
     candidates = [
-        Candidate(broker.broker_id, broker.rack, work.image.cluster.is_active(broker.broker_id))
-        for broker in work.image.cluster.brokers.values()
+        Candidate(broker.broker_id, broker.rack, context.image.cluster.is_active(broker.broker_id))
+        for broker in context.image.cluster.brokers.values()
     ]
-    placed = place(candidates, partitions, factor, work.cursor)
-    work.cursor += partitions
+    placed = place(candidates, partitions, factor, context.cursor)
+    context.cursor += partitions
     return placed
 
 
 def checked_assignments(
-    work: Work, assignments: Assignments, factor: int | None = None
+    context: ControllerContext, assignments: Assignments, factor: int | None = None
 ) -> Assignments:
     """INVALID_REPLICA_ASSIGNMENT for what cannot be, or where nobody would be in sync."""
     for number, replicas in enumerate(assignments):
-        check_replicas(work, replicas, factor)
+        check_replicas(context, replicas, factor)
         factor = len(replicas)
-        if not any(work.image.cluster.is_active(broker) for broker in replicas):
+        if not any(context.image.cluster.is_active(broker) for broker in replicas):
             raise RefusedError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "All brokers specified in the manual partition assignment for partition "
@@ -167,15 +171,17 @@ def checked_assignments(
     return assignments
 
 
-def check_replicas(work: Work, replicas: tuple[int, ...], factor: int | None) -> None:
+def check_replicas(
+    context: ControllerContext, replicas: tuple[int, ...], factor: int | None
+) -> None:
     """INVALID_REPLICA_ASSIGNMENT unless they are different registered brokers, `factor` of them."""
     message = ""
     if not replicas:
         message = "includes an empty replica list."
     elif min(replicas) < 0:
         message = f"includes an invalid broker id of {min(replicas)}."
-    elif len(set(replicas)) < len(replicas):
-        double = next(broker for broker in replicas if replicas.count(broker) > 1)
+    elif len(counts := Counter(replicas)) < len(replicas):
+        double = next(broker for broker in replicas if counts[broker] > 1)
         message = f"includes the broker {double} more than once."
     elif factor is not None and len(replicas) != factor:
         message = (
@@ -184,7 +190,7 @@ def check_replicas(work: Work, replicas: tuple[int, ...], factor: int | None) ->
         )
     else:
         for broker in replicas:
-            if broker not in work.image.cluster.brokers:
+            if broker not in context.image.cluster.brokers:
                 message = f"includes broker {broker}, but no such broker is registered."
                 break
     if message:
@@ -194,12 +200,12 @@ def check_replicas(work: Work, replicas: tuple[int, ...], factor: int | None) ->
 
 
 def new_partition(
-    work: Work, topic_id: str, number: int, replicas: tuple[int, ...]
+    context: ControllerContext, topic_id: str, number: int, replicas: tuple[int, ...]
 ) -> MetadataRecord:
     """The record of a new partition: the active replicas are in sync, the first of them leads."""
-    isr = tuple(broker for broker in replicas if work.image.cluster.is_active(broker))
+    isr = tuple(broker for broker in replicas if context.image.cluster.is_active(broker))
     assert isr, "placement gives each partition an active broker"
-    level = work.image.level
+    level = context.image.level
     return PartitionRecord(
         number,
         topic_id,
@@ -211,7 +217,7 @@ def new_partition(
         RECOVERED,
         0,
         0,
-        tuple(map(work.directory_of, replicas)) if level >= DIRECTORIES else (),
+        tuple(map(context.directory_of, replicas)) if level >= DIRECTORIES else (),
         version=partition_version(level),
     )
 
@@ -220,26 +226,26 @@ def new_partition(
 
 
 def delete_topics(
-    work: Work, request: DeleteTopics
+    context: ControllerContext, request: DeleteTopics
 ) -> tuple[list[MetadataRecord], DeleteTopicsResponse]:
     records: list[MetadataRecord] = []
     deleted: set[str] = set()
     answers = []
     for ref in request.topics:
         try:
-            topic_id = _existing(work, ref)
+            topic_id = _existing(context, ref)
             if topic_id in deleted:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
             deleted.add(topic_id)
             records.append(RemoveTopicRecord(topic_id, version=0))
-            answers.append(DeletedTopic(work.image.topics.names[topic_id], topic_id))
+            answers.append(DeletedTopic(context.image.topics.names[topic_id], topic_id))
         except RefusedError as refused:
             answers.append(DeletedTopic(ref.name, ref.topic_id, refused.error, refused.message))
     return records, DeleteTopicsResponse(tuple(answers))
 
 
-def _existing(work: Work, ref: TopicRef) -> str:
-    topics = work.image.topics
+def _existing(context: ControllerContext, ref: TopicRef) -> str:
+    topics = context.image.topics
     if ref.name and ref.topic_id != ZERO_UUID:
         raise RefusedError(
             ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
@@ -262,16 +268,16 @@ def _existing(work: Work, ref: TopicRef) -> str:
 
 
 def create_partitions(
-    work: Work, request: CreatePartitions
+    context: ControllerContext, request: CreatePartitions
 ) -> tuple[list[MetadataRecord], CreatePartitionsResponse]:
-    names = [topic.name for topic in request.topics]
-    batch = work.batch()
+    names = Counter(topic.name for topic in request.topics)
+    batch = context.batch()
     outcomes = []
     for topic in request.topics:
         try:
-            if names.count(topic.name) > 1:
+            if names[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            batch.add(_more_partitions(work, topic))
+            batch.add(_more_partitions(context, topic))
             outcomes.append(Outcome(topic.name))
         except RefusedError as refused:
             outcomes.append(Outcome(topic.name, refused.error, refused.message))
@@ -279,13 +285,13 @@ def create_partitions(
     return records, CreatePartitionsResponse(tuple(outcomes))
 
 
-def _more_partitions(work: Work, topic: NewPartitions) -> list[MetadataRecord]:
-    topic_id = work.image.topics.ids.get(topic.name)
+def _more_partitions(context: ControllerContext, topic: NewPartitions) -> list[MetadataRecord]:
+    topic_id = context.image.topics.ids.get(topic.name)
     if topic_id is None:
         raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         )
-    existing = work.image.topics.partitions(topic_id)
+    existing = context.image.topics.partitions(topic_id)
     more = topic.count - len(existing)
     if more == 0:
         raise RefusedError(
@@ -299,7 +305,7 @@ def _more_partitions(work: Work, topic: NewPartitions) -> list[MetadataRecord]:
         )
     factor = len(existing[min(existing)].replicas) if existing else 1
     if topic.assignments is None:
-        assignments = _placed(work, more, factor)
+        assignments = _placed(context, more, factor)
     else:
         if len(topic.assignments) != more:
             raise RefusedError(
@@ -307,9 +313,9 @@ def _more_partitions(work: Work, topic: NewPartitions) -> list[MetadataRecord]:
                 f"Attempted to add {more} additional partition(s), but "
                 f"{len(topic.assignments)} assignment(s) were specified.",
             )
-        assignments = checked_assignments(work, topic.assignments, factor)
+        assignments = checked_assignments(context, topic.assignments, factor)
     first = max(existing, default=-1) + 1
     return [
-        new_partition(work, topic_id, number, replicas)
+        new_partition(context, topic_id, number, replicas)
         for number, replicas in enumerate(assignments, first)
     ]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from quorate.metadata.changes import Changes
-from quorate.metadata.levels import at_level, partition_version
+from quorate.metadata.delta import MetadataDelta
+from quorate.metadata.metadata_version import at_level, partition_version
 from quorate.metadata.partition_index import PartitionIndex
-from quorate.metadata.partitions import Partition, merged, normalized
+from quorate.metadata.partitions import Partition, PartitionKey, merged, normalized
 from quorate.records.metadata import (
     ClearElrRecord,
     MetadataRecord,
@@ -81,6 +81,14 @@ class TopicsImage:
         """Topic ids, and the topics' partitions by number."""
         return self._partitions.items()
 
+    def keys(self) -> set[PartitionKey]:
+        """The keys of all partitions."""
+        return {
+            (topic_id, number)
+            for topic_id, partitions in self._partitions.items()
+            for number in partitions
+        }
+
     def records(self, level: int) -> Iterator[MetadataRecord]:
         """Each topic, its partitions behind it."""
         version = partition_version(level)
@@ -101,19 +109,19 @@ class TopicsImage:
             found = self._partitions[topic_id] = self._owned[topic_id] = shared.copy()
         return found
 
-    def apply_topic(self, record: TopicRecord, changes: Changes) -> None:
+    def apply_topic(self, record: TopicRecord, delta: MetadataDelta) -> None:
         if record.name in self.ids or record.topic_id in self.names:
             raise ValueError(f"topic {record.name} ({record.topic_id}) exists")
         self.names[record.topic_id] = record.name
         self.ids[record.name] = record.topic_id
         self._partitions[record.topic_id] = self._owned[record.topic_id] = {}
-        changes.topics_created.add(record.topic_id)
+        delta.topics_created.add(record.topic_id)
 
-    def apply_partition(self, record: PartitionRecord, changes: Changes) -> None:
-        self.load_partition(record, changes)
-        changes.partitions.add((record.topic_id, record.partition_id))
+    def apply_partition(self, record: PartitionRecord, delta: MetadataDelta) -> None:
+        self.load_partition(record, delta)
+        delta.partitions.add((record.topic_id, record.partition_id))
 
-    def load_partition(self, record: PartitionRecord, _changes: Changes) -> None:
+    def load_partition(self, record: PartitionRecord, _delta: MetadataDelta) -> None:
         """The same, without a note that the partition changed."""
         topic_id = record.topic_id
         partitions = self._owned.get(topic_id)
@@ -131,19 +139,19 @@ class TopicsImage:
         if self.index is not None:
             self.index.replace(old, record)
 
-    def apply_change(self, record: PartitionChangeRecord, changes: Changes) -> None:
+    def apply_change(self, record: PartitionChangeRecord, delta: MetadataDelta) -> None:
         old = self.partition(record.topic_id, record.partition_id)
         if old is None:
             raise ValueError(f"there is no partition {record.partition_id} of {record.topic_id}")
-        self._set(merged(old, record), old, changes)
+        self._set(merged(old, record), old, delta)
 
-    def _set(self, new: Partition, old: Partition, changes: Changes) -> None:
+    def _set(self, new: Partition, old: Partition, delta: MetadataDelta) -> None:
         self._mine(new.topic_id)[new.partition_id] = new
         if self.index is not None:
             self.index.replace(old, new)
-        changes.partitions.add((new.topic_id, new.partition_id))
+        delta.partitions.add((new.topic_id, new.partition_id))
 
-    def apply_remove(self, record: RemoveTopicRecord, changes: Changes) -> str:
+    def apply_remove(self, record: RemoveTopicRecord, delta: MetadataDelta) -> str:
         """The removed topic's name."""
         name = self.names.pop(record.topic_id, None)
         if name is None:
@@ -155,10 +163,10 @@ class TopicsImage:
         if self.index is not None:
             for partition in gone.values():
                 self.index.replace(partition, None)
-        changes.topic_deleted(record.topic_id, name)
+        delta.topic_deleted(record.topic_id, name)
         return name
 
-    def apply_clear_elr(self, record: ClearElrRecord, changes: Changes) -> None:
+    def apply_clear_elr(self, record: ClearElrRecord, delta: MetadataDelta) -> None:
         """Of one topic, or of all; the partitions' epochs stay."""
         topic_ids = list(self.names)
         if record.topic_name:
@@ -168,7 +176,7 @@ class TopicsImage:
         for topic_id in topic_ids:
             for old in list(self._partitions[topic_id].values()):
                 if old.eligible_leader_replicas or old.last_known_elr:
-                    self._set(without_elr(old), old, changes)
+                    self._set(without_elr(old), old, delta)
 
 
 def without_elr(old: Partition) -> Partition:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from quorate.metadata import requests as r
 from quorate.metadata.controller import CurrentControllers
-from quorate.metadata.levels import supported_features
+from quorate.metadata.metadata_version import supported_features
 from quorate.raft.errors import ErrorCode as E
 from quorate.raft.types import Endpoint, VersionRange
 from quorate.records.metadata import (

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quorate.metadata import requests as r
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import MetadataImage, ReplayError
-from quorate.metadata.levels import at_level
+from quorate.metadata.metadata_version import at_level
 from quorate.raft.types import VersionRange
 from quorate.records import metadata as rec
 from quorate.records.batch import iter_batches, iter_records
@@ -204,7 +204,7 @@ def test_a_change_of_a_partition() -> None:
     found = image.topics.partition(T1, 0)
     assert found is not None
     assert (found.isr, found.leader_epoch, found.partition_epoch) == ((1,), 5, 10)
-    assert changes == Changes(partitions={(T1, 0)})
+    assert changes == MetadataDelta(partitions={(T1, 0)})
     image.apply(rec.PartitionChangeRecord(0, T1, leader=1), 8)
     found = image.topics.partition(T1, 0)
     assert found is not None
@@ -299,14 +299,14 @@ def test_a_broken_record_of_a_transaction_is_told_with_its_own_offset() -> None:
 
 def test_changes_add_up() -> None:
     image = image_of(rec.TopicRecord("t", T1), rec.PartitionRecord(0, T1, (1,), (1,)))
-    first = Changes.everything(image)
+    first = image.as_delta()
     assert first.topics_created == {T1}
     assert first.partitions == {(T1, 0)}
     first.add(image.apply(rec.RemoveTopicRecord(T1), 2))
     assert first.topics_created == set()
     assert first.topics_deleted == {T1: "t"}
     assert bool(first)
-    assert not Changes()
+    assert not MetadataDelta()
 
 
 # --- speed ----------------------------------------------------------------------------------------

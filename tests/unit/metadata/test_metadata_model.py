@@ -20,10 +20,10 @@ from hypothesis.stateful import (
 )
 from quorate.metadata import requests as r
 from quorate.metadata.cluster import is_active
+from quorate.metadata.controller_context import ControllerSettings
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.partition_index import PartitionIndex
 from quorate.metadata.partitions import NO_LEADER
-from quorate.metadata.work import ControllerSettings
 from quorate.raft.errors import ErrorCode
 
 from tests.unit.metadata.metadata_support import Cluster
@@ -220,8 +220,8 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def who_is_not_active_is_in_no_isr_that_others_are_in(self) -> None:
         """Once everything that was begun is done."""
-        work = self.cluster.controller._active.work
-        if work.jobs:
+        context = self.cluster.controller._active.context
+        if context.election_tasks:
             return
         image = self.cluster.committed
         for found in image.topics.all_partitions():
@@ -232,10 +232,10 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def the_index_and_the_records_agree_with_the_image(self) -> None:
-        work = self.cluster.controller._active.work
-        rebuilt = PartitionIndex(work.image.topics.by_topic())
+        context = self.cluster.controller._active.context
+        rebuilt = PartitionIndex(context.image.topics.by_topic())
         for name in ("in_isr", "in_elr", "led", "leaderless", "off_preferred"):
-            assert getattr(work.index, name) == getattr(rebuilt, name), name
+            assert getattr(context.index, name) == getattr(rebuilt, name), name
         copied = MetadataImage()
         copied.apply_batch(self.cluster.committed.records(), 0, 1, 1)
         assert copied == self.cluster.committed

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from quorate.metadata import config_defs
 from quorate.metadata import requests as r
-from quorate.metadata.config_kinds import ConfigDef, Kind
-from quorate.metadata.levels import LATEST_LEVEL, SUPPORTED
+from quorate.metadata.config_types import ConfigDef, Kind
+from quorate.metadata.metadata_version import LATEST_LEVEL, SUPPORTED
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VersionRange
 from quorate.records import metadata as rec

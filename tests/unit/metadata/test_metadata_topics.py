@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quorate.metadata import requests as r
 from quorate.metadata.controller import ControllerSettings
+from quorate.metadata.controller_context import RefusedError
 from quorate.metadata.placement import Candidate, place
-from quorate.metadata.work import RefusedError
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VersionRange
 from quorate.records import metadata as rec
@@ -210,7 +210,7 @@ def test_validate_only_changes_nothing() -> None:
 def test_topic_ids_are_new_and_do_not_begin_with_a_dash() -> None:
     drawn = iter([bytes(16), b"\xfb" + bytes(15), b"\x01" * 16, b"\x01" * 16, b"\x02" * 16])
     cluster = Cluster(1)
-    cluster.controller._active.work.random_uuid = lambda: next(drawn)
+    cluster.controller._active.context.random_uuid = lambda: next(drawn)
     first, second = cluster.create("a", (1,)), cluster.create("b", (1,))
     assert first == "AQEBAQEBAQEBAQEBAQEBAQ"
     assert second == "AgICAgICAgICAgICAgICAg"

@@ -22,9 +22,11 @@ from quorate.records.metadata import (
     UserScramCredentialRecord,
     decode_json,
     encode,
+    from_json,
     json_text,
     to_json,
 )
+from quorate.records.metadata.schema import Kind
 
 from tests.unit.records_metadata.strategies import records
 
@@ -48,6 +50,19 @@ def test_every_record_becomes_json(chosen: tuple[MetadataRecord, int]) -> None:
         omitted = spec.tag is not None and value == spec.default
         assert (spec.json_name in document["data"]) == (spec.exists_in(version) and not omitted)
     json.loads(json_text(document))
+
+
+@settings(max_examples=200, deadline=None)
+@given(records())
+def test_a_record_is_read_back_from_its_json(chosen: tuple[MetadataRecord, int]) -> None:
+    record, version = chosen
+    document = to_json(record, version)
+    found = from_json(record.TYPE, json.loads(json_text(document))["data"])
+    assert found.version == record.VERSIONS.max
+    assert to_json(found, version) == document
+    for spec in record.FIELDS:
+        if isinstance(spec.kind, Kind):
+            assert getattr(found, spec.name) == getattr(record, spec.name)
 
 
 def test_fields_stand_in_the_order_of_the_declaration_not_of_the_tags() -> None:

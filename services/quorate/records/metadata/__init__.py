@@ -2,7 +2,7 @@
 
 `schema` says how a record is declared; `partitions`, `nodes`, `security` and `cluster` declare
 them; `decoding` and `encoding` build a function per class and version; `registry` has the
-registry and the frame; `as_json` prints as Kafka's tools do.
+registry and the frame; `as_json` prints as Kafka's tools do, and `from_json` reads that.
 """
 
 from quorate.records.metadata.as_json import json_text
@@ -42,6 +42,7 @@ from quorate.records.metadata.registry import (
     decode,
     decode_json,
     encode,
+    from_json,
     peek,
     to_json,
     type_name,
@@ -98,6 +99,7 @@ __all__ = [
     "decode",
     "decode_json",
     "encode",
+    "from_json",
     "json_text",
     "peek",
     "to_json",

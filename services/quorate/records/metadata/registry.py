@@ -22,40 +22,31 @@ from quorate.records.metadata import cluster, nodes, partitions, security
 from quorate.records.metadata.as_json import Json, structure_json
 from quorate.records.metadata.decoding import Step, read_varint, structure_step
 from quorate.records.metadata.encoding import Put, UnsupportedVersionError, structure_put, varint
+from quorate.records.metadata.from_json import json_reader
 from quorate.records.metadata.schema import MetadataRecord
 from quorate.records.primitives import Buffer
 
 FRAME_VERSION = 1
 API_KEY_MAX = 0x7FFF
 
-_DECLARED: tuple[type[MetadataRecord], ...] = (
-    nodes.RegisterBrokerRecord,
-    nodes.UnregisterBrokerRecord,
-    partitions.TopicRecord,
-    partitions.PartitionRecord,
-    cluster.ConfigRecord,
-    partitions.PartitionChangeRecord,
-    nodes.FenceBrokerRecord,
-    nodes.UnfenceBrokerRecord,
-    partitions.RemoveTopicRecord,
-    security.DelegationTokenRecord,
-    security.UserScramCredentialRecord,
-    cluster.FeatureLevelRecord,
-    security.ClientQuotaRecord,
-    cluster.ProducerIdsRecord,
-    nodes.BrokerRegistrationChangeRecord,
-    security.AccessControlEntryRecord,
-    security.RemoveAccessControlEntryRecord,
-    cluster.NoOpRecord,
-    cluster.ZkMigrationStateRecord,
-    security.RemoveUserScramCredentialRecord,
-    cluster.BeginTransactionRecord,
-    cluster.EndTransactionRecord,
-    cluster.AbortTransactionRecord,
-    security.RemoveDelegationTokenRecord,
-    nodes.RegisterControllerRecord,
-    partitions.ClearElrRecord,
-)
+_MODULES = (cluster, nodes, partitions, security)
+"""Where records are declared. A declaration is all that a new type needs here."""
+
+
+def _declared() -> list[type[MetadataRecord]]:
+    """By rising api key."""
+    found = [
+        each
+        for module in _MODULES
+        for each in vars(module).values()
+        if isinstance(each, type)
+        and issubclass(each, MetadataRecord)
+        and each.__module__ == module.__name__
+    ]
+    return sorted(found, key=lambda cls: cls.API_KEY)
+
+
+_DECLARED = _declared()
 
 RECORD_TYPES: Final[Mapping[int, type[MetadataRecord]]] = MappingProxyType(
     {cls.API_KEY: cls for cls in _DECLARED}
@@ -81,6 +72,8 @@ _PUTS: dict[tuple[int, int], tuple[bytes, Put]] = {
 _TO_JSON: dict[tuple[int, int], Callable[[MetadataRecord], Json]] = {
     (cls.API_KEY, version): structure_json(cls, version) for cls, version in _VERSIONS
 }
+_FROM_JSON: dict[str, Callable[[Json], Any]] = {}
+"""By type name, made when the first record of that type is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +208,17 @@ def to_json(record: MetadataRecord | UnknownRecord, version: int | None = None) 
     if convert is None:
         raise _undeclared(record, version)
     return {"type": record.TYPE, "version": version, "data": convert(record)}
+
+
+def from_json(type_name: str, data: Json) -> MetadataRecord:
+    """The record of a declared type whose `to_json` has that data, at the type's latest version.
+    KeyError for a type that is not declared; TypeError and ValueError for other data.
+    """
+    read = _FROM_JSON.get(type_name)
+    if read is None:
+        read = _FROM_JSON[type_name] = json_reader(RECORD_TYPES[API_KEYS[type_name]])
+    record: MetadataRecord = read(data)
+    return record
 
 
 def decode_json(value: Buffer) -> Json:

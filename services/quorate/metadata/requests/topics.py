@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quorate.metadata.requests_common import DEFAULT_COUNT, Outcome
+from quorate.metadata.requests.common import DEFAULT_COUNT, Outcome, Read, Request, Response
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID
 
@@ -26,7 +26,7 @@ class NewTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopics:
+class CreateTopics(Request):
     """validate_only: check, and change nothing."""
 
     topics: tuple[NewTopic, ...]
@@ -47,7 +47,7 @@ class CreatedTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopicsResponse:
+class CreateTopicsResponse(Response):
     """One part for each topic, in the order of the request."""
 
     topics: tuple[CreatedTopic, ...]
@@ -62,7 +62,7 @@ class TopicRef:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopics:
+class DeleteTopics(Request):
     """By name or id."""
 
     topics: tuple[TopicRef, ...]
@@ -79,7 +79,7 @@ class DeletedTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopicsResponse:
+class DeleteTopicsResponse(Response):
     """One part for each topic, in the order of the request."""
 
     topics: tuple[DeletedTopic, ...]
@@ -95,7 +95,7 @@ class NewPartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class CreatePartitions:
+class CreatePartitions(Request):
     """validate_only: check, and change nothing."""
 
     topics: tuple[NewPartitions, ...]
@@ -103,14 +103,14 @@ class CreatePartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class CreatePartitionsResponse:
+class CreatePartitionsResponse(Response):
     """One part for each topic."""
 
     topics: tuple[Outcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeTopics:
+class DescribeTopics(Read):
     """Of these topics, of all if `topics` is None.
 
     cursor: begin at this (topic name, partition); limit: partitions in the answer at most, 0 for
@@ -153,7 +153,7 @@ class TopicDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeTopicsResponse:
+class DescribeTopicsResponse(Response):
     """By rising name. next_cursor: ask on from there, None if this is all."""
 
     topics: tuple[TopicDescription, ...]
@@ -164,7 +164,7 @@ class DescribeTopicsResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class ElectLeaders:
+class ElectLeaders(Request):
     """election_type: 0 preferred, 1 unclean. partitions: (topic name, index), all if None."""
 
     election_type: int
@@ -182,7 +182,7 @@ class PartitionOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class ElectLeadersResponse:
+class ElectLeadersResponse(Response):
     """For all partitions: only those where something was to be done."""
 
     partitions: tuple[PartitionOutcome, ...]
@@ -200,7 +200,7 @@ class Reassignment:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterPartitionReassignments:
+class AlterPartitionReassignments(Request):
     """KIP-455; allow_replication_factor_change: KIP-860."""
 
     reassignments: tuple[Reassignment, ...]
@@ -208,7 +208,7 @@ class AlterPartitionReassignments:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterPartitionReassignmentsResponse:
+class AlterPartitionReassignmentsResponse(Response):
     """One part for each partition."""
 
     partitions: tuple[PartitionOutcome, ...]
@@ -217,7 +217,7 @@ class AlterPartitionReassignmentsResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class ListPartitionReassignments:
+class ListPartitionReassignments(Read):
     """Of these (topic name, index), of all if None."""
 
     partitions: tuple[tuple[str, int], ...] | None = None
@@ -235,7 +235,7 @@ class OngoingReassignment:
 
 
 @dataclass(frozen=True, slots=True)
-class ListPartitionReassignmentsResponse:
+class ListPartitionReassignmentsResponse(Response):
     """By rising topic and partition."""
 
     reassignments: tuple[OngoingReassignment, ...]

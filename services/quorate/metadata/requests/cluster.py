@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quorate.metadata.requests_common import NO_BROKER, NO_EPOCH
+from quorate.metadata.requests.common import NO_BROKER, NO_EPOCH, Read, Request, Response
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID, Endpoint, VersionRange
 
@@ -21,7 +21,7 @@ class FeatureUpdate:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateFeatures:
+class UpdateFeatures(Request):
     """validate_only: check, and change nothing. All of it or nothing."""
 
     updates: tuple[FeatureUpdate, ...]
@@ -29,7 +29,7 @@ class UpdateFeatures:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateFeaturesResponse:
+class UpdateFeaturesResponse(Response):
     """`error` is that of the first update that cannot be."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -37,7 +37,7 @@ class UpdateFeaturesResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeCluster:
+class DescribeCluster(Read):
     """Brokers, controllers and features."""
 
     include_fenced: bool = True
@@ -78,7 +78,7 @@ class FeatureDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeClusterResponse:
+class DescribeClusterResponse(Response):
     """By rising id and name. features_epoch: the offset that they are as of."""
 
     brokers: tuple[BrokerDescription, ...]
@@ -90,7 +90,7 @@ class DescribeClusterResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class AllocateProducerIds:
+class AllocateProducerIds(Request):
     """A broker wants a block of producer ids."""
 
     broker_id: int
@@ -98,7 +98,7 @@ class AllocateProducerIds:
 
 
 @dataclass(frozen=True, slots=True)
-class AllocateProducerIdsResponse:
+class AllocateProducerIdsResponse(Response):
     """`count` ids from `start` on are the broker's."""
 
     start: int = -1
@@ -108,14 +108,14 @@ class AllocateProducerIdsResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class UnregisterBroker:
+class UnregisterBroker(Request):
     """Forget a broker."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class UnregisterBrokerResponse:
+class UnregisterBrokerResponse(Response):
     """BROKER_ID_NOT_REGISTERED if there is none."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -134,7 +134,7 @@ class ControllerFeature:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterController:
+class RegisterController(Request):
     """A controller's process registers, once (KIP-919, ControllerRegistration).
 
     incarnation_id: of this process, made when it starts. security_protocols: as in RegisterBroker.
@@ -150,7 +150,7 @@ class RegisterController:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterControllerResponse:
+class RegisterControllerResponse(Response):
     """UNSUPPORTED_VERSION where metadata.version has no registrations of controllers."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -169,7 +169,7 @@ class BrokerFeature:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterBroker:
+class RegisterBroker(Request):
     """A broker's process registers. Endpoints are PLAINTEXT unless `security_protocols` runs
     parallel (0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL).
 
@@ -191,7 +191,7 @@ class RegisterBroker:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterBrokerResponse:
+class RegisterBrokerResponse(Response):
     """broker_epoch: to name in every later request."""
 
     broker_epoch: int = NO_EPOCH
@@ -200,7 +200,7 @@ class RegisterBrokerResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerHeartbeat:
+class BrokerHeartbeat(Request):
     """metadata_offset: the last offset that the broker has replayed."""
 
     broker_id: int
@@ -212,7 +212,7 @@ class BrokerHeartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerHeartbeatResponse:
+class BrokerHeartbeatResponse(Response):
     """caught_up: with its own registration. should_shut_down: it may stop now."""
 
     caught_up: bool = False
@@ -233,7 +233,7 @@ class ReplicaAssignment:
 
 
 @dataclass(frozen=True, slots=True)
-class AssignReplicasToDirs:
+class AssignReplicasToDirs(Request):
     """A broker says where its replicas lie (KIP-858)."""
 
     broker_id: int
@@ -252,7 +252,7 @@ class AssignedReplica:
 
 
 @dataclass(frozen=True, slots=True)
-class AssignReplicasToDirsResponse:
+class AssignReplicasToDirsResponse(Response):
     """In the order of the request; with an `error` nothing was done."""
 
     replicas: tuple[AssignedReplica, ...] = ()
@@ -289,7 +289,7 @@ class TopicProposals:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterPartition:
+class AlterPartition(Request):
     """version 0 to 3: 1 leader recovery (KIP-704), 2 topic ids and KIP-841's errors, 3 KIP-903."""
 
     broker_id: int
@@ -321,7 +321,7 @@ class AlteredTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterPartitionResponse:
+class AlterPartitionResponse(Response):
     """STALE_BROKER_EPOCH and the like stand in `error`: then nothing was done."""
 
     topics: tuple[AlteredTopic, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quorate.metadata.requests_common import Outcome
+from quorate.metadata.requests.common import Outcome, Read, Request, Response
 from quorate.raft.errors import ErrorCode
 
 # --- configuration --------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ class ConfigChange:
 
 
 @dataclass(frozen=True, slots=True)
-class IncrementalAlterConfigs:
+class IncrementalAlterConfigs(Request):
     """validate_only: check, and change nothing."""
 
     changes: tuple[ConfigChange, ...]
@@ -55,14 +55,14 @@ class ConfigOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterConfigsResponse:
+class AlterConfigsResponse(Response):
     """One part for each resource."""
 
     resources: tuple[ConfigOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeConfigs:
+class DescribeConfigs(Read):
     """Of these resources; of every resource of `all_of_type` that has any if `resources` is empty.
 
     names: only these configs, all if None. with_defaults: also what is not set.
@@ -99,7 +99,7 @@ class ResourceConfigs:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeConfigsResponse:
+class DescribeConfigsResponse(Response):
     """One part for each resource."""
 
     resources: tuple[ResourceConfigs, ...]
@@ -129,7 +129,7 @@ class QuotaChange:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterClientQuotas:
+class AlterClientQuotas(Request):
     """validate_only: check, and change nothing."""
 
     changes: tuple[QuotaChange, ...]
@@ -146,7 +146,7 @@ class QuotaOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterClientQuotasResponse:
+class AlterClientQuotasResponse(Response):
     """One part for each entity."""
 
     entries: tuple[QuotaOutcome, ...]
@@ -162,7 +162,7 @@ class QuotaFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeClientQuotas:
+class DescribeClientQuotas(Read):
     """Entities that have each of these parts, and no other part if `strict`; all without any."""
 
     filters: tuple[QuotaFilter, ...] = ()
@@ -170,7 +170,7 @@ class DescribeClientQuotas:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeClientQuotasResponse:
+class DescribeClientQuotasResponse(Response):
     """(entity, ((key, value), …)) by rising entity."""
 
     entries: tuple[tuple[QuotaEntityKey, tuple[tuple[str, float], ...]], ...]
@@ -198,7 +198,7 @@ class ScramDeletion:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterUserScramCredentials:
+class AlterUserScramCredentials(Request):
     """A user may appear once for each mechanism."""
 
     upsertions: tuple[ScramUpsertion, ...] = ()
@@ -206,14 +206,14 @@ class AlterUserScramCredentials:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterUserScramCredentialsResponse:
+class AlterUserScramCredentialsResponse(Response):
     """One part for each user."""
 
     users: tuple[Outcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeUserScramCredentials:
+class DescribeUserScramCredentials(Read):
     """Of these users, of all if None."""
 
     users: tuple[str, ...] | None = None
@@ -230,7 +230,7 @@ class UserScramCredentials:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeUserScramCredentialsResponse:
+class DescribeUserScramCredentialsResponse(Response):
     """By rising user."""
 
     users: tuple[UserScramCredentials, ...]
@@ -268,21 +268,21 @@ class AclFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateAcls:
+class CreateAcls(Request):
     """One that exists already is no error and changes nothing."""
 
     acls: tuple[Acl, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class CreateAclsResponse:
+class CreateAclsResponse(Response):
     """One part for each ACL."""
 
     results: tuple[Outcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteAcls:
+class DeleteAcls(Request):
     """Whatever matches one of the filters."""
 
     filters: tuple[AclFilter, ...]
@@ -298,21 +298,21 @@ class DeletedAcls:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteAclsResponse:
+class DeleteAclsResponse(Response):
     """One part for each filter."""
 
     results: tuple[DeletedAcls, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeAcls:
+class DescribeAcls(Read):
     """What matches."""
 
     filter: AclFilter = AclFilter()
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeAclsResponse:
+class DescribeAclsResponse(Response):
     """By resource, then by principal."""
 
     acls: tuple[Acl, ...]

@@ -14,7 +14,6 @@ from typing import Final
 from quorate.raft.types import VersionRange
 from quorate.records.metadata import (
     BrokerRegistrationChangeRecord,
-    ClearElrRecord,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -62,7 +61,6 @@ CHANGED_METADATA: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
 IN_CONTROLLED_SHUTDOWN = 7
 SCRAM = 11
 NO_EPOCH_BUMP_ON_SHRINK = 12
-TRANSACTIONS = 13
 DELEGATION_TOKENS = 14
 CONTROLLER_REGISTRATION = 15
 DIRECTORIES = 17
@@ -164,11 +162,3 @@ def _change_version(record: BrokerRegistrationChangeRecord) -> int:
     if record.log_dirs:
         return 2
     return 1 if record.in_controlled_shutdown else 0
-
-
-def can_hold(kind: type[MetadataRecord], level: int) -> bool:
-    """Whether a log at that level may have records of that kind."""
-    return level >= _KIND_SINCE.get(kind, 0)
-
-
-_KIND_SINCE: dict[type[MetadataRecord], int] = {ClearElrRecord: ELR}

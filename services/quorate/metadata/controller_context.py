@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from quorate.metadata import config_defs
 from quorate.metadata.configs import ResourceType
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.levels import ELR_VERSION, LATEST_LEVEL
+from quorate.metadata.metadata_version import ELR_VERSION, LATEST_LEVEL
 from quorate.metadata.partition_index import PartitionIndex
 from quorate.metadata.partitions import Partition, PartitionKey
 from quorate.metadata.sessions import BrokerSessions
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import DirectoryId
 from quorate.records.metadata import MetadataRecord, PartitionRecord
-
-if TYPE_CHECKING:
-    from quorate.metadata.leadership import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +91,32 @@ class Batch:
         self.partition_bytes = size
 
 
+NOBODY = -1
+
+
 @dataclass(slots=True)
-class Work:
+class ElectionTask:
+    """The partitions to change because of what happened to a broker. `leadership` does them in
+    slices that fit a batch. One of `removed`, `added` and `unclean` is the broker.
+    """
+
+    broker_id: int
+    keys: list[PartitionKey]
+    removed: int = NOBODY
+    """It leaves."""
+    added: int = NOBODY
+    """It became active."""
+    unclean: int = NOBODY
+    """It may have lost records."""
+    position: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.position >= len(self.keys)
+
+
+@dataclass(slots=True)
+class ControllerContext:
     """The active controller's state.
 
     random_uuid: sixteen random bytes a call. enforce_eligibility: False takes KIP-841's checks of a
@@ -115,12 +135,14 @@ class Work:
     """Where the placement of the next partition begins; moves on so that load spreads."""
     colliding: dict[str, str] = field(default_factory=dict)
     """The topics by `collision_key`."""
-    jobs: deque[Job] = field(default_factory=deque)
-    """What is still to be done of what became of brokers."""
+    election_tasks: deque[ElectionTask] = field(default_factory=deque)
+    """The tasks that are begun and not done."""
 
     def is_busy_with(self, broker_id: int) -> bool:
         """Whether it is still being taken out of ISRs: it cannot become active before."""
-        return any(job.broker_id == broker_id and job.added != broker_id for job in self.jobs)
+        return any(
+            task.broker_id == broker_id and task.added != broker_id for task in self.election_tasks
+        )
 
     @property
     def elr_enabled(self) -> bool:

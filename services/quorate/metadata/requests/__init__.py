@@ -1,0 +1,24 @@
+"""What is asked of the metadata, and what is answered, as frozen values.
+
+Rules:
+1. A request that changes something is a `Request`: the active controller handles it
+   (`controller.MetadataController`). A `Read` is answered from a committed image
+   (`describe.answer`). Each has one response class.
+2. Errors are values: an `Outcome` per part, and an `error` on the whole response where Kafka has
+   one. A message is English text for people, empty if there is nothing to add.
+3. Topic ids, directory ids and incarnation ids are UUIDs in Kafka's text form; `ZERO_UUID` is none.
+4. Kafka's numbers stay numbers where Kafka's wire has them: resource types, operations, mechanisms
+   (`configs`, `acls`, `scram` name them).
+
+Import everything from here: this package exports the public names of its modules.
+
+Source: the messages of KIP-631, KIP-497, KIP-841, KIP-903 (lifecycle), KIP-4, KIP-455, KIP-460,
+KIP-546, KIP-554, KIP-584 and KIP-966 (administration).
+"""
+
+from __future__ import annotations
+
+from quorate.metadata.requests.cluster import *  # noqa: F403
+from quorate.metadata.requests.common import *  # noqa: F403
+from quorate.metadata.requests.settings import *  # noqa: F403
+from quorate.metadata.requests.topics import *  # noqa: F403

@@ -4,7 +4,7 @@
     python -m tests.mutation run runtime NAME …     these alone
     python -m tests.mutation check runtime          whether every mutant still applies
 
-A mutant is a change of the source text of one package (`tests.simulation.mutants.patching`), made
+A mutant is a change of the source text of one package (`tests.mutation.patching`), made
 in a temporary copy of it. The tests named for the mutant run in a process of their own that imports
 the copy, until one fails. Before, the same tests pass on the package as it is.
 """

@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 
 from tests.mutation.catalogue import Catalogue, Tested
-from tests.simulation.mutants.patching import mutated_sources, source_path
+from tests.mutation.patching import mutated_sources, source_path
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 console = Console(soft_wrap=True)

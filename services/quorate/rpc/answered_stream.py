@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -30,12 +30,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Running = set[asyncio.Task[Any]]
 """The work under way of all calls and streams of a server: it outlives what it came by."""
 
-Begin = Callable[[Any], tuple[int, Coroutine[Any, Any, Message]]]
-"""Of a message: its size in bytes, and what makes its answer, which raises nothing."""
+Begin = Callable[[Any], Awaitable[tuple[int, Coroutine[Any, Any, Message]]]]
+"""Of a message: its size in bytes, and what makes its answer, which raises nothing. The next
+message is read after it; DecodeError ends the stream.
+"""
 
 
 def begun(running: Running, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Work in a task of its own, which goes on without who waits for it (rule 2)."""
+    """Work in a task of its own, which continues when its caller is cancelled (rule 2)."""
     task = asyncio.create_task(work)
     running.add(task)
     task.add_done_callback(running.discard)
@@ -62,7 +64,7 @@ class AnsweredStream:
         """Read until the client ends the stream, then wait for what is under way."""
         try:
             while (message := await self._context.read()) is not EOF:
-                size, work = self._begin(message)
+                size, work = await self._begin(message)
                 self._messages += 1
                 self._bytes += size
                 begun(self._running, self._answer(work, size))

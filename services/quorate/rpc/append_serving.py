@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.messages import CurrentLeader
-from quorate.rpc.convert_append import decode_append_request, encode_append_response
+from quorate.rpc.codecs import NO_LEADER
+from quorate.rpc.convert_append import (
+    correlation_id_of,
+    decode_append_request,
+    encode_append_response,
+)
 from quorate.rpc.gate import Asker, Context
 from quorate.rpc.handler import RaftHandler
+from quorate.rpc.intake import read_request
 from quorate.rpc.limits import batch_bytes, too_large
+from quorate.rpc.methods import RpcMethod
 from quorate.rpc.values import AppendOutcome, OpaqueRecord
 from quorate.telemetry.context import TRACE_PARENT
 from quorate.v1 import quorum_pb2
 
 LOGGER = logging.getLogger(__name__)
-
-NO_LEADER = CurrentLeader(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,54 +36,68 @@ class _Asked:
     or how it is refused as it stands.
     """
 
+    correlation_id: int
     records: list[OpaqueRecord]
     timeout_ms: int = 0
     size: int = 0
+    trace_parent: str = ""
     refused: AppendOutcome | None = None
 
 
 def _decode(message: quorum_pb2.AppendRequest) -> _Asked:
+    number = message.correlation_id
     try:
         records, timeout_ms = decode_append_request(message)
-        return _Asked(records, timeout_ms, batch_bytes(records))
     except ViolationError as error:
-        refused = AppendOutcome(ErrorCode.INVALID_REQUEST, NO_LEADER, message=str(error))
-        return _Asked([], refused=refused)
+        return _Asked(number, [], refused=_refused(ErrorCode.INVALID_REQUEST, str(error)))
+    return _Asked(number, records, timeout_ms, batch_bytes(records), message.trace_parent)
+
+
+def _refused(error: ErrorCode, text: str) -> AppendOutcome:
+    return AppendOutcome(error, NO_LEADER, message=text)
 
 
 @dataclass(frozen=True, slots=True)
 class Appends:
-    """What one client appends by one call or stream."""
+    """What one client appends by one call or stream of `method`."""
 
     handler: RaftHandler
     context: Context
+    method: RpcMethod
     batch_bytes_max: int
     asker: Asker | None = None
 
-    def begin(
-        self, message: quorum_pb2.AppendRequest
+    async def begin(
+        self, data: bytes
     ) -> tuple[int, Coroutine[Any, Any, quorum_pb2.AppendResponse]]:
-        """The size of its batch in bytes, and its append, which ends with the answer at commit."""
-        asked = _decode(message)
-        return asked.size, self._answer(message, asked)
+        """The size of its batch in bytes, and its append, which ends with the answer at commit.
 
-    async def _answer(
-        self, message: quorum_pb2.AppendRequest, asked: _Asked
-    ) -> quorum_pb2.AppendResponse:
-        if message.trace_parent:
-            TRACE_PARENT.set(message.trace_parent)
-        outcome = self._refusal(message, asked) or await self._append(asked)
-        return encode_append_response(message.correlation_id, outcome)
+        DecodeError. What is refused before its records are read is answered by its correlation id.
+        """
+        asked = await self._read(data)
+        return asked.size, self._answer(asked)
 
-    def _refusal(self, message: quorum_pb2.AppendRequest, asked: _Asked) -> AppendOutcome | None:
+    async def _read(self, data: bytes) -> _Asked:
         if self.asker is not None:
-            refused = self.asker.refusal(message, message)
+            refused = self.asker.refusal(self.method.name)
             if refused is not None:
-                return AppendOutcome(refused.error, NO_LEADER, message=refused.message)
+                return _Asked(correlation_id_of(data), [], refused=_refused(*refused))
+        try:
+            asked = await read_request(self.method, data, _decode)
+        except ViolationError as error:
+            text = str(error)
+            number = correlation_id_of(data)
+            return _Asked(number, [], refused=_refused(ErrorCode.INVALID_REQUEST, text))
         if asked.size > self.batch_bytes_max:
             text = too_large(asked.size, self.batch_bytes_max)
-            return AppendOutcome(ErrorCode.MESSAGE_TOO_LARGE, NO_LEADER, message=text)
-        return asked.refused
+            return replace(asked, refused=_refused(ErrorCode.MESSAGE_TOO_LARGE, text))
+        return asked
+
+    async def _answer(self, asked: _Asked) -> quorum_pb2.AppendResponse:
+        if asked.trace_parent:
+            TRACE_PARENT.set(asked.trace_parent)
+        outcome = asked.refused or await self._append(asked)
+        return encode_append_response(asked.correlation_id, outcome)
 
     async def _append(self, asked: _Asked) -> AppendOutcome:
         try:

@@ -34,10 +34,12 @@ from quorate.rpc.errors import (
 from quorate.rpc.limits import (
     BATCH_BYTES_MAX,
     BATCH_OVERHEAD_BYTES,
+    CHANGE_TIMEOUT_MS_MAX,
     RECORD_OVERHEAD_BYTES,
     batch_bytes,
     too_large,
 )
+from quorate.rpc.methods import RPC_METHODS
 from quorate.rpc.routing import NOT_LEADER, Address, LeaderSearch
 from quorate.rpc.values import NOT_APPENDED, AppendOutcome, AppendResult, OpaqueRecord
 from quorate.telemetry.context import TRACE_PARENT
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
-APPEND = "/quorate.v1.Quorum/AppendStream"
+APPENDING = RPC_METHODS["AppendStream"]
 ANSWER_SLACK_MS = 250
 """How much longer than the server a client waits: the server's own "timed out" says more."""
 MESSAGES_IN_FLIGHT_MAX = 2
@@ -67,13 +69,16 @@ class AppendConnection(AskingStream[AppendOutcome]):
     """One AppendStream to one node. `send` must not be cancelled: gRPC would end the stream."""
 
     def __init__(self, link: Link, channels: Channels) -> None:
-        super().__init__(link, channels, APPEND, quorum_pb2.AppendResponse, decode_append_response)
+        super().__init__(
+            link, channels, APPENDING.path, quorum_pb2.AppendResponse, decode_append_response
+        )
 
     async def send(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendOutcome:
         """Send a batch and wait for its answer. TransportError, whose `nothing_done` can be
         relied on.
         """
-        left_ms, parent = max(1, int(timeout_ms)), TRACE_PARENT.get()
+        left_ms = min(max(1, int(timeout_ms)), CHANGE_TIMEOUT_MS_MAX)
+        parent = TRACE_PARENT.get()
 
         def encode(correlation_id: int) -> quorum_pb2.AppendRequest:
             return encode_append_request(correlation_id, records, left_ms, parent)
@@ -132,7 +137,7 @@ class Appender:
             return await self._send(address, records, remaining_ms)
 
         try:
-            outcome = await self._search.ask(call, timeout_ms, may_repeat=False)
+            outcome = await self._search.ask(call, timeout_ms, may_repeat=APPENDING.is_repeatable)
         except TransportError as error:
             if error.kind is TransportKind.TOO_LARGE:
                 raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, error.text) from None

@@ -4,7 +4,9 @@
 Rules:
 1. A message and its answer have the same correlation id; answers come in any order.
 2. When the stream ends, everybody who waits is told why, and whether nothing was done.
-3. Who asks may give up waiting at any time. Only while the message is being written does that end
+3. A node that is silent while somebody waits ends the stream (see `silence`): what was sent may
+   have been done.
+4. Who asks may give up waiting at any time. Only while the message is being written does that end
    the stream, for gRPC ends a call whose write is cancelled.
 """
 
@@ -49,6 +51,7 @@ class AskingStream(Generic[A]):
         self._pending: dict[int, asyncio.Future[A]] = {}
         self._last_id = 0
         self._has_answered = False
+        self._reason = "the stream ended"
         self._writing = asyncio.Lock()
         self.is_open = True
         self._reader = asyncio.create_task(self._read())
@@ -65,6 +68,8 @@ class AskingStream(Generic[A]):
         self._last_id += 1
         correlation_id = self._last_id
         is_sent = False
+        watch = self._link.watch
+        waiter = None if watch is None else watch.begin(self._on_silence)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 async with self._writing:
@@ -80,6 +85,8 @@ class AskingStream(Generic[A]):
             text = f"no answer within {timeout_ms:.0f} ms"
             raise TransportError(TransportKind.TIMEOUT, self._link.address, text) from None
         finally:
+            if watch is not None and waiter is not None:
+                watch.end(waiter)
             self._pending.pop(correlation_id, None)
             if future.done() and not future.cancelled():
                 future.exception()  # where it was not sent, nobody fetches it
@@ -88,6 +95,8 @@ class AskingStream(Generic[A]):
         try:
             await self._call.write(message)
         except asyncio.InvalidStateError:
+            # The reader learns the reason.
+            await asyncio.wait([self._reader])
             raise self._not_sent() from None
         except grpc.aio.AioRpcError:
             # The reader learns the reason and tells everybody.
@@ -98,9 +107,12 @@ class AskingStream(Generic[A]):
             if task is not None and task.cancelling():
                 raise
 
-    def _not_sent(self, why: str = "the stream ended") -> TransportError:
-        text = f"{why} before this was sent"
+    def _not_sent(self, why: str = "") -> TransportError:
+        text = f"{why or self._reason} before this was sent"
         return TransportError(TransportKind.UNREACHABLE, self._link.address, text)
+
+    def _on_silence(self) -> None:
+        self._end(self._link.silent())
 
     def _closed(self) -> TransportError:
         return TransportError(TransportKind.BROKEN, self._link.address, "the client closed it")
@@ -110,6 +122,8 @@ class AskingStream(Generic[A]):
         try:
             while (message := await self._call.read()) is not EOF:
                 self._has_answered = True
+                if self._link.watch is not None:
+                    self._link.watch.heard()
                 answer = self._decode(message)
                 future = self._pending.pop(message.correlation_id, None)
                 if future is not None and not future.done():
@@ -132,6 +146,7 @@ class AskingStream(Generic[A]):
         if not self.is_open:
             return
         self.is_open = False
+        self._reason = f"the stream ended ({error.text})"
         self._call.cancel()
         self._channels.release(self._link)
         kind = self._kind(error)

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -26,17 +27,20 @@ from google.protobuf.message import Message
 
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.limits import ChannelLimits, format_address
+from quorate.rpc.methods import RPC_METHODS
+from quorate.rpc.silence import SilenceWatch
 from quorate.rpc.stream_call import StreamCall
 from quorate.rpc.tls import TlsConfig
 from quorate.telemetry.context import TRACE_PARENT, TRACE_PARENT_KEY
 from quorate.v1 import quorum_pb2
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
 """What reading from a stream yields at its end."""
 
-NODE_STATUS = "/quorate.v1.Quorum/NodeStatus"
+NODE_STATUS = RPC_METHODS["NodeStatus"].path
 
 _REFUSED = re.compile(r"connection refused", re.IGNORECASE)
 _NEVER_REACHED = re.compile(
@@ -107,7 +111,9 @@ def call_error(address: str, error: grpc.aio.AioRpcError) -> TransportError:
 
 @dataclass(slots=True)
 class Link:
-    """One channel and who uses it. `last_used` is the loop's time, in seconds."""
+    """One channel and who uses it. `last_used` is the loop's time, in seconds. watch: of the node
+    behind it, where its silence matters.
+    """
 
     key: tuple[str, int]
     address: str
@@ -115,6 +121,7 @@ class Link:
     users: int = 0
     last_used: float = 0.0
     calls: dict[str, Any] = field(default_factory=dict)
+    watch: SilenceWatch | None = None
 
     def unary(self, path: str, reply: type[M]) -> Any:
         """The multi-callable of a unary method."""
@@ -137,20 +144,53 @@ class Link:
         )
         return StreamCall(begin())
 
+    def silent(self) -> TransportError:
+        """What is told to those who waited for a silent node: it may have acted."""
+        assert self.watch is not None
+        text = f"silent for {self.watch.silence_ms} ms"
+        return TransportError(TransportKind.TIMEOUT, self.address, text)
+
+    async def answered(self, call: Any, answer: Awaitable[T]) -> T:
+        """Wait for something of a call, which is cancelled where the node is silent.
+        TransportError.
+        """
+        if self.watch is None:
+            return await answer
+        waiter = self.watch.begin(call.cancel)
+        try:
+            found = await answer
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if waiter.is_told and (task is None or not task.cancelling()):
+                raise self.silent() from None
+            raise
+        finally:
+            self.watch.end(waiter)
+        if waiter.is_told:
+            raise self.silent()
+        self.watch.heard()
+        return found
+
 
 def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 
 class Channels:
-    """The channels of one process to others. `identity` is sent along as the user agent."""
+    """The channels of one process to others. `identity` is sent along as the user agent.
+    notices_silence: calls to a node that answers nothing end (see `silence`), however long they
+    may take.
+    """
 
     def __init__(
         self,
         tls: TlsConfig | None,
         limits: ChannelLimits,
         identity: str,
+        *,
+        notices_silence: bool = False,
     ) -> None:
+        self._notices_silence = notices_silence
         self._tls = tls
         self._limits = limits
         self._options: list[tuple[str, Any]] = [
@@ -198,7 +238,22 @@ class Channels:
         else:
             credentials = self._tls.channel_credentials()
             channel = grpc.aio.secure_channel(address, credentials, options=self._options)
-        return Link((host, port), address, channel)
+        link = Link((host, port), address, channel)
+        if self._notices_silence:
+            link.watch = SilenceWatch(partial(self._is_answering, link), self._limits.silence_ms)
+        return link
+
+    @staticmethod
+    async def _is_answering(link: Link, timeout_ms: float) -> bool:
+        """Whether the node says anything in time. A connection that breaks ends the calls on it
+        by itself.
+        """
+        call = link.unary(NODE_STATUS, quorum_pb2.NodeStatusResponse)
+        try:
+            await call(_STATUS, timeout=timeout_ms / 1000)
+        except grpc.aio.AioRpcError as error:
+            return call_error(link.address, error).kind is not TransportKind.TIMEOUT
+        return True
 
     def _schedule_sweep(self) -> None:
         if self._sweep is None and self._links:
@@ -217,6 +272,8 @@ class Channels:
     def _drop(self, link: Link) -> None:
         """Forget a channel and close it."""
         del self._links[link.key]
+        if link.watch is not None:
+            link.watch.close()
         task = asyncio.create_task(link.channel.close(None))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -255,7 +312,8 @@ class Channels:
         metadata = ((TRACE_PARENT_KEY, parent),) if parent else None
         call = link.unary(path, reply)
         try:
-            answer: M = await call(message, timeout=max(0.0, timeout_ms) / 1000, metadata=metadata)
+            begun = call(message, timeout=max(0.0, timeout_ms) / 1000, metadata=metadata)
+            answer: M = await link.answered(begun, begun)
         except grpc.aio.AioRpcError as error:
             raise call_error(link.address, error) from None
         return answer
@@ -272,6 +330,9 @@ class Channels:
             self._sweep.cancel()
             self._sweep = None
         links, self._links = list(self._links.values()), {}
+        for link in links:
+            if link.watch is not None:
+                link.watch.close()
         await asyncio.gather(*(link.channel.close(None) for link in links), *self._closing)
 
 

@@ -9,7 +9,9 @@ Rules:
 2. Reading and describing are repeated freely. A change of the quorum is repeated where a connection
    breaks, since doing it twice comes to the same: a voter that is there already, or gone already,
    is then what was asked for. An append that may have been appended is never repeated.
-3. The first node that tells it pins the cluster: nodes of another one refuse from then on.
+3. A leader that is silent while somebody waits for it (see `silence`) is left as one whose
+   connection broke.
+4. The first node that tells it pins the cluster: nodes of another one refuse from then on.
 
 Source: KIP-853, "Admin client"; KIP-836 and KIP-584 for what is described.
 """
@@ -18,11 +20,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
-
-from google.protobuf.message import Message
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.messages import (
@@ -34,9 +34,9 @@ from quorate.raft.messages import (
 )
 from quorate.raft.types import Endpoint, ReplicaKey, VoterSet
 from quorate.records.batch import Record
-from quorate.rpc import convert_quorum as c
 from quorate.rpc.appending import BATCHES_IN_FLIGHT_MAX, Appender, Coalescer
 from quorate.rpc.channels import Channels
+from quorate.rpc.codecs import CODECS, Codec
 from quorate.rpc.errors import (
     AdminError,
     ClientError,
@@ -54,17 +54,18 @@ from quorate.rpc.tls import TlsConfig
 from quorate.rpc.values import (
     OPAQUE_KEY,
     AppendResult,
+    DescribeFeaturesRequest,
     DescribeFeaturesResponse,
     FormatRequest,
     FormatResponse,
     NodeStatus,
+    NodeStatusRequest,
     OpaqueRecord,
     QuorumDescription,
     ReadRequest,
     UpdateFeaturesRequest,
     UpgradeType,
 )
-from quorate.v1 import quorum_pb2 as pb
 
 if TYPE_CHECKING:
     from quorate.telemetry.tracing import Tracing
@@ -79,7 +80,6 @@ __all__ = [
     "UnreachableError",
 ]
 
-QUORUM = "/quorate.v1.Quorum/"
 ANSWER_SLACK_MS = 500
 """How much longer than the server a client waits: the server's own "timed out" says more."""
 STATUS_TIMEOUT_MS = 1_000
@@ -88,30 +88,17 @@ LEADER_WAIT_MS = 1_500
 """How long a description waits for a leader before it is the view of a node that does not lead."""
 DESCRIBE_PAUSE_MS = 100
 
-M = TypeVar("M", bound=Message)
-V = TypeVar("V")
 A = TypeVar("A", bound=Answer)
 
 
-@dataclass(frozen=True, slots=True)
-class _Method(Generic[M, V]):
-    """A unary method of the service Quorum and how its answer is read."""
-
-    name: str
-    reply: type[M]
-    decode: Callable[[M], V]
-
-
-_DESCRIBE = _Method("DescribeQuorum", pb.DescribeQuorumResponse, c.decode_describe_response)
-_ADD_VOTER = _Method("AddVoter", pb.AddVoterResponse, c.decode_admin_response)
-_REMOVE_VOTER = _Method("RemoveVoter", pb.RemoveVoterResponse, c.decode_admin_response)
-_TRANSFER = _Method("TransferLeadership", pb.TransferLeadershipResponse, c.decode_admin_response)
-_DESCRIBE_FEATURES = _Method(
-    "DescribeFeatures", pb.DescribeFeaturesResponse, c.decode_features_response
-)
-_UPDATE_FEATURES = _Method("UpdateFeatures", pb.UpdateFeaturesResponse, c.decode_admin_response)
-_FORMAT = _Method("Format", pb.FormatResponse, c.decode_format_response)
-_STATUS = _Method("NodeStatus", pb.NodeStatusResponse, c.decode_node_status)
+_DESCRIBE = CODECS["DescribeQuorum"]
+_ADD_VOTER = CODECS["AddVoter"]
+_REMOVE_VOTER = CODECS["RemoveVoter"]
+_TRANSFER = CODECS["TransferLeadership"]
+_DESCRIBE_FEATURES = CODECS["DescribeFeatures"]
+_UPDATE_FEATURES = CODECS["UpdateFeatures"]
+_FORMAT = CODECS["Format"]
+_STATUS = CODECS["NodeStatus"]
 
 
 class QuorumClient:
@@ -134,7 +121,7 @@ class QuorumClient:
             raise MisuseError("a client needs the address of at least one node")
         self.request_timeout_ms = request_timeout_ms
         self._limits = limits or ChannelLimits()
-        self._channels = Channels(tls, self._limits, client_id)
+        self._channels = Channels(tls, self._limits, client_id, notices_silence=True)
         self._route = Route([parse_address(text) for text in bootstrap])
         self._search = LeaderSearch(self._route)
         connect_ms = self._limits.connect_timeout_ms
@@ -208,11 +195,11 @@ class QuorumClient:
 
     async def _view(self, address: Address, attempts: dict[str, str]) -> QuorumDescription | None:
         shown = format_address(*address)
-        message = c.encode_describe_request(DescribeQuorumRequest(self._cluster_id))
+        request = DescribeQuorumRequest(self._cluster_id)
         try:
             status, response = await asyncio.gather(
                 self._status(address),
-                self._unary(address, _DESCRIBE, message, STATUS_TIMEOUT_MS),
+                self._unary(address, _DESCRIBE, request, STATUS_TIMEOUT_MS),
             )
         except TransportError as error:
             code, _, text = error.text.partition(" ")
@@ -248,7 +235,7 @@ class QuorumClient:
 
         await self._change(
             _ADD_VOTER,
-            lambda left: c.encode_add_voter_request(replace(request, timeout_ms=left)),
+            lambda left: replace(request, timeout_ms=left),
             timeout_ms,
             {ErrorCode.DUPLICATE_VOTER: lambda voters: voter in voters},
         )
@@ -265,7 +252,7 @@ class QuorumClient:
 
         await self._change(
             _REMOVE_VOTER,
-            lambda left: c.encode_remove_voter_request(replace(request, timeout_ms=left)),
+            lambda left: replace(request, timeout_ms=left),
             timeout_ms,
             {ErrorCode.VOTER_NOT_FOUND: lambda voters: voters.get(voter.id) is None},
         )
@@ -277,18 +264,20 @@ class QuorumClient:
         request = TransferLeadershipRequest(self._cluster_id, target)
         await self._change(
             _TRANSFER,
-            lambda left: c.encode_transfer_request(replace(request, timeout_ms=left)),
+            lambda left: replace(request, timeout_ms=left),
             timeout_ms,
         )
 
     async def describe_features(self) -> DescribeFeaturesResponse:
         """The features, their supported and finalized levels. Raises as `add_voter`."""
-        message = pb.DescribeFeaturesRequest(cluster_id=self._cluster_id)
 
         async def call(address: Address, left_ms: float) -> DescribeFeaturesResponse:
-            return await self._unary(address, _DESCRIBE_FEATURES, message, left_ms)
+            answer: DescribeFeaturesResponse = await self._unary(
+                address, _DESCRIBE_FEATURES, DescribeFeaturesRequest(self._cluster_id), left_ms
+            )
+            return answer
 
-        answer = await self._ask(call, None)
+        answer = await self._ask(_DESCRIBE_FEATURES, call, None)
         if answer.error is not ErrorCode.NONE:
             raise AdminError(answer.error, answer.message)
         return answer
@@ -308,7 +297,7 @@ class QuorumClient:
         )
         await self._change(
             _UPDATE_FEATURES,
-            lambda left: c.encode_update_features_request(replace(request, timeout_ms=left)),
+            lambda left: replace(request, timeout_ms=left),
             timeout_ms,
         )
 
@@ -327,10 +316,10 @@ class QuorumClient:
         OutcomeUnknownError if the connection broke; the node's status then says what became of it.
         """
         try:
-            response = await self._unary(
+            response: FormatResponse = await self._unary(
                 parse_address(address),
                 _FORMAT,
-                c.encode_format_request(request),
+                request,
                 self.request_timeout_ms,
             )
         except TransportError as error:
@@ -405,58 +394,58 @@ class QuorumClient:
 
     async def _status(self, address: Address) -> NodeStatus:
         timeout_ms = min(STATUS_TIMEOUT_MS, self.request_timeout_ms)
-        return await self._unary(address, _STATUS, pb.NodeStatusRequest(), timeout_ms)
+        status: NodeStatus = await self._unary(address, _STATUS, NodeStatusRequest(), timeout_ms)
+        return status
 
-    async def _unary(
-        self, address: Address, method: _Method[M, V], message: Message, timeout_ms: float
-    ) -> V:
+    async def _unary(self, address: Address, codec: Codec, request: Any, timeout_ms: float) -> Any:
         """One call to one node. TransportError, also where the answer makes no sense."""
         if self._tracing is None:
-            return await self._call(address, method, message, timeout_ms)
-        with self._tracing.calling(f"quorate.{method.name}", {"server.port": address[1]}):
-            return await self._call(address, method, message, timeout_ms)
+            return await self._call(address, codec, request, timeout_ms)
+        with self._tracing.calling(f"quorate.{codec.method.name}", {"server.port": address[1]}):
+            return await self._call(address, codec, request, timeout_ms)
 
-    async def _call(
-        self, address: Address, method: _Method[M, V], message: Message, timeout_ms: float
-    ) -> V:
+    async def _call(self, address: Address, codec: Codec, request: Any, timeout_ms: float) -> Any:
+        method, message = codec.method, codec.encode_request(request)
         with self._channels.use(*address) as link:
             connect_ms = min(timeout_ms, self._limits.connect_timeout_ms)
             await self._channels.connected(link, connect_ms)
             answer = await self._channels.unary(
-                link, QUORUM + method.name, message, method.reply, timeout_ms
+                link, method.path, message, method.response, timeout_ms
             )
             try:
-                return method.decode(answer)
+                return codec.decode_response(answer)
             except ViolationError as error:
                 raise TransportError(TransportKind.FAILED, link.address, str(error)) from None
 
-    async def _ask(self, call: Call[A], timeout_ms: int | None) -> A:
+    async def _ask(self, codec: Codec, call: Call[A], timeout_ms: int | None) -> A:
         timeout_ms = timeout_ms or self.request_timeout_ms
         try:
-            return await self._search.ask(call, timeout_ms, may_repeat=True)
+            return await self._search.ask(call, timeout_ms, may_repeat=codec.method.is_repeatable)
         except TransportError as error:
             text = f"no answer within {timeout_ms} ms ({error}); it may still be done"
             raise AdminError(ErrorCode.REQUEST_TIMED_OUT, text) from None
 
     async def _change(
         self,
-        method: _Method[Any, AdminResponse],
-        encode: Callable[[int], Message],
+        codec: Codec,
+        request: Callable[[int], Any],
         timeout_ms: int | None,
         done_if: Mapping[ErrorCode, Callable[[VoterSet], bool]] | None = None,
     ) -> None:
         """Ask the leader for a change until it answers; see rule 2.
 
-        encode: makes the request for a time in milliseconds. done_if: errors that may come from an
+        request: makes it for a time in milliseconds. done_if: errors that may come from an
         earlier attempt's success, and whether the leader's voter set says so.
         """
         may_be_done = False
 
         async def call(address: Address, left_ms: float) -> AdminResponse:
             nonlocal may_be_done
-            message = encode(max(1, int(left_ms)))
+            asked = request(max(1, int(left_ms)))
             try:
-                answer = await self._unary(address, method, message, left_ms + ANSWER_SLACK_MS)
+                answer: AdminResponse = await self._unary(
+                    address, codec, asked, left_ms + ANSWER_SLACK_MS
+                )
             except TransportError as error:
                 may_be_done = may_be_done or not error.nothing_done
                 raise
@@ -464,7 +453,7 @@ class QuorumClient:
             may_be_done = may_be_done or (answer.error in NOT_LEADER and answer.message != "")
             return answer
 
-        response = await self._ask(call, timeout_ms)
+        response = await self._ask(codec, call, timeout_ms)
         if response.error is ErrorCode.NONE:
             return
         is_done = (done_if or {}).get(response.error)

@@ -9,11 +9,18 @@ import struct
 from collections.abc import Sequence
 from itertools import accumulate
 
+from google.protobuf.message import DecodeError
+
 from quorate.raft.errors import ViolationError
 from quorate.rpc import fields as f
-from quorate.rpc.limits import BATCH_RECORDS_MAX
+from quorate.rpc.limits import BATCH_RECORDS_MAX, CHANGE_TIMEOUT_MS_MAX
 from quorate.rpc.values import APPEND_TIMEOUT_MS, AppendOutcome, OpaqueRecord
+from quorate.rpc.weighing import varint
 from quorate.v1 import quorum_pb2
+
+_CORRELATION_ID_TAG = b"\x08"
+"""Encoders write fields in the order of their numbers."""
+_UINT64_MAX = (1 << 64) - 1
 
 PACKED_RECORDS_MIN = 4
 """From so many on, columns cost less than a message for each."""
@@ -92,7 +99,17 @@ def decode_append_request(
         ]
     if not records:
         raise ViolationError("an append without records")
-    return records, message.timeout_ms or APPEND_TIMEOUT_MS
+    return records, min(message.timeout_ms or APPEND_TIMEOUT_MS, CHANGE_TIMEOUT_MS_MAX)
+
+
+def correlation_id_of(data: bytes) -> int:
+    """Of an AppendRequest that is not decoded; 0 where it does not begin with one."""
+    if not data.startswith(_CORRELATION_ID_TAG):
+        return 0
+    try:
+        return varint(data, len(_CORRELATION_ID_TAG))[0] & _UINT64_MAX
+    except (IndexError, DecodeError):
+        return 0
 
 
 def encode_append_response(

@@ -1,6 +1,6 @@
 """The requests and responses of Metadata and BrokerLifecycle, as messages and as values.
 
-The messages mirror the values of `metadata.requests` (see `mirror`). Around them: a request may say
+The messages mirror the values of `metadata.requests` (see `codec`). Around them: a request may say
 how long the controller may take; an answer says whether the controller took the request, and whom
 the answering node takes for the active controller.
 
@@ -19,15 +19,12 @@ from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import Endpoint, VersionRange
 from quorate.rpc import fields as f
-from quorate.rpc.mirror import Convert, Mirror
-from quorate.v1 import lifecycle_pb2, metadata_pb2
+from quorate.rpc.codec import Form, MessageCodec, Rules
+from quorate.rpc.methods import RPC_METHODS, RpcMethod
 
 TIMEOUT_MS = 30_000
 """How long the controller may take for a request that does not say."""
 TIMEOUT_MS_MAX = 10 * 60_000
-
-METADATA_SERVICE: str = metadata_pb2.DESCRIPTOR.services_by_name["Metadata"].full_name
-LIFECYCLE_SERVICE: str = lifecycle_pb2.DESCRIPTOR.services_by_name["BrokerLifecycle"].full_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +49,26 @@ def _endpoint_from_wire(message: Any) -> Endpoint:
     return f.endpoints_from_wire((message,))[0]
 
 
-OTHERS: dict[type, tuple[Convert, Convert]] = {
-    Endpoint: (_endpoint_to_wire, _endpoint_from_wire),
-    VersionRange: (f.range_to_wire, f.range_from_wire),
-}
+RULES = Rules(
+    {
+        Endpoint: Form(_endpoint_to_wire, _endpoint_from_wire),
+        VersionRange: Form(f.range_to_wire, f.range_from_wire),
+    }
+)
 
 
 class Method:
-    """One unary method: its names, and how its request and answer are read and written."""
+    """How the request and the answer of one method are read and written."""
 
-    def __init__(
-        self, service: str, name: str, request_type: type, response_type: type, module: Any
-    ) -> None:
-        self.service = service
-        self.name = name
+    def __init__(self, rpc: RpcMethod, request_type: type, response_type: type) -> None:
+        self.rpc = rpc
+        self.name = rpc.name
         self.request_type = request_type
         self.response_type = response_type
-        self.request_message: type[Message] = getattr(module, f"{name}Request")
-        self.response_message: type[Message] = getattr(module, f"{name}Response")
-        self._request: Mirror[Any, Any] = Mirror(request_type, self.request_message, OTHERS)
-        self._response: Mirror[Any, Any] = Mirror(response_type, self.response_message, OTHERS)
+        self.request_message: type[Message] = rpc.request
+        self.response_message: type[Message] = rpc.response
+        self._request: MessageCodec[Any, Any] = MessageCodec(request_type, rpc.request, RULES)
+        self._response: MessageCodec[Any, Any] = MessageCodec(response_type, rpc.response, RULES)
 
     def encode_request(self, request: Any, timeout_ms: int) -> Message:
         message = self._request.encode(request)
@@ -104,47 +101,9 @@ class Method:
         return MetadataAnswer(error, leader, response, text)
 
 
-def _methods() -> dict[type, Method]:
-    metadata = [
-        (r.CreateTopics, r.CreateTopicsResponse),
-        (r.DeleteTopics, r.DeleteTopicsResponse),
-        (r.CreatePartitions, r.CreatePartitionsResponse),
-        (r.DescribeTopics, r.DescribeTopicsResponse),
-        (r.IncrementalAlterConfigs, r.AlterConfigsResponse),
-        (r.DescribeConfigs, r.DescribeConfigsResponse),
-        (r.AlterClientQuotas, r.AlterClientQuotasResponse),
-        (r.DescribeClientQuotas, r.DescribeClientQuotasResponse),
-        (r.AlterUserScramCredentials, r.AlterUserScramCredentialsResponse),
-        (r.DescribeUserScramCredentials, r.DescribeUserScramCredentialsResponse),
-        (r.CreateAcls, r.CreateAclsResponse),
-        (r.DeleteAcls, r.DeleteAclsResponse),
-        (r.DescribeAcls, r.DescribeAclsResponse),
-        (r.ElectLeaders, r.ElectLeadersResponse),
-        (r.AlterPartitionReassignments, r.AlterPartitionReassignmentsResponse),
-        (r.ListPartitionReassignments, r.ListPartitionReassignmentsResponse),
-        (r.UpdateFeatures, r.UpdateFeaturesResponse),
-        (r.DescribeCluster, r.DescribeClusterResponse),
-    ]
-    lifecycle = [
-        (r.RegisterBroker, r.RegisterBrokerResponse),
-        (r.BrokerHeartbeat, r.BrokerHeartbeatResponse),
-        (r.UnregisterBroker, r.UnregisterBrokerResponse),
-        (r.AlterPartition, r.AlterPartitionResponse),
-        (r.AllocateProducerIds, r.AllocateProducerIdsResponse),
-        (r.AssignReplicasToDirs, r.AssignReplicasToDirsResponse),
-        (r.RegisterController, r.RegisterControllerResponse),
-    ]
-    renamed: dict[type, str] = {r.UpdateFeatures: "UpdateClusterFeatures"}
-    found: dict[type, Method] = {}
-    for service, module, pairs in (
-        (METADATA_SERVICE, metadata_pb2, metadata),
-        (LIFECYCLE_SERVICE, lifecycle_pb2, lifecycle),
-    ):
-        for request, response in pairs:
-            name = renamed.get(request, request.__name__)
-            found[request] = Method(service, name, request, response, module)
-    return found
-
-
-METHODS = _methods()
+METHODS: dict[type, Method] = {
+    values[0]: Method(rpc, *values)
+    for rpc in RPC_METHODS.values()
+    if rpc.is_metadata and (values := rpc.values) is not None
+}
 """Every method, by the class of its requests."""

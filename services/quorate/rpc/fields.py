@@ -38,7 +38,9 @@ from quorate.v1 import common_pb2 as pb
 
 PORT_MAX = 65_535
 LEVEL_MAX = 32_767
-ENDPOINTS_MAX = 64
+ENDPOINTS_MAX = 8
+ENDPOINT_CHARS_MAX = 255
+"""Of an endpoint's name, and of its host: a name in the DNS has 253."""
 WRITTEN_MAX = 1_024
 VOTERS_MAX = 1_024
 CACHED_UUIDS_MAX = 1_024
@@ -119,6 +121,11 @@ def endpoints_from_wire(messages: Iterable[pb.Endpoint]) -> tuple[Endpoint, ...]
     if len(endpoints) > ENDPOINTS_MAX:
         raise ViolationError(f"{len(endpoints)} endpoints: at most {ENDPOINTS_MAX} are taken")
     for endpoint in endpoints:
+        if len(endpoint.name) > ENDPOINT_CHARS_MAX or len(endpoint.host) > ENDPOINT_CHARS_MAX:
+            raise ViolationError(
+                f"an endpoint's name has {len(endpoint.name)} characters and its host "
+                f"{len(endpoint.host)}: at most {ENDPOINT_CHARS_MAX} are taken"
+            )
         if not 1 <= endpoint.port <= PORT_MAX:
             raise ViolationError(
                 f"the port of endpoint {endpoint.name!r} is {endpoint.port}, not 1 to {PORT_MAX}"
@@ -153,6 +160,10 @@ def voter_from_wire(message: pb.Voter) -> Voter:
         endpoints_from_wire(message.endpoints),
         range_from_wire(message.kraft_version),
     )
+
+
+def voters_to_wire(voters: Iterable[Voter]) -> list[pb.Voter]:
+    return [voter_to_wire(voter) for voter in voters]
 
 
 def voters_from_wire(messages: Iterable[pb.Voter]) -> tuple[Voter, ...]:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import grpc.aio
-from google.protobuf.message import Message
 
+from quorate.metadata.authorizer import Operation
 from quorate.metadata.requests import Refused
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.rpc.convert_metadata import MetadataAnswer
+from quorate.rpc.methods import RpcMethod
 from quorate.rpc.principals import Caller
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -44,18 +45,46 @@ class Admission:
 
 
 class Gate(Protocol):
-    """`name`: the method's, as in proto/quorate/v1. Nothing here waits."""
+    """`name`: the method's, as in `methods.RPC_METHODS`. Nothing here waits."""
 
     def caller(self, context: Context) -> Caller:
         """Who is at the other end: once a call, also of a stream."""
         ...
 
-    def refusal(self, caller: Caller, name: str, request: object) -> Refusal | None:
-        """Whether a call is refused as a whole."""
+    def refusal(self, caller: Caller, name: str, request: object = None) -> Refusal | None:
+        """Whether a call is refused as a whole. request: None while it has not been read, which
+        leaves out what depends on it.
+        """
         ...
 
     def admit(self, caller: Caller, name: str, request: Any) -> Refusal | Admission:
         """The same for a request for metadata, of which parts may be refused."""
+        ...
+
+
+class PartitionGate(Protocol):
+    """What a broker asks before it does anything with a topic's records. Nothing here waits."""
+
+    def caller(self, context: Context) -> Caller:
+        """As `Gate` has it."""
+        ...
+
+    def partition_refusal(self, caller: Caller, rpc: RpcMethod) -> Refusal | None:
+        """Whether a call of a method of `methods.PARTITION_METHODS` is refused before its request
+        is read: its caller may not do this to any topic.
+        """
+        ...
+
+    def follower_refusal(self, caller: Caller, node: int) -> Refusal | None:
+        """Whether a Fetch in the name of a follower is refused."""
+        ...
+
+    def refused_topic(self, caller: Caller, operation: Operation, topic_id: str) -> ErrorCode:
+        """Why a caller may not do this to a topic, NONE if it may."""
+        ...
+
+    def may_describe(self, caller: Caller, topic: str) -> bool:
+        """Whether a caller may know of a topic, by its name."""
         ...
 
 
@@ -77,11 +106,6 @@ async def answer_admitted(
     return replace(answer, response=admitted.finish(answer.response))
 
 
-def method_name(message: Message) -> str:
-    """The method, by the message of its request; a stream has the name of its unary form."""
-    return message.DESCRIPTOR.name.removesuffix("Request")
-
-
 class Asker:
     """Who makes a call, before a gate: found out once a call."""
 
@@ -96,5 +120,8 @@ class Asker:
         """None where everybody may ask everything."""
         return None if gate is None else cls(gate, context)
 
-    def refusal(self, message: Message, request: object) -> Refusal | None:
-        return self._gate.refusal(self._caller, method_name(message), request)
+    def refusal(self, name: str, request: object = None) -> Refusal | None:
+        return self._gate.refusal(self._caller, name, request)
+
+    def admit(self, name: str, request: Any) -> Refusal | Admission:
+        return self._gate.admit(self._caller, name, request)

@@ -9,33 +9,26 @@ Rules for whoever implements it:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
-    AdminRequest,
-    AdminResponse,
     CurrentLeader,
     FetchRequest,
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
-    PeerRequest,
-    Response,
 )
+from quorate.rpc.convert_metadata import MetadataAnswer
 from quorate.rpc.values import (
     Buffer,
-    ChecksumLogRequest,
-    ChecksumLogResponse,
-    DescribeFeaturesResponse,
     FormatRequest,
     FormatResponse,
     NodeStatus,
     OpaqueRecord,
     ReadChunk,
     ReadRequest,
-    UpdateFeaturesRequest,
 )
 
 
@@ -52,10 +45,15 @@ class NodeHandler(Protocol):
 class RaftHandler(NodeHandler, Protocol):
     """What a node with storage does besides."""
 
-    async def handle(self, request: PeerRequest | AdminRequest) -> Response:
-        """Everything that has no method of its own below, answered with the response that belongs
-        to it.
+    async def handle(self, request: Any) -> Any:
+        """The response to a request of Raft or Quorum that has no method of its own below: the
+        classes of both are in `rpc.methods`.
         """
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """Where the log ends: a Fetch of what lies before is answered at once."""
         ...
 
     async def fetch(self, request: FetchRequest) -> tuple[FetchResponse, Sequence[Buffer]]:
@@ -64,10 +62,6 @@ class RaftHandler(NodeHandler, Protocol):
 
     async def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
         """The answer with its bytes, at most `max_bytes`; less is no error."""
-        ...
-
-    async def checksum_log(self, request: ChecksumLogRequest) -> ChecksumLogResponse:
-        """The checksum of a range of committed batches, as they lie in this node's files."""
         ...
 
     async def append(
@@ -79,10 +73,19 @@ class RaftHandler(NodeHandler, Protocol):
         """
         ...
 
-    def read(self, request: ReadRequest) -> AsyncIterator[ReadChunk]:
-        """Pieces of what is committed, up to and with the one that is the last."""
+    def read(
+        self, request: ReadRequest, before: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[ReadChunk]:
+        """Pieces of what is committed, up to and with the one that is the last. before: awaited
+        before records are read for the next one.
+        """
         ...
 
-    async def describe_features(self) -> DescribeFeaturesResponse: ...
 
-    async def update_features(self, request: UpdateFeaturesRequest) -> AdminResponse: ...
+@runtime_checkable
+class MetadataHandler(Protocol):
+    """A node that answers requests for metadata, or tells who does."""
+
+    async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
+        """The answer to one of the requests in `convert_metadata.METHODS`, within `timeout_ms`."""
+        ...

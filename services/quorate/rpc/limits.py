@@ -30,12 +30,18 @@ RECORD_OVERHEAD_BYTES = 21
 BATCH_RECORDS_MAX = BATCH_BYTES_MAX // RECORD_OVERHEAD_BYTES
 """More are too large together, however small they are."""
 
+POSITIONS_MAX = 200_000
+"""Partitions that one Fetch of a broker's partitions may name."""
+
 CHANGE_TIMEOUT_MS_MAX = 10 * 60_000
-"""AddVoter, RemoveVoter, UpdateFeatures: a longer timeout is taken for this one."""
+"""AddVoter, RemoveVoter, UpdateFeatures, appends: a longer timeout is taken for this one."""
 ASK_TIMEOUT_MS_MAX = 60_000
 """The same for TransferLeadership and Read."""
 
 PORT_MAX = 65_535
+
+ONLY_IDENTITY = 1 << 0
+"""The set of gRPC's compression algorithms that holds none but "not compressed"."""
 
 GrpcOptions = list[tuple[str, int]]
 
@@ -45,17 +51,20 @@ class ServerLimits:
     """append_*: of one Append stream under way at once; more is not read until some is answered.
 
     concurrent_rpcs_max: calls and streams of all connections; the ones beyond are refused with
-    RESOURCE_EXHAUSTED. connections_max: the ones beyond are closed. streams_per_connection_max: a
+    RESOURCE_EXHAUSTED. connections_max: the ones beyond are closed. connections_per_address_max:
+    see `connections`. handshake_timeout_ms: of TLS and HTTP/2. streams_per_connection_max: a
     client waits with the ones beyond. calls_per_second_max: see `throttle`; 0 for no shares.
     ping_interval_min_ms: who pings more often is disconnected.
     """
 
     message_bytes_max: int = MESSAGE_BYTES_MAX
     batch_bytes_max: int = BATCH_BYTES_MAX
-    append_messages_in_flight_max: int = 1_024
+    append_messages_in_flight_max: int = 32
     append_bytes_in_flight_max: int = 64 * 1024 * 1024
     concurrent_rpcs_max: int = 8_192
     connections_max: int = 4_096
+    connections_per_address_max: int = 1_024
+    handshake_timeout_ms: int = 5_000
     streams_per_connection_max: int = 1_024
     calls_per_second_max: int = 300
     ping_interval_min_ms: int = 1_000
@@ -64,6 +73,8 @@ class ServerLimits:
         return [
             ("grpc.max_receive_message_length", self.message_bytes_max),
             ("grpc.max_send_message_length", self.message_bytes_max),
+            # No client of a controller compresses, and 16 KiB unpack to the largest message.
+            ("grpc.compression_enabled_algorithms_bitset", ONLY_IDENTITY),
             # A port in use must be an error, not a share of somebody else's connections.
             ("grpc.so_reuseport", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", self.ping_interval_min_ms),
@@ -74,13 +85,15 @@ class ServerLimits:
             ("grpc.http2.ping_timeout_ms", 5_000),
             ("grpc.max_concurrent_streams", self.streams_per_connection_max),
             ("grpc.max_allowed_incoming_connections", self.connections_max),
+            ("grpc.server_handshake_timeout_ms", self.handshake_timeout_ms),
         ]
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelLimits:
     """connect_timeout_ms: for one attempt. channel_idle_ms: an unused channel is closed after
-    that.
+    that. silence_ms: how long a client waits for a node that answers nothing at all: two of the
+    controllers' usual fetch timeouts, after which another one leads.
     """
 
     message_bytes_max: int = MESSAGE_BYTES_MAX
@@ -91,6 +104,7 @@ class ChannelLimits:
     keepalive_ms: int = 5_000
     keepalive_timeout_ms: int = 2_500
     channel_idle_ms: int = 300_000
+    silence_ms: int = 4_000
 
     def options(self) -> GrpcOptions:
         return [

@@ -64,7 +64,7 @@ class MetadataClient:
             raise MisuseError("a client needs the address of at least one node")
         self.request_timeout_ms = request_timeout_ms
         self._limits = limits or ChannelLimits()
-        self._channels = Channels(tls, self._limits, client_id)
+        self._channels = Channels(tls, self._limits, client_id, notices_silence=True)
         self._bootstrap = tuple(bootstrap)
         self._tls = tls
         self._search = LeaderSearch(Route([parse_address(text) for text in bootstrap]))
@@ -122,7 +122,7 @@ class MetadataClient:
             return answer
 
         try:
-            answer = await self._search.ask(call, timeout_ms, may_repeat=True)
+            answer = await self._search.ask(call, timeout_ms, may_repeat=method.rpc.is_repeatable)
         except TransportError as error:
             text = f"no answer within {timeout_ms} ms ({error})"
             raise AdminError(ErrorCode.REQUEST_TIMED_OUT, text) from None
@@ -138,7 +138,7 @@ class MetadataClient:
             await self._channels.connected(link, connect_ms)
             answer = await self._channels.unary(
                 link,
-                f"/{method.service}/{method.name}",
+                method.rpc.path,
                 method.encode_request(request, timeout_ms),
                 method.response_message,
                 timeout_ms + ANSWER_SLACK_MS,

@@ -1,114 +1,74 @@
-"""The services Metadata and BrokerLifecycle: every method reads, handles and answers alike.
+"""What a server does with the calls of Metadata and BrokerLifecycle, all alike.
 
-What a method is, `convert_metadata.METHODS` says: one entry a method. The rules of `servicers` hold
-here too: what violates the protocol is INVALID_REQUEST with the reason; what a handler raises is
-logged and answered with UNKNOWN_SERVER_ERROR.
+The steps and rules of `servicers` hold here too. Of a request that is about topics or resources the
+gate decides each part, once it was read.
 
 Source: proto/quorate/v1/metadata.proto, lifecycle.proto.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-import grpc
-import grpc.aio
+from google.protobuf.message import DecodeError, Message
 
-from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.messages import CurrentLeader
+from quorate.rpc.codecs import NO_LEADER
 from quorate.rpc.convert_metadata import METHODS, MetadataAnswer, Method
-from quorate.rpc.gate import Gate, answer_admitted
-from quorate.rpc.refusals import Refusals
-from quorate.rpc.throttle import Turns
-
-LOGGER = logging.getLogger(__name__)
-REFUSALS = Refusals(LOGGER)
-
-NO_LEADER = CurrentLeader(0)
-NOT_SERVED = "this node is not formatted, or serves no metadata"
-
-Context = grpc.aio.ServicerContext[Any, Any]
+from quorate.rpc.gate import Context, Refusal, answer_admitted
+from quorate.rpc.handler import MetadataHandler
+from quorate.rpc.intake import read_request, write_answer
+from quorate.rpc.servicers import Behavior, Slot, failure
 
 
-@runtime_checkable
-class MetadataHandler(Protocol):
-    """A node that answers requests for metadata, or tells who does."""
-
-    async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
-        """The answer to one of the requests in `METHODS`, within `timeout_ms`."""
-        ...
+def metadata_behaviors(slot: Slot) -> dict[str, Behavior]:
+    """By the method's name, from the bytes of a request."""
+    return {method.name: _serve(slot, method) for method in METHODS.values()}
 
 
-class MetadataSlot:
-    """Who handles requests now; a node that is formatted later changes it."""
-
-    def __init__(self, gate: Gate | None, turns: Turns) -> None:
-        self.gate = gate
-        self.turns = turns
-        self._handler: MetadataHandler | None = None
-
-    def use(self, handler: object) -> None:
-        """Let `handler` answer if it can."""
-        self._handler = handler if isinstance(handler, MetadataHandler) else None
-
-    async def handler(self, context: Context) -> MetadataHandler:
-        """Who answers, in turn where the server is busy, or the end of the call."""
-        await self.turns.wait(context)
-        if self._handler is None:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_SERVED)
-        return self._handler
-
-
-def add_metadata_services(server: grpc.aio.Server, slot: MetadataSlot) -> tuple[str, ...]:
-    """Add both services to a server that has not been started; their names."""
-    services = tuple(dict.fromkeys(method.service for method in METHODS.values()))
-    for service in services:
-        handlers = {
-            method.name: grpc.unary_unary_rpc_method_handler(
-                _serve(slot, method),
-                request_deserializer=method.request_message.FromString,
-                response_serializer=method.response_message.SerializeToString,
-            )
-            for method in METHODS.values()
-            if method.service == service
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-    return services
-
-
-def _serve(slot: MetadataSlot, method: Method) -> Callable[[Any, Context], Awaitable[Any]]:
-    async def serve(message: Any, context: Context) -> Any:
-        handler = await slot.handler(context)
-        answer = await _answer(slot, method, handler, message, context)
-        slot.turns.charge(context, answer)
+def _serve(slot: Slot, method: Method) -> Behavior:
+    async def serve(data: bytes, context: Context) -> Message:
+        handler = await slot.metadata(context, data)
+        answer = await _answer(slot, method, handler, data, context)
+        slot.turns.charge(context, answer, asked_bytes=len(data))
+        await slot.keep(context, answer)
         return answer
 
     return serve
 
 
 async def _answer(
-    slot: MetadataSlot, method: Method, handler: MetadataHandler, message: Any, context: Context
-) -> Any:
+    slot: Slot, method: Method, handler: MetadataHandler, data: bytes, context: Context
+) -> Message:
     try:
-        request, timeout_ms = method.decode_request(message)
-        if slot.gate is None:
-            answer = await handler.metadata(request, timeout_ms)
-        else:
-            caller = slot.gate.caller(context)
-            answer = await answer_admitted(
-                slot.gate.admit(caller, method.name, request),
-                NO_LEADER,
-                partial(handler.metadata, timeout_ms=timeout_ms),
-            )
-        return method.encode_answer(answer)
-    except ViolationError as error:
-        REFUSALS.say(method.name, context.peer(), error)
-        refused = MetadataAnswer(ErrorCode.INVALID_REQUEST, NO_LEADER, message=str(error))
+        answer = await _handled(slot, method, handler, data, context)
+        return await write_answer(method.encode_answer, answer, _parts(answer.response))
+    except DecodeError:
+        raise
     except Exception as error:
-        LOGGER.exception("%s from %s failed", method.name, context.peer())
-        text = f"internal error: {type(error).__name__}"
-        refused = MetadataAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, NO_LEADER, message=text)
-    return method.encode_answer(refused)
+        code, text = failure(method.rpc, context, error)
+    return method.encode_answer(MetadataAnswer(code, NO_LEADER, message=text))
+
+
+def _parts(response: Any) -> int:
+    """How many topics, resources, … an answer is about."""
+    names = getattr(response, "__dataclass_fields__", ())
+    found = (getattr(response, name) for name in names)
+    return sum(len(each) for each in found if isinstance(each, tuple))
+
+
+async def _handled(
+    slot: Slot, method: Method, handler: MetadataHandler, data: bytes, context: Context
+) -> MetadataAnswer:
+    asker = slot.asker(context)
+    if asker is None:
+        request, timeout_ms = await read_request(method.rpc, data, method.decode_request)
+        return await handler.metadata(request, timeout_ms)
+    admitted: Any = asker.refusal(method.name)
+    timeout_ms = 0
+    if not isinstance(admitted, Refusal):
+        request, timeout_ms = await read_request(method.rpc, data, method.decode_request)
+        admitted = asker.admit(method.name, request)
+    return await answer_admitted(
+        admitted, NO_LEADER, partial(handler.metadata, timeout_ms=timeout_ms)
+    )

@@ -16,6 +16,7 @@ from quorate.rpc.fields import (
     position_to_wire,
     required,
 )
+from quorate.rpc.limits import POSITIONS_MAX
 from quorate.rpc.partition_values import (
     NO_EPOCH,
     NO_OFFSET,
@@ -34,9 +35,6 @@ from quorate.rpc.partition_values import (
     ProducerIdentity,
 )
 from quorate.v1 import partition_pb2 as pb
-
-POSITIONS_MAX = 200_000
-"""Partitions that one request may name."""
 
 
 def _topic_id(raw: bytes) -> str:

@@ -6,8 +6,14 @@ Rules:
    named by its first DNS name, as `DNS=host`, which no subject can look like.
 2. Without TLS, and without a certificate, it is `User:ANONYMOUS`.
 3. A DNS name `node-N` in a certificate says: this is node N. Nothing else does.
-4. The rules are tried in order; the first whose pattern matches the whole subject makes the name.
-   A subject that no rule matches is nobody: `None`, and may do nothing.
+4. What the standard library says of a certificate becomes the same text as gRPC's: OpenSSL's form
+   of RFC 2253. A subject with an attribute that is not in `_SHORT` is nobody: gRPC writes such
+   an attribute as it is encoded, which the standard library does not tell.
+5. The rules are tried in order; the first whose pattern matches the whole subject makes the name.
+   A subject that no rule matches is nobody: `None`, and may do nothing. So is one of more than
+   `SUBJECT_MAX` characters.
+6. Patterns are RE2's: matching takes time proportional to the subject, whatever the pattern. Java's
+   look-around, back references and possessive quantifiers are refused.
 
 Source: Kafka's DefaultKafkaPrincipalBuilder and SslPrincipalMapper (KIP-371).
 """
@@ -17,7 +23,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
+
+import re2
 
 from quorate.metadata.authorizer import ANONYMOUS
 
@@ -30,13 +39,17 @@ _RULE = re.compile(
     re.VERBOSE,
 )
 _REFERENCE = re.compile(r"\\(.)|\$([0-9])")
+SUBJECT_MAX = 4096
+
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
     """pattern None: the subject as it is."""
 
-    pattern: re.Pattern[str] | None = None
+    pattern: re2._Regexp | None = None
     replacement: str = ""
     case: str = ""
 
@@ -80,6 +93,8 @@ class PrincipalMapping:
 
     def name(self, subject: str) -> str | None:
         """The name of whom a subject means; None if no rule matches."""
+        if len(subject) > SUBJECT_MAX:
+            return None
         for rule in self.rules:
             name = rule.apply(subject)
             if name is not None:
@@ -91,9 +106,13 @@ def _rule(found: re.Match[str]) -> _Rule:
     if found["default"]:
         return _Rule()
     try:
-        pattern = re.compile(found["pattern"])
-    except re.error as error:
-        raise ValueError(f"{found['pattern']!r} is not a regular expression: {error}") from None
+        pattern = re2.compile(found["pattern"], _OPTIONS)
+    except re2.error as error:
+        (reason,) = error.args
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(
+            f"{found['pattern']!r} is not a regular expression of RE2: {text}"
+        ) from None
     for reference in _REFERENCE.finditer(found["replacement"]):
         if reference[2] and int(reference[2]) > pattern.groups:
             raise ValueError(f"{found['pattern']!r} has no group ${reference[2]}")
@@ -124,10 +143,74 @@ def caller_of(auth: AuthContext, peer: str, mapping: PrincipalMapping) -> Caller
         return Caller(host=host)
     names = [name.decode("utf-8", "replace") for name in auth.get("peer_dns", ())]
     subject = next(iter(auth.get("x509_subject", ())), b"").decode("utf-8", "replace")
+    return _caller(subject, names, host, mapping)
+
+
+def caller_of_certificate(
+    certificate: Mapping[str, Any] | None, host: str, mapping: PrincipalMapping
+) -> Caller:
+    """certificate: what `ssl.SSLSocket.getpeercert` says of the other side's; None for none."""
+    if not certificate:
+        return Caller(host=host)
+    names = [name for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"]
+    subject = _subject(certificate.get("subject", ()))
+    if subject is None:
+        return Caller(None, host, nodes_of(names), True)
+    return _caller(subject, names, host, mapping)
+
+
+def _caller(subject: str, names: Sequence[str], host: str, mapping: PrincipalMapping) -> Caller:
     if not subject:
         subject = f"DNS={names[0]}" if names else ""
     name = mapping.name(subject) if subject else None
     return Caller(None if name is None else f"User:{name}", host, nodes_of(names), True)
+
+
+_SHORT = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "emailAddress": "emailAddress",
+    "givenName": "GN",
+    "initials": "initials",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "serialNumber": "serialNumber",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "street",
+    "surname": "SN",
+    "title": "title",
+    "userId": "UID",
+}
+"""OpenSSL's long names of attributes, which the standard library tells, and its short ones."""
+
+
+def _subject(parts: Sequence[Sequence[tuple[str, str]]]) -> str | None:
+    """Rule 4. parts: the least specific one first, each with its attributes."""
+    written = []
+    for part in reversed(parts):
+        attributes = []
+        for name, value in reversed(part):
+            if name not in _SHORT:
+                return None
+            attributes.append(f"{_SHORT[name]}={_escaped(value)}")
+        written.append("+".join(attributes))
+    return ",".join(written)
+
+
+def _escaped(value: str) -> str:
+    """As OpenSSL's XN_FLAG_RFC2253 does it: control characters and what is not ASCII in hex."""
+    found = []
+    last = len(value) - 1
+    for index, each in enumerate(value):
+        if each in ',+"\\<>;' or (each in " #" and index == 0) or (each == " " and index == last):
+            found.append(f"\\{each}")
+        elif " " <= each <= "~":
+            found.append(each)
+        else:
+            found += [f"\\{byte:02X}" for byte in each.encode("utf-8", "surrogatepass")]
+    return "".join(found)
 
 
 def nodes_of(names: Sequence[str]) -> frozenset[int]:

@@ -25,13 +25,12 @@ from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import BatchHeader, Record, iter_batches, iter_records, verify_crc
 from quorate.records.errors import RecordsError
 from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
-from quorate.rpc.convert_quorum import decode_read_chunk, encode_read_request
+from quorate.rpc.codecs import CODECS
 from quorate.rpc.errors import AdminError, ReadBrokenError, TransportError, TransportKind
 from quorate.rpc.routing import Address, LeaderSearch
 from quorate.rpc.values import ReadChunk, ReadRequest
-from quorate.v1 import quorum_pb2
 
-READ = "/quorate.v1.Quorum/Read"
+READ = CODECS["Read"]
 ANSWER_SLACK_MS = 500
 
 
@@ -88,6 +87,7 @@ class LogReader:
                     if chunk.last:
                         return
             except TransportError as error:
+                self._search.route.lost(opened.link.key)
                 if snapshot is not None and seen.unknown:
                     raise ReadBrokenError(
                         "the stream broke within a snapshot, behind records without offsets "
@@ -109,7 +109,9 @@ class LogReader:
             return await self._open_at(address, request, remaining_ms)
 
         try:
-            opened = await self._search.ask(call, request.timeout_ms, may_repeat=True)
+            opened = await self._search.ask(
+                call, request.timeout_ms, may_repeat=READ.method.is_repeatable
+            )
         except TransportError as error:
             text = f"no answer within {request.timeout_ms} ms ({error})"
             raise AdminError(ErrorCode.REQUEST_TIMED_OUT, text) from None
@@ -126,8 +128,8 @@ class LogReader:
         call: Any = None
         try:
             await self._channels.connected(link, min(timeout_ms, self._connect_timeout_ms))
-            wanted = encode_read_request(replace(request, timeout_ms=max(1, int(timeout_ms))))
-            call = link.server_stream(READ, quorum_pb2.ReadResponse)(wanted)
+            wanted = READ.encode_request(replace(request, timeout_ms=max(1, int(timeout_ms))))
+            call = link.server_stream(READ.method.path, READ.method.response)(wanted)
             first = await _next(link, call, timeout_ms + ANSWER_SLACK_MS)
         except BaseException:
             if call is not None:
@@ -151,10 +153,11 @@ async def _next(link: Link, call: Any, timeout_ms: float) -> ReadChunk:
     """The next chunk. TransportError, also where the stream ends without a last chunk."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            message = await call.read()
+            message = await link.answered(call, call.read())
             if message is EOF:
                 raise status_error(link.address, await call.code(), await call.details() or "")
-        return decode_read_chunk(message)
+        chunk: ReadChunk = READ.decode_response(message)
+        return chunk
     except TimeoutError:
         text = f"nothing was read within {timeout_ms:.0f} ms"
         raise TransportError(TransportKind.TIMEOUT, link.address, text) from None

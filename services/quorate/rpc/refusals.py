@@ -61,11 +61,14 @@ class _Unreadable:
 
 
 class ReadableOnly:
-    """Stands for a server while services are added to it: their methods get what can be decoded."""
+    """Stands for a server while services are added to it: their methods get what can be decoded.
 
-    def __init__(self, server: grpc.aio.Server) -> None:
+    bytes_max: of a request that gRPC decodes. Methods that get bytes have limits of their own.
+    """
+
+    def __init__(self, server: grpc.aio.Server, bytes_max: int | None = None) -> None:
         self._server: Any = server  # its types leave the registered handlers out
-        self._guard = _Guard(Refusals(LOGGER))
+        self._guard = _Guard(Refusals(LOGGER), bytes_max)
         GRPC_LOGGER.addFilter(is_told)
 
     def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
@@ -102,8 +105,9 @@ class _GuardedService(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 class _Guard:
     """Makes of a method one that never sees what cannot be decoded."""
 
-    def __init__(self, refusals: Refusals) -> None:
+    def __init__(self, refusals: Refusals, bytes_max: int | None) -> None:
         self._refusals = refusals
+        self._bytes_max = bytes_max
 
     def method(self, name: str, method: Any) -> Any:
         behavior = (
@@ -111,12 +115,15 @@ class _Guard:
         )
         wrap = self._giving if inspect.isasyncgenfunction(behavior) else self._serving
         serve = wrap(name, behavior)
+        decode = method.request_deserializer
+        if decode is not None and self._bytes_max is not None:
+            decode = _bounded(decode, self._bytes_max)
         if method.request_streaming:
             # A stream's messages are decoded where they are read: the error comes from there.
             field = "stream_stream" if method.response_streaming else "stream_unary"
-            return method._replace(**{field: serve})
+            return method._replace(**{field: serve}, request_deserializer=decode)
         field = "unary_stream" if method.response_streaming else "unary_unary"
-        lenient = _lenient(method.request_deserializer)
+        lenient = None if decode is None else _lenient(decode)
         return method._replace(**{field: serve}, request_deserializer=lenient)
 
     def _serving(self, name: str, behavior: Behavior) -> Behavior:
@@ -148,6 +155,15 @@ class _Guard:
     async def _refuse(self, name: str, context: Context, error: DecodeError) -> None:
         self._refusals.say(name, context.peer(), error)
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{name}: {error}")
+
+
+def _bounded(decode: Callable[[bytes], Any], bytes_max: int) -> Callable[[bytes], Any]:
+    def deserialize(data: bytes) -> Any:
+        if len(data) > bytes_max:
+            raise DecodeError(f"a request of {len(data)} bytes, and at most {bytes_max} are read")
+        return decode(data)
+
+    return deserialize
 
 
 def _lenient(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

@@ -1,12 +1,13 @@
 """How a client finds the leader, and what it tries again.
 
 To ask the leader (until the deadline):
-1. Ask where the leader was last, then the nodes that were given, then those that others named.
+1. Ask where the leader was last, then the nodes that were given, then those that others named; last
+   those that did not answer when they were asked before.
 2. NOT_LEADER_OR_FOLLOWER has done nothing: learn whom that node takes for the leader, unless it is
    behind what is known, and ask there next. No address is asked twice in one round.
 3. No connection, or a node that does not serve: nothing was done, ask the next.
-4. A connection that broke, or no answer in time: it may have been done. Only what may be done twice
-   is tried again.
+4. A connection that broke, no answer in time, or a silent node: it may have been done. Only what
+   may be done twice is tried again.
 5. After a round without a leader, or where the leader has too much to do, wait 20 to 500 ms,
    growing and random, and begin again with 1.
 
@@ -64,17 +65,21 @@ class Route:
         self._bootstrap = tuple(bootstrap)
         self._others: deque[Address] = deque(maxlen=ADDRESSES_MAX)
         self._leader: tuple[Address, ...] = ()
+        self._lost: set[Address] = set()
         self._epoch = -1
 
     def order(self) -> list[Address]:
-        """All addresses, the likeliest first."""
-        return list(dict.fromkeys((*self._leader, *self._bootstrap, *self._others)))
+        """All addresses, the likeliest first, and last those that did not answer last time."""
+        known = dict.fromkeys((*self._leader, *self._bootstrap, *self._others))
+        return sorted(known, key=self._lost.__contains__)
 
     def learn(self, leader: CurrentLeader) -> tuple[Address, ...]:
         """Take what a node says of the leader; return where to go, nothing if it is old news."""
         if leader.epoch < self._epoch:
             return ()
         addresses = self.learn_nodes(leader.endpoints)
+        if leader.epoch > self._epoch:
+            self._lost.difference_update(addresses)
         if leader.epoch > self._epoch or addresses:
             self._leader = addresses
         self._epoch = leader.epoch
@@ -93,8 +98,13 @@ class Route:
         if epoch >= self._epoch:
             self._leader, self._epoch = (address,), epoch
 
+    def heard(self, address: Address) -> None:
+        """Somebody answers there."""
+        self._lost.discard(address)
+
     def lost(self, address: Address) -> None:
-        """Nobody answers there."""
+        """Nobody answers there, or not any more."""
+        self._lost = {*self._lost.intersection(self.order()), address}
         self._leader = tuple(known for known in self._leader if known != address)
 
 
@@ -194,6 +204,7 @@ class LeaderSearch:
                     continue
                 raise
             heard.add(shown)
+            self.route.heard(address)
             if answer.error is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
                 raise _NoLeaderYetError(answer)
             if answer.error not in NOT_LEADER:

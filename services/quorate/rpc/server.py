@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -21,24 +21,26 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from quorate.rpc.arrivals import Arrivals
 from quorate.rpc.errors import ListenError, PortInUseError
 from quorate.rpc.gate import Gate
 from quorate.rpc.handler import NodeHandler
 from quorate.rpc.limits import ServerLimits, format_address, parse_address
-from quorate.rpc.metadata_servicers import MetadataSlot, add_metadata_services
+from quorate.rpc.metadata_servicers import metadata_behaviors
+from quorate.rpc.methods import QUORUM_SERVICE, RAFT_SERVICE, RPC_METHODS, RpcMethod
 from quorate.rpc.refusals import ReadableOnly
-from quorate.rpc.servicers import QuorumServicer, RaftServicer, Slot
+from quorate.rpc.room import AnswerRoom
+from quorate.rpc.servicers import Behavior, Servicer, Slot
 from quorate.rpc.throttle import Throttle, Turns
 from quorate.rpc.tls import TlsConfig
 from quorate.telemetry.context import TRACE_PARENT, TRACE_PARENT_CHARS, TRACE_PARENT_KEY
-from quorate.v1 import quorum_pb2, quorum_pb2_grpc, raft_pb2, raft_pb2_grpc
 
-RAFT_SERVICE: str = raft_pb2.DESCRIPTOR.services_by_name["Raft"].full_name
-QUORUM_SERVICE: str = quorum_pb2.DESCRIPTOR.services_by_name["Quorum"].full_name
 SERVICES = ("", RAFT_SERVICE, QUORUM_SERVICE)
 """The names that grpc.health.v1 knows; "" is the node as a whole."""
 
 _SURROUNDING: tuple[str, ...] = (health.SERVICE_NAME, reflection.SERVICE_NAME)
+SURROUNDING_BYTES_MAX = 4_096
+"""Of a request to health or reflection: a name."""
 
 STOP_GRACE_MS = 100
 
@@ -70,22 +72,18 @@ class Servicers:
         gate: Gate | None = None,
     ) -> None:
         calls = limits.calls_per_second_max
+        self.room = AnswerRoom()
+        self.arrivals = Arrivals()
         turns = Turns(Throttle(calls) if calls else None)
-        self._slot = Slot(handler, gate, turns)
-        self._metadata = MetadataSlot(gate, turns)
-        self._metadata.use(handler)
-        self._quorum = QuorumServicer(self._slot, limits)
+        self._slot = Slot(handler, gate, turns, self.room, self.arrivals)
+        self._servicer = Servicer(self._slot, limits)
         self.health = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        raft = RaftServicer(self._slot, limits)
-        adding: Any = ReadableOnly(server)
-        # The generated functions are not typed.
-        raft_pb2_grpc.add_RaftServicer_to_server(raft, adding)  # type: ignore[no-untyped-call]
-        quorum_pb2_grpc.add_QuorumServicer_to_server(  # type: ignore[no-untyped-call]
-            self._quorum, adding
+        adding: Any = ReadableOnly(server, SURROUNDING_BYTES_MAX)
+        services = _add_methods(
+            adding, {**self._servicer.behaviors, **metadata_behaviors(self._slot)}
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, adding)
-        metadata = add_metadata_services(adding, self._metadata)
-        names = (RAFT_SERVICE, QUORUM_SERVICE, *metadata, *_SURROUNDING)
+        names = (*services, *_SURROUNDING)
         # Not by `enable_server_reflection`, which looks at the server's type.
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
             reflection.aio.ReflectionServicer(names),  # type: ignore[attr-defined]
@@ -95,7 +93,6 @@ class Servicers:
     def use(self, handler: NodeHandler) -> None:
         """Let another handler answer from now on: the node was formatted and runs."""
         self._slot.use(handler)
-        self._metadata.use(handler)
 
     async def set_serving(self, service: str, is_serving: bool) -> None:
         """What grpc.health.v1 says of one of `SERVICES`."""
@@ -104,8 +101,34 @@ class Servicers:
 
     async def finish(self, timeout_s: float) -> None:
         """Wait for appends that have begun."""
-        if self._quorum.running:
-            await asyncio.wait(self._quorum.running, timeout=timeout_s)
+        if self._servicer.running:
+            await asyncio.wait(self._servicer.running, timeout=timeout_s)
+
+
+def _add_methods(server: Any, behaviors: Mapping[str, Behavior]) -> tuple[str, ...]:
+    """Add the methods of the table to a server that has not been started; their services."""
+    assert behaviors.keys() == RPC_METHODS.keys(), behaviors.keys() ^ RPC_METHODS.keys()
+    services: dict[str, dict[str, Any]] = {}
+    for rpc in RPC_METHODS.values():
+        handler = method_handler(rpc, behaviors[rpc.name])
+        services.setdefault(rpc.service, {})[rpc.name] = handler
+    for service, handlers in services.items():
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    return tuple(services)
+
+
+def method_handler(rpc: RpcMethod, behavior: Behavior) -> Any:
+    """How gRPC serves a method: requests arrive as bytes, since what they are is asked only when it
+    is known who sends them.
+    """
+    makes: Any = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[rpc.streams_requests, rpc.streams_responses]
+    return makes(
+        behavior, request_deserializer=None, response_serializer=rpc.response.SerializeToString
+    )
 
 
 def add_servicers(
@@ -129,6 +152,16 @@ class RpcServer:
         self.server = server
         self.addresses = tuple(addresses)
         self._servicers = servicers
+
+    @property
+    def room(self) -> AnswerRoom:
+        """What its answers hold."""
+        return self._servicers.room
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """The messages that it took."""
+        return self._servicers.arrivals
 
     @property
     def ports(self) -> tuple[int, ...]:

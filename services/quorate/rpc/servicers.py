@@ -1,72 +1,74 @@
-"""The servicers of quorate.v1: messages in, values to the handler, its answers out.
+"""What a server does with the calls of Raft and Quorum: bytes in, values to the handler, its
+answers out.
 
-Rules:
-1. A request that violates the protocol is answered with INVALID_REQUEST and the reason.
-2. What a handler raises is logged with the call and its sender, and answered with
-   UNKNOWN_SERVER_ERROR. It never ends the server.
-3. What a gate refuses is answered with its refusal before the handler hears of it; NodeStatus,
-   whose answer has no field for an error, ends with PERMISSION_DENIED.
-4. A node that is not formatted ends every method but Format and NodeStatus with
+Every call, and every message of a stream, passes the same steps before its request is decoded:
+
+1. Its turn comes (`throttle`), unless the method takes none.
+2. A node that is not formatted ends every method but those that need no storage with
    FAILED_PRECONDITION.
+3. The gate decides by caller and method. What it refuses is answered with its refusal; NodeStatus,
+   whose answer has no field for an error, ends with PERMISSION_DENIED.
+4. The request keeps the limits of its method (`intake`), or is answered with INVALID_REQUEST.
+
+Then it is decoded, and the gate decides about its content. Rules for what follows:
+
+5. A request that violates the protocol is answered with INVALID_REQUEST and the reason.
+6. What a handler raises is logged with the call and its sender, and answered with
+   UNKNOWN_SERVER_ERROR. It never ends the server.
 
 Source: proto/quorate/v1/raft.proto, quorum.proto.
 """
-# ruff: noqa: N802 - the methods have the names of the proto
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.messages import (
-    AdminResponse,
-    ApiVersionsResponse,
-    BeginQuorumEpochResponse,
-    DescribeQuorumResponse,
-    EndQuorumEpochResponse,
-    FetchResponse,
-    FetchSnapshotResponse,
-    VoteResponse,
-)
-from quorate.raft.types import NO_NODE, ReplicaKey, VersionRange
-from quorate.rpc import convert, convert_quorum
+from quorate.raft.messages import FetchRequest, FetchResponse
+from quorate.rpc import convert
 from quorate.rpc.answered_stream import AnsweredStream, Running, begun
-from quorate.rpc.append_serving import NO_LEADER, Appends
+from quorate.rpc.append_serving import Appends
+from quorate.rpc.arrivals import Arrivals
 from quorate.rpc.channels import EOF
-from quorate.rpc.gate import Asker, Gate, method_name
-from quorate.rpc.handler import NodeHandler, RaftHandler
+from quorate.rpc.codecs import CODECS, Codec
+from quorate.rpc.gate import Asker, Context, Gate, Refusal
+from quorate.rpc.handler import MetadataHandler, NodeHandler, RaftHandler
+from quorate.rpc.intake import read_request
 from quorate.rpc.limits import LONE_FETCH_BYTES_MAX, SNAPSHOT_PIECE_BYTES_MAX, ServerLimits
+from quorate.rpc.methods import RPC_METHODS, RpcMethod
 from quorate.rpc.refusals import Refusals
+from quorate.rpc.room import SMALL_BYTES, AnswerRoom, Held
 from quorate.rpc.throttle import RECORDS_BYTES, Turns
-from quorate.rpc.values import (
-    Buffer,
-    ChecksumLogResponse,
-    DescribeFeaturesResponse,
-    FormatResponse,
-    ReadChunk,
-)
-from quorate.v1 import quorum_pb2, quorum_pb2_grpc, raft_pb2, raft_pb2_grpc
+from quorate.rpc.values import Buffer
+from quorate.v1 import raft_pb2
 
 LOGGER = logging.getLogger(__name__)
 REFUSALS = Refusals(LOGGER)
 
-Context = grpc.aio.ServicerContext[Any, Any]
-V = TypeVar("V")
-R = TypeVar("R")
-M = TypeVar("M", bound=Message)
+Behavior = Callable[[Any, Context], Any]
+Handle = Callable[[Any], Awaitable[Any]]
 
 RESPONSE_ROOM_BYTES = 64 * 1024
 """What a FetchResponse may take beside its records."""
 
 NOT_FORMATTED = "this node is not formatted: it serves Format and NodeStatus only"
+NO_METADATA = "this node is not formatted, or serves no metadata"
 
 
 class Slot:
@@ -74,217 +76,202 @@ class Slot:
     life: when the node has been formatted.
     """
 
-    def __init__(self, handler: NodeHandler, gate: Gate | None, turns: Turns) -> None:
+    def __init__(
+        self,
+        handler: NodeHandler,
+        gate: Gate | None,
+        turns: Turns,
+        room: AnswerRoom | None = None,
+        arrivals: Arrivals | None = None,
+    ) -> None:
         self.gate = gate
         self.turns = turns
+        self.room = AnswerRoom() if room is None else room
+        self.arrivals = Arrivals() if arrivals is None else arrivals
         self.use(handler)
 
     def use(self, handler: NodeHandler) -> None:
         self.handler = handler
-        # Asked once: the check looks at each method and is too slow for each call.
+        # Asked once: the checks look at each method and are too slow for each call.
         self._raft = handler if isinstance(handler, RaftHandler) else None
+        self._metadata = handler if isinstance(handler, MetadataHandler) else None
 
     def asker(self, context: Context) -> Asker | None:
         """Who calls, where it matters."""
         return Asker.of(self.gate, context)
 
-    async def admin(self, context: Context) -> RaftHandler:
-        """As `raft`, in turn."""
-        await self.turns.wait(context)
-        return await self.raft(context)
-
-    async def raft(self, context: Context) -> RaftHandler:
-        """The running node, or the end of the call."""
-        if self._raft is None:
+    async def enter(self, method: RpcMethod, context: Context, data: bytes = b"") -> None:
+        """Steps 1 and 2, which may end the call. data: its only message."""
+        self.arrivals.add(context.peer(), len(data))
+        if method.takes_turn:
+            await self.turns.wait(context)
+        if self._raft is None and method.needs_storage:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_FORMATTED)
-        return self._raft
+
+    async def keep(self, context: Context, answer: Message) -> None:
+        """Find room for the answer of a call until it has been taken."""
+        size = answer.ByteSize()
+        if size > SMALL_BYTES:
+            held = self.room.hold(context.peer())
+            context.add_done_callback(_releases(held))
+            await held.settle(size)
+
+    @property
+    def raft(self) -> RaftHandler:
+        """The running node, behind `enter`."""
+        return cast(RaftHandler, self._raft)
+
+    async def metadata(self, context: Context, data: bytes) -> MetadataHandler:
+        """Who answers requests for metadata, in turn, or the end of the call."""
+        self.arrivals.add(context.peer(), len(data))
+        await self.turns.wait(context)
+        if self._metadata is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_METADATA)
+        return self._metadata
 
 
-def _refused(message: Message, context: Context, error: ViolationError) -> str:
-    REFUSALS.say(method_name(message), context.peer(), error)
-    return str(error)
+def failure(method: RpcMethod, context: Context, error: Exception) -> tuple[ErrorCode, str]:
+    """What is answered to what was raised (rules 5 and 6)."""
+    if isinstance(error, ViolationError):
+        REFUSALS.say(method.name, context.peer(), error)
+        return ErrorCode.INVALID_REQUEST, str(error)
+    LOGGER.error("%s from %s failed", method.name, context.peer(), exc_info=error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {type(error).__name__}"
 
 
-def _failed(message: Message, context: Context, error: Exception) -> str:
-    LOGGER.exception("%s from %s failed", method_name(message), context.peer())
-    return f"internal error: {type(error).__name__}"
+class _RefusedError(Exception):
+    """The gate refuses the call."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
 
 
-@dataclass(frozen=True, slots=True)
-class _Unary(Generic[V, R, M]):
-    """How a unary method reads its request and writes its answer, and what it answers to an
-    error.
+async def _admitted(codec: Codec, data: bytes, asker: Asker | None) -> Any:
+    """The request, where the gate lets it in (steps 3 and 4). _RefusedError, ViolationError,
+    DecodeError.
     """
-
-    decode: Callable[[Any], V]
-    encode: Callable[[R], M]
-    refuse: Callable[[ErrorCode, str], R]
-
-    async def serve(
-        self,
-        message: Message,
-        context: Context,
-        handle: Callable[[V], Awaitable[Any]],
-        asker: Asker | None = None,
-    ) -> M:
-        """Decode, handle, encode, and answer what goes wrong in between (rules 1 to 3)."""
-        try:
-            request = self.decode(message)
-            if asker is not None and (refused := asker.refusal(message, request)) is not None:
-                return self.encode(self.refuse(*refused))
-            return self.encode(await handle(request))
-        except ViolationError as error:
-            text = _refused(message, context, error)
-            return self.encode(self.refuse(ErrorCode.INVALID_REQUEST, text))
-        except Exception as error:
-            text = _failed(message, context, error)
-            return self.encode(self.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, text))
+    name = codec.method.name
+    if asker is not None and (refused := asker.refusal(name)) is not None:
+        raise _RefusedError(refused)
+    request = await read_request(codec.method, data, codec.decode_request)
+    if asker is not None and (refused := asker.refusal(name, request)) is not None:
+        raise _RefusedError(refused)
+    return request
 
 
-def _admin(error: ErrorCode, text: str) -> AdminResponse:
-    return AdminResponse(error, NO_LEADER, text)
+async def _answer(
+    codec: Codec, data: bytes, context: Context, asker: Asker | None, handle: Handle
+) -> Message:
+    """One request and its answer, for methods whose answers have a field for an error."""
+    try:
+        return codec.encode_response(await handle(await _admitted(codec, data, asker)))
+    except Exception as error:
+        return codec.encode_response(_refused(codec, context, error))
 
 
-_VOTE = _Unary(
-    convert.decode_vote_request,
-    convert.encode_vote_response,
-    lambda error, text: VoteResponse(error, NO_LEADER, message=text),
-)
-_BEGIN = _Unary(
-    convert.decode_begin_request,
-    convert.encode_begin_response,
-    lambda error, text: BeginQuorumEpochResponse(error, NO_LEADER, text),
-)
-_END = _Unary(
-    convert.decode_end_request,
-    convert.encode_end_response,
-    lambda error, text: EndQuorumEpochResponse(error, NO_LEADER, text),
-)
-_UPDATE_VOTER = _Unary(
-    convert.decode_update_voter_request, convert.encode_update_voter_response, _admin
-)
-_API_VERSIONS = _Unary(
-    convert.decode_api_versions_request,
-    convert.encode_api_versions_response,
-    lambda error, text: ApiVersionsResponse(error, ReplicaKey(NO_NODE), VersionRange(0, 0), text),
-)
-_CHECKSUM = _Unary(
-    convert.decode_checksum_request,
-    convert.encode_checksum_response,
-    lambda error, text: ChecksumLogResponse(error, message=text),
-)
-_DESCRIBE = _Unary(
-    convert_quorum.decode_describe_request,
-    convert_quorum.encode_describe_response,
-    lambda error, text: DescribeQuorumResponse(error, NO_LEADER, message=text),
-)
-_ADD_VOTER = _Unary(
-    convert_quorum.decode_add_voter_request, convert_quorum.encode_add_voter_response, _admin
-)
-_REMOVE_VOTER = _Unary(
-    convert_quorum.decode_remove_voter_request, convert_quorum.encode_remove_voter_response, _admin
-)
-_TRANSFER = _Unary(
-    convert_quorum.decode_transfer_request, convert_quorum.encode_transfer_response, _admin
-)
-_DESCRIBE_FEATURES = _Unary(
-    lambda message: message,
-    convert_quorum.encode_features_response,
-    lambda error, text: DescribeFeaturesResponse(error, NO_LEADER, message=text),
-)
-_UPDATE_FEATURES = _Unary(
-    convert_quorum.decode_update_features_request,
-    convert_quorum.encode_update_features_response,
-    _admin,
-)
-_FORMAT = _Unary(
-    convert_quorum.decode_format_request,
-    convert_quorum.encode_format_response,
-    lambda error, text: FormatResponse(error, message=text),
-)
+def _refused(codec: Codec, context: Context, error: Exception) -> Any:
+    """The response to a request that ended with an error. DecodeError is raised again: it is a
+    status of the call.
+    """
+    assert codec.refuse is not None
+    if isinstance(error, DecodeError):
+        raise error
+    if isinstance(error, _RefusedError):
+        return codec.refuse(*error.refusal)
+    return codec.refuse(*failure(codec.method, context, error))
 
 
-class RaftServicer(raft_pb2_grpc.RaftServicer):
-    """Controller to controller."""
+class Servicer:
+    """The methods of Raft and Quorum. `running` are appends under way: they outlive their
+    streams.
+    """
 
     def __init__(self, slot: Slot, limits: ServerLimits) -> None:
         self._slot = slot
         self._limits = limits
-        self._fetch = _Unary(
-            convert.decode_fetch_request,
-            self._encode,
-            lambda error, text: (FetchResponse(error, NO_LEADER, message=text), ()),
+        self.running: Running = set()
+        fetch = CODECS["Fetch"]
+        refuse_fetch = fetch.refuse
+        assert refuse_fetch is not None
+        self._fetch = replace(
+            fetch,
+            encode_response=self._encode_fetched,
+            # A handler's answer comes with its records.
+            refuse=lambda error, text: (refuse_fetch(error, text), ()),
         )
+        self._lone_fetch = replace(self._fetch, decode_request=_decode_lone_fetch)
+        self._fetch_of_stream = replace(self._fetch, method=RPC_METHODS["FetchStream"])
 
-    async def Vote(self, request: raft_pb2.VoteRequest, context: Context) -> raft_pb2.VoteResponse:
-        handler = await self._slot.raft(context)
-        return await _VOTE.serve(request, context, handler.handle, self._slot.asker(context))
+        special: dict[str, Behavior] = {
+            "Fetch": self._fetch_alone,
+            "FetchStream": self._stream_fetches,
+            "FetchSnapshot": self._fetch_snapshot,
+            "Format": self._unary(CODECS["Format"], lambda: slot.handler.format),
+            "NodeStatus": self._node_status,
+            "Append": self._append,
+            "AppendStream": self._stream_appends,
+            "Read": self._read,
+        }
+        handled = {
+            name: self._unary(codec, lambda: slot.raft.handle)
+            for name, codec in CODECS.items()
+            if name not in special
+        }
+        self.behaviors: Mapping[str, Behavior] = handled | special
+        """By name, from the bytes of a request; of a stream's, from the call."""
 
-    async def BeginQuorumEpoch(
-        self, request: raft_pb2.BeginQuorumEpochRequest, context: Context
-    ) -> raft_pb2.BeginQuorumEpochResponse:
-        handler = await self._slot.raft(context)
-        return await _BEGIN.serve(request, context, handler.handle, self._slot.asker(context))
+    def _unary(self, codec: Codec, handle: Callable[[], Handle]) -> Behavior:
+        """handle: finds the handler's method, behind `Slot.enter`."""
+        method, turns = codec.method, self._slot.turns
 
-    async def EndQuorumEpoch(
-        self, request: raft_pb2.EndQuorumEpochRequest, context: Context
-    ) -> raft_pb2.EndQuorumEpochResponse:
-        handler = await self._slot.raft(context)
-        return await _END.serve(request, context, handler.handle, self._slot.asker(context))
+        async def serve(data: bytes, context: Context) -> Message:
+            await self._slot.enter(method, context, data)
+            answer = await _answer(codec, data, context, self._slot.asker(context), handle())
+            if method.takes_turn:
+                turns.charge(context, answer, asked_bytes=len(data))
+            await self._slot.keep(context, answer)
+            return answer
 
-    async def UpdateVoter(
-        self, request: raft_pb2.UpdateVoterRequest, context: Context
-    ) -> raft_pb2.UpdateVoterResponse:
-        handler = await self._slot.raft(context)
-        return await _UPDATE_VOTER.serve(
-            request, context, handler.handle, self._slot.asker(context)
-        )
+        return serve
 
-    async def ApiVersions(
-        self, request: raft_pb2.ApiVersionsRequest, context: Context
-    ) -> raft_pb2.ApiVersionsResponse:
-        handler = await self._slot.raft(context)
-        return await _API_VERSIONS.serve(
-            request, context, handler.handle, self._slot.asker(context)
-        )
-
-    async def ChecksumLog(
-        self, request: raft_pb2.ChecksumLogRequest, context: Context
-    ) -> raft_pb2.ChecksumLogResponse:
-        handler = await self._slot.admin(context)
-        return await _CHECKSUM.serve(
-            request, context, handler.checksum_log, self._slot.asker(context)
-        )
-
-    async def Fetch(
-        self, request: raft_pb2.FetchRequest, context: Context
-    ) -> raft_pb2.FetchResponse:
-        handler = await self._slot.admin(context)
-        wanted = request.max_bytes if request.HasField("max_bytes") else LONE_FETCH_BYTES_MAX
-        request.max_bytes = min(wanted, LONE_FETCH_BYTES_MAX)
-        answer = await self._one_fetch(handler, request, context, self._slot.asker(context))
-        self._slot.turns.charge(context, answer, RECORDS_BYTES)
+    async def _fetch_alone(self, data: bytes, context: Context) -> Message:
+        codec, slot = self._lone_fetch, self._slot
+        await slot.enter(codec.method, context, data)
+        held = slot.room.hold(context.peer())
+        context.add_done_callback(_releases(held))
+        fetch = partial(self._fetch_within, held)
+        answer = await _answer(codec, data, context, slot.asker(context), fetch)
+        slot.turns.charge(context, answer, call_bytes=RECORDS_BYTES)
         return answer
 
-    async def FetchStream(
-        self, _requests: AsyncIterator[raft_pb2.FetchRequest], context: Context
-    ) -> None:
+    async def _fetch_within(
+        self, held: Held, request: FetchRequest
+    ) -> tuple[FetchResponse, Sequence[Buffer]]:
+        """The handler's answer. What has to be read takes room first; what is parked, once its
+        records are there.
+        """
+        handler = self._slot.raft
+        if request.offset < handler.end_offset:
+            await held.reserve()
+        response, records = await handler.fetch(request)
+        await held.settle(sum(len(part) for part in records))
+        return response, records
+
+    async def _stream_fetches(self, _requests: AsyncIterator[bytes], context: Context) -> None:
         """One fetch at a time: read, handle, answer."""
-        handler = await self._slot.raft(context)
-        asker = self._slot.asker(context)
-        while (request := await context.read()) is not EOF:
-            await context.write(await self._one_fetch(handler, request, context, asker))
+        codec = self._fetch_of_stream
+        await self._slot.enter(codec.method, context)
+        asker, room, peer = self._slot.asker(context), self._slot.room, context.peer()
+        while (data := await context.read()) is not EOF:
+            self._slot.arrivals.add(peer, len(data))
+            with room.hold(peer) as held:
+                fetch = partial(self._fetch_within, held)
+                await context.write(await _answer(codec, data, context, asker, fetch))
 
-    async def _one_fetch(
-        self,
-        handler: RaftHandler,
-        request: raft_pb2.FetchRequest,
-        context: Context,
-        asker: Asker | None,
+    def _encode_fetched(
+        self, answer: tuple[FetchResponse, Sequence[Buffer]]
     ) -> raft_pb2.FetchResponse:
-        return await self._fetch.serve(request, context, handler.fetch, asker)
-
-    def _encode(self, answer: tuple[FetchResponse, Sequence[Buffer]]) -> raft_pb2.FetchResponse:
         response, records = answer
         size = sum(len(part) for part in records)
         limit = self._limits.message_bytes_max - RESPONSE_ROOM_BYTES
@@ -296,150 +283,88 @@ class RaftServicer(raft_pb2_grpc.RaftServicer):
             return convert.encode_fetch_response(refused)
         return convert.encode_fetch_response(response, records)
 
-    async def FetchSnapshot(
-        self, request: raft_pb2.FetchSnapshotRequest, context: Context
-    ) -> AsyncIterator[raft_pb2.FetchSnapshotResponse]:
-        handler = await self._slot.raft(context)
+    async def _fetch_snapshot(self, data: bytes, context: Context) -> AsyncIterator[Message]:
+        codec = CODECS["FetchSnapshot"]
+        await self._slot.enter(codec.method, context, data)
+        with self._slot.room.hold(context.peer()) as held:
+            try:
+                request = await _admitted(codec, data, self._slot.asker(context))
+                await held.reserve()
+                response = await self._slot.raft.fetch_snapshot(request)
+                await held.settle(len(response.data))
+            except Exception as error:
+                response = _refused(codec, context, error)
+            pieces = memoryview(response.data)
+            for start in range(0, max(1, len(pieces)), SNAPSHOT_PIECE_BYTES_MAX):
+                piece = bytes(pieces[start : start + SNAPSHOT_PIECE_BYTES_MAX])
+                yield codec.encode_response(
+                    replace(response, position=response.position + start, data=piece)
+                )
+
+    async def _node_status(self, data: bytes, context: Context) -> Message:
+        codec = CODECS["NodeStatus"]
+        await self._slot.enter(codec.method, context, data)
         asker = self._slot.asker(context)
-        try:
-            wanted = convert.decode_snapshot_request(request)
-            refused = None if asker is None else asker.refusal(request, wanted)
-            if refused is None:
-                response = await handler.fetch_snapshot(wanted)
-            else:
-                response = FetchSnapshotResponse(refused[0], NO_LEADER, message=refused[1])
-        except ViolationError as error:
-            text = _refused(request, context, error)
-            response = FetchSnapshotResponse(ErrorCode.INVALID_REQUEST, NO_LEADER, message=text)
-        except Exception as error:
-            text = _failed(request, context, error)
-            response = FetchSnapshotResponse(
-                ErrorCode.UNKNOWN_SERVER_ERROR, NO_LEADER, message=text
-            )
-        data = memoryview(response.data)
-        for start in range(0, max(1, len(data)), SNAPSHOT_PIECE_BYTES_MAX):
-            piece = bytes(data[start : start + SNAPSHOT_PIECE_BYTES_MAX])
-            yield convert.encode_snapshot_response(
-                replace(response, position=response.position + start, data=piece)
-            )
-
-
-class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
-    """Administrators and applications. `running` are appends under way: they outlive their
-    streams.
-    """
-
-    def __init__(self, slot: Slot, limits: ServerLimits) -> None:
-        self._slot = slot
-        self._limits = limits
-        self.running: Running = set()
-
-    async def DescribeQuorum(
-        self, request: quorum_pb2.DescribeQuorumRequest, context: Context
-    ) -> quorum_pb2.DescribeQuorumResponse:
-        handler = await self._slot.admin(context)
-        asker = self._slot.asker(context)
-        answer = await _DESCRIBE.serve(request, context, handler.handle, asker)
-        self._slot.turns.charge(context, answer)
-        return answer
-
-    async def AddVoter(
-        self, request: quorum_pb2.AddVoterRequest, context: Context
-    ) -> quorum_pb2.AddVoterResponse:
-        handler = await self._slot.admin(context)
-        return await _ADD_VOTER.serve(request, context, handler.handle, self._slot.asker(context))
-
-    async def RemoveVoter(
-        self, request: quorum_pb2.RemoveVoterRequest, context: Context
-    ) -> quorum_pb2.RemoveVoterResponse:
-        handler = await self._slot.admin(context)
-        return await _REMOVE_VOTER.serve(
-            request, context, handler.handle, self._slot.asker(context)
-        )
-
-    async def TransferLeadership(
-        self, request: quorum_pb2.TransferLeadershipRequest, context: Context
-    ) -> quorum_pb2.TransferLeadershipResponse:
-        handler = await self._slot.admin(context)
-        return await _TRANSFER.serve(request, context, handler.handle, self._slot.asker(context))
-
-    async def DescribeFeatures(
-        self, request: quorum_pb2.DescribeFeaturesRequest, context: Context
-    ) -> quorum_pb2.DescribeFeaturesResponse:
-        handler = await self._slot.admin(context)
-        return await _DESCRIBE_FEATURES.serve(
-            request,
-            context,
-            lambda _: handler.describe_features(),
-            self._slot.asker(context),
-        )
-
-    async def UpdateFeatures(
-        self, request: quorum_pb2.UpdateFeaturesRequest, context: Context
-    ) -> quorum_pb2.UpdateFeaturesResponse:
-        handler = await self._slot.admin(context)
-        return await _UPDATE_FEATURES.serve(
-            request, context, handler.update_features, self._slot.asker(context)
-        )
-
-    async def Format(
-        self, request: quorum_pb2.FormatRequest, context: Context
-    ) -> quorum_pb2.FormatResponse:
-        await self._slot.turns.wait(context)
-        return await _FORMAT.serve(
-            request, context, self._slot.handler.format, self._slot.asker(context)
-        )
-
-    async def NodeStatus(
-        self, request: quorum_pb2.NodeStatusRequest, context: Context
-    ) -> quorum_pb2.NodeStatusResponse:
-        await self._slot.turns.wait(context)
-        asker = self._slot.asker(context)
-        if asker is not None and (refused := asker.refusal(request, request)) is not None:
+        if asker is not None and (refused := asker.refusal(codec.method.name)) is not None:
             text = f"{refused.error.name} {refused.message}".rstrip()
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         try:
-            status = await self._slot.handler.node_status()
-            return convert_quorum.encode_node_status(status)
+            await read_request(codec.method, data, codec.decode_request)
+            return codec.encode_response(await self._slot.handler.node_status())
+        except DecodeError:
+            raise
+        except ViolationError as error:
+            code, text = grpc.StatusCode.INVALID_ARGUMENT, failure(codec.method, context, error)[1]
         except Exception as error:
-            # This answer has no field for an error.
-            text = _failed(request, context, error)
-        await context.abort(grpc.StatusCode.INTERNAL, text)
+            code, text = grpc.StatusCode.INTERNAL, failure(codec.method, context, error)[1]
+        await context.abort(code, text)
         raise AssertionError("abort raises")
 
-    async def Append(
-        self, request: quorum_pb2.AppendRequest, context: Context
-    ) -> quorum_pb2.AppendResponse:
-        _, work = (await self._appends(context)).begin(request)
-        return await asyncio.shield(begun(self.running, work))
+    async def _append(self, data: bytes, context: Context) -> Message:
+        _, work = await (await self._appends("Append", context, data)).begin(data)
+        answer = await asyncio.shield(begun(self.running, work))
+        self._slot.turns.charge(context, answer, asked_bytes=len(data))
+        return answer
 
-    async def AppendStream(
-        self, _requests: AsyncIterator[quorum_pb2.AppendRequest], context: Context
-    ) -> None:
-        appends = await self._appends(context)
-        await AnsweredStream(context, self._limits, self.running, appends.begin).serve()
+    async def _stream_appends(self, _requests: AsyncIterator[bytes], context: Context) -> None:
+        appends = await self._appends("AppendStream", context)
+        arrivals, turns, peer = self._slot.arrivals, self._slot.turns, context.peer()
 
-    async def _appends(self, context: Context) -> Appends:
-        handler = await self._slot.admin(context)
-        return Appends(handler, context, self._limits.batch_bytes_max, self._slot.asker(context))
+        async def begin(data: bytes) -> tuple[int, Coroutine[Any, Any, Message]]:
+            arrivals.add(peer, len(data))
+            turns.note_streamed()
+            return await appends.begin(data)
 
-    async def Read(
-        self, request: quorum_pb2.ReadRequest, context: Context
-    ) -> AsyncIterator[quorum_pb2.ReadResponse]:
-        handler = await self._slot.admin(context)
+        await AnsweredStream(context, self._limits, self.running, begin).serve()
+
+    async def _appends(self, name: str, context: Context, data: bytes = b"") -> Appends:
+        method = RPC_METHODS[name]
+        await self._slot.enter(method, context, data)
+        asker, limit = self._slot.asker(context), self._limits.batch_bytes_max
+        return Appends(self._slot.raft, context, method, limit, asker)
+
+    async def _read(self, data: bytes, context: Context) -> AsyncIterator[Message]:
+        codec = CODECS["Read"]
+        await self._slot.enter(codec.method, context, data)
         asker = self._slot.asker(context)
-        if asker is not None and (refused := asker.refusal(request, request)) is not None:
-            yield convert_quorum.encode_read_chunk(
-                ReadChunk(refused.error, NO_LEADER, last=True, message=refused.message)
-            )
-            return
         try:
-            async for chunk in handler.read(convert_quorum.decode_read_request(request)):
-                yield convert_quorum.encode_read_chunk(chunk)
+            request = await _admitted(codec, data, asker)
+            with self._slot.room.hold(context.peer()) as held:
+                async for chunk in self._slot.raft.read(request, held.reserve):
+                    await held.settle(len(chunk.records))
+                    yield codec.encode_response(chunk)
             return
-        except ViolationError as error:
-            code, text = ErrorCode.INVALID_REQUEST, _refused(request, context, error)
         except Exception as error:
-            code, text = ErrorCode.UNKNOWN_SERVER_ERROR, _failed(request, context, error)
-        final = ReadChunk(code, NO_LEADER, last=True, message=text)
-        yield convert_quorum.encode_read_chunk(final)
+            final = _refused(codec, context, error)
+        yield codec.encode_response(final)
+
+
+def _releases(held: Held) -> Any:
+    """For the end of a call: its answer was taken, or its caller is gone."""
+    return lambda _: held.release()
+
+
+def _decode_lone_fetch(message: raft_pb2.FetchRequest) -> FetchRequest:
+    wanted = message.max_bytes if message.HasField("max_bytes") else LONE_FETCH_BYTES_MAX
+    message.max_bytes = min(wanted, LONE_FETCH_BYTES_MAX)
+    return convert.decode_fetch_request(message)

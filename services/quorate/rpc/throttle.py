@@ -21,8 +21,11 @@ can serve at once, a few callers in tight loops would make everybody wait. Rules
    that there are about `REFUSALS_PER_SECOND`. No more than `refused_max` wait to be refused; the
    ones beyond are refused at once.
 
-Elections never wait: Vote, BeginQuorumEpoch and EndQuorumEpoch do not come here, and messages on a
-stream that is open are no calls.
+6. A request counts by its size too: each so many bytes of it as a call.
+7. Messages on streams that are open are no calls, and never wait. While there are any, those who
+   call share with them as with one more connection.
+
+Elections never wait: Vote, BeginQuorumEpoch and EndQuorumEpoch do not come here.
 """
 
 from __future__ import annotations
@@ -69,6 +72,15 @@ FIELDS_BYTES = 1024
 
 RECORDS_BYTES = 16 * 1024
 """Records of that size, which are sent as they lie in the log, do."""
+
+
+REQUEST_BYTES = 64 * 1024
+"""A request of that size costs about what a call does before anything is done with it."""
+
+STREAMS = "streams"
+"""Stands for all streams, where a connection is meant."""
+STREAMED_MS = BURST_MS / 2
+"""How long after a message streams are busy."""
 
 
 def _for_ever() -> None:
@@ -187,6 +199,11 @@ class Throttle:
             ahead_max_ms = BURST_MS if self._clocks.keys() <= {peer} else AHEAD_MAX_MS
             self._advance(peer, max(0.0, calls - expected), now_ms, ahead_max_ms)
 
+    def note_streamed(self) -> None:
+        """A message came on a stream (rule 7)."""
+        until_ms = time.monotonic() * 1_000 + STREAMED_MS
+        self._clocks[STREAMS] = max(self._clocks.get(STREAMS, 0.0), until_ms)
+
     def _forget_idle(self, now_ms: float) -> None:
         if now_ms - self._looked_ms < LOOK_MS * len(self._clocks):
             return
@@ -230,7 +247,16 @@ class Turns:
         context: Context,
         answer: Message,
         call_bytes: int = FIELDS_BYTES,
+        asked_bytes: int = 0,
     ) -> None:
-        """Count the answer's size; `call_bytes` of it cost as much as a call."""
+        """Count the sizes of answer and request; `call_bytes` of the answer cost as much as a
+        call.
+        """
         if self._throttle is not None:
-            self._throttle.charge(context.peer(), answer.ByteSize() // call_bytes)
+            calls = answer.ByteSize() // call_bytes + asked_bytes // REQUEST_BYTES
+            self._throttle.charge(context.peer(), calls)
+
+    def note_streamed(self) -> None:
+        """A message came on a stream."""
+        if self._throttle is not None:
+            self._throttle.note_streamed()

@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 
 from quorate.rpc.errors import TlsError
 
 LOGGER = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _Stamp = tuple[tuple[int, int], ...]
 
@@ -101,19 +105,12 @@ def _element(der: bytes, position: int) -> tuple[int, int, int]:
     return tag, begin, begin + length
 
 
-class _ServerFiles:
+class _WatchedFiles:
     """A server's files, read again when they change."""
 
     def __init__(self, tls: TlsConfig) -> None:
         self._tls = tls
         self._stamp = self._current_stamp()
-
-    def credentials(self) -> grpc.ServerCredentials:
-        return grpc.dynamic_ssl_server_credentials(
-            self._configuration(),
-            self._renewed,  # type: ignore[arg-type]  # None is "no change", which the stubs forget
-            self._tls.require_client_certificate,
-        )
 
     def _paths(self) -> tuple[Path, ...]:
         return tuple(p for p in (self._tls.certificate, self._tls.key, self._tls.ca) if p)
@@ -125,13 +122,44 @@ class _ServerFiles:
             return ()
         return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
 
-    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+    def _check(self) -> None:
         tls = self._tls
         if tls.certificate is None or tls.key is None:
             raise TlsError("a server needs a certificate and a key")
         if tls.ca is None and tls.require_client_certificate:
             raise TlsError("a server that asks for certificates needs the authorities' file")
         _check(tls)
+
+    def _reread(self, load: Callable[[], T]) -> T | None:
+        """What `load` makes of files that changed; None where they did not or cannot be used."""
+        stamp = self._current_stamp()
+        if stamp in ((), self._stamp):
+            return None
+        self._stamp = stamp
+        try:
+            loaded = load()
+        except TlsError as error:
+            LOGGER.warning("the changed TLS files cannot be used, the old ones stay: %s", error)
+            return None
+        LOGGER.info("the TLS files changed and were read again")
+        return loaded
+
+
+class _ServerFiles(_WatchedFiles):
+    """For gRPC's servers."""
+
+    def credentials(self) -> grpc.ServerCredentials:
+        return grpc.dynamic_ssl_server_credentials(
+            self._configuration(),
+            self._renewed,  # type: ignore[arg-type]  # None is "no change", which the stubs forget
+            self._tls.require_client_certificate,
+        )
+
+    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+        self._check()
+        tls = self._tls
+        assert tls.key is not None
+        assert tls.certificate is not None
         return grpc.ssl_server_certificate_configuration(
             [
                 (
@@ -144,17 +172,38 @@ class _ServerFiles:
 
     def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
         """Asked before each handshake, on a thread of gRPC's."""
-        stamp = self._current_stamp()
-        if stamp in ((), self._stamp):
-            return None
-        self._stamp = stamp
+        return self._reread(self._configuration)
+
+
+class ServerContext(_WatchedFiles):
+    """For servers of the standard library: the context for the next handshake. TlsError."""
+
+    def __init__(self, tls: TlsConfig) -> None:
+        super().__init__(tls)
+        self._context = self._made()
+
+    def current(self) -> ssl.SSLContext:
+        """Asked before each handshake. A new context where the files changed, so that authorities
+        which are not in them any more count for nothing.
+        """
+        self._context = self._reread(self._made) or self._context
+        return self._context
+
+    def _made(self) -> ssl.SSLContext:
+        self._check()
+        tls = self._tls
+        assert tls.certificate is not None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            configuration = self._configuration()
-        except TlsError as error:
-            LOGGER.warning("the changed TLS files cannot be used, the old ones stay: %s", error)
-            return None
-        LOGGER.info("the TLS files changed and were read again")
-        return configuration
+            context.load_cert_chain(tls.certificate, tls.key, password="")
+            if tls.ca is not None:
+                context.load_verify_locations(tls.ca)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise TlsError(f"the TLS files cannot be read: {_said(error)}") from None
+        if tls.require_client_certificate:
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
 
 def _check(tls: TlsConfig) -> None:

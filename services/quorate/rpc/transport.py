@@ -3,19 +3,18 @@
 Owns the channels to peers. A `FetchStream` carries one Fetch at a time; that it breaks is the
 fastest news of a dead leader there is, because a process that dies resets its connections at once.
 
-Source: KIP-595, KIP-853; raft.md "lost connection".
+Source: KIP-595, KIP-853.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.messages import (
@@ -34,18 +33,17 @@ from quorate.raft.messages import (
     VoteRequest,
 )
 from quorate.raft.types import Endpoint
-from quorate.rpc import convert, convert_quorum
+from quorate.rpc import convert
 from quorate.rpc.channels import EOF, Channels, Link, call_error, status_error
+from quorate.rpc.codecs import CODEC_OF
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.limits import ChannelLimits, format_address
+from quorate.rpc.methods import RPC_METHODS
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.values import ChecksumLogRequest, ChecksumLogResponse
-from quorate.v1 import quorum_pb2, raft_pb2
+from quorate.v1 import raft_pb2
 
 __all__ = ["FetchStream", "PeerTransport", "TransportError", "TransportKind"]
-
-RAFT = "/quorate.v1.Raft/"
-QUORUM = "/quorate.v1.Quorum/"
 
 LOCALLY_CANCELLED = "Locally cancelled by application!"
 """gRPC's details of a call that this process cancelled."""
@@ -54,67 +52,20 @@ FETCH_TIMEOUT_MS = 2_000
 """How long a Fetch may take beyond the time for which it may be parked."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Method:
-    """A unary method: where it is, and how its request is written and its response read."""
-
-    path: str
-    encode: Callable[[Any], Message]
-    reply: type[Message]
-    decode: Callable[[Any], Response]
-
-
-_METHODS: dict[type, _Method] = {
-    VoteRequest: _Method(
-        RAFT + "Vote",
-        convert.encode_vote_request,
-        raft_pb2.VoteResponse,
-        convert.decode_vote_response,
-    ),
-    BeginQuorumEpochRequest: _Method(
-        RAFT + "BeginQuorumEpoch",
-        convert.encode_begin_request,
-        raft_pb2.BeginQuorumEpochResponse,
-        convert.decode_begin_response,
-    ),
-    EndQuorumEpochRequest: _Method(
-        RAFT + "EndQuorumEpoch",
-        convert.encode_end_request,
-        raft_pb2.EndQuorumEpochResponse,
-        convert.decode_end_response,
-    ),
-    FetchRequest: _Method(
-        RAFT + "Fetch",
-        convert.encode_fetch_request,
-        raft_pb2.FetchResponse,
-        convert.decode_fetch_response,
-    ),
-    UpdateVoterRequest: _Method(
-        RAFT + "UpdateVoter",
-        convert.encode_update_voter_request,
-        raft_pb2.UpdateVoterResponse,
-        convert_quorum.decode_admin_response,
-    ),
-    ApiVersionsRequest: _Method(
-        RAFT + "ApiVersions",
-        convert.encode_api_versions_request,
-        raft_pb2.ApiVersionsResponse,
-        convert.decode_api_versions_response,
-    ),
-    # What a controller that joins by itself asks of its leader.
-    AddVoterRequest: _Method(
-        QUORUM + "AddVoter",
-        convert_quorum.encode_add_voter_request,
-        quorum_pb2.AddVoterResponse,
-        convert_quorum.decode_admin_response,
-    ),
-    RemoveVoterRequest: _Method(
-        QUORUM + "RemoveVoter",
-        convert_quorum.encode_remove_voter_request,
-        quorum_pb2.RemoveVoterResponse,
-        convert_quorum.decode_admin_response,
-    ),
-}
+_SENT = frozenset(
+    {
+        VoteRequest,
+        BeginQuorumEpochRequest,
+        EndQuorumEpochRequest,
+        FetchRequest,
+        UpdateVoterRequest,
+        ApiVersionsRequest,
+        # What a controller that joins by itself asks of its leader.
+        AddVoterRequest,
+        RemoveVoterRequest,
+    }
+)
+"""By unary calls."""
 
 
 class PeerTransport:
@@ -122,7 +73,7 @@ class PeerTransport:
     logs there.
 
     is_encrypted: whether the listener of a name is; every one is if left out and `tls` is given. An
-    endpoint is never dialled in clear because the encrypted way failed, nor the other way about.
+    endpoint is never dialled without TLS because the encrypted way failed, nor the other way about.
     """
 
     def __init__(
@@ -162,13 +113,10 @@ class PeerTransport:
         with channels.use(endpoint.host, endpoint.port) as link:
             if isinstance(request, FetchSnapshotRequest):
                 return await _fetch_snapshot(link, request, timeout_ms)
-            method = _METHODS.get(type(request))
-            if method is None:
+            if type(request) not in _SENT:
                 raise MisuseError(f"{type(request).__name__} is not sent to peers")
-            message = await channels.unary(
-                link, method.path, method.encode(request), method.reply, timeout_ms
-            )
-            return method.decode(message)
+            response: Response = await _call(channels, link, request, timeout_ms)
+            return response
 
     async def checksum_log(
         self, endpoint: Endpoint, request: ChecksumLogRequest, timeout_ms: int
@@ -178,14 +126,8 @@ class PeerTransport:
         """
         channels = self._channels(endpoint)
         with channels.use(endpoint.host, endpoint.port) as link:
-            message = await channels.unary(
-                link,
-                RAFT + "ChecksumLog",
-                convert.encode_checksum_request(request),
-                raft_pb2.ChecksumLogResponse,
-                timeout_ms,
-            )
-            return convert.decode_checksum_response(message)
+            response: ChecksumLogResponse = await _call(channels, link, request, timeout_ms)
+            return response
 
     async def open_fetch_stream(
         self, endpoint: Endpoint, on_broken: Callable[[str], None]
@@ -210,21 +152,29 @@ class PeerTransport:
         await self._secure.close()
 
 
+async def _call(channels: Channels, link: Link, request: Any, timeout_ms: int) -> Any:
+    codec = CODEC_OF[type(request)]
+    method, message = codec.method, codec.encode_request(request)
+    answer = await channels.unary(link, method.path, message, method.response, timeout_ms)
+    return codec.decode_response(answer)
+
+
 async def _fetch_snapshot(
     link: Link, request: FetchSnapshotRequest, timeout_ms: int
 ) -> FetchSnapshotResponse:
     """The pieces of one byte range, put together. A stream that breaks loses nothing that is
     here.
     """
-    call = link.server_stream(RAFT + "FetchSnapshot", raft_pb2.FetchSnapshotResponse)(
-        convert.encode_snapshot_request(request), timeout=timeout_ms / 1000
+    codec = CODEC_OF[FetchSnapshotRequest]
+    call = link.server_stream(codec.method.path, codec.method.response)(
+        codec.encode_request(request), timeout=timeout_ms / 1000
     )
     first: FetchSnapshotResponse | None = None
     pieces: list[bytes] = []
     received = 0
     try:
         async for message in call:
-            piece = convert.decode_snapshot_response(message)
+            piece = codec.decode_response(message)
             if first is None:
                 first = piece
             if piece.error is not ErrorCode.NONE:
@@ -256,7 +206,7 @@ class FetchStream:
         self._link = link
         self._channels = channels
         self._on_broken = on_broken
-        self._call = link.stream(RAFT + "FetchStream", raft_pb2.FetchResponse)
+        self._call = link.stream(RPC_METHODS["FetchStream"].path, raft_pb2.FetchResponse)
         self._is_open = True
         self._is_busy = False
         self._watcher = asyncio.create_task(self._watch())

@@ -80,6 +80,11 @@ class FormatResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeStatusRequest:
+    """Asks a node for its own status, formatted or not."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """What a node knows of itself. `state` is the role's name ("" where there is none), `ready` is
     its readiness.
@@ -123,6 +128,13 @@ class Feature:
     name: str
     supported: VersionRange
     finalized_level: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeFeaturesRequest:
+    """Asks for all features. An empty cluster id is any cluster."""
+
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

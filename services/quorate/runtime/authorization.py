@@ -1,15 +1,14 @@
-"""What each method needs: the one table, and what follows for a request's parts.
+"""What becomes of the parts of a request. What each method needs, `rpc.methods` says.
 
 Rules:
 1. A method that is not in the table is refused.
-2. What is about the cluster as a whole is refused as a whole, CLUSTER_AUTHORIZATION_FAILED.
+2. What is about the cluster as a whole is refused as a whole, CLUSTER_AUTHORIZATION_FAILED. So is a
+   request about topics or resources, TOPIC_AUTHORIZATION_FAILED, where no ACL allows its sender the
+   operation on any: before it is read.
 3. What is about topics is refused topic by topic, TOPIC_AUTHORIZATION_FAILED; the others go on. The
    same for the configuration of resources. A description leaves out what one may not see, unless
    it was asked for by name.
 4. Create and delete of the cluster are create and delete of every topic.
-
-Application records change the log and are no resource of Kafka's: Append needs what any change of
-the cluster needs. Who reads the log as it is reads credentials too: Read needs a cluster action.
 
 Source: Kafka's ControllerApis and KafkaApis; the tables of KIP-11, KIP-853, KIP-919.
 """
@@ -25,63 +24,15 @@ from quorate.metadata.authorizer import CLUSTER, Operation, Resource, ResourceTy
 from quorate.metadata.configs import ResourceType as ConfigType
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.gate import Admission
+from quorate.rpc.methods import RPC_METHODS
 
-_ACTION, _ALTER, _DESCRIBE = Operation.CLUSTER_ACTION, Operation.ALTER, Operation.DESCRIBE
-
-CLUSTER_OPERATIONS: Final[dict[str, Operation]] = {
-    # Raft
-    "Vote": _ACTION,
-    "BeginQuorumEpoch": _ACTION,
-    "EndQuorumEpoch": _ACTION,
-    "Fetch": _ACTION,
-    "FetchSnapshot": _ACTION,
-    "UpdateVoter": _ACTION,
-    "ApiVersions": _ACTION,
-    "ChecksumLog": _ACTION,
-    # Quorum
-    "DescribeQuorum": _DESCRIBE,
-    "AddVoter": _ALTER,
-    "RemoveVoter": _ALTER,
-    "TransferLeadership": _ALTER,
-    "DescribeFeatures": _DESCRIBE,
-    "UpdateFeatures": _ALTER,
-    "Format": _ALTER,
-    "NodeStatus": _DESCRIBE,
-    "Append": _ALTER,
-    "Read": _ACTION,
-    # Metadata
-    "AlterClientQuotas": Operation.ALTER_CONFIGS,
-    "DescribeClientQuotas": Operation.DESCRIBE_CONFIGS,
-    "AlterUserScramCredentials": _ALTER,
-    "DescribeUserScramCredentials": _DESCRIBE,
-    "CreateAcls": _ALTER,
-    "DeleteAcls": _ALTER,
-    "DescribeAcls": _DESCRIBE,
-    "ElectLeaders": _ALTER,
-    "AlterPartitionReassignments": _ALTER,
-    "ListPartitionReassignments": _DESCRIBE,
-    "UpdateClusterFeatures": _ALTER,
-    "DescribeCluster": _DESCRIBE,
-    # BrokerLifecycle
-    "RegisterBroker": _ACTION,
-    "BrokerHeartbeat": _ACTION,
-    "UnregisterBroker": _ALTER,
-    "AlterPartition": _ACTION,
-    "AllocateProducerIds": _ACTION,
-    "AssignReplicasToDirs": _ACTION,
-    "RegisterController": _ACTION,
-}
-"""By the name of the request: the operation on the cluster."""
+KAFKA_OPERATIONS: Final[dict[str, Operation]] = {"Envelope": Operation.CLUSTER_ACTION}
+"""By the name of the request: the operation on the cluster, for what only Kafka's brokers send."""
 
 PART_OPERATIONS: Final[dict[str, Operation]] = {
-    "CreateTopics": Operation.CREATE,
-    "DeleteTopics": Operation.DELETE,
-    "CreatePartitions": _ALTER,
-    "DescribeTopics": _DESCRIBE,
-    "IncrementalAlterConfigs": Operation.ALTER_CONFIGS,
-    "DescribeConfigs": Operation.DESCRIBE_CONFIGS,
+    rpc.name: rpc.operation for rpc in RPC_METHODS.values() if not rpc.is_about_cluster
 }
-"""By the name of the request: the operation on each topic or configured resource of it."""
+"""By the name of the method: the operation on each topic or configured resource of its request."""
 
 _OF_CLUSTER: Final = frozenset({"CreateTopics", "DeleteTopics"})
 """Rule 4."""
@@ -195,7 +146,7 @@ def _admit_topics(request: r.DescribeTopics, allows: Allows, names: TopicNames) 
         asked = tuple(r.TopicRef(name) for name in names.values())
 
     def is_visible(name: str) -> bool:
-        return not name or allows(_DESCRIBE, _topic(name))
+        return not name or allows(Operation.DESCRIBE, _topic(name))
 
     chosen = tuple(ref for ref in asked if is_visible(ref.name or names.get(ref.topic_id, "")))
     hidden = () if request.topics is None else tuple(ref for ref in asked if ref not in chosen)

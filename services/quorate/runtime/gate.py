@@ -1,20 +1,22 @@
-"""Who may call this node: the peer's identity, then the authoriser.
+"""Who may call this node: the peer's identity, then the authorizer.
 
 Owns the decisions of one node about its callers. Rules:
 
-1. A certificate that names nodes (`node-N` among its DNS names) speaks for those only: a request
-   that another replica or broker is said to have sent is refused. One that names none speaks for
-   nobody where identity is required: where the settings say so, and, if they say nothing, where
-   this node's own certificate names it. What comes without TLS has no identity to be checked.
+1. A certificate speaks for the nodes that it names (`node-N` among its DNS names) and for those
+   that `quorate.controller.principals` gives its principal: a request that another replica or
+   broker is said to have sent is refused, and every request of a node where there are none. What
+   comes without TLS has no identity to be checked; it is refused only where identity is required.
 2. Only controllers vote. With `quorate.controller.principals` the caller of Vote, BeginQuorumEpoch,
-   EndQuorumEpoch and UpdateVoter, and of a Fetch in a voter's name, must be one of those, whatever
-   the ACLs and super users say. Without it a certificate that names registered brokers only is
-   refused there. Membership is not asked for more: the receiver's voters may be out of date
-   (KIP-853), so a node that is neither known as a broker nor as a voter may vote.
-3. With an authoriser, what `authorization` says a method needs must be allowed by the ACLs of the
+   EndQuorumEpoch, UpdateVoter and RegisterController, and of a Fetch in a voter's name, must be one
+   of those, whatever the ACLs and super users say. Without it a certificate that names registered
+   brokers only is refused there. Membership is not asked for more: the receiver's voters may be out
+   of date (KIP-853), so a node that is neither known as a broker nor as a voter may vote.
+3. With an authorizer, what `authorization` says a method needs must be allowed by the ACLs of the
    committed image. Until that is loaded only super users are served; others are told to ask
    elsewhere, since nothing was decided about them.
-4. A refusal is logged once a caller and method in `LOG_INTERVAL_S`, and nothing is done.
+4. A node that waits to be formatted takes Format from `quorate.format.principals`, and from super
+   users where there is an authorizer.
+5. A refusal is logged once a caller and method in `LOG_INTERVAL_S`, and nothing is done.
 
 Source: KIP-853 "Security considerations"; Kafka's ControllerApis; Kafka's StandardAuthorizer.
 """
@@ -23,12 +25,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import CLUSTER, AclAuthorizer, Operation, Resource
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import MetadataImage
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
@@ -39,11 +42,11 @@ from quorate.raft.messages import (
     UpdateVoterRequest,
     VoteRequest,
 )
-from quorate.rpc.convert_metadata import METHODS
 from quorate.rpc.gate import Admission, Context, Refusal
+from quorate.rpc.methods import RAFT_SERVICE, RPC_METHODS, Callers
 from quorate.rpc.principals import Caller, PrincipalMapping, caller_of
 from quorate.rpc.values import ChecksumLogRequest
-from quorate.runtime.authorization import CLUSTER_OPERATIONS, PART_OPERATIONS, admit_parts
+from quorate.runtime.authorization import KAFKA_OPERATIONS, PART_OPERATIONS, admit_parts
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.telemetry.limited_log import LimitedLog
 
@@ -51,21 +54,14 @@ LOGGER = logging.getLogger(__name__)
 
 LOG_INTERVAL_S = 60.0
 
-RAFT_METHODS = frozenset(
-    {
-        "Vote",
-        "BeginQuorumEpoch",
-        "EndQuorumEpoch",
-        "Fetch",
-        "FetchSnapshot",
-        "UpdateVoter",
-        "ApiVersions",
-        "ChecksumLog",
-    }
+RAFT_METHODS = frozenset(rpc.name for rpc in RPC_METHODS.values() if rpc.service == RAFT_SERVICE)
+CONTROLLER_METHODS = frozenset(
+    rpc.name for rpc in RPC_METHODS.values() if rpc.callers is Callers.CONTROLLERS
 )
-CONTROLLER_METHODS = frozenset({"Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "UpdateVoter"})
 """What only controllers send."""
-_METADATA_METHODS = frozenset(method.name for method in METHODS.values())
+_METADATA_METHODS = KAFKA_OPERATIONS.keys() | {
+    rpc.name for rpc in RPC_METHODS.values() if rpc.is_metadata
+}
 
 
 class PeerIdentity(StrEnum):
@@ -99,40 +95,34 @@ def sender_of(request: object) -> int | None:
 class NodeGate:
     """Implements `rpc.gate.Gate`.
 
-    names_itself: whether this node's own certificate names it. controllers: the principals of all
-    controllers, empty for "not said". authorizer: None lets everybody do everything that identity
-    allows.
+    controllers: the principals of all controllers, empty for "not said". nodes: (principal, node)
+    for each node that a principal speaks for whatever its certificate names. formatters: the
+    principals that may format this node. authorizer: None lets everybody do everything else that
+    identity allows.
     """
 
     def __init__(
         self,
         *,
         identity: PeerIdentity = PeerIdentity.AUTO,
-        names_itself: bool = False,
         controllers: Collection[str] = (),
+        nodes: Collection[tuple[str, int]] = (),
+        formatters: Collection[str] = (),
         authorizer: AclAuthorizer | None = None,
         mapping: PrincipalMapping | None = None,
     ) -> None:
         self._identity = identity
-        self._is_required = identity is PeerIdentity.REQUIRED or (
-            identity is PeerIdentity.AUTO and names_itself
-        )
         self._controllers = frozenset(controllers)
+        self._nodes: dict[str, frozenset[int]] = {}
+        for principal, node in nodes:
+            self._nodes[principal] = self._nodes.get(principal, frozenset()) | {node}
+        self._formatters = frozenset(formatters)
         self._authorizer = authorizer
         self._mapping = mapping or PrincipalMapping()
         self._loader: MetadataLoader | None = None
         self._voters: Callable[[], Collection[int]] = tuple
         self._is_stale = True
         self._refused = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there is nothing to decide."""
-        return (
-            self._authorizer is None
-            and self._identity is PeerIdentity.OFF
-            and not self._controllers
-        )
 
     def follow(self, loader: MetadataLoader, voters: Callable[[], Collection[int]] = tuple) -> None:
         """Decide by the ACLs and registrations of this image, once it holds what is committed.
@@ -142,20 +132,40 @@ class NodeGate:
         self._voters = voters
         loader.add_listener(self._changed)
 
-    def _changed(self, _image: MetadataImage, changes: Changes) -> None:
+    def _changed(self, _image: MetadataImage, changes: MetadataDelta) -> None:
         self._is_stale = self._is_stale or changes.acls
+
+    @property
+    def authorizes(self) -> bool:
+        """Whether the ACLs decide."""
+        return self._authorizer is not None
+
+    def is_authorized(self, caller: Caller, name: str) -> bool:
+        """Whether the ACLs let the caller call a method of the whole cluster. Nothing is logged."""
+        return (
+            self._authorizer is None or self._unauthorized(self._authorizer, caller, name) is None
+        )
 
     # --- the gate ---------------------------------------------------------------------------------
 
     def caller(self, context: Context) -> Caller:
-        return caller_of(context.auth_context(), context.peer(), self._mapping)
+        caller = caller_of(context.auth_context(), context.peer(), self._mapping)
+        mapped = self._nodes.get(caller.principal or "")
+        if mapped and caller.has_certificate:
+            return replace(caller, nodes=caller.nodes | mapped)
+        return caller
 
-    def refusal(self, caller: Caller, name: str, request: object) -> Refusal | None:
+    def refusal(self, caller: Caller, name: str, request: object = None) -> Refusal | None:
+        if name == "Format":
+            refused = self._may_not_format(caller)
+            if refused is not None:
+                self._log(caller, name, refused)
+            return refused
         refused = self._impostor(caller, name, request)
         if refused is None:
             refused = self._no_controller(caller, name, request)
         if refused is None and self._authorizer is not None:
-            refused = self._unauthorized(self._authorizer, caller, name)
+            refused = self._unauthorized(self._authorizer, caller, name, request)
         if refused is not None:
             self._log(caller, name, refused)
         return refused
@@ -190,9 +200,14 @@ class NodeGate:
         if sender is None and name not in RAFT_METHODS:
             return None
         if not caller.nodes:
-            if self._is_required:
-                return Refusal(failed, f"the certificate names no node: {name} is for nodes only")
-            return None
+            node = "ID" if sender is None else sender
+            text = (
+                f"the certificate names no node, and {name} is for nodes: issue one with "
+                f"node-{node} among its DNS names, add {node}@PRINCIPAL to "
+                "quorate.controller.principals for a controller, or let every certificate speak "
+                "for any node with quorate.peer.identity=off"
+            )
+            return Refusal(failed, text)
         if sender is not None and sender not in caller.nodes:
             named = ", ".join(f"node-{node}" for node in sorted(caller.nodes))
             return Refusal(failed, f"the certificate is of {named}, and the sender says {sender}")
@@ -229,7 +244,9 @@ class NodeGate:
 
     # --- rule 3 -----------------------------------------------------------------------------------
 
-    def _unauthorized(self, authorizer: AclAuthorizer, caller: Caller, name: str) -> Refusal | None:
+    def _unauthorized(
+        self, authorizer: AclAuthorizer, caller: Caller, name: str, request: object = None
+    ) -> Refusal | None:
         principal = caller.principal
         if principal is not None and authorizer.is_super_user(principal):
             return None
@@ -240,22 +257,31 @@ class NodeGate:
                 failed = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 failed = ErrorCode.NOT_CONTROLLER if is_metadata else failed
             return Refusal(failed, "")
-        if name in PART_OPERATIONS:
-            return None
-        operation = CLUSTER_OPERATIONS.get(name)
-        if (
-            operation is not None
-            and principal is not None
-            and authorizer.allows(principal, caller.host, operation, CLUSTER)
+        rpc = RPC_METHODS.get(name)
+        who = principal or "nobody"
+        operation = KAFKA_OPERATIONS.get(name)
+        if rpc is not None and rpc.is_about_cluster:
+            operation = rpc.operation
+        if operation is not None:
+            if principal is not None and authorizer.allows(
+                principal, caller.host, operation, CLUSTER
+            ):
+                return None
+            text = f"{who} may not {name}: it needs {operation.name} on the cluster"
+            return Refusal(failed, text)
+        if rpc is None:
+            return Refusal(failed, f"{who} may not {name}: only super users may")
+        if request is not None or (
+            principal is not None
+            and authorizer.may_allow(principal, caller.host, rpc.operation, rpc.resources)
         ):
             return None
-        needed = operation.name if operation is not None else "NOTHING THAT CAN BE GRANTED"
-        return Refusal(
-            failed, f"{principal or 'nobody'} may not {name}: it needs {needed} on the cluster"
-        )
+        kinds = " or ".join(f"a {kind.name.lower()}" for kind in rpc.resources)
+        text = f"{who} may not {name}: it needs {rpc.operation.name} on {kinds}"
+        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
 
     def _is_loaded(self, authorizer: AclAuthorizer) -> bool:
-        """Whether the authoriser decides by what is committed; brings it up to date."""
+        """Whether the authorizer decides by what is committed; brings it up to date."""
         if self._loader is None or not (authorizer.is_ready or self._loader.has_caught_up):
             return False
         if self._is_stale or not authorizer.is_ready:
@@ -264,6 +290,18 @@ class NodeGate:
         return True
 
     # --- rule 4 -----------------------------------------------------------------------------------
+
+    def _may_not_format(self, caller: Caller) -> Refusal | None:
+        principal = caller.principal
+        if principal is not None and principal in self._formatters:
+            return None
+        authorizer = self._authorizer
+        if authorizer is not None and principal is not None and authorizer.is_super_user(principal):
+            return None
+        text = f"{principal or 'nobody'} may not format this node: quorate.format.principals lists"
+        return Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{text} who may")
+
+    # --- rule 5 -----------------------------------------------------------------------------------
 
     def _log(self, caller: Caller, name: str, refused: Refusal) -> None:
         self._refused.warning(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import (
@@ -75,11 +75,11 @@ def decode_values(values: Iterable[tuple[int, bytes]]) -> list[AnyRecord]:
     return records
 
 
-def apply_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) -> Changes:
+def apply_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) -> MetadataDelta:
     """Replay one batch, all of it or nothing. ReplayError."""
     first, records = metadata_records(batch, header)
     if not records:
-        return Changes()
+        return MetadataDelta()
     return image.apply_batch(records, first, header.epoch, header.max_timestamp)
 
 

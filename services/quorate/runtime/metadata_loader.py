@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 from quorate.log.errors import LogError, SnapshotNotFoundError
 from quorate.log.metadata_log import MetadataLog
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import MetadataImage, ReplayError
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import BatchHeader, iter_batches, read_header
@@ -47,7 +47,7 @@ LOOP_SLICE_S = 0.005
 PLAIN_DELAY_S = 0.05
 """How long a log without any metadata is left alone, seconds: what it holds then costs one look."""
 
-Listener = Callable[[MetadataImage, Changes], None]
+Listener = Callable[[MetadataImage, MetadataDelta], None]
 
 
 _Batch = tuple[BatchHeader, memoryview]
@@ -86,7 +86,7 @@ class MetadataLoader:
         """Call `listener` after each change, and at once with all there is if there is any."""
         self._listeners.append(listener)
         if self._in_use:
-            listener(self.image, Changes.everything(self.image))
+            listener(self.image, self.image.as_delta())
 
     def start(self) -> None:
         self._task = supervise(self._run(), "metadata-loader", self._failed, endless=False)
@@ -197,10 +197,12 @@ class MetadataLoader:
         self._wake.set()
         had_any = self._in_use
         self.image = image
-        changes = Changes.everything(image) if count or had_any else None
+        changes = image.as_delta() if count or had_any else None
         self._advance(image, changes, snapshot.offset)
 
-    def _advance(self, image: MetadataImage, changes: Changes | None, end_offset: int) -> None:
+    def _advance(
+        self, image: MetadataImage, changes: MetadataDelta | None, end_offset: int
+    ) -> None:
         self.image = image
         self._offset = end_offset
         if changes is not None:
@@ -216,9 +218,9 @@ class MetadataLoader:
         self._waiting = still
 
 
-def _replay(image: MetadataImage, batches: list[_Batch]) -> Changes:
+def _replay(image: MetadataImage, batches: list[_Batch]) -> MetadataDelta:
     """Apply batches in order; what they changed."""
-    changes = Changes()
+    changes = MetadataDelta()
     for header, batch in batches:
         changes.add(apply_batch(image, header, batch))
     return changes

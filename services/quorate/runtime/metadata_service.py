@@ -28,8 +28,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from quorate.metadata import describe
-from quorate.metadata.changes import Changes
 from quorate.metadata.controller import CurrentControllers, MetadataController, Result
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.feature_manager import kraft_versions
 from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
 from quorate.metadata.requests import Read, Request, Response, UpdateFeatures
@@ -86,7 +86,7 @@ class MetadataService:
         self._driver = driver
         self._loader.add_listener(self._tell_of_brokers)
 
-    def _tell_of_brokers(self, image: MetadataImage, changes: Changes) -> None:
+    def _tell_of_brokers(self, image: MetadataImage, changes: MetadataDelta) -> None:
         """An upgrade of kraft.version is checked against what brokers registered with (KIP-853)."""
         if changes.brokers:
             self.driver.node.observers_support(kraft_versions(image.cluster))
@@ -203,12 +203,13 @@ class MetadataService:
         return CurrentControllers(voters - own, node.fetching - voters - own)
 
     async def append_records(
-        self, values: Sequence[bytes], timeout_ms: int
+        self, values: Sequence[bytes], timeout_ms: int, *, from_client: bool = False
     ) -> tuple[ErrorCode, int, str]:
         """Append metadata records as they are, one batch: (error, base offset, message).
 
-        They are replayed on the controller's image first: what no node could replay is refused with
-        INVALID_RECORD, and nothing is appended.
+        They are replayed on the controller's image first: what no node could replay, or what a
+        client may not append (`metadata.appended`), is refused with INVALID_RECORD, and nothing is
+        appended.
         """
         base = -1
         refused: str | None = None
@@ -220,7 +221,9 @@ class MetadataService:
         def build(next_offset: int) -> tuple[int, bytearray] | None:
             nonlocal base, refused
             base = next_offset
-            refused = self._controller.replay(tuple(records), self.driver.now_ms(), next_offset)
+            refused = self._controller.replay(
+                tuple(records), self.driver.now_ms(), next_offset, from_client=from_client
+            )
             if refused is not None:
                 return None
             return self._batch(Result(tuple(records), None), next_offset)

@@ -10,7 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Sequence,
+)
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +51,7 @@ from quorate.rpc.limits import batch_bytes, too_large
 from quorate.rpc.values import (
     AppendOutcome,
     ChecksumLogRequest,
-    ChecksumLogResponse,
+    DescribeFeaturesRequest,
     DescribeFeaturesResponse,
     Feature,
     FormatRequest,
@@ -75,11 +82,21 @@ READ_CHUNK_BYTES = 1024 * 1024
 """How much one message of a read carries, bytes (a single larger batch goes alone)."""
 
 
+async def _nothing() -> None:
+    """What is awaited before a piece is read, by default."""
+
+
+def refuses_nothing(_request: object) -> str:
+    """Why a request for metadata is not taken now: never, by default."""
+    return ""
+
+
 class NodeService:
     """Implements `rpc.server.RaftHandler` over a `RaftDriver`.
 
     batch_bytes_max: a larger append is refused. pending_bytes_max: appends that are not committed
-    yet may take this much memory; beyond it callers are told to slow down.
+    yet may take this much memory; beyond it callers are told to slow down. refuses: why a request
+    for metadata is not taken now, or "".
     """
 
     def __init__(
@@ -90,17 +107,30 @@ class NodeService:
         is_ready: Callable[[], bool],
         pending_bytes_max: int = 256 * 1024 * 1024,
         metadata: MetadataService | None = None,
+        refuses: Callable[[object], str] = refuses_nothing,
     ) -> None:
         self._driver = driver
         self._batch_bytes_max = batch_bytes_max
         self._pending_bytes_max = pending_bytes_max
         self._is_ready = is_ready
         self._metadata = metadata
+        self._refuses = refuses
         self._checksums = LogChecksums(driver)
 
     # --- the protocol -----------------------------------------------------------------------------
 
-    async def handle(self, request: PeerRequest | AdminRequest) -> Response:
+    async def handle(self, request: Any) -> Any:
+        match request:
+            case ChecksumLogRequest():
+                return await self._checksums.answer(request)
+            case DescribeFeaturesRequest():
+                return self._describe_features()
+            case UpdateFeaturesRequest():
+                return await self._update_features(request)
+        return await self._ask(request)
+
+    async def _ask(self, request: PeerRequest | AdminRequest) -> Response:
+        """The answer of the protocol's core."""
         traces = self._driver.traces
         if traces is None or not isinstance(request, TRACED):
             response, _ = await self._driver.ask(request)
@@ -110,6 +140,10 @@ class NodeService:
             response, _ = await self._driver.ask(request)
             span.set_attribute("quorate.error", response.error.name)
             return response
+
+    @property
+    def end_offset(self) -> int:
+        return self._driver.log.end_offset
 
     async def fetch(self, request: FetchRequest) -> tuple[FetchResponse, list[Bytes]]:
         response, data = await self._driver.ask(request)
@@ -121,15 +155,14 @@ class NodeService:
         assert isinstance(response, FetchSnapshotResponse), type(response)
         return response
 
-    async def checksum_log(self, request: ChecksumLogRequest) -> ChecksumLogResponse:
-        return await self._checksums.answer(request)
-
     # --- the cluster's metadata -------------------------------------------------------------------
 
     async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
         """What the metadata controller answers; NOT_CONTROLLER where it is not active."""
-        if self._metadata is None:
-            return MetadataAnswer(ErrorCode.NOT_CONTROLLER, self._driver.node.current_leader)
+        refused = self._refuses(request)
+        if refused or self._metadata is None:
+            leader = self._driver.node.current_leader
+            return MetadataAnswer(ErrorCode.NOT_CONTROLLER, leader, message=refused)
         return await self._metadata.handle(request, timeout_ms)
 
     # --- append -----------------------------------------------------------------------------------
@@ -153,7 +186,9 @@ class NodeService:
             return AppendOutcome(refusal[0], leader, message=refusal[1])
         if records[0][0] is None and self._metadata is not None:
             values = [value for _, value in records]
-            code, base, text = await self._metadata.append_records(values, timeout_ms)
+            code, base, text = await self._metadata.append_records(
+                values, timeout_ms, from_client=True
+            )
             if code is ErrorCode.NOT_CONTROLLER:
                 # With a text it was appended before the office was lost.
                 code = ErrorCode.REQUEST_TIMED_OUT if text else ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -193,7 +228,9 @@ class NodeService:
 
     # --- read -------------------------------------------------------------------------------------
 
-    async def read(self, request: ReadRequest) -> AsyncIterator[ReadChunk]:
+    async def read(
+        self, request: ReadRequest, before: Callable[[], Awaitable[None]] = _nothing
+    ) -> AsyncIterator[ReadChunk]:
         """Committed records from `from_offset` on, whole batches a chunk."""
         node, log = self._driver.node, self._driver.log
         end = node.high_watermark
@@ -206,7 +243,7 @@ class NodeService:
             end = index.offset
         left = request.max_records if request.max_records is not None else 1 << 62
         try:
-            async with aclosing(self._chunks(request, end)) as chunks:
+            async with aclosing(self._chunks(request, end, before)) as chunks:
                 async for snapshot, chunk, count in chunks:
                     yield ReadChunk(
                         ErrorCode.NONE,
@@ -234,7 +271,7 @@ class NodeService:
         )
 
     async def _chunks(
-        self, request: ReadRequest, end: int
+        self, request: ReadRequest, end: int, before: Callable[[], Awaitable[None]]
     ) -> AsyncGenerator[tuple[OffsetAndEpoch | None, bytes, int]]:
         """(snapshot or None, whole batches, number of records asked for in them) until `end`."""
         log = self._driver.log
@@ -244,10 +281,13 @@ class NodeService:
             assert snapshot is not None, "a log that does not begin at 0 has a snapshot"
             pieces = _gather(log.iter_snapshot_batches(snapshot, asked), asked)
             # What was asked for may begin far behind the checkpoint's first byte.
+            await before()
             while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
                 yield snapshot, *piece
+                await before()
             position = snapshot.offset
         while position < end:
+            await before()
             data = log.read(position, READ_CHUNK_BYTES, end)
             wanted: list[Bytes] = []
             count = 0
@@ -262,7 +302,7 @@ class NodeService:
 
     # --- features and status ----------------------------------------------------------------------
 
-    async def describe_features(self) -> DescribeFeaturesResponse:
+    def _describe_features(self) -> DescribeFeaturesResponse:
         """What is finalized is committed (KIP-853, KRaftVersionRecord "Handling")."""
         node = self._driver.node
         level, _ = node.membership_at(node.high_watermark)
@@ -275,7 +315,7 @@ class NodeService:
             ErrorCode.NONE, node.current_leader, tuple(features), node.high_watermark
         )
 
-    async def update_features(self, request: UpdateFeaturesRequest) -> AdminResponse:
+    async def _update_features(self, request: UpdateFeaturesRequest) -> AdminResponse:
         node = self._driver.node
         if request.feature != KRAFT_VERSION:
             return await self._update_cluster_feature(request)
@@ -283,7 +323,7 @@ class NodeService:
         if node.is_leader and not is_upgrade and request.level >= node.kraft_version:
             text = f"{KRAFT_VERSION} is {node.kraft_version}: {request.level} is no downgrade"
             return AdminResponse(ErrorCode.INVALID_UPDATE_VERSION, node.current_leader, text)
-        response = await self.handle(
+        response = await self._ask(
             UpdateKRaftVersionRequest(
                 request.cluster_id, request.level, request.validate_only, request.timeout_ms
             )

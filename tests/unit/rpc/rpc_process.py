@@ -1,10 +1,15 @@
-"""A node in a process of its own, for tests that kill it: prints its port, then serves."""
+"""A node in a process of its own, for tests that kill it: prints its port, then serves.
+
+SIGUSR1 lets its loop stand still, while gRPC's threads go on answering pings.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,7 +21,11 @@ from tests.unit.rpc.rpc_support import Node, serving
 ROOT = Path(__file__).resolve().parents[3]
 
 
+STILL_S = 60.0
+
+
 async def _serve(delay_s: float) -> None:
+    signal.signal(signal.SIGUSR1, lambda *_: time.sleep(STILL_S))
     node = Node(leader=CurrentLeader(3, 1), delay_s=delay_s)
     async with serving(node) as server:
         print(server.ports[0], flush=True)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from crc32c import crc32c
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     AddVoterRequest,
-    AdminRequest,
     AdminResponse,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -26,9 +26,7 @@ from quorate.raft.messages import (
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
-    PeerRequest,
     RemoveVoterRequest,
-    Response,
     TransferLeadershipRequest,
     UpdateVoterRequest,
     VoteRequest,
@@ -44,6 +42,7 @@ from quorate.rpc.values import (
     Buffer,
     ChecksumLogRequest,
     ChecksumLogResponse,
+    DescribeFeaturesRequest,
     DescribeFeaturesResponse,
     Feature,
     FormatRequest,
@@ -103,9 +102,16 @@ class Node:
             raise self.failure
         return ErrorCode.NONE if self.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    async def handle(self, request: PeerRequest | AdminRequest) -> Response:
+    async def handle(self, request: Any) -> Any:
         error = await self._refusal(request)
         match request:
+            case ChecksumLogRequest():
+                return self._checksum(request)
+            case DescribeFeaturesRequest():
+                features = (Feature("kraft.version", VersionRange(0, 1), 1),)
+                return DescribeFeaturesResponse(error, self.leader, features, 7)
+            case UpdateFeaturesRequest(level=level) if error is ErrorCode.NONE and level > 1:
+                return AdminResponse(ErrorCode.INVALID_UPDATE_VERSION, self.leader, "0 to 1")
             case VoteRequest():
                 return VoteResponse(ErrorCode.NONE, self.leader, granted=request.pre_vote)
             case BeginQuorumEpochRequest():
@@ -133,6 +139,7 @@ class Node:
                 | RemoveVoterRequest()
                 | UpdateVoterRequest()
                 | TransferLeadershipRequest()
+                | UpdateFeaturesRequest()
             ):
                 return AdminResponse(error, self.leader)
         raise AssertionError(request)
@@ -160,8 +167,7 @@ class Node:
             data=data,
         )
 
-    async def checksum_log(self, request: ChecksumLogRequest) -> ChecksumLogResponse:
-        await self._refusal(request)
+    def _checksum(self, request: ChecksumLogRequest) -> ChecksumLogResponse:
         batches = [b for b in self.batches if read_header(b).base_offset >= request.start_offset]
         crc = 0
         for batch in batches:
@@ -191,7 +197,9 @@ class Node:
         finally:
             self.under_way -= 1
 
-    async def read(self, request: ReadRequest) -> AsyncIterator[ReadChunk]:
+    async def read(
+        self, request: ReadRequest, before: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[ReadChunk]:
         error = await self._refusal(request)
         if request.linearizable and error is not ErrorCode.NONE:
             yield ReadChunk(error, self.leader, last=True)
@@ -213,17 +221,6 @@ class Node:
 
     async def format(self, request: FormatRequest) -> FormatResponse:
         return FormatResponse(ErrorCode.INVALID_REQUEST, CLUSTER, DIRECTORY, "formatted already")
-
-    async def describe_features(self) -> DescribeFeaturesResponse:
-        error = await self._refusal(None)
-        features = (Feature("kraft.version", VersionRange(0, 1), 1),)
-        return DescribeFeaturesResponse(error, self.leader, features, 7)
-
-    async def update_features(self, request: UpdateFeaturesRequest) -> AdminResponse:
-        error = await self._refusal(request)
-        if error is ErrorCode.NONE and request.level > 1:
-            return AdminResponse(ErrorCode.INVALID_UPDATE_VERSION, self.leader, "0 to 1")
-        return AdminResponse(error, self.leader)
 
 
 class Unformatted:

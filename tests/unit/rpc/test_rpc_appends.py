@@ -11,6 +11,7 @@ from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.rpc import convert_append
 from quorate.rpc import values as v
+from quorate.rpc.limits import CHANGE_TIMEOUT_MS_MAX
 from quorate.v1 import quorum_pb2
 
 from tests.unit.rpc.rpc_values import UINT32, errors, leaders, offsets, texts
@@ -28,7 +29,17 @@ def test_an_append_keeps_absent_and_empty_keys_apart(
     message = convert_append.encode_append_request(correlation_id, records, timeout_ms)
     message = quorum_pb2.AppendRequest.FromString(message.SerializeToString())
     assert message.correlation_id == correlation_id
-    assert convert_append.decode_append_request(message) == (records, timeout_ms)
+    taken = min(timeout_ms, CHANGE_TIMEOUT_MS_MAX)
+    assert convert_append.decode_append_request(message) == (records, taken)
+
+
+@pytest.mark.parametrize(
+    ("sent", "taken"),
+    [(0, 30_000), (1, 1), (600_000, 600_000), (600_001, 600_000), (UINT32, 600_000)],
+)
+def test_a_timeout_is_limited(sent: int, taken: int) -> None:
+    message = convert_append.encode_append_request(1, [(None, b"v")], sent)
+    assert convert_append.decode_append_request(message)[1] == taken
 
 
 def packed(**fields: Any) -> quorum_pb2.AppendRequest:

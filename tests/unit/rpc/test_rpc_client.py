@@ -41,6 +41,7 @@ from tests.unit.rpc.rpc_support import (
     DIRECTORY,
     HOST,
     KEEPALIVE_S,
+    KEY,
     NO_HANG_S,
     Node,
     Pair,
@@ -243,7 +244,7 @@ async def test_an_unformatted_node_is_passed_over(pair: Pair) -> None:
         async with QuorumClient([address_of(empty), *pair.addresses]) as client:
             assert (await client.describe_quorum()).is_leaders_view
             await client.append_value(b"value")
-        async with QuorumClient([address_of(empty)], request_timeout_ms=200) as client:
+        async with QuorumClient([address_of(empty)], request_timeout_ms=500) as client:
             with pytest.raises(NoLeaderError, match="not formatted"):
                 await client.append_value(b"value")
 
@@ -442,6 +443,57 @@ async def test_a_process_that_is_stopped_is_noticed() -> None:
         with pytest.raises(OutcomeUnknownError, match="may or may not be committed"):
             await client.append_value(b"two")
         assert time.monotonic() - stopped < NO_HANG_S / 2
+
+
+SILENCE = ChannelLimits(silence_ms=2_000)
+
+
+async def test_a_leader_whose_loop_stands_still_is_left(pair: Pair) -> None:
+    """It is asked first, and gRPC in it answers pings. An append that is under way there is not
+    repeated; all else goes to the node that leads now.
+    """
+    async with (
+        running(delay_s=60) as (process, port),
+        QuorumClient([f"{HOST}:{port}", *pair.addresses], limits=SILENCE) as client,
+    ):
+        append = asyncio.create_task(client.append_value(b"one"))
+        await asyncio.sleep(1.0)  # it must have been sent
+        process.send_signal(signal.SIGUSR1)
+        pair.lead(1, 4)
+        with pytest.raises(OutcomeUnknownError, match="silent for 2000 ms"):
+            await asyncio.wait_for(append, NO_HANG_S)
+        assert await asyncio.wait_for(client.append_value(b"two"), NO_HANG_S) == 0
+        assert pair.nodes[1].appended == [[(b"", b"two")]]
+
+
+async def test_reads_and_changes_are_repeated_where_the_leader_is_silent(pair: Pair) -> None:
+    pair.lead(1, 4)
+    pair.nodes[1].store([(b"", b"there")])
+    for ask in (
+        lambda client: client.describe_features(),
+        lambda client: client.add_voter(KEY, ()),
+        lambda client: anext(client.read()),
+    ):
+        async with (
+            running() as (process, port),
+            QuorumClient([f"{HOST}:{port}", *pair.addresses], limits=SILENCE) as client,
+        ):
+            await client.describe_features()
+            process.send_signal(signal.SIGUSR1)
+            await asyncio.sleep(0.2)
+            await asyncio.wait_for(ask(client), NO_HANG_S)
+
+
+async def test_a_leader_that_takes_its_time_is_not_silent() -> None:
+    async with (
+        running(delay_s=4.0) as (_, port),
+        QuorumClient([f"{HOST}:{port}"], limits=ChannelLimits(silence_ms=1_500)) as client,
+    ):
+        offset, features = await asyncio.gather(
+            client.append_value(b"one"), client.describe_features()
+        )
+        assert offset == 0
+        assert features.error is ErrorCode.NONE
 
 
 async def test_an_idle_stream_that_breaks_is_no_ones_error(pair: Pair) -> None:

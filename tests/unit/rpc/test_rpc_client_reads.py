@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -59,9 +59,11 @@ class Breaking(Node):
         super().__init__()
         self.breaks = breaks
 
-    async def read(self, request: ReadRequest) -> AsyncIterator[ReadChunk]:
+    async def read(
+        self, request: ReadRequest, before: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[ReadChunk]:
         left = self.breaks.pop(0) if self.breaks else 1 << 30
-        async for chunk in super().read(request):
+        async for chunk in super().read(request, before):
             if left == 0:
                 return
             left -= 1
@@ -197,7 +199,9 @@ class Moving(Node):
         super().__init__()
         self.streams: list[list[ReadChunk]] = []
 
-    async def read(self, request: ReadRequest) -> AsyncIterator[ReadChunk]:
+    async def read(
+        self, request: ReadRequest, before: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[ReadChunk]:
         for chunk in self.streams.pop(0):
             yield chunk
 

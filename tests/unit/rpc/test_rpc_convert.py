@@ -15,8 +15,9 @@ from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.types import ReplicaKey
 from quorate.records.batch import build_data_batch, stamp
-from quorate.rpc import convert, convert_quorum, fields
+from quorate.rpc import convert, fields
 from quorate.rpc import values as v
+from quorate.rpc.codecs import CODECS
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
 from tests.unit.rpc.rpc_values import (
@@ -45,51 +46,37 @@ from tests.unit.rpc.rpc_values import (
 
 
 def admin_cases() -> list[Any]:
+    """The methods that answer with an AdminResponse."""
     admin = st.builds(m.AdminResponse, errors, leaders, texts)
-    q, p = quorum_pb2, convert_quorum
-    return [
-        (admin, p.encode_add_voter_response, q.AddVoterResponse, p.decode_admin_response),
-        (admin, p.encode_remove_voter_response, q.RemoveVoterResponse, p.decode_admin_response),
-        (admin, p.encode_transfer_response, q.TransferLeadershipResponse, p.decode_admin_response),
-        (
-            admin,
-            p.encode_update_features_response,
-            q.UpdateFeaturesResponse,
-            p.decode_admin_response,
-        ),
-        (
-            admin,
-            convert.encode_update_voter_response,
-            raft_pb2.UpdateVoterResponse,
-            p.decode_admin_response,
-        ),
-    ]
+    names = ("AddVoter", "RemoveVoter", "TransferLeadership", "UpdateFeatures", "UpdateVoter")
+    found = [CODECS[name] for name in names]
+    return [(admin, c.encode_response, c.method.response, c.decode_response) for c in found]
 
 
 RAFT_CASES = [
     (
         st.builds(m.VoteRequest, texts, epochs, keys, keys, epochs, offsets, st.booleans()),
-        convert.encode_vote_request,
+        CODECS["Vote"].encode_request,
         raft_pb2.VoteRequest,
-        convert.decode_vote_request,
+        CODECS["Vote"].decode_request,
     ),
     (
         st.builds(m.VoteResponse, errors, leaders, st.booleans(), texts, st.booleans()),
-        convert.encode_vote_response,
+        CODECS["Vote"].encode_response,
         raft_pb2.VoteResponse,
-        convert.decode_vote_response,
+        CODECS["Vote"].decode_response,
     ),
     (
         st.builds(m.BeginQuorumEpochRequest, texts, epochs, keys, endpoint_lists, keys),
-        convert.encode_begin_request,
+        CODECS["BeginQuorumEpoch"].encode_request,
         raft_pb2.BeginQuorumEpochRequest,
-        convert.decode_begin_request,
+        CODECS["BeginQuorumEpoch"].decode_request,
     ),
     (
         st.builds(m.BeginQuorumEpochResponse, errors, leaders, texts),
-        convert.encode_begin_response,
+        CODECS["BeginQuorumEpoch"].encode_response,
         raft_pb2.BeginQuorumEpochResponse,
-        convert.decode_begin_response,
+        CODECS["BeginQuorumEpoch"].decode_response,
     ),
     (
         st.builds(
@@ -100,15 +87,15 @@ RAFT_CASES = [
             st.lists(keys, max_size=4).map(tuple),
             endpoint_lists,
         ),
-        convert.encode_end_request,
+        CODECS["EndQuorumEpoch"].encode_request,
         raft_pb2.EndQuorumEpochRequest,
-        convert.decode_end_request,
+        CODECS["EndQuorumEpoch"].decode_request,
     ),
     (
         st.builds(m.EndQuorumEpochResponse, errors, leaders, texts),
-        convert.encode_end_response,
+        CODECS["EndQuorumEpoch"].encode_response,
         raft_pb2.EndQuorumEpochResponse,
-        convert.decode_end_response,
+        CODECS["EndQuorumEpoch"].decode_response,
     ),
     (
         st.builds(
@@ -149,9 +136,9 @@ RAFT_CASES = [
     ),
     (
         st.builds(m.FetchSnapshotRequest, texts, keys, epochs, positions, offsets, times_ms),
-        convert.encode_snapshot_request,
+        CODECS["FetchSnapshot"].encode_request,
         raft_pb2.FetchSnapshotRequest,
-        convert.decode_snapshot_request,
+        CODECS["FetchSnapshot"].decode_request,
     ),
     (
         st.builds(
@@ -164,66 +151,66 @@ RAFT_CASES = [
             data=st.binary(max_size=50),
             message=texts,
         ),
-        convert.encode_snapshot_response,
+        CODECS["FetchSnapshot"].encode_response,
         raft_pb2.FetchSnapshotResponse,
-        convert.decode_snapshot_response,
+        CODECS["FetchSnapshot"].decode_response,
     ),
     (
         st.builds(m.UpdateVoterRequest, texts, epochs, voters),
-        convert.encode_update_voter_request,
+        CODECS["UpdateVoter"].encode_request,
         raft_pb2.UpdateVoterRequest,
-        convert.decode_update_voter_request,
+        CODECS["UpdateVoter"].decode_request,
     ),
     (
         st.builds(m.ApiVersionsRequest, texts),
-        convert.encode_api_versions_request,
+        CODECS["ApiVersions"].encode_request,
         raft_pb2.ApiVersionsRequest,
-        convert.decode_api_versions_request,
+        CODECS["ApiVersions"].decode_request,
     ),
     (
         st.builds(m.ApiVersionsResponse, errors, keys, ranges, texts),
-        convert.encode_api_versions_response,
+        CODECS["ApiVersions"].encode_response,
         raft_pb2.ApiVersionsResponse,
-        convert.decode_api_versions_response,
+        CODECS["ApiVersions"].decode_response,
     ),
     (
         st.builds(v.ChecksumLogRequest, texts, keys, keys, offsets, offsets),
-        convert.encode_checksum_request,
+        CODECS["ChecksumLog"].encode_request,
         raft_pb2.ChecksumLogRequest,
-        convert.decode_checksum_request,
+        CODECS["ChecksumLog"].decode_request,
     ),
     (
         st.builds(v.ChecksumLogResponse, errors, st.integers(0, UINT32), offsets, texts),
-        convert.encode_checksum_response,
+        CODECS["ChecksumLog"].encode_response,
         raft_pb2.ChecksumLogResponse,
-        convert.decode_checksum_response,
+        CODECS["ChecksumLog"].decode_response,
     ),
 ]
 
 QUORUM_CASES = [
     (
         st.builds(m.AddVoterRequest, texts, keys, endpoint_lists, timeouts_ms, st.booleans()),
-        convert_quorum.encode_add_voter_request,
+        CODECS["AddVoter"].encode_request,
         quorum_pb2.AddVoterRequest,
-        convert_quorum.decode_add_voter_request,
+        CODECS["AddVoter"].decode_request,
     ),
     (
         st.builds(m.RemoveVoterRequest, texts, keys, timeouts_ms, st.booleans()),
-        convert_quorum.encode_remove_voter_request,
+        CODECS["RemoveVoter"].encode_request,
         quorum_pb2.RemoveVoterRequest,
-        convert_quorum.decode_remove_voter_request,
+        CODECS["RemoveVoter"].decode_request,
     ),
     (
         st.builds(m.TransferLeadershipRequest, texts, keys, timeouts_ms),
-        convert_quorum.encode_transfer_request,
+        CODECS["TransferLeadership"].encode_request,
         quorum_pb2.TransferLeadershipRequest,
-        convert_quorum.decode_transfer_request,
+        CODECS["TransferLeadership"].decode_request,
     ),
     (
         st.builds(m.DescribeQuorumRequest, texts),
-        convert_quorum.encode_describe_request,
+        CODECS["DescribeQuorum"].encode_request,
         quorum_pb2.DescribeQuorumRequest,
-        convert_quorum.decode_describe_request,
+        CODECS["DescribeQuorum"].decode_request,
     ),
     (
         st.builds(
@@ -238,9 +225,9 @@ QUORUM_CASES = [
             voter_sets,
             texts,
         ),
-        convert_quorum.encode_describe_response,
+        CODECS["DescribeQuorum"].encode_response,
         quorum_pb2.DescribeQuorumResponse,
-        convert_quorum.decode_describe_response,
+        CODECS["DescribeQuorum"].decode_response,
     ),
     (
         st.builds(
@@ -253,9 +240,9 @@ QUORUM_CASES = [
             known_or_not,
             texts,
         ),
-        convert_quorum.encode_features_response,
+        CODECS["DescribeFeatures"].encode_response,
         quorum_pb2.DescribeFeaturesResponse,
-        convert_quorum.decode_features_response,
+        CODECS["DescribeFeatures"].decode_response,
     ),
     (
         st.builds(
@@ -267,9 +254,9 @@ QUORUM_CASES = [
             st.booleans(),
             timeouts_ms,
         ),
-        convert_quorum.encode_update_features_request,
+        CODECS["UpdateFeatures"].encode_request,
         quorum_pb2.UpdateFeaturesRequest,
-        convert_quorum.decode_update_features_request,
+        CODECS["UpdateFeatures"].decode_request,
     ),
     (
         st.builds(
@@ -285,15 +272,15 @@ QUORUM_CASES = [
             st.sampled_from([v.FormatMode.STANDALONE, v.FormatMode.NO_INITIAL_CONTROLLERS]),
             directory_id=directories,
         ),
-        convert_quorum.encode_format_request,
+        CODECS["Format"].encode_request,
         quorum_pb2.FormatRequest,
-        convert_quorum.decode_format_request,
+        CODECS["Format"].decode_request,
     ),
     (
         st.builds(v.FormatResponse, errors, texts, directories, texts),
-        convert_quorum.encode_format_response,
+        CODECS["Format"].encode_response,
         quorum_pb2.FormatResponse,
-        convert_quorum.decode_format_response,
+        CODECS["Format"].decode_response,
     ),
     (
         st.builds(
@@ -313,9 +300,9 @@ QUORUM_CASES = [
             texts,
             st.integers(0, UINT32),
         ),
-        convert_quorum.encode_node_status,
+        CODECS["NodeStatus"].encode_response,
         quorum_pb2.NodeStatusResponse,
-        convert_quorum.decode_node_status,
+        CODECS["NodeStatus"].decode_response,
     ),
     (
         st.builds(
@@ -326,9 +313,9 @@ QUORUM_CASES = [
             st.booleans(),
             timeouts_ms,
         ),
-        convert_quorum.encode_read_request,
+        CODECS["Read"].encode_request,
         quorum_pb2.ReadRequest,
-        convert_quorum.decode_read_request,
+        CODECS["Read"].decode_request,
     ),
     (
         st.builds(
@@ -343,16 +330,16 @@ QUORUM_CASES = [
             st.booleans(),
             texts,
         ),
-        convert_quorum.encode_read_chunk,
+        CODECS["Read"].encode_response,
         quorum_pb2.ReadResponse,
-        convert_quorum.decode_read_chunk,
+        CODECS["Read"].decode_response,
     ),
     *admin_cases(),
 ]
 CASES = RAFT_CASES + QUORUM_CASES
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1].__name__)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[2].__name__)
 def test_every_value_comes_back_as_it_was(case: Any) -> None:
     values, encode, message_type, decode = case
 
@@ -365,7 +352,7 @@ def test_every_value_comes_back_as_it_was(case: Any) -> None:
     comes_back()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1].__name__)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[2].__name__)
 def test_hostile_bytes_are_a_value_or_a_violation(case: Any) -> None:
     """Any message that protobuf can read: a value, or ViolationError, and nothing else."""
     _, _, message_type, decode = case
@@ -387,11 +374,18 @@ def test_hostile_bytes_are_a_value_or_a_violation(case: Any) -> None:
 
 def test_every_message_of_the_protocol_has_a_way_to_the_wire() -> None:
     """All of raft.messages but what stays inside a node."""
-    covered = {case[1].__annotations__.get("request", "") for case in CASES}
-    covered |= {case[1].__annotations__.get("response", "") for case in CASES}
+    rows = [codec.method.values for codec in CODECS.values()]
+    covered = {kind.__name__ for row in rows if row is not None for kind in row}
     inside = {"UpdateKRaftVersionRequest", "ReadIndexRequest", "ReadIndexResponse"}
     everything = {kind.__name__ for kind in (*m.Request.__args__, *m.Response.__args__)}
     assert everything - inside <= covered
+    tested = {case[2].DESCRIPTOR.full_name for case in CASES}
+    sent = {
+        message.DESCRIPTOR.full_name
+        for codec in CODECS.values()
+        for message in (codec.method.request, codec.method.response)
+    }
+    assert sent - tested == {"quorate.v1.DescribeFeaturesRequest", "quorate.v1.NodeStatusRequest"}
 
 
 def test_the_records_of_a_fetch_arrive_as_batches_of_the_same_bytes() -> None:
@@ -447,8 +441,8 @@ KEY = common_pb2.ReplicaKey(id=1)
     [
         (
             raft_pb2.VoteRequest(candidate=KEY),
-            convert.decode_vote_request,
-            "VoteRequest.voter is missing",
+            CODECS["Vote"].decode_request,
+            "VoteRequest.voter: it is missing",
         ),
         (
             raft_pb2.FetchRequest(replica=common_pb2.ReplicaKey(id=-1)),
@@ -483,37 +477,58 @@ KEY = common_pb2.ReplicaKey(id=1)
             "host of endpoint '' is empty",
         ),
         (
+            raft_pb2.FetchRequest(
+                replica=KEY, endpoints=[common_pb2.Endpoint(host="h", port=1)] * 9
+            ),
+            convert.decode_fetch_request,
+            "9 endpoints: at most 8 are taken",
+        ),
+        (
+            raft_pb2.FetchRequest(
+                replica=KEY, endpoints=[common_pb2.Endpoint(name="n", host="h" * 256, port=1)]
+            ),
+            convert.decode_fetch_request,
+            "its host 256: at most 255 are taken",
+        ),
+        (
+            raft_pb2.FetchRequest(
+                replica=KEY, endpoints=[common_pb2.Endpoint(name="n" * 300, host="h", port=1)]
+            ),
+            convert.decode_fetch_request,
+            "an endpoint's name has 300 characters",
+        ),
+        (
             raft_pb2.ApiVersionsResponse(
                 replica=KEY, kraft_version=common_pb2.VersionRange(min=2, max=1)
             ),
-            convert.decode_api_versions_response,
+            CODECS["ApiVersions"].decode_response,
             "2 to 1",
         ),
         (
             quorum_pb2.DescribeQuorumResponse(
                 voter_set=[common_pb2.Voter(key=KEY), common_pb2.Voter(key=KEY)]
             ),
-            convert_quorum.decode_describe_response,
+            CODECS["DescribeQuorum"].decode_response,
             "twice",
         ),
         (
             quorum_pb2.FormatRequest(cluster_id="c"),
-            convert_quorum.decode_format_request,
+            CODECS["Format"].decode_request,
             "no format mode",
         ),
         (
             quorum_pb2.FormatRequest(cluster_id="c", mode=quorum_pb2.INITIAL_CONTROLLERS),
-            convert_quorum.decode_format_request,
+            CODECS["Format"].decode_request,
             "0 initial controllers",
         ),
         (
             quorum_pb2.UpdateFeaturesRequest(feature="f", upgrade_type=9),  # type: ignore[arg-type]
-            convert_quorum.decode_update_features_request,
+            CODECS["UpdateFeatures"].decode_request,
             "no upgrade type: 9",
         ),
         (
             quorum_pb2.ReadRequest(from_offset=-1),
-            convert_quorum.decode_read_request,
+            CODECS["Read"].decode_request,
             "negative",
         ),
     ],
@@ -527,26 +542,26 @@ def test_a_malformed_message_is_a_violation_that_says_what_is_wrong(
 
 
 def test_what_a_simple_client_leaves_out_has_the_kips_defaults() -> None:
-    add = convert_quorum.decode_add_voter_request(quorum_pb2.AddVoterRequest(voter=KEY))
+    add = CODECS["AddVoter"].decode_request(quorum_pb2.AddVoterRequest(voter=KEY))
     assert (add.timeout_ms, add.ack_when_committed) == (30_000, True)
     fetch = convert.decode_fetch_request(raft_pb2.FetchRequest(replica=KEY))
     assert (fetch.high_watermark, fetch.max_wait_ms, fetch.max_bytes) == (-1, 500, 8 << 20)
     assert fetch.incarnation == 0
     leader = common_pb2.CurrentLeader(epoch=1)
-    vote = convert.decode_vote_response(raft_pb2.VoteResponse(current_leader=leader))
+    vote = CODECS["Vote"].decode_response(raft_pb2.VoteResponse(current_leader=leader))
     assert not vote.granted_if_all
     fetched = convert.decode_fetch_response(raft_pb2.FetchResponse(current_leader=leader))
     assert fetched.acknowledged is None
-    read = convert_quorum.decode_read_request(quorum_pb2.ReadRequest())
+    read = CODECS["Read"].decode_request(quorum_pb2.ReadRequest())
     assert (read.linearizable, read.max_records) == (True, None)
 
 
 TIMED: list[tuple[type[Message], Callable[[Any], Any], int]] = [
-    (quorum_pb2.AddVoterRequest, convert_quorum.decode_add_voter_request, 600_000),
-    (quorum_pb2.RemoveVoterRequest, convert_quorum.decode_remove_voter_request, 600_000),
-    (quorum_pb2.UpdateFeaturesRequest, convert_quorum.decode_update_features_request, 600_000),
-    (quorum_pb2.TransferLeadershipRequest, convert_quorum.decode_transfer_request, 60_000),
-    (quorum_pb2.ReadRequest, convert_quorum.decode_read_request, 60_000),
+    (quorum_pb2.AddVoterRequest, CODECS["AddVoter"].decode_request, 600_000),
+    (quorum_pb2.RemoveVoterRequest, CODECS["RemoveVoter"].decode_request, 600_000),
+    (quorum_pb2.UpdateFeaturesRequest, CODECS["UpdateFeatures"].decode_request, 600_000),
+    (quorum_pb2.TransferLeadershipRequest, CODECS["TransferLeadership"].decode_request, 60_000),
+    (quorum_pb2.ReadRequest, CODECS["Read"].decode_request, 60_000),
 ]
 
 
@@ -574,8 +589,8 @@ def test_a_timeout_is_limited(
 def test_a_removal_that_is_not_forced_is_what_it_was_before_there_was_force() -> None:
     """An older leader ignores the field; an older client does not send it."""
     wanted = m.RemoveVoterRequest("", ReplicaKey(1), 1_000)
-    plain = convert_quorum.encode_remove_voter_request(wanted)
+    plain = CODECS["RemoveVoter"].encode_request(wanted)
     assert not plain.HasField("force")
-    assert convert_quorum.decode_remove_voter_request(plain) == wanted
-    forced = convert_quorum.encode_remove_voter_request(replace(wanted, force=True))
-    assert convert_quorum.decode_remove_voter_request(forced).force
+    assert CODECS["RemoveVoter"].decode_request(plain) == wanted
+    forced = CODECS["RemoveVoter"].encode_request(replace(wanted, force=True))
+    assert CODECS["RemoveVoter"].decode_request(forced).force

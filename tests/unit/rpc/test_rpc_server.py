@@ -21,8 +21,9 @@ from quorate.rpc.channels import EOF
 from quorate.rpc.errors import ListenError, PortInUseError
 from quorate.rpc.limits import ServerLimits, format_address, parse_address
 from quorate.rpc.server import QUORUM_SERVICE, RAFT_SERVICE, SERVICES, RpcServer, start_server
-from quorate.v1 import common_pb2, quorum_pb2, quorum_pb2_grpc, raft_pb2, raft_pb2_grpc
+from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
+from tests.tools.stubs import quorum_stub, raft_stub
 from tests.unit.rpc.rpc_support import CLUSTER, HOST, Node, Unformatted, address_of, serving
 
 KEY = common_pb2.ReplicaKey(id=1)
@@ -35,9 +36,9 @@ def channel_to(server: RpcServer) -> grpc.aio.Channel:
 
 @contextlib.asynccontextmanager
 async def stubs(server: RpcServer) -> AsyncIterator[tuple[Any, Any]]:
-    """Generated stubs: a client that shares nothing with ours."""
+    """A client that shares nothing with ours."""
     async with channel_to(server) as channel:
-        yield raft_pb2_grpc.RaftStub(channel), quorum_pb2_grpc.QuorumStub(channel)  # type: ignore[no-untyped-call]
+        yield raft_stub(channel), quorum_stub(channel)
 
 
 async def test_a_request_reaches_the_handler_as_a_value_and_its_answer_the_client() -> None:
@@ -76,7 +77,7 @@ async def test_a_malformed_request_is_answered_with_the_reason(
         chunks = [chunk async for chunk in quorum.Read(quorum_pb2.ReadRequest(from_offset=-1))]
     for answer in (vote, *pieces, *chunks):
         assert answer.error_code == common_pb2.INVALID_REQUEST
-    assert vote.error_message == "VoteRequest.voter is missing"
+    assert vote.error_message == "VoteRequest.voter: it is missing"
     assert chunks[-1].last
     assert node.asked == []
     assert "Vote from" in caplog.text
@@ -306,7 +307,7 @@ async def test_a_server_listens_at_several_addresses() -> None:
         assert len(set(server.ports)) == 3
         for port in server.ports:
             async with grpc.aio.insecure_channel(f"{HOST}:{port}") as channel:
-                stub: Any = quorum_pb2_grpc.QuorumStub(channel)  # type: ignore[no-untyped-call]
+                stub = quorum_stub(channel)
                 assert (await stub.NodeStatus(quorum_pb2.NodeStatusRequest())).formatted
     finally:
         await server.stop(0)

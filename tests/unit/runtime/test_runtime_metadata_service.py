@@ -18,7 +18,7 @@ from quorate.log.quorum_state import QuorumStateFile
 from quorate.metadata import requests as r
 from quorate.metadata.controller import ControllerSettings, MetadataController
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.levels import SUPPORTED
+from quorate.metadata.metadata_version import SUPPORTED
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet

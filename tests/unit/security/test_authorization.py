@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from quorate.metadata import requests as r
+from quorate.metadata.acls import LITERAL
 from quorate.metadata.authorizer import CLUSTER, AclAuthorizer, Operation, Resource, ResourceType
 from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
 from quorate.rpc.gate import Admission, Refusal
+from quorate.rpc.methods import RPC_METHODS, RpcMethod
 from quorate.rpc.principals import Caller
-from quorate.runtime.authorization import CLUSTER_OPERATIONS, PART_OPERATIONS, admit_parts
+from quorate.runtime.authorization import PART_OPERATIONS, admit_parts
 from quorate.runtime.gate import NodeGate, PeerIdentity
 from quorate.v1 import lifecycle_pb2, metadata_pb2, quorum_pb2, raft_pb2
 
@@ -30,15 +33,47 @@ def topic(name: str) -> Resource:
     return Resource(ResourceType.TOPIC, name)
 
 
-def test_every_method_is_in_the_table_once() -> None:
-    methods = {
-        method.input_type.name.removesuffix("Request")
+def test_every_method_of_the_proto_is_in_the_table() -> None:
+    methods = [
+        f"/{service.full_name}/{method.name}"
         for module in (raft_pb2, quorum_pb2, metadata_pb2, lifecycle_pb2)
         for service in module.DESCRIPTOR.services_by_name.values()
         for method in service.methods
-    }
-    assert methods == CLUSTER_OPERATIONS.keys() | PART_OPERATIONS.keys()
-    assert not CLUSTER_OPERATIONS.keys() & PART_OPERATIONS.keys()
+    ]
+    assert sorted(methods) == sorted(rpc.path for rpc in RPC_METHODS.values())
+
+
+PART_METHODS = [rpc for rpc in RPC_METHODS.values() if not rpc.is_about_cluster]
+
+
+def granting(*granted: tuple[ResourceType, str, Operation], permission: int = 3) -> NodeGate:
+    """A gate whose ACLs allow alice this."""
+    authorizer = AclAuthorizer(["User:CN=admin"])
+    authorizer.use(
+        r.Acl(kind, name, LITERAL, "User:CN=alice", "*", operation, permission)
+        for kind, name, operation in granted
+    )
+    gate = NodeGate(identity=PeerIdentity.OFF, authorizer=authorizer)
+    gate._loader, gate._is_stale = SimpleNamespace(has_caught_up=True), False  # type: ignore[assignment]
+    return gate
+
+
+@pytest.mark.parametrize("rpc", PART_METHODS, ids=lambda rpc: rpc.name)
+def test_who_may_do_it_to_nothing_is_refused_before_the_request_is_read(rpc: RpcMethod) -> None:
+    alice, admin = Caller("User:CN=alice"), Caller("User:CN=admin")
+    other = Operation.CLUSTER_ACTION
+    stranger = granting((ResourceType.TOPIC, "t", other), (ResourceType.CLUSTER, "c", other))
+    refused = stranger.refusal(alice, rpc.name)
+    assert refused is not None
+    assert refused.error is FAILED
+    assert stranger.refusal(admin, rpc.name) is None
+    denied = granting((ResourceType.TOPIC, "t", rpc.operation), permission=2)
+    assert denied.refusal(alice, rpc.name) is not None
+    for kind in rpc.resources:
+        gate = granting((kind, "x", rpc.operation))
+        assert gate.refusal(alice, rpc.name) is None
+        assert gate.refusal(Caller("User:CN=bob"), rpc.name) is not None
+        assert granting((kind, "x", Operation.ALL)).refusal(alice, rpc.name) is None
 
 
 def test_a_method_that_nobody_knows_is_refused() -> None:
@@ -165,7 +200,7 @@ def certificate_of(*nodes: int) -> Caller:
 
 @pytest.mark.parametrize(("name", "request_"), FROM_2, ids=[name for name, _ in FROM_2])
 def test_a_certificate_speaks_for_its_node_only(name: str, request_: object) -> None:
-    gate = NodeGate(names_itself=True)
+    gate = NodeGate()
     assert gate.refusal(certificate_of(2), name, request_) is None
     refused = gate.refusal(certificate_of(1, 3), name, request_)
     assert refused is not None
@@ -175,17 +210,87 @@ def test_a_certificate_speaks_for_its_node_only(name: str, request_: object) -> 
     assert NodeGate(identity=PeerIdentity.OFF).refusal(certificate_of(1), name, request_) is None
 
 
-def test_where_no_certificate_names_nodes_none_is_asked_for() -> None:
+def test_a_certificate_without_a_node_is_refused_with_the_remedy() -> None:
     vote = FROM_2[0][1]
-    assert NodeGate(names_itself=False).refusal(certificate_of(), "Vote", vote) is None
-    strict = NodeGate(identity=PeerIdentity.REQUIRED)
-    assert strict.refusal(certificate_of(), "Vote", vote) is not None
-    assert strict.refusal(Caller(), "Vote", vote) is not None
-    assert NodeGate(names_itself=True).refusal(Caller(), "Vote", vote) is None
+    for identity in (PeerIdentity.AUTO, PeerIdentity.REQUIRED):
+        refused = NodeGate(identity=identity).refusal(certificate_of(), "Vote", vote)
+        assert refused is not None
+        assert "node-2 among its DNS names" in refused.message
+        assert "2@PRINCIPAL to quorate.controller.principals" in refused.message
+        assert "quorate.peer.identity=off" in refused.message
+    assert NodeGate(identity=PeerIdentity.OFF).refusal(certificate_of(), "Vote", vote) is None
+
+
+def test_without_tls_a_node_is_refused_only_where_identity_is_required() -> None:
+    vote = FROM_2[0][1]
+    assert NodeGate(identity=PeerIdentity.REQUIRED).refusal(Caller(), "Vote", vote) is not None
+    assert NodeGate().refusal(Caller(), "Vote", vote) is None
+
+
+class Connection:
+    """What gRPC says of a caller with this subject."""
+
+    def __init__(self, subject: str, *names: str, has_certificate: bool = True) -> None:
+        self._auth: dict[str, list[bytes]] = {}
+        if has_certificate:
+            self._auth = {
+                "x509_pem_cert": [b"pem"],
+                "x509_subject": [subject.encode()],
+                "peer_dns": [name.encode() for name in names],
+            }
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return self._auth
+
+    def peer(self) -> str:
+        return "ipv4:10.0.0.1:4711"
+
+
+def test_a_principal_speaks_for_the_nodes_it_is_listed_with() -> None:
+    nodes = (("User:CN=kafka-2", 2), ("User:CN=both", 1), ("User:CN=both", 2))
+    gate = NodeGate(controllers=[name for name, _ in nodes], nodes=nodes)
+    vote = FROM_2[0][1]
+
+    def refusal(connection: Connection) -> Refusal | None:
+        caller = gate.caller(connection)  # type: ignore[arg-type]  # all that is asked of a context
+        return gate.refusal(caller, "Vote", vote)
+
+    assert refusal(Connection("CN=kafka-2")) is None
+    assert refusal(Connection("CN=both")) is None
+    assert refusal(Connection("CN=kafka-2", "node-1")) is None
+    assert refusal(Connection("CN=kafka-1")) is not None
+    wrong = gate.caller(Connection("CN=kafka-2"))  # type: ignore[arg-type]
+    refused = gate.refusal(wrong, "Fetch", m.FetchRequest("c", ReplicaKey(3, None), 1, 0, 0))
+    assert refused is not None
+    assert refused.message == "the certificate is of node-2, and the sender says 3"
+
+
+# --- Format ---------------------------------------------------------------------------------------
+
+
+def test_a_waiting_node_takes_format_from_who_is_listed() -> None:
+    node = Caller("User:CN=node-1", "h", frozenset({1}), has_certificate=True)
+    operator = Caller("User:CN=operator", "h", has_certificate=True)
+    admin = Caller("User:CN=admin", "h", has_certificate=True)
+    listed = NodeGate(formatters=("User:CN=operator",))
+    secured = NodeGate(
+        formatters=("User:CN=operator",), authorizer=AclAuthorizer(["User:CN=admin"])
+    )
+    for gate, allowed in (
+        (NodeGate(), ()),
+        (NodeGate(identity=PeerIdentity.OFF), ()),
+        (listed, (operator,)),
+        (secured, (operator, admin)),
+        (NodeGate(identity=PeerIdentity.OFF, formatters=("User:ANONYMOUS",)), (Caller(),)),
+    ):
+        for caller in (node, operator, admin, Caller(), Caller(None, "h", has_certificate=True)):
+            refused = gate.refusal(caller, "Format", object())
+            assert (refused is None) is (caller in allowed), caller
+            assert refused is None or "quorate.format.principals" in refused.message
 
 
 def test_administrators_need_no_node() -> None:
-    gate = NodeGate(names_itself=True)
+    gate = NodeGate()
     added = m.AddVoterRequest("c", KEY, ())
     assert gate.refusal(certificate_of(), "AddVoter", added) is None
     assert gate.refusal(certificate_of(), "ApiVersions", m.ApiVersionsRequest("c")) is not None
@@ -199,8 +304,7 @@ CONTROLLERS = ("User:CN=c-1", "User:CN=c-2")
 @pytest.mark.parametrize("identity", list(PeerIdentity))
 @pytest.mark.parametrize("name", ["Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "UpdateVoter"])
 def test_only_listed_principals_take_part_in_elections(name: str, identity: PeerIdentity) -> None:
-    gate = NodeGate(identity=identity, names_itself=True, controllers=CONTROLLERS)
-    assert not gate.is_open
+    gate = NodeGate(identity=identity, controllers=CONTROLLERS)
     request = dict(FROM_2)[name]
     nodes = frozenset({2})
     for principal in CONTROLLERS:

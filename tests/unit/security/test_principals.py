@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from quorate.rpc.principals import (
     ANONYMOUS,
+    SUBJECT_MAX,
     Caller,
     PrincipalMapping,
     caller_of,
@@ -77,11 +79,30 @@ def test_mapping_rules(rules: str, name: str) -> None:
         ("RULE:^CN=.*$/$1/", "no group $1"),
         ("RULE:^CN=(.*)$/$1/X", "begins no rule"),
         ("RULE:^CN=(.*)$", "begins no rule"),
+        ("RULE:^(?!CN=root)(.*)$/$1/", "no regular expression of RE2: invalid perl operator"),
+        ("RULE:^CN=(.*),OU=\\1$/$1/", "no regular expression of RE2: invalid escape"),
+        ("RULE:^(((.{1000}){1000}){1000})$/$1/", "no regular expression of RE2"),
     ],
 )
 def test_rules_that_are_none(rules: str, said: str) -> None:
     with pytest.raises(ValueError, match=said.replace("$", r"\$").replace("no reg", ".*reg")):
         PrincipalMapping.parse(rules)
+
+
+@pytest.mark.parametrize(
+    "rules", ["RULE:^CN=(([a-z])+)+$/$1/", "RULE:^CN=(.*)*(.*)*X$/$1/", "RULE:(a|a|aa)*b/x/"]
+)
+def test_no_rule_takes_long(rules: str) -> None:
+    mapping = PrincipalMapping.parse(rules)
+    began = time.process_time()
+    assert mapping.name("CN=" + "a" * (SUBJECT_MAX - 4) + "!") is None
+    assert time.process_time() - began < 1
+
+
+def test_a_subject_that_is_too_long_is_nobody() -> None:
+    mapping = PrincipalMapping.parse("RULE:^CN=(.*)$/$1/,DEFAULT")
+    assert mapping.name("CN=" + "a" * (SUBJECT_MAX - 3)) == "a" * (SUBJECT_MAX - 3)
+    assert mapping.name("CN=" + "a" * (SUBJECT_MAX - 2)) is None
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""Messages that mirror values field by field: the conversion follows from the two declarations.
+"""The codec: messages and the values that they carry, converted field by field.
 
-A value's class (a frozen dataclass) and its message have the same fields by name; what differs in
-kind follows these rules, checked when the pair is made, so that a pair that does not fit fails at
-import and never at run time:
+A value's class (a dataclass) and its message have the same fields by name, except for the names in
+`MESSAGE_NAMES`. The conversion follows from the two declarations. What differs in kind follows
+these rules, checked when the pair is made, so that a pair that does not fit fails at import and
+never at run time:
 
     value                      message
     int, bool, float, str      the same scalar
@@ -15,11 +16,14 @@ import and never at run time:
     tuple[X, Y]                a message whose fields are X and Y in the order of their numbers
     Mapping[str, X]            map<string, X>
     X | None                   optional X, a message, or a message whose only field is `values`
+    X with a default           optional X: absent is the default; False is not written where it is
+                               the default
+    int, -1 or no default      optional int: -1 is "unknown", which is not written
 
-Rules for what arrives: a number that is no member of its enum, a UUID that has not 16 bytes, a
-missing message that the value cannot do without raise `ViolationError`, whose text names the field.
-An `ErrorCode` that is not ours is UNKNOWN_SERVER_ERROR. Ranges and meanings are checked by who
-handles the value.
+Rules for what arrives: a number that is no member of its enum, a UUID that has not 16 bytes and a
+missing message that the value needs raise `ViolationError`, whose text names the field. So does a
+negative number, where the codec's `Rules` say so. An unknown `ErrorCode` is UNKNOWN_SERVER_ERROR.
+Further ranges and meanings are checked by `Rules.checks` or by the handler of the value.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -46,88 +51,139 @@ Convert = Callable[[Any], Any]
 LIST_FIELD = "values"
 """The only field of a message that stands for a nullable list."""
 
+MESSAGE_NAMES: Mapping[str, str] = {
+    "error": "error_code",
+    "message": "error_message",
+    "leader": "current_leader",
+    "snapshot": "snapshot_id",
+    "granted": "vote_granted",
+    "last_fetch_ms": "last_fetch_timestamp_ms",
+    "last_caught_up_ms": "last_caught_up_timestamp_ms",
+    "epoch": "finalized_features_epoch",
+}
+"""What a field of a value is called in a message that has none of the value's name."""
+UNSENT = frozenset({"max_bytes"})
+"""Fields of values that stay in the process, unless a message has them."""
 
-class _Both(NamedTuple):
-    """One field's conversions; None where the value is the message's own."""
+
+class Form(NamedTuple):
+    """The conversions of one type; None where the value is the message's own.
+
+    is_list: the type is a whole repeated field. may_be_absent: an absent message is read as an
+    empty one.
+    """
 
     encode: Convert | None
     decode: Convert | None
+    is_list: bool = False
+    may_be_absent: bool = False
 
 
-class Mirror(Generic[V, M]):
-    """The conversions between values of one class and their messages.
+@dataclass(frozen=True)
+class Rules:
+    """What a codec knows beyond the two declarations.
 
-    others: classes that have conversions of their own, (encode, decode).
+    forms: types that have conversions of their own. checks: by the class of a value, what refuses
+    it after it was read (ValueError or ViolationError), or limits it. are_numbers_natural: whether
+    a negative integer is refused.
     """
 
-    def __init__(
-        self,
-        value_type: type[V],
-        message_type: type[M],
-        others: Mapping[type, tuple[Convert, Convert]] | None = None,
-    ) -> None:
+    forms: Mapping[Any, Form] = field(default_factory=dict)
+    checks: Mapping[type, Convert] = field(default_factory=dict)
+    are_numbers_natural: bool = False
+
+
+class MessageCodec(Generic[V, M]):
+    """The conversions between values of one class and their messages."""
+
+    def __init__(self, value_type: type[V], message_type: type[M], rules: Rules | None = None):
+        rules = rules or Rules()
         self.value_type = value_type
         self.message_type = message_type
-        self._fields = _fields(value_type, message_type, others or {})
+        self._fields = _fields(value_type, message_type, rules)
+        self._check = rules.checks.get(value_type)
 
     def encode(self, value: V) -> M:
         """The message. MisuseError for a value that has no form on the wire."""
         message = self.message_type()
-        for field in self._fields:
+        for each in self._fields:
             try:
-                field.put(message, getattr(value, field.name))
+                each.put(message, getattr(value, each.name))
             except (TypeError, ValueError) as error:
-                where = f"{self.value_type.__name__}.{field.name}"
+                where = f"{self.value_type.__name__}.{each.name}"
                 raise MisuseError(f"{where}: {error}") from None
         return message
 
     def decode(self, message: M) -> V:
         """The value. ViolationError for a message that has none."""
         found: dict[str, Any] = {}
-        for field in self._fields:
+        for each in self._fields:
             try:
-                found[field.name] = field.take(message)
+                found[each.name] = each.take(message)
             except ValueError as error:
-                where = f"{message.DESCRIPTOR.name}.{field.name}"
+                where = f"{message.DESCRIPTOR.name}.{each.message_name}"
                 raise ViolationError(f"{where}: {error}") from None
-        return self.value_type(**found)
+        value = self.value_type(**found)
+        if self._check is None:
+            return value
+        try:
+            return self._check(value)  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise ViolationError(f"{message.DESCRIPTOR.name}.{error}") from None
 
 
 class _Field(NamedTuple):
     name: str
+    message_name: str
     put: Callable[[Any, Any], None]
     take: Convert
 
 
-def _fields(
-    value_type: type, message_type: type[Message], others: Mapping[type, tuple[Convert, Convert]]
-) -> tuple[_Field, ...]:
+def _fields(value_type: type, message_type: type[Message], rules: Rules) -> tuple[_Field, ...]:
     hints = get_type_hints(value_type)
-    names = [field.name for field in dataclasses.fields(value_type)]
     known: Any = message_type.DESCRIPTOR.fields_by_name
-    unknown = [name for name in names if name not in known]
-    assert not unknown, f"{message_type.DESCRIPTOR.name} has no {', '.join(unknown)}"
-    return tuple(_field(hints[name], known[name], others) for name in names)
+    made = []
+    for each in dataclasses.fields(value_type):
+        name = each.name if each.name in known else MESSAGE_NAMES.get(each.name, each.name)
+        if name not in known and each.name in UNSENT:
+            continue
+        assert name in known, f"{message_type.DESCRIPTOR.name} has no {name}"
+        put, take = _conversions(hints[each.name], known[name], rules, _absent(each))
+        made.append(_Field(each.name, name, put, take))
+    return tuple(made)
 
 
-def _field(hint: Any, descriptor: Any, others: Mapping[type, tuple[Convert, Convert]]) -> _Field:
+def _absent(declared: Any) -> Any:
+    """The value of an optional field that is not there."""
+    return -1 if declared.default is MISSING else declared.default
+
+
+_Conversions = tuple[Callable[[Any, Any], None], Convert]
+
+
+def _conversions(hint: Any, descriptor: Any, rules: Rules, absent: Any = None) -> _Conversions:
     name = descriptor.name
-    hint, nullable = _without_none(hint)
-    if get_origin(hint) in (Mapping, dict) or _origin_is_mapping(hint):
-        return _map_field(name, hint, descriptor, others)
-    if _is_list(hint):
+    form = rules.forms.get(hint)
+    if form is not None and form.is_list:
+        return _whole_list(name, form)
+    hint, nullable = (hint, False) if form is not None else _without_none(hint)
+    if _origin_is_mapping(hint):
+        return _map_field(name, hint, descriptor, rules)
+    if _is_list(hint) and hint not in rules.forms:
         if nullable:
-            return _nullable_list_field(name, hint, descriptor, others)
-        return _list_field(name, hint, descriptor, others)
-    both = _convert(hint, descriptor, others)
-    encode, decode = both.encode or _same, both.decode or _same
+            return _nullable_list_field(name, hint, descriptor, rules)
+        return _list_field(name, hint, descriptor, rules)
+    form = _form(hint, descriptor, rules)
+    encode, decode = form.encode or _same, form.decode or _same
     if descriptor.message_type is not None:
-        return _message_field(name, encode, decode, nullable)
+        return _message_field(name, encode, decode, nullable, form.may_be_absent)
     if nullable and descriptor.type == FieldDescriptor.TYPE_BYTES and hint is str:
         return _uuid_or_none_field(name)
     if nullable:
         assert descriptor.has_presence, f"{descriptor.full_name} must be optional"
         return _optional_field(name, encode, decode)
+    if descriptor.has_presence:
+        return _field_with_default(name, encode, decode, absent)
     return _plain_field(name, encode, decode)
 
 
@@ -155,14 +211,29 @@ def _same(value: Any) -> Any:
 # --- fields ---------------------------------------------------------------------------------------
 
 
-def _plain_field(name: str, encode: Convert, decode: Convert) -> _Field:
+def _plain_field(name: str, encode: Convert, decode: Convert) -> _Conversions:
     def put(message: Any, value: Any) -> None:
         setattr(message, name, encode(value))
 
-    return _Field(name, put, lambda message: decode(getattr(message, name)))
+    return put, lambda message: decode(getattr(message, name))
 
 
-def _optional_field(name: str, encode: Convert, decode: Convert) -> _Field:
+def _field_with_default(name: str, encode: Convert, decode: Convert, absent: Any) -> _Conversions:
+    """A scalar with presence in the message, whose value is never None."""
+
+    def put(message: Any, value: Any) -> None:
+        if value is False and absent is False:
+            return
+        if absent != -1 or value >= 0:
+            setattr(message, name, encode(value))
+
+    def take(message: Any) -> Any:
+        return decode(getattr(message, name)) if message.HasField(name) else absent
+
+    return put, take
+
+
+def _optional_field(name: str, encode: Convert, decode: Convert) -> _Conversions:
     def put(message: Any, value: Any) -> None:
         if value is not None:
             setattr(message, name, encode(value))
@@ -170,39 +241,51 @@ def _optional_field(name: str, encode: Convert, decode: Convert) -> _Field:
     def take(message: Any) -> Any:
         return decode(getattr(message, name)) if message.HasField(name) else None
 
-    return _Field(name, put, take)
+    return put, take
 
 
-def _uuid_or_none_field(name: str) -> _Field:
+def _uuid_or_none_field(name: str) -> _Conversions:
     def put(message: Any, value: Any) -> None:
         if value is not None:
             setattr(message, name, _uuid_to_wire(value))
 
     def take(message: Any) -> Any:
         raw = getattr(message, name)
-        return _uuid_from_wire(raw) if raw else None
+        found = _uuid_from_wire(raw)
+        return None if found == ZERO_UUID else found
 
-    return _Field(name, put, take)
+    return put, take
 
 
-def _message_field(name: str, encode: Convert, decode: Convert, nullable: bool) -> _Field:
+def _message_field(
+    name: str, encode: Convert, decode: Convert, nullable: bool, may_be_absent: bool
+) -> _Conversions:
     def put(message: Any, value: Any) -> None:
         if value is not None:
             getattr(message, name).CopyFrom(encode(value))
 
     def take(message: Any) -> Any:
-        if message.HasField(name):
+        if message.HasField(name) or (may_be_absent and not nullable):
             return decode(getattr(message, name))
         if nullable:
             return None
         raise ValueError("it is missing")
 
-    return _Field(name, put, take)
+    return put, take
 
 
-def _list_field(name: str, hint: Any, descriptor: Any, others: Mapping[type, Any]) -> _Field:
+def _whole_list(name: str, form: Form) -> _Conversions:
+    encode, decode = form.encode or _same, form.decode or _same
+
+    def put(message: Any, value: Any) -> None:
+        getattr(message, name).extend(encode(value))
+
+    return put, lambda message: decode(getattr(message, name))
+
+
+def _list_field(name: str, hint: Any, descriptor: Any, rules: Rules) -> _Conversions:
     assert descriptor.is_repeated, f"{descriptor.full_name} must be repeated"
-    encode, decode = _convert(get_args(hint)[0], descriptor, others)
+    encode, decode, *_ = _form(get_args(hint)[0], descriptor, rules)
 
     def put(message: Any, value: Any) -> None:
         getattr(message, name).extend(map(encode, value) if encode is not None else value)
@@ -211,37 +294,35 @@ def _list_field(name: str, hint: Any, descriptor: Any, others: Mapping[type, Any
         found = getattr(message, name)
         return tuple(map(decode, found) if decode is not None else found)
 
-    return _Field(name, put, take)
+    return put, take
 
 
-def _nullable_list_field(
-    name: str, hint: Any, descriptor: Any, others: Mapping[type, Any]
-) -> _Field:
+def _nullable_list_field(name: str, hint: Any, descriptor: Any, rules: Rules) -> _Conversions:
     fields = _message_class(descriptor).DESCRIPTOR.fields_by_name
     assert list(fields) == [LIST_FIELD], (
         f"{descriptor.full_name} must be a message whose only field is `{LIST_FIELD}`"
     )
-    inner = _list_field(LIST_FIELD, hint, fields[LIST_FIELD], others)
+    put_list, take_list = _list_field(LIST_FIELD, hint, fields[LIST_FIELD], rules)
 
     def put(message: Any, value: Any) -> None:
         if value is not None:
             getattr(message, name).SetInParent()
-            inner.put(getattr(message, name), value)
+            put_list(getattr(message, name), value)
 
     def take(message: Any) -> Any:
-        return inner.take(getattr(message, name)) if message.HasField(name) else None
+        return take_list(getattr(message, name)) if message.HasField(name) else None
 
-    return _Field(name, put, take)
+    return put, take
 
 
-def _map_field(name: str, hint: Any, descriptor: Any, others: Mapping[type, Any]) -> _Field:
+def _map_field(name: str, hint: Any, descriptor: Any, rules: Rules) -> _Conversions:
     key_type, value_type = get_args(hint)
     assert key_type in (str, int), f"{descriptor.full_name}: a map's keys are strings or integers"
     entry = descriptor.message_type
     assert entry is not None, f"{descriptor.full_name} is no map"
     value_descriptor = entry.fields_by_name["value"]
     is_message = value_descriptor.message_type is not None
-    encode, decode = _convert(value_type, value_descriptor, others)
+    encode, decode, *_ = _form(value_type, value_descriptor, rules)
 
     def put(message: Any, value: Any) -> None:
         target = getattr(message, name)
@@ -256,33 +337,40 @@ def _map_field(name: str, hint: Any, descriptor: Any, others: Mapping[type, Any]
         found = getattr(message, name)
         return {key: decode(each) if decode is not None else each for key, each in found.items()}
 
-    return _Field(name, put, take)
+    return put, take
 
 
 # --- single values --------------------------------------------------------------------------------
 
 
-def _convert(hint: Any, descriptor: Any, others: Mapping[type, Any]) -> _Both:
+def _form(hint: Any, descriptor: Any, rules: Rules) -> Form:
     """The conversion of one value that is neither nullable nor a list."""
-    if hint in others:
-        return _Both(*others[hint])
+    form = rules.forms.get(hint)
+    if form is not None:
+        return form
     if hint is ErrorCode:
-        return _Both(int, error_from_wire)
+        return Form(int, error_from_wire)
     if isinstance(hint, type) and issubclass(hint, IntEnum):
-        return _Both(int, _member_of(hint))
+        return Form(int, _member_of(hint))
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return _Both(str, _member_of(hint))
+        return Form(str, _member_of(hint))
     if get_origin(hint) is tuple:
-        return _tuple_message(hint, descriptor, others)
+        return _tuple_message(hint, descriptor, rules)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        nested = Mirror(hint, _message_class(descriptor), others)
-        return _Both(nested.encode, nested.decode)
+        nested = MessageCodec(hint, _message_class(descriptor), rules)
+        return Form(nested.encode, nested.decode)
     if hint is str and descriptor.type == FieldDescriptor.TYPE_BYTES:
-        return _Both(_uuid_to_wire, _uuid_from_wire)
+        return Form(_uuid_to_wire, _uuid_from_wire)
     wanted = _SCALARS.get(hint)
     assert wanted is not None, f"{descriptor.full_name}: {hint} has no form on the wire"
     assert descriptor.type in wanted, f"{descriptor.full_name} is no {hint.__name__}"
-    return _Both(None, None)
+    return Form(None, _natural if hint is int and rules.are_numbers_natural else None)
+
+
+def _natural(number: int) -> int:
+    if number < 0:
+        raise ValueError(f"{number} is negative")
+    return number
 
 
 def _message_class(descriptor: Any) -> type[Message]:
@@ -290,25 +378,26 @@ def _message_class(descriptor: Any) -> type[Message]:
     return GetMessageClass(descriptor.message_type)
 
 
-def _tuple_message(hint: Any, descriptor: Any, others: Mapping[type, Any]) -> _Both:
+def _tuple_message(hint: Any, descriptor: Any, rules: Rules) -> Form:
     """A tuple that is a message: its members are the message's fields, or its only field's."""
     message_class = _message_class(descriptor)
     by_number = sorted(message_class.DESCRIPTOR.fields, key=lambda field: field.number)
     hints = (hint,) if _is_list(hint) else get_args(hint)
     assert len(hints) == len(by_number), f"{descriptor.full_name} has not {len(hints)} fields"
-    fields = [_field(each, field, others) for each, field in zip(hints, by_number, strict=True)]
+    parts = [_conversions(each, of, rules, -1) for each, of in zip(hints, by_number, strict=True)]
     is_list = _is_list(hint)
 
     def encode(value: Any) -> Any:
         message = message_class()
-        for field, each in zip(fields, (value,) if is_list else value, strict=True):
-            field.put(message, each)
+        for (put, _), each in zip(parts, (value,) if is_list else value, strict=True):
+            put(message, each)
         return message
 
     def decode(message: Any) -> Any:
-        return fields[0].take(message) if is_list else tuple(f.take(message) for f in fields)
+        found = tuple(take(message) for _, take in parts)
+        return found[0] if is_list else found
 
-    return _Both(encode, decode)
+    return Form(encode, decode)
 
 
 _F = FieldDescriptor
@@ -316,7 +405,7 @@ _SCALARS: dict[Any, tuple[int, ...]] = {
     bool: (_F.TYPE_BOOL,),
     int: (
         *(_F.TYPE_INT32, _F.TYPE_INT64, _F.TYPE_UINT32, _F.TYPE_UINT64),
-        *(_F.TYPE_SINT32, _F.TYPE_SINT64, _F.TYPE_ENUM),
+        *(_F.TYPE_SINT32, _F.TYPE_SINT64, _F.TYPE_FIXED32, _F.TYPE_FIXED64, _F.TYPE_ENUM),
     ),
     float: (_F.TYPE_DOUBLE,),
     str: (_F.TYPE_STRING,),

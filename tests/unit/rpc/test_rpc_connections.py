@@ -1,0 +1,132 @@
+"""What the guard of a server's connections closes, and what it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import grpc.aio
+import pytest
+from quorate.rpc.connections import ConnectionGuard
+from quorate.rpc.limits import ServerLimits
+from quorate.v1 import quorum_pb2
+
+from tests.tools.stubs import quorum_stub
+from tests.unit.rpc.rpc_support import HOST, Node, address_of, serving
+
+SETTLED_S = 0.05
+
+
+class Listener:
+    """Accepts in this process, as gRPC does; clients connect from chosen addresses of loopback."""
+
+    def __init__(self, total: int, per_address: int) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = self._listener.getsockname()[1]
+        self.accepted: list[socket.socket] = []
+        self.clients: list[socket.socket] = []
+        limits = ServerLimits(connections_max=total, connections_per_address_max=per_address)
+        self.guard = ConnectionGuard([self.port], limits)
+
+    def connect(self, host: str) -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", self.port), source_address=(host, 0))
+        self.accepted.append(self._listener.accept()[0])
+        self.clients.append(client)
+        return client
+
+    def close(self) -> None:
+        for each in (*self.accepted, *self.clients, self._listener):
+            each.close()
+
+
+@pytest.fixture
+def make() -> Iterator[type[Listener]]:
+    made: list[Listener] = []
+
+    class Made(Listener):
+        def __init__(self, total: int, per_address: int) -> None:
+            super().__init__(total, per_address)
+            made.append(self)
+
+    yield Made
+    for each in made:
+        each.close()
+
+
+def is_open(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+async def test_an_address_keeps_the_connections_on_which_something_arrives(
+    make: type[Listener], caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = make(100, 10)
+    silent = [listener.connect("127.0.0.2") for _ in range(15)]
+    peers = [listener.connect("127.0.0.1") for _ in range(3)]
+    await asyncio.sleep(SETTLED_S)
+    for client in silent[:10]:
+        client.sendall(b"x")
+    listener.guard.look()
+    assert [is_open(client) for client in silent] == [True] * 10 + [False] * 5
+    assert all(map(is_open, peers))
+    assert listener.guard.open_count == 18
+    assert listener.guard.closed_count == 5
+    (record,) = caplog.records
+    assert "closed 5 of 15 connections from 127.0.0.2" in record.getMessage()
+
+
+async def test_the_address_with_the_most_makes_room_for_the_others(make: type[Listener]) -> None:
+    listener = make(40, 40)  # 35 without the reserve
+    attackers = [[listener.connect(f"127.0.0.{n}") for _ in range(12)] for n in (2, 3, 4)]
+    peers = [listener.connect("127.0.0.1") for _ in range(3)]
+    await asyncio.sleep(SETTLED_S)
+    listener.guard.look()
+    left = [sum(map(is_open, clients)) for clients in attackers]
+    assert sorted(left) == [10, 11, 11]
+    assert all(map(is_open, peers))
+
+
+async def test_other_sockets_and_files_are_left_alone(make: type[Listener]) -> None:
+    watched, other = make(8, 4), make(1000, 1000)
+    for _ in range(20):
+        watched.connect("127.0.0.1")
+        other.connect("127.0.0.1")
+    first, second = socket.socketpair()
+    watched.guard.look()
+    watched.guard.look()
+    assert sum(map(is_open, watched.clients)) == 4
+    assert all(map(is_open, other.clients))
+    first.sendall(b"x")
+    assert second.recv(1) == b"x"
+    first.close()
+    second.close()
+    assert all(each.fileno() >= 0 for each in watched.accepted), "the owner closes them"
+
+
+async def test_grpc_survives_and_serves_who_connects_next() -> None:
+    limits = ServerLimits(connections_max=40, connections_per_address_max=20)
+    async with serving(Node(), limits=limits) as server:
+        guard = ConnectionGuard(server.ports, limits)
+        guard.start()
+        address = (HOST, server.ports[0])
+        opened = [socket.create_connection(address) for _ in range(100)]
+        for _ in range(20):
+            await asyncio.sleep(0.1)
+            if guard.closed_count:
+                break
+        assert guard.closed_count >= 20
+        async with grpc.aio.insecure_channel(address_of(server)) as channel:
+            status = await quorum_stub(channel).NodeStatus(
+                quorum_pb2.NodeStatusRequest(), timeout=10
+            )
+        assert status.node_id == 1
+        await guard.stop()
+        for each in opened:
+            each.close()

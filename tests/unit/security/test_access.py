@@ -1,0 +1,65 @@
+"""ACCESS.md says what the gate decides now."""
+
+from __future__ import annotations
+
+from quorate.bridge.apis import KAFKA_APIS
+from quorate.bridge.bridge import BARE
+from quorate.raft.messages import DescribeQuorumRequest
+from quorate.rpc.convert_metadata import METHODS
+
+from tests.tools import access, access_kafka, access_web
+from tests.tools.callers import COLUMNS, gate
+
+
+def test_the_page_is_what_the_gate_decides() -> None:
+    assert access.page() == access.PAGE.read_text(), "poe access"
+
+
+def test_nobody_is_allowed_what_its_acls_do_not_say() -> None:
+    """The columns differ, so that a gate that lets everybody in would be seen."""
+    titles = [column.title for column in COLUMNS]
+    allowed = {
+        title: {rpc.name for rpc, decided in access.rows() if decided[number]}
+        for number, title in enumerate(titles)
+    }
+    for title in ("no certificate", "client", "plaintext"):
+        assert not allowed[title]
+    assert allowed["broker"] < allowed["controller"]
+    assert "Vote" not in allowed["broker"] | allowed["administrator"]
+    assert "CreateAcls" not in allowed["broker"]
+    assert allowed["administrator"]
+
+
+def test_kafkas_requests_are_decided_as_the_method_of_the_table() -> None:
+    """The gate is asked with the method of what a body becomes (`bridge.Bridge`)."""
+    for key in BARE:
+        api = KAFKA_APIS[key]
+        value = access_kafka.value_of(api, node=7)
+        is_quorums = isinstance(value, DescribeQuorumRequest)
+        asked = "DescribeQuorum" if is_quorums else METHODS[type(value)].name
+        assert asked == api.method, api
+
+
+def test_at_the_kafka_listener_nobody_is_allowed_what_its_acls_do_not_say() -> None:
+    page = access_kafka.rows(gate())
+    allowed = {
+        title: {api.name for api, decided in page if decided[number]}
+        for number, title in enumerate(access_kafka.TITLES)
+    }
+    assert not allowed["no certificate"]
+    assert allowed["client"] == allowed["plaintext"] == {"ApiVersions"}
+    assert not allowed["broker for client"] | allowed["broker for administrator"]
+    assert "Envelope" in allowed["broker"] < allowed["controller"]
+    assert allowed["broker"].isdisjoint({"CreateAcls", "CreateTopics", "UnregisterBroker"})
+    assert "Fetch" not in allowed["administrator"]
+
+
+def test_the_console_lets_in_who_has_the_token_and_asks_its_own_page() -> None:
+    titles, found = access_web.console_rows()
+    allowed = {
+        title: [request for request, decided in found if decided[number]]
+        for number, title in enumerate(titles)
+    }
+    assert allowed.pop("token in the cookie") == list(access_web.REQUESTS)
+    assert allowed.pop("token in the URL") == ["the page `/`"]
+    assert not any(allowed.values())

@@ -60,7 +60,7 @@ class Dumper:
 
     def __call__(self, directory: Path, *arguments: str) -> list[str]:
         self._monkeypatch.chdir(directory)
-        status = main(["dump-log", *arguments])
+        status = main(["dump-log", "--show-secrets", *arguments])
         printed = self._capsys.readouterr()
         assert (printed.err, status) == ("", 0)
         return printed.out.splitlines()

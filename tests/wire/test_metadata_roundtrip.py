@@ -20,7 +20,7 @@ from threading import Event
 
 import pytest
 from quorate.metadata import requests as r
-from quorate.metadata.levels import SUPPORTED
+from quorate.metadata.metadata_version import SUPPORTED
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint
 from quorate.rpc.metadata_client import MetadataClient

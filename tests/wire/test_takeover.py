@@ -115,7 +115,7 @@ async def append_configs(client: QuorumClient) -> None:
         records = [
             encode(
                 ConfigRecord(
-                    resource_type=2, resource_name="orders", name="retention.ms", value=str(i)
+                    resource_type=4, resource_name="1", name="log.retention.ms", value=str(i)
                 )
             )
             for i in range(first, first + 100)
@@ -226,7 +226,7 @@ def check_kafka_reads_it(takeover: Takeover, kafka_tool: Callable[..., str]) -> 
             kafkas = kafka_tool(KAFKA_DUMP, "--cluster-metadata-decoder", "--files", name, cwd=data)
             ours = subprocess.run(
                 [
-                    *(sys.executable, "-m", "quorate.cli.main", "dump-log"),
+                    *(sys.executable, "-m", "quorate.cli.main", "dump-log", "--show-secrets"),
                     *("--cluster-metadata-decoder", "--files", str(name)),
                 ],
                 capture_output=True,

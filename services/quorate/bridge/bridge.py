@@ -1,36 +1,64 @@
 """The bridge of one controller: its listener, and its messages to brokers in ZooKeeper mode.
 
 What it needs of its node it is given: who answers requests for metadata (`handle`), and the driver
-for the log. It listens from `open` to `close`; whether that is now, the migration decides.
+for the log. It listens from `open` to `close`.
 
-Source: KIP-866.
+Rules:
+1. A caller is its certificate's principal, and `User:ANONYMOUS` on an unencrypted listener.
+2. With an authorizer what only brokers ask is refused before it is decoded, and a long frame before
+   it is read, unless the caller is authenticated and has CLUSTER_ACTION. Without one there is
+   nothing to protect.
+3. Whoever sends envelopes speaks for every client: rule 2's callers only. They speak for super
+   users where the settings say so.
+
+Source: KIP-866; KIP-590 "Envelope"; Kafka's EnvelopeUtils.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from quorate.bridge import schemas as s
+from quorate.bridge.apis import KAFKA_APIS
+from quorate.bridge.connections import Connection, Connections
 from quorate.bridge.exchange import answer_bare
 from quorate.bridge.forwarding import FORWARDED, answer_envelope, envelope_response
+from quorate.bridge.frames import FRAME_BYTES_MAX, Decoder
+from quorate.bridge.handshakes import Handshakes
 from quorate.bridge.lifecycle import LIFECYCLE
 from quorate.bridge.propagation import Propagation
 from quorate.bridge.replication import Replication, respond
-from quorate.bridge.server import BridgeServer, Connection
+from quorate.bridge.server import BridgeServer
+from quorate.metadata.authorizer import ANONYMOUS
 from quorate.raft.errors import ErrorCode
-from quorate.raft.messages import DescribeQuorumRequest, DescribeQuorumResponse
+from quorate.raft.messages import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    FetchRequest,
+    FetchSnapshotRequest,
+)
 from quorate.rpc.convert_metadata import METHODS, MetadataAnswer
-from quorate.rpc.gate import Gate, Refusal, answer_admitted
-from quorate.rpc.principals import Caller
+from quorate.rpc.gate import Refusal, answer_admitted
+from quorate.rpc.principals import Caller, PrincipalMapping
+from quorate.rpc.tls import TlsConfig
 from quorate.runtime.driver import RaftDriver
+from quorate.runtime.gate import NodeGate
+from quorate.telemetry.limited_log import LimitedLog
 
 LOGGER = logging.getLogger(__name__)
 
-BARE = LIFECYCLE | FORWARDED
-"""What is answered without an envelope."""
+LOG_INTERVAL_S = 60.0
+STRANGERS_FRAME_BYTES_MAX = 256 * 1024
+"""How long a frame may be where rule 2 counts and its sender is none of those callers."""
+
+BARE: Final = LIFECYCLE | FORWARDED
+"""How each API is answered that has no code of its own here, without an envelope too."""
+_APART: Final = {s.FETCH, s.FETCH_SNAPSHOT, s.ENVELOPE, s.API_VERSIONS}
+assert BARE.keys() | _APART == KAFKA_APIS.keys() == s.SERVED.keys(), "an API without an answer"
+assert FORWARDED.keys() == {api.key for api in KAFKA_APIS.values() if api.forwarded}
 
 Handle = Callable[[Any, int], Awaitable[MetadataAnswer]]
 """Gives a request to the metadata controller, with its time in ms."""
@@ -40,7 +68,8 @@ Handle = Callable[[Any, int], Awaitable[MetadataAnswer]]
 class BridgeSettings:
     """node_id, cluster_id: this controller's. listener: the name of the endpoints that brokers
     dial; host, port: where it listens. broker_listener: the brokers' listener to dial, None for
-    their first that is PLAINTEXT.
+    their first that is PLAINTEXT. tls: of the listener, None for an unencrypted one. not_forwarded:
+    principals that no broker may speak for.
     """
 
     node_id: int
@@ -49,6 +78,11 @@ class BridgeSettings:
     host: str
     port: int
     broker_listener: str | None = None
+    tls: TlsConfig | None = None
+    mapping: PrincipalMapping = field(default_factory=PrincipalMapping)
+    not_forwarded: frozenset[str] = frozenset()
+    connections_max: int = 1_024
+    connections_per_address_max: int = 256
 
 
 class Bridge:
@@ -59,27 +93,57 @@ class Bridge:
         settings: BridgeSettings,
         raft: RaftDriver,
         handle: Handle,
-        gate: Gate | None = None,
+        gate: NodeGate | None = None,
     ) -> None:
         self.propagation = Propagation(settings.node_id, settings.broker_listener)
         self._settings = settings
         self._raft = raft
         self._handle = handle
         self._gate = gate
-        self._replication = Replication(raft, settings.cluster_id, settings.listener)
+        self._replication = Replication(
+            raft, settings.cluster_id, settings.listener, self._fetch_refused
+        )
+        self._decoder = Decoder()
+        self._connections = Connections(
+            settings.connections_max, settings.connections_per_address_max
+        )
+        self._handshakes = Handshakes()
         self._server: BridgeServer | None = None
+        self._unauthenticated = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
     @property
     def is_open(self) -> bool:
         return self._server is not None
 
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    @property
+    def handshake_count(self) -> int:
+        """Under way now; they count as connections."""
+        return len(self._handshakes)
+
+    @property
+    def closed_count(self) -> int:
+        """Connections that were refused, or gave way to others, since the beginning."""
+        return self._connections.closed_count + self._handshakes.closed_count
+
     async def open(self) -> None:
-        """Listen, unless it does already. OSError."""
+        """Listen, unless it does already. OSError, TlsError."""
         if self._server is not None:
             return
         settings = self._settings
-        self._server = server = BridgeServer(self._answer)
+        server = BridgeServer(
+            self,
+            self._decoder,
+            connections=self._connections,
+            handshakes=self._handshakes,
+            tls=settings.tls,
+            mapping=settings.mapping,
+        )
         await server.start(settings.host, settings.port)
+        self._server = server
         LOGGER.info(
             "bridge: listens for Kafka's brokers on %s:%d",
             settings.host or "*",
@@ -93,30 +157,86 @@ class Bridge:
         if server is not None:
             await server.stop()
 
+    # --- the server's questions -------------------------------------------------------------------
+
+    def frame_bytes_max(self, connection: Connection) -> int:
+        """Rule 2."""
+        if self._gate is None or may_forward(self._gate, connection.caller):
+            return FRAME_BYTES_MAX
+        return STRANGERS_FRAME_BYTES_MAX
+
+    def refuse(self, head: s.Call, connection: Connection) -> Any:
+        """Rules 2 and 3."""
+        api = KAFKA_APIS[head.api_key]
+        if not api.from_brokers:
+            return None
+        caller = connection.caller
+        if head.api_key == s.ENVELOPE and self._is_unauthenticated(caller):
+            return envelope_response(head.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        refused = self._refusal(caller, api.method, None)
+        if refused is None:
+            return None
+        if head.api_key == s.ENVELOPE:
+            return envelope_response(head.version, refused.error)
+        if head.api_key in (s.FETCH, s.FETCH_SNAPSHOT):
+            return respond(head, refused.error)
+        exchange = LIFECYCLE[head.api_key]
+        module = s.response_module(head.api_key, head.version)
+        return exchange.write(module, exchange.fail(None, refused.error, refused.message))
+
+    def _is_unauthenticated(self, caller: Caller) -> bool:
+        """Whether an envelope is refused for want of a principal, with one line in the log."""
+        if self._gate is None or not self._gate.authorizes or _is_authenticated(caller):
+            return False
+        self._unauthenticated.warning(
+            caller.host,
+            "Envelope from %s at %s is refused: only an authenticated broker may forward requests; "
+            "let %s be SSL in listener.security.protocol.map, here and at the brokers",
+            caller.principal or "nobody",
+            caller.host,
+            self._settings.listener,
+        )
+        return True
+
     # --- requests ---------------------------------------------------------------------------------
 
-    async def _answer(self, call: s.Call, connection: Connection) -> Any:
-        caller = Caller(host=connection.host)
-        if call.api_key in (s.FETCH, s.FETCH_SNAPSHOT):
-            return await self._replicate(call, connection, caller)
-        if call.api_key == s.ENVELOPE:
-            refused = self._refusal(caller, "RegisterBroker", call.body)
-            if refused is not None:
-                return envelope_response(call.version, refused.error)
-            return await answer_envelope(call, self._ask)
-        return await answer_bare(BARE[call.api_key], call, self._ask, caller)
-
-    async def _replicate(self, call: s.Call, connection: Connection, caller: Caller) -> Any:
-        is_fetch = call.api_key == s.FETCH
-        refused = self._refusal(caller, "Fetch" if is_fetch else "FetchSnapshot", call.body)
-        if refused is not None:
-            return respond(call, refused.error)
-        if is_fetch:
+    async def answer(self, call: s.Call, connection: Connection) -> Any:
+        """The response to a request, of its version."""
+        if call.api_key == s.FETCH:
             return await self._replication.fetch(call, connection)
-        return await self._replication.fetch_snapshot(call)
+        if call.api_key == s.FETCH_SNAPSHOT:
+            return await self._replication.fetch_snapshot(call, connection)
+        if call.api_key == s.ENVELOPE:
+            return await answer_envelope(call, self._ask_for_client, self._decoder.call)
+        exchange = BARE[call.api_key]
+        response = await answer_bare(exchange, call, self._ask, connection.caller)
+        if call.api_key in (s.BROKER_REGISTRATION, s.BROKER_HEARTBEAT):
+            self._connections.note_broker(connection, int(response.error_code))
+        return response
+
+    def _fetch_refused(
+        self, connection: Connection, request: FetchRequest | FetchSnapshotRequest
+    ) -> ErrorCode:
+        name = type(request).__name__.removesuffix("Request")
+        refused = self._refusal(connection.caller, name, request)
+        return ErrorCode.NONE if refused is None else refused.error
 
     def _refusal(self, caller: Caller, name: str, request: Any) -> Refusal | None:
         return None if self._gate is None else self._gate.refusal(caller, name, request)
+
+    async def _ask_for_client(
+        self, request: Any, timeout_ms: int, caller: Caller
+    ) -> MetadataAnswer:
+        """What a broker forwards (rule 3). caller: the client that it names."""
+        if caller.principal in self._settings.not_forwarded:
+            return MetadataAnswer(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                self._raft.node.current_leader,
+                message=f"{caller.principal} is a super user, and no broker may speak for one "
+                "(quorate.kafka.forwarded.super.users): ask a controller over gRPC, or as a "
+                "principal that has ACLs",
+            )
+        return await self._ask(request, timeout_ms, caller)
 
     async def _ask(self, request: Any, timeout_ms: int, caller: Caller) -> MetadataAnswer:
         """What `rpc.metadata_servicers` does with a request that came over gRPC."""
@@ -142,3 +262,15 @@ class Bridge:
         if response.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return MetadataAnswer(ErrorCode.NOT_CONTROLLER, leader)
         return MetadataAnswer(ErrorCode.NONE, leader, response)
+
+
+def may_forward(gate: NodeGate, caller: Caller) -> bool:
+    """Whether an envelope of this caller is believed (rules 2 and 3). Nothing is logged."""
+    if not gate.authorizes:
+        return True
+    name = KAFKA_APIS[s.ENVELOPE].method
+    return _is_authenticated(caller) and gate.is_authorized(caller, name)
+
+
+def _is_authenticated(caller: Caller) -> bool:
+    return caller.has_certificate and caller.principal not in (None, ANONYMOUS)

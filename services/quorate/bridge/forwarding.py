@@ -5,8 +5,8 @@ principal and the address that it has authenticated; what it wants for itself (a
 exist yet) it sends bare.
 
 Rules:
-1. What is in an envelope is checked as its client's; sending envelopes at all is like registering,
-   for brokers.
+1. What is in an envelope is checked as its client's. With an authorizer only an authenticated
+   broker with CLUSTER_ACTION sends envelopes (`bridge.Bridge`): what they say is believed.
 2. NOT_CONTROLLER is said of the envelope, so that the broker, not its client, looks for another.
 
 Source: KIP-590 "Envelope"; KIP-866 "Forwarding".
@@ -15,6 +15,7 @@ Source: KIP-590 "Envelope"; KIP-866 "Forwarding".
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from quorate.bridge import cluster, settings, topics
@@ -66,10 +67,14 @@ FORWARDED: Final[dict[int, Exchange]] = {
 }
 
 
-async def answer_envelope(call: s.Call, ask: Ask) -> Any:
+Decode = Callable[[bytes], Awaitable[s.Call]]
+"""Reads the request in a frame. BadMessageError."""
+
+
+async def answer_envelope(call: s.Call, ask: Ask, decode: Decode) -> Any:
     """The response to an envelope, with the one to what was in it."""
     try:
-        inner = s.read_call(bytes(call.body.request_data))
+        inner = await decode(bytes(call.body.request_data))
         exchange = FORWARDED.get(inner.api_key)
         if exchange is None:
             raise s.BadMessageError(f"API {inner.api_key} is not forwarded")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from quorate.bridge import telling
 from quorate.bridge.channels import Channel
 from quorate.bridge.telling import Message, Sender, Told
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import MetadataImage
 
 LOGGER = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Propagation:
             copy.offset,
         )
 
-    async def tell(self, image: MetadataImage, changes: Changes) -> None:
+    async def tell(self, image: MetadataImage, changes: MetadataDelta) -> None:
         """What changed since, to those whom it concerns. image: with these changes and no others,
         or what is told of later ones is taken for known.
         """

@@ -12,11 +12,11 @@ Source: KIP-595 "Fetch", KIP-630 "FetchSnapshot", KIP-853 (NodeEndpoints, Replic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from quorate.bridge import schemas as s
-from quorate.bridge.server import Connection
+from quorate.bridge.connections import Connection
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
@@ -34,10 +34,15 @@ BYTES_MAX = 8 * 1024 * 1024
 NO_NODE = -1
 
 
+Refuse = Callable[[Connection, FetchRequest | FetchSnapshotRequest], ErrorCode]
+"""What a caller hears instead of an answer; NONE for one who may ask."""
+
+
 class Replication:
     """listener: the name of the endpoints that the brokers dial."""
 
-    def __init__(self, raft: RaftDriver, cluster_id: str, listener: str) -> None:
+    def __init__(self, raft: RaftDriver, cluster_id: str, listener: str, refuse: Refuse) -> None:
+        self._refuse = refuse
         self._raft = raft
         self._cluster_id = cluster_id
         self._listener = listener
@@ -54,20 +59,20 @@ class Replication:
         if wrong is not ErrorCode.NONE:
             return respond(call, wrong)
         ((topic, partition),) = found
-        response, data = await self._raft.ask(
-            FetchRequest(
-                self._cluster_id,
-                ReplicaKey(
-                    body.replica_state.replica_id, _directory(partition.replica_directory_id)
-                ),
-                partition.current_leader_epoch,
-                partition.fetch_offset,
-                max(0, partition.last_fetched_epoch),
-                connection.told,
-                max_wait_ms=max(0, body.max_wait // s.milliseconds(1)),
-                max_bytes=min(BYTES_MAX, max(1, body.max_bytes)),
-            )
+        request = FetchRequest(
+            self._cluster_id,
+            ReplicaKey(body.replica_state.replica_id, _directory(partition.replica_directory_id)),
+            partition.current_leader_epoch,
+            partition.fetch_offset,
+            max(0, partition.last_fetched_epoch),
+            connection.told,
+            max_wait_ms=max(0, body.max_wait // s.milliseconds(1)),
+            max_bytes=min(BYTES_MAX, max(1, body.max_bytes)),
         )
+        refused = self._refuse(connection, request)
+        if refused is not ErrorCode.NONE:
+            return respond(call, refused)
+        response, data = await self._raft.ask(request)
         assert isinstance(response, FetchResponse), type(response)
         if response.error is ErrorCode.NONE:
             connection.told = response.high_watermark
@@ -103,7 +108,7 @@ class Replication:
 
     # --- FetchSnapshot ----------------------------------------------------------------------------
 
-    async def fetch_snapshot(self, call: s.Call) -> Any:
+    async def fetch_snapshot(self, call: s.Call, connection: Connection) -> Any:
         """Some bytes of a snapshot."""
         body = call.body
         found = [(t, p) for t in body.topics for p in t.partitions]
@@ -113,16 +118,18 @@ class Replication:
         if wrong is not ErrorCode.NONE:
             return respond(call, wrong)
         ((_, partition),) = found
-        response, _ = await self._raft.ask(
-            FetchSnapshotRequest(
-                self._cluster_id,
-                ReplicaKey(body.replica_id, _directory(partition.replica_directory_id)),
-                partition.current_leader_epoch,
-                OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
-                partition.position,
-                min(BYTES_MAX, max(1, body.max_bytes)),
-            )
+        request = FetchSnapshotRequest(
+            self._cluster_id,
+            ReplicaKey(body.replica_id, _directory(partition.replica_directory_id)),
+            partition.current_leader_epoch,
+            OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
+            partition.position,
+            min(BYTES_MAX, max(1, body.max_bytes)),
         )
+        refused = self._refuse(connection, request)
+        if refused is not ErrorCode.NONE:
+            return respond(call, refused)
+        response, _ = await self._raft.ask(request)
         assert isinstance(response, FetchSnapshotResponse), type(response)
         module = s.response_module(call.api_key, call.version)
         snapshot = response.snapshot or OffsetAndEpoch(-1, -1)

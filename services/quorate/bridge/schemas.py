@@ -3,7 +3,8 @@
 Rules:
 1. Messages are kio's classes, got by API key and version: their fields have the names of Kafka's
    schemas in snake case. `make` builds one and leaves out what a version has no field for.
-2. Whatever does not decode is a `BadMessageError`, be it short, unknown or nonsense.
+2. Whatever does not decode is a `BadMessageError`, be it short, unknown or nonsense, and so is a
+   request with more items in its arrays than `items_max` says, before an object is made of it.
 3. UUIDs are text here as everywhere in Quorate, and errors are `ErrorCode`.
 
 Source: Kafka's protocol guide; KIP-482 (flexible versions), KIP-511 (ApiVersions).
@@ -14,7 +15,7 @@ from __future__ import annotations
 import datetime
 import io
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from kio.schema.errors import ErrorCode as KafkaError
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
+from quorate.bridge.bounds import check_items
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID
 from quorate.records.primitives import uuid_from_bytes, uuid_to_bytes
@@ -81,6 +83,10 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
 }
 """What a controller of the bridge answers: API key to its lowest and highest version."""
 
+ITEMS_MAX: Final = 20_000
+ISR_ITEMS_MAX: Final = 200_000
+"""AlterPartition tells of every partition that a broker leads, about five items each."""
+
 SENT: Final[dict[int, int]] = {LEADER_AND_ISR: 7, STOP_REPLICA: 4, UPDATE_METADATA: 8}
 """What it sends to brokers, and in which version: the first that names a KRaft controller."""
 
@@ -91,7 +97,9 @@ class BadMessageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request with its header. body: kio's; None for a version that is not served."""
+    """A request with its header. body: kio's; None for a version that is not served, and where
+    only the header has been read.
+    """
 
     api_key: int
     version: int
@@ -100,22 +108,40 @@ class Call:
     body: Any
 
 
-def read_call(frame: bytes) -> Call:
-    """A request as it came in a frame. BadMessageError."""
+def items_max(api_key: int) -> int:
+    """How many items the arrays of a request may have together."""
+    return ISR_ITEMS_MAX if api_key == ALTER_PARTITION else ITEMS_MAX
+
+
+def read_head(frame: bytes) -> Call:
+    """A request without its body and the client's id. BadMessageError where it is not served; an
+    unknown version of ApiVersions is.
+    """
     if len(frame) < 8:
         raise BadMessageError(f"a request of {len(frame)} bytes")
     api_key = int.from_bytes(frame[0:2], "big", signed=True)
     version = int.from_bytes(frame[2:4], "big", signed=True)
-    correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
     served = SERVED.get(api_key)
     if served is None:
         raise BadMessageError(f"a request with API key {api_key}, which is not served here")
-    if not served[0] <= version <= served[1]:
-        if api_key == API_VERSIONS:
-            return Call(api_key, version, correlation_id, "", None)
+    if not is_served(api_key, version) and api_key != API_VERSIONS:
         raise BadMessageError(f"version {version} of API {api_key}: not one of {served}")
-    header, body = _read_message(request_type(api_key, version), frame)
-    return Call(api_key, version, correlation_id, header.client_id or "", body)
+    return Call(api_key, version, int.from_bytes(frame[4:8], "big", signed=True), "", None)
+
+
+def is_served(api_key: int, version: int) -> bool:
+    low, high = SERVED[api_key]
+    return low <= version <= high
+
+
+def read_call(frame: bytes) -> Call:
+    """A request as it came in a frame. BadMessageError."""
+    head = read_head(frame)
+    if not is_served(head.api_key, head.version):
+        return head
+    kind = request_type(head.api_key, head.version)
+    header, body = _read_message(kind, frame, items_max(head.api_key))
+    return replace(head, client_id=header.client_id or "", body=body)
 
 
 def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
@@ -128,7 +154,7 @@ def read_principal(data: bytes) -> str:
     """The principal in an envelope, as Kafka writes it: `User:name`. BadMessageError."""
     if data[:2] != b"\0\0":
         raise BadMessageError(f"a principal of version {data[:2].hex()}")
-    (found,) = _read(data, 2, (principal_type(),), "a principal")
+    (found,), _ = _read(data, 2, (principal_type(),), "a principal")
     return f"{found.type_}:{found.name}"
 
 
@@ -156,22 +182,34 @@ def write(*parts: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _read_message(kind: Any, frame: bytes) -> list[Any]:
-    """The header and body of a message of this class. BadMessageError."""
+def _read_message(kind: Any, frame: bytes, items_max: int | None = None) -> list[Any]:
+    """The header and body of a message of this class. items_max: None for what this node has asked
+    for. BadMessageError.
+    """
     what = f"API {kind.__api_key__} version {kind.__version__}"
-    return _read(frame, 0, (kind.__header_schema__, kind), what)
+    (header,), at = _read(frame, 0, (kind.__header_schema__,), what)
+    if items_max is not None:
+        try:
+            check_items(kind, frame, at, items_max)
+        except ValueError as error:
+            raise BadMessageError(f"{what}: {error}") from None
+    (body,), _ = _read(frame, at, (kind,), what)
+    return [header, body]
 
 
-def _read(data: bytes, at: int, kinds: tuple[Any, ...], what: str) -> list[Any]:
-    """What stands there, one after the other. BadMessageError, which says `what` it was to be."""
+def _read(data: bytes, at: int, kinds: tuple[Any, ...], what: str) -> tuple[list[Any], int]:
+    """What stands there, one after the other, and where it ends. BadMessageError, which says `what`
+    it was to be.
+    """
     found = []
     try:
         for kind in kinds:
-            part, at = entity_reader(kind)(data, at)
+            part, size = entity_reader(kind)(data, at)
             found.append(part)
+            at += size
     except Exception as error:
         raise BadMessageError(f"{what}: {_reason(error)}") from error
-    return found
+    return found, at
 
 
 def _reason(error: Exception) -> str:

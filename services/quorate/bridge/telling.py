@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from quorate.bridge import schemas as s
-from quorate.metadata.changes import Changes
 from quorate.metadata.cluster import Broker
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.partitions import Partition, PartitionKey
 from quorate.records.metadata import RegisteredEndpoint
@@ -113,7 +113,9 @@ def everything(image: MetadataImage, sender: Sender, brokers: Iterable[int]) -> 
     }
 
 
-def changed(old: MetadataImage, image: MetadataImage, changes: Changes, sender: Sender) -> Told:
+def changed(
+    old: MetadataImage, image: MetadataImage, changes: MetadataDelta, sender: Sender
+) -> Told:
     """Rules 1 to 3, for everybody. old: what the receivers were told of before."""
     before, now = receivers(old), receivers(image)
     fresh = {
@@ -168,7 +170,7 @@ def _led_by(image: MetadataImage, brokers: frozenset[int]) -> list[Partition]:
 class _Difference:
     """What changed between two images, for brokers. deleted: topics with what they had."""
 
-    def __init__(self, old: MetadataImage, image: MetadataImage, changes: Changes) -> None:
+    def __init__(self, old: MetadataImage, image: MetadataImage, changes: MetadataDelta) -> None:
         self.image = image
         self.changed: list[tuple[Partition | None, Partition]] = []
         keys = set(changes.partitions)

@@ -241,7 +241,7 @@ def list_reassignments(body: Any) -> r.ListPartitionReassignments:
 
 
 def reassignments_listed(module: Any, response: Any) -> Any:
-    """response: a Refused says why there is no list."""
+    """The answer to ListPartitionReassignments. A Refused response has an error and no list."""
     is_list = isinstance(response, r.ListPartitionReassignmentsResponse)
     found = response.reassignments if is_list else ()
     return s.answer(

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from quorate.bridge import schemas as s
-from quorate.bridge.exchange import answer_bare
+from quorate.bridge.exchange import Ask, answer_bare
 from quorate.bridge.forwarding import FORWARDED, answer_envelope
+from quorate.bridge.frames import Decoder
 from quorate.bridge.lifecycle import LIFECYCLE
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
@@ -16,6 +17,14 @@ from quorate.rpc.convert_metadata import MetadataAnswer
 from quorate.rpc.principals import Caller
 
 from tests.unit.bridge.bridge_support import LEADER, Migrating, call, envelope, uuid_of
+
+
+async def forwarded(request: s.Call, ask: Ask) -> Any:
+    decoder = Decoder()
+    try:
+        return await answer_envelope(request, ask, decoder.call)
+    finally:
+        decoder.close()
 
 
 def creation(version: int = 7, name: str = "made", **fields: Any) -> Any:
@@ -47,7 +56,7 @@ def opened(response: Any, api_key: int, version: int) -> Any:
 @pytest.mark.parametrize("version", range(2, 8))
 async def test_a_topic_is_created_in_every_version(version: int) -> None:
     cluster = Migrating(1)
-    response = await answer_envelope(
+    response = await forwarded(
         envelope(s.CREATE_TOPICS, version, creation(version)), cluster.answer
     )
     (topic,) = opened(response, s.CREATE_TOPICS, version).topics
@@ -63,11 +72,11 @@ async def test_a_topic_is_created_in_every_version(version: int) -> None:
 async def test_replicas_may_be_given_but_must_be_all() -> None:
     cluster = Migrating(2)
     body = creation(assignments=((1, (2,)), (0, (1,))))
-    await answer_envelope(envelope(s.CREATE_TOPICS, 7, body), cluster.answer)
+    await forwarded(envelope(s.CREATE_TOPICS, 7, body), cluster.answer)
     partitions = cluster.committed.topics.partitions(cluster.committed.topics.ids["made"])
     assert {index: p.replicas for index, p in partitions.items()} == {0: (1,), 1: (2,)}
     body = creation(name="gap", assignments=((0, (1,)), (2, (1,))))
-    response = await answer_envelope(envelope(s.CREATE_TOPICS, 7, body), cluster.answer)
+    response = await forwarded(envelope(s.CREATE_TOPICS, 7, body), cluster.answer)
     (topic,) = opened(response, s.CREATE_TOPICS, 7).topics
     assert int(topic.error_code) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert "consecutive" in topic.error_message
@@ -98,7 +107,7 @@ async def elsewhere(_request: Any, _timeout_ms: int, _caller: Caller) -> Metadat
 
 
 async def test_the_envelope_says_that_another_node_is_the_controller() -> None:
-    response = await answer_envelope(envelope(s.CREATE_TOPICS, 7, creation()), elsewhere)
+    response = await forwarded(envelope(s.CREATE_TOPICS, 7, creation()), elsewhere)
     assert int(response.error_code) == ErrorCode.NOT_CONTROLLER
     assert response.response_data is None
     request = call(s.CREATE_TOPICS, 7, creation())
@@ -110,7 +119,7 @@ async def test_what_is_refused_as_a_whole_is_said_of_each_part() -> None:
     async def busy(_request: Any, _timeout_ms: int, _caller: Caller) -> MetadataAnswer:
         return MetadataAnswer(ErrorCode.THROTTLING_QUOTA_EXCEEDED, LEADER, None, "slow down")
 
-    response = await answer_envelope(envelope(s.CREATE_TOPICS, 7, creation()), busy)
+    response = await forwarded(envelope(s.CREATE_TOPICS, 7, creation()), busy)
     (topic,) = opened(response, s.CREATE_TOPICS, 7).topics
     assert int(topic.error_code) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert topic.error_message == "slow down"
@@ -243,9 +252,7 @@ async def test_every_request_goes_through_and_its_answer_can_be_read() -> None:
     errors: dict[int, list[int]] = {}
     for key, body in bodies.items():
         version = s.SERVED[key][1]
-        answer = opened(
-            await answer_envelope(envelope(key, version, body), cluster.answer), key, version
-        )
+        answer = opened(await forwarded(envelope(key, version, body), cluster.answer), key, version)
         errors[key] = [int(error) for error in _errors(answer)]
     refused = {key: found for key, found in errors.items() if any(found)}
     assert refused == {
@@ -299,7 +306,7 @@ async def test_an_envelope_with_nonsense_in_it_is_an_invalid_request() -> None:
             client_host_address=bytes(4),
         ),
     ):
-        response = await answer_envelope(call(s.ENVELOPE, 0, broken), cluster.answer)
+        response = await forwarded(call(s.ENVELOPE, 0, broken), cluster.answer)
         assert int(response.error_code) == ErrorCode.INVALID_REQUEST
     assert not cluster.committed.topics.ids
 

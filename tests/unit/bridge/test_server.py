@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quorate.bridge import schemas as s
 from quorate.bridge.channels import QUEUE_MAX, Channel
-from quorate.bridge.server import BridgeServer, Connection, read_frame, write_frame
+from quorate.bridge.connections import Connection
+from quorate.bridge.frames import FRAME_BYTES_MAX, Decoder, read_frame, write_frame
+from quorate.bridge.server import BridgeServer
 from quorate.bridge.telling import Message, Sender, everything
 from quorate.raft.errors import ErrorCode
 
@@ -22,16 +24,26 @@ HOST = "127.0.0.1"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[BridgeServer]:
-    async def answer(request: s.Call, _connection: Connection) -> Any:
-        return s.response_type(request.api_key, request.version)(
+class Busy:
+    """Answers every request with NOT_CONTROLLER."""
+
+    def frame_bytes_max(self, _connection: Connection) -> int:
+        return FRAME_BYTES_MAX
+
+    def refuse(self, _head: s.Call, _connection: Connection) -> Any:
+        return None
+
+    async def answer(self, call: s.Call, _connection: Connection) -> Any:
+        return s.response_type(call.api_key, call.version)(
             throttle_time=s.milliseconds(),
             error_code=s.error_field(ErrorCode.NOT_CONTROLLER),
             should_shut_down=False,
         )
 
-    made = BridgeServer(answer)
+
+@pytest.fixture
+async def server() -> AsyncIterator[BridgeServer]:
+    made = BridgeServer(Busy(), Decoder())
     await made.start(HOST, 0)
     yield made
     await made.stop()

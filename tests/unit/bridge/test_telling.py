@@ -18,7 +18,7 @@ from quorate.bridge.telling import (
     reached_at,
 )
 from quorate.metadata import requests as r
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import MetadataImage
 from quorate.records.metadata import RegisterBrokerRecord, RegisteredEndpoint
 
@@ -62,9 +62,9 @@ class Watched:
         self.old = self.image.copy()
         return made
 
-    def changes(self) -> Changes:
+    def changes(self) -> MetadataDelta:
         """What is different, as the loader would tell it."""
-        found = Changes()
+        found = MetadataDelta()
         old, new = self.old.topics, self.image.topics
         for topic_id, name in old.names.items():
             if topic_id not in new.names:

@@ -1,0 +1,163 @@
+"""How many items a request has, found without making one of them.
+
+kio makes an object of every item, and a frame of 8 MiB has room for more than a million. Here the
+lengths of arrays are added up over the bytes, and the walk ends where there are too many.
+
+Rules:
+1. An item is an element of an array at any depth. Its array counts as a whole before it is walked,
+   so that a walk takes at most as many steps as there may be items.
+2. What does not fit the schema is an error here as it is when it is decoded: ValueError.
+
+Source: Kafka's protocol guide ("Protocol Primitive Types"); KIP-482.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from typing import Any, Final, get_args
+
+FIXED: Final[dict[str, int]] = {
+    "int8": 1, "uint8": 1, "bool": 1,
+    "int16": 2, "uint16": 2, "error_code": 2,
+    "int32": 4, "uint32": 4, "timedelta_i32": 4,
+    "int64": 8, "uint64": 8, "float64": 8, "timedelta_i64": 8, "datetime_i64": 8,
+    "uuid": 16,
+}  # fmt: skip
+"""Bytes of what always has as many."""
+
+
+class _Walk:
+    """One message. at: how far the walk is, bytes."""
+
+    __slots__ = ("at", "data", "items_max", "left")
+
+    def __init__(self, data: bytes, at: int, items_max: int) -> None:
+        self.data = data
+        self.at = at
+        self.items_max = self.left = items_max
+
+    def skip(self, size: int) -> None:
+        self.at += size
+        if self.at > len(self.data):
+            raise ValueError("the message ends too soon")
+
+    def number(self, size: int) -> int:
+        start = self.at
+        self.skip(size)
+        return int.from_bytes(self.data[start : self.at], "big", signed=True)
+
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            start = self.at
+            self.skip(1)
+            byte = self.data[start]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise ValueError("a number of more than five bytes")
+
+    def count(self, items: int) -> int:
+        """Rule 1."""
+        self.left -= max(0, items)
+        if self.left < 0:
+            raise ValueError(f"more than {self.items_max} items")
+        return items
+
+
+_Step = Callable[[_Walk], None]
+
+
+def check_items(kind: Any, data: bytes, at: int, items_max: int) -> None:
+    """Refuse a message of kio's class `kind`, which begins at byte `at`, if its arrays have more
+    than `items_max` items. ValueError.
+    """
+    _entity(kind)(_Walk(data, at, items_max))
+
+
+@cache
+def _entity(kind: Any) -> _Step:
+    plain: list[_Step] = []
+    tagged: dict[int, _Step] = {}
+    is_header = kind.__name__ == "RequestHeader"
+    for field in fields(kind):
+        # A request's header has its client id in the old form in every version (KIP-482).
+        step = _field(field, kind.__flexible__ and not (is_header and field.name == "client_id"))
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = step
+        else:
+            plain.append(step)
+    steps = tuple(plain)
+
+    def walk(found: _Walk) -> None:
+        for step in steps:
+            step(found)
+        if kind.__flexible__:
+            for _ in range(found.count(found.varint())):
+                tag = found.varint()
+                found.varint()
+                if tag not in tagged:
+                    raise ValueError(f"an unknown tag {tag}")
+                tagged[tag](found)
+
+    return walk
+
+
+def _field(field: Any, flexible: bool) -> _Step:
+    inner, is_array, is_optional = _unwrapped(field.type)
+    if hasattr(inner, "__dataclass_fields__"):
+        item = _entity(inner)
+        if is_optional and not is_array:
+            item = _nullable(item)
+    else:
+        item = _primitive(field.metadata["kafka_type"], flexible)
+    if not is_array:
+        return item
+    return _array(item, FIXED.get(field.metadata.get("kafka_type", "")), flexible)
+
+
+def _unwrapped(kind: Any) -> tuple[Any, bool, bool]:
+    """The class of a field or of its items, whether it is an array, and whether it may be None."""
+    is_optional = is_array = False
+    arguments = get_args(kind)
+    if type(None) in arguments:
+        is_optional = True
+        kind = next(each for each in arguments if each is not type(None))
+        arguments = get_args(kind)
+    if Ellipsis in arguments:
+        is_array = True
+        kind = arguments[0]
+        kind = next((each for each in get_args(kind) if each is not type(None)), kind)
+    return kind, is_array, is_optional
+
+
+def _primitive(kafka_type: str, flexible: bool) -> _Step:
+    size = FIXED.get(kafka_type)
+    if size is not None:
+        return lambda found: found.skip(size)
+    if flexible:
+        return lambda found: found.skip(max(0, found.varint() - 1))
+    width = 2 if kafka_type == "string" else 4
+    return lambda found: found.skip(max(0, found.number(width)))
+
+
+def _nullable(step: _Step) -> _Step:
+    def walk(found: _Walk) -> None:
+        if found.number(1) >= 0:
+            step(found)
+
+    return walk
+
+
+def _array(item: _Step, size: int | None, flexible: bool) -> _Step:
+    def walk(found: _Walk) -> None:
+        count = found.count(found.varint() - 1 if flexible else found.number(4))
+        if size is not None:
+            found.skip(max(0, count) * size)
+            return
+        for _ in range(count):
+            item(found)
+
+    return walk

@@ -1,0 +1,147 @@
+"""Frames of Kafka's protocol: four bytes of length and a message; and what unfinished ones hold.
+
+Rules:
+1. Bytes of a frame are counted when they arrive, not when its length is announced: who announces
+   much and sends nothing takes nothing from others.
+2. All unfinished frames together hold at most `bytes_max`. Beyond it the one that began first is
+   given up with its connection: a frame of somebody who sends it at once is younger.
+3. A message of more than `INLINE_BYTES` is decoded in a thread, one at a time, so that it holds up
+   neither the event loop nor the small messages of others.
+4. After its first piece a frame waits for its turn: one piece of `CHUNK_BYTES` is taken in a turn
+   of the event loop, so that many large frames at once hold up nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from quorate.bridge import schemas as s
+
+FRAME_BYTES_MAX = 8 * 1024 * 1024
+UNFINISHED_BYTES_MAX = 64 * 1024 * 1024
+CHUNK_BYTES = 64 * 1024
+INLINE_BYTES = 16 * 1024
+IDLE_S = 600.0
+FRAME_S = 30.0
+
+
+class Unfinished:
+    """The bytes that unfinished frames hold (rules 1 and 2)."""
+
+    def __init__(self, bytes_max: int = UNFINISHED_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._frames: dict[Receipt, None] = {}
+        """In the order in which they began."""
+        self.bytes = 0
+        self._turns = asyncio.Lock()
+
+    def begin(self, give_up: Callable[[], None]) -> Receipt:
+        """A frame begins. give_up: ends the connection it comes from."""
+        receipt = Receipt(self, give_up)
+        self._frames[receipt] = None
+        return receipt
+
+    def add(self, receipt: Receipt, size: int) -> None:
+        receipt.size += size
+        self.bytes += size
+        while self.bytes > self._bytes_max:
+            oldest = next(iter(self._frames))
+            self.end(oldest)
+            oldest.give_up()
+
+    async def turn(self) -> None:
+        """Wait until it is this frame's turn: one frame goes on in each turn of the loop."""
+        async with self._turns:
+            await asyncio.sleep(0)
+
+    def end(self, receipt: Receipt) -> None:
+        """It is finished, or nobody waits for it."""
+        if receipt in self._frames:
+            del self._frames[receipt]
+            self.bytes -= receipt.size
+
+
+class Receipt:
+    """One unfinished frame. size: its bytes so far."""
+
+    __slots__ = ("_owner", "give_up", "size")
+
+    def __init__(self, owner: Unfinished, give_up: Callable[[], None]) -> None:
+        self._owner = owner
+        self.give_up = give_up
+        self.size = 0
+
+    def add(self, size: int) -> None:
+        self._owner.add(self, size)
+
+    async def turn(self) -> None:
+        """Before more of it is taken (rule 4)."""
+        await self._owner.turn()
+
+    def end(self) -> None:
+        self._owner.end(self)
+
+
+async def read_length(reader: asyncio.StreamReader, idle_s: float = IDLE_S) -> int | None:
+    """The length of the next frame; None where the other side has closed. BadMessageError,
+    TimeoutError.
+    """
+    try:
+        async with asyncio.timeout(idle_s):
+            length = int.from_bytes(await reader.readexactly(4), "big", signed=True)
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise s.BadMessageError("the connection ended within a frame") from None
+        return None
+    if not 0 <= length <= FRAME_BYTES_MAX:
+        raise s.BadMessageError(f"a frame of {length} bytes; at most {FRAME_BYTES_MAX}")
+    return length
+
+
+async def read_rest(
+    reader: asyncio.StreamReader, length: int, receipt: Receipt | None = None
+) -> bytes:
+    """The frame behind its length. BadMessageError, TimeoutError."""
+    data = bytearray()
+    async with asyncio.timeout(FRAME_S):
+        while len(data) < length:
+            chunk = await reader.read(min(CHUNK_BYTES, length - len(data)))
+            if not chunk:
+                raise s.BadMessageError("the connection ended within a frame")
+            data += chunk
+            if receipt is not None:
+                receipt.add(len(chunk))
+                if len(data) < length:
+                    await receipt.turn()
+    return bytes(data)
+
+
+async def read_frame(reader: asyncio.StreamReader, idle_s: float = IDLE_S) -> bytes | None:
+    """The next frame of a peer that this node has dialled; None where it has closed.
+    BadMessageError, TimeoutError.
+    """
+    length = await read_length(reader, idle_s)
+    return None if length is None else await read_rest(reader, length)
+
+
+def write_frame(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.writelines((len(data).to_bytes(4, "big"), data))
+
+
+class Decoder:
+    """Rule 3."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "bridge-decode")
+
+    async def call(self, frame: bytes) -> s.Call:
+        """The request in a frame. BadMessageError."""
+        if len(frame) <= INLINE_BYTES:
+            return s.read_call(frame)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, s.read_call, frame)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)

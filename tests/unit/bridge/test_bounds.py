@@ -1,0 +1,88 @@
+"""Requests with too many items are refused before an object is made of one."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from quorate.bridge import schemas as s
+from quorate.bridge.bounds import check_items
+
+from tests.unit.bridge.test_forwarding import _bodies
+
+
+def bytes_of(body: Any) -> bytes:
+    return s.write(body)
+
+
+def items(value: Any) -> int:
+    """Elements of arrays at any depth, counted in what was decoded."""
+    if isinstance(value, tuple):
+        return len(value) + sum(map(items, value))
+    if hasattr(value, "__dataclass_fields__"):
+        return sum(items(getattr(value, name)) for name in value.__dataclass_fields__)
+    return 0
+
+
+@pytest.mark.parametrize("api_key", sorted(_bodies()))
+def test_the_items_of_a_request_are_those_that_are_decoded(api_key: int) -> None:
+    body = _bodies()[api_key]
+    data = s.write(body)
+    count = items(body)
+    check_items(type(body), data, 0, count)
+    if count:
+        with pytest.raises(ValueError, match=f"more than {count - 1} items"):
+            check_items(type(body), data, 0, count - 1)
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"), [(s.CREATE_TOPICS, 7), (s.CREATE_TOPICS, 2), (s.ALTER_CLIENT_QUOTAS, 1)]
+)
+def test_a_frame_full_of_empty_items_is_refused_at_once(api_key: int, version: int) -> None:
+    module = s.request_module(api_key, version)
+    if api_key == s.CREATE_TOPICS:
+        one = s.make(
+            module.CreatableTopic,
+            name="",
+            num_partitions=1,
+            replication_factor=1,
+            assignments=(),
+            configs=(),
+        )
+    else:
+        one = module.EntryData(entity=(), ops=())
+    item = s.write(one)
+    count = 2**20 // len(item)
+    flexible = type(one).__flexible__
+    length = varint(count + 1) if flexible else count.to_bytes(4, "big")
+    frame = s.write_header(api_key, version, 1, "x") + length + item * count + bytes(8)
+    begun = time.process_time()
+    with pytest.raises(s.BadMessageError, match=f"more than {s.items_max(api_key)} items"):
+        s.read_call(frame)
+    assert time.process_time() - begun < 0.1
+
+
+def varint(number: int) -> bytes:
+    found = b""
+    while number >= 128:
+        found += bytes([number & 127 | 128])
+        number >>= 7
+    return found + bytes([number])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(sorted(s.SERVED)), st.binary(max_size=300))
+def test_what_is_refused_could_not_be_decoded_or_has_too_many_items(
+    api_key: int, data: bytes
+) -> None:
+    kind = s.request_type(api_key, s.SERVED[api_key][1])
+    try:
+        check_items(kind, data, 0, 50)
+    except ValueError as error:
+        if "more than 50 items" in str(error):
+            return
+        with pytest.raises(s.BadMessageError):
+            s._read(data, 0, (kind,), "")

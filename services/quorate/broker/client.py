@@ -72,10 +72,15 @@ REFUSED_FOR_GOOD = frozenset(
         ErrorCode.INVALID_RECORD,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
+FETCH_REFUSED_FOR_GOOD = REFUSED_FOR_GOOD | {
+    ErrorCode.OFFSET_OUT_OF_RANGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +136,17 @@ class _Client:
         await self._connections.close()
 
     async def topic(self, name: str, timeout_s: float = 10.0) -> LocatedTopic:
-        """A topic's partitions. AdminError (UNKNOWN_TOPIC_OR_PARTITION), UnreachableError."""
+        """A topic's partitions. AdminError (UNKNOWN_TOPIC_OR_PARTITION,
+        TOPIC_AUTHORIZATION_FAILED), UnreachableError.
+        """
         deadline = time.monotonic() + timeout_s
         while (found := self._topology.topic(name)) is None:
             try:
                 await self._topology.refresh(name, since=self._topology.version)
-            except (AdminError, UnreachableError):
+            except (AdminError, UnreachableError) as error:
                 # A broker may not have heard of a new topic yet.
-                if time.monotonic() > deadline:
+                is_refused = isinstance(error, AdminError) and error.code in REFUSED_FOR_GOOD
+                if is_refused or time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(RETRY_MIN_S)
         return found
@@ -208,7 +216,7 @@ class Producer(_Client):
         return self._round_robin % len(topic.partitions)
 
     async def identity(self) -> ProducerIdentity:
-        """A new producer id from any broker. UnreachableError."""
+        """A new producer id from any broker. AdminError, UnreachableError."""
         attempts: dict[str, str] = {}
         for host, port in self._topology.addresses():
             try:
@@ -218,6 +226,8 @@ class Producer(_Client):
                 continue
             if found.error is ErrorCode.NONE:
                 return found
+            if found.error in REFUSED_FOR_GOOD:
+                raise AdminError(found.error, found.message)
             attempts[f"{host}:{port}"] = f"{found.error.name} {found.message}".rstrip()
         raise UnreachableError(attempts)
 
@@ -399,7 +409,9 @@ class Reader(_Client):
         self._bytes_max = partition_bytes_max
 
     async def end_offset(self, topic: str, partition: int, timeout_s: float = 30.0) -> int:
-        """The end of what can be read now. UnreachableError when no leader answers in time."""
+        """The end of what can be read now. AdminError where it may not be read; UnreachableError
+        when no leader answers in time.
+        """
         key = await self._key(topic, partition)
         deadline = time.monotonic() + timeout_s
         while True:
@@ -414,6 +426,8 @@ class Reader(_Client):
                 else:
                     if found.error is ErrorCode.NONE:
                         return found.high_watermark
+                    if found.error in REFUSED_FOR_GOOD:
+                        raise AdminError(found.error, found.message or topic)
                     reason = found.error.name
                     self._topology.note_leader(key, found.leader_id, found.leader_epoch)
             if time.monotonic() > deadline:
@@ -464,8 +478,12 @@ class Reader(_Client):
         position = FetchPosition(key, offset, max_bytes=self._bytes_max)
         request = PartitionFetch(-1, -1, self._max_wait_ms, 4 * self._bytes_max, (position,))
         response = await stream.fetch(request)
+        if response.error in REFUSED_FOR_GOOD:
+            raise AdminError(response.error, response.message)
+        if response.error is not ErrorCode.NONE:
+            raise TransportError(TransportKind.FAILED, str(key), response.error.name)
         for found in response.partitions:
-            if found.error in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.KAFKA_STORAGE_ERROR):
+            if found.error in FETCH_REFUSED_FOR_GOOD:
                 raise AdminError(found.error, f"offset {offset} of {key}")
             if found.error is not ErrorCode.NONE:
                 self._topology.note_leader(key, found.leader_id, found.leader_epoch)

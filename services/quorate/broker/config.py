@@ -1,7 +1,7 @@
 """What a broker is told, as one immutable value. Times are milliseconds, sizes bytes.
 
-Names and defaults are Kafka's (KRaftConfigs, ReplicationConfigs, ServerLogConfigs), in the comments
-of the fields. How it is written in files is the command line's business.
+Names and defaults of the settings are Kafka's (KRaftConfigs, ReplicationConfigs, ServerLogConfigs).
+Those that controllers have too are in `process.node_config`.
 
 Flushing. As in Kafka, a replica acknowledges what the operating system has; what keeps a record is
 that others have it too, and that a broker which comes back is fenced and out of every ISR that has
@@ -20,58 +20,109 @@ much is done for it (the model in tests/unit/broker tries all three):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from typing import ClassVar
 
-from quorate.raft.types import Endpoint, VoterSet
+from quorate.process import config_types as types
+from quorate.process.config_def import Setting, by_name, declared_in, setting
+from quorate.process.config_types import INT_MAX, ConfigType
+from quorate.process.node_config import NODE_SETTINGS, NodeConfig
 from quorate.rpc.tls import TlsConfig
 
-MIB = 1 << 20
 
-
-@dataclass(frozen=True, slots=True)
-class BrokerConfig:
-    """log_dirs: the first holds new partitions. metadata_log_dir may be the same directory.
-
-    listen: `host:port` each, in the order of `endpoints`, which say how others dial it. encrypted:
-    the names of listeners that use TLS, this broker's and others' of the same names.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig(NodeConfig):
+    """What a broker is told. The first of log_dirs holds new partitions; metadata_log_dir may be
+    the same directory.
     """
 
-    node_id: int
+    role: ClassVar[str] = "broker"
+
     listen: tuple[str, ...]
-    endpoints: tuple[Endpoint, ...]
-    log_dirs: tuple[Path, ...]
-    metadata_log_dir: Path
-    controller_listener: str
-    bootstrap_servers: tuple[tuple[str, int], ...]
-    static_voters: VoterSet = field(default_factory=VoterSet)
-    cluster_id: str | None = None
-    rack: str | None = None
+    """`host:port` each, in the order of `endpoints`."""
     encrypted: frozenset[str] = frozenset()
-    protocols: Mapping[str, bool] = field(default_factory=dict, hash=False)
+    """The names of listeners that use TLS, this broker's and others' of the same names."""
     tls: TlsConfig | None = None
-    heartbeat_interval_ms: int = 2_000
-    session_timeout_ms: int = 9_000
-    registration_timeout_ms: int = 60_000
-    controlled_shutdown: bool = True
-    controlled_shutdown_timeout_ms: int = 30_000
-    lag_time_max_ms: int = 30_000
-    fetch_wait_max_ms: int = 500
-    fetch_bytes_max: int = 8 * MIB
-    fetch_partition_bytes_max: int = MIB
-    fetch_backoff_ms: int = 100
-    min_insync_replicas: int = 1
-    flush_interval_messages: int | None = None
-    flush_interval_ms: int | None = None
-    segment_bytes_max: int = 1 << 30
-    message_bytes_max: int = 8 * MIB
-    checkpoint_interval_ms: int = 5_000
-    raft_fetch_timeout_ms: int = 2_000
-    raft_request_timeout_ms: int = 2_000
-    raft_retry_backoff_ms: int = 50
-    warnings: tuple[str, ...] = ()
-    source: str = "the environment"
+    rack: str | None = setting("broker.rack", types.text(), None, "Where the broker stands.")
+    heartbeat_interval_ms: int = setting(
+        "broker.heartbeat.interval.ms",
+        types.milliseconds(1),
+        "2000",
+        "The time between heartbeats.",
+    )
+    registration_timeout_ms: int = setting(
+        "initial.broker.registration.timeout.ms",
+        types.milliseconds(1),
+        "60000",
+        "How long to try to register.",
+    )
+    controlled_shutdown: bool = setting(
+        "controlled.shutdown.enable",
+        types.boolean(),
+        "true",
+        "Whether to leave the ISRs before stopping.",
+    )
+    controlled_shutdown_timeout_ms: int = setting(
+        "quorate.controlled.shutdown.timeout.ms",
+        types.milliseconds(1),
+        "30000",
+        "Ours. How long a broker that stops waits for the controller.",
+    )
+    lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms",
+        types.milliseconds(1),
+        "30000",
+        "A follower that has not been caught up for that long leaves the ISR.",
+    )
+    fetch_wait_max_ms: int = setting(
+        "replica.fetch.wait.max.ms",
+        types.milliseconds(1),
+        "500",
+        "How long a follower's fetch is parked.",
+    )
+    fetch_bytes_max: int = setting(
+        "replica.fetch.response.max.bytes",
+        types.size(1, INT_MAX),
+        str(8 << 20),
+        "The most of one answer's records.",
+    )
+    fetch_partition_bytes_max: int = setting(
+        "replica.fetch.max.bytes",
+        types.size(1, INT_MAX),
+        str(1 << 20),
+        "The same, of one partition.",
+    )
+    fetch_backoff_ms: int = setting(
+        "replica.fetch.backoff.ms", types.milliseconds(1), "100", "The pause after a failed fetch."
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas",
+        types.integer(1),
+        "1",
+        "How many in-sync replicas acks=all needs, where neither topic nor cluster says.",
+    )
+    flush_interval_messages: int | None = setting(
+        "log.flush.interval.messages",
+        types.integer(1),
+        None,
+        "Flush after that many records; 1: acknowledge nothing that is not flushed. Not set: the "
+        "operating system writes when it likes.",
+    )
+    flush_interval_ms: int | None = setting(
+        "log.flush.interval.ms", types.milliseconds(1), None, "Flush that often. Not set: never."
+    )
+    segment_bytes_max: int = setting(
+        "log.segment.bytes", types.size(1, INT_MAX), str(1 << 30), "When a new segment is begun."
+    )
+    message_bytes_max: int = setting(
+        "message.max.bytes", types.size(1, INT_MAX), str(8 << 20), "The largest batch."
+    )
+    checkpoint_interval_ms: int = setting(
+        "replica.high.watermark.checkpoint.interval.ms",
+        types.milliseconds(1),
+        "5000",
+        "How often high watermarks are written down.",
+    )
 
     @property
     def flush_before_ack(self) -> bool:
@@ -81,3 +132,20 @@ class BrokerConfig:
     def is_encrypted(self, listener_name: str) -> bool:
         """Whether a listener of that name is dialled with TLS."""
         return self.protocols.get(listener_name, listener_name in self.encrypted)
+
+
+def _role() -> ConfigType[tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        if text.strip() != "broker":
+            raise ValueError("it is not a broker's")
+        return ("broker",)
+
+    return ConfigType("list", "broker", parse)
+
+
+BROKER_SETTINGS: dict[str, Setting] = by_name(
+    NODE_SETTINGS,
+    declared_in(BrokerConfig),
+    (Setting("process.roles", _role(), None, "What this process is. Required."),),
+)
+"""Every setting of a broker."""

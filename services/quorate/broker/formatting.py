@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from quorate.log.disk import DIRECTORY_MODE
 from quorate.log.errors import MetaPropertiesError
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties, random_uuid
 from quorate.log.metadata_log import create_partition_directory
@@ -36,7 +37,7 @@ def _format_one(directory: Path, node_id: int, cluster_id: str) -> MetaPropertie
                 f"to node {node_id} of {cluster_id}: name an empty directory"
             )
         return found
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
     create_partition_directory(directory)
     properties = MetaProperties(cluster_id, node_id, random_uuid())
     properties.write(directory)

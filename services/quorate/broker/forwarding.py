@@ -1,8 +1,9 @@
 """A broker as a node that administrators may ask: it passes their requests on to the controller.
 
 The quorum's own requests are answered as any observer does, with the leader's address. Requests for
-metadata are forwarded, and the answer is the controller's. What only brokers say of themselves is
-not forwarded: another broker would speak for them.
+metadata are forwarded in the broker's own name, and the answer is the controller's: with an
+authorizer (`broker.gate`) only those that their sender may make. What only nodes say of themselves
+is not forwarded: a broker would speak for them.
 
 Source: KIP-590 (forwarding), KIP-853 (`--bootstrap-server`).
 """
@@ -18,6 +19,7 @@ from quorate.metadata.requests import (
     AssignReplicasToDirs,
     BrokerHeartbeat,
     RegisterBroker,
+    RegisterController,
 )
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.convert_metadata import MetadataAnswer
@@ -26,12 +28,13 @@ from quorate.rpc.metadata_client import MetadataClient
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.service import NodeService
 
-OF_BROKERS = (
+OF_NODES = (
     AllocateProducerIds,
     AlterPartition,
     AssignReplicasToDirs,
     BrokerHeartbeat,
     RegisterBroker,
+    RegisterController,
 )
 
 
@@ -53,8 +56,8 @@ class ForwardingService(NodeService):
     async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
         """The active controller's answer; see `rpc.metadata_servicers.MetadataHandler`."""
         leader = self._node.current_leader
-        if isinstance(request, OF_BROKERS):
-            text = "brokers say this to the controllers themselves"
+        if isinstance(request, OF_NODES):
+            text = "nodes say this to the controllers themselves"
             return MetadataAnswer(ErrorCode.INVALID_REQUEST, leader, message=text)
         self._client.learn(leader)
         try:

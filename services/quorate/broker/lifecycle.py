@@ -85,6 +85,18 @@ class Lifecycle:
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def why_fenced(self) -> str:
+        """Why this broker serves nobody, "" while it is unfenced."""
+        if self.unfenced.is_set():
+            return ""
+        match self.state:
+            case BrokerState.STARTING:
+                return "this broker is not registered yet"
+            case BrokerState.SHUTTING_DOWN:
+                return "this broker is shutting down"
+        return "the controller fences this broker"
+
     async def register(self) -> int:
         """Step 1; the broker's epoch, which is the offset of its registration record.
 

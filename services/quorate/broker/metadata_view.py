@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from quorate.broker.values import Brokers, BrokerState, PartitionState
 from quorate.metadata.cluster import is_active
-from quorate.metadata.image import Changes, MetadataImage
+from quorate.metadata.delta import MetadataDelta
+from quorate.metadata.image import MetadataImage
 from quorate.metadata.partitions import Partition
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint
@@ -37,7 +38,7 @@ class MetadataView:
         self.offset = -1
         self._image = MetadataImage()
 
-    def follow(self, image: MetadataImage, changes: Changes) -> None:
+    def follow(self, image: MetadataImage, changes: MetadataDelta) -> None:
         """The image is this now."""
         self._image = image
         self.offset = image.offset

@@ -1,4 +1,4 @@
-"""ISR proposals on their way to the controller: one AlterPartition at a time, with all that wait.
+"""ISR proposals on their way to the controller: one AlterPartition at a time, with those that wait.
 
 A proposal whose partition has moved on is dropped. What is not answered, or not for certain, is
 asked again after `retry_ms`: the partition epoch in it makes that harmless.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 
 from quorate.broker.replica import Replica
 from quorate.broker.values import ProposalAnswer, ProposeIsr
@@ -29,6 +30,8 @@ from quorate.runtime.tasks import OnFailure, supervise
 LOGGER = logging.getLogger(__name__)
 
 VERSION = 3
+PROPOSALS_PER_REQUEST = 1_000
+"""The controller takes requests that weigh no more than `rpc.methods.METADATA_WEIGHT_MAX`."""
 REQUEST_TIMEOUT_MS = 2_000
 
 
@@ -73,7 +76,8 @@ class IsrProposals:
             self._wake.clear()
             if not self._waiting:
                 await self._wake.wait()
-            sent, self._waiting = self._waiting, {}
+            taken = list(islice(self._waiting, PROPOSALS_PER_REQUEST))
+            sent = {key: self._waiting.pop(key) for key in taken}
             sent = {key: each for key, each in sent.items() if each[0].machine.is_asked(each[1])}
             if sent and not await self._send(sent):
                 await asyncio.sleep(self._retry_ms / 1000)

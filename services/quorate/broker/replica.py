@@ -1,4 +1,4 @@
-"""One partition here: its state machine, its log, and who waits for it.
+"""A partition's replica on this broker: its state machine, its log, and pending requests.
 
 Executes what the machine puts out, in one step with the input that caused it, on the event loop's
 thread. Appends are written at once (the operating system has them); flushes go to a worker thread.

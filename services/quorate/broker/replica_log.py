@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate.broker.producers import ProducerTable
-from quorate.log.disk import Disk
+from quorate.log.disk import DIRECTORY_MODE, Disk
 from quorate.log.errors import LogError, write_failure
 from quorate.log.offset_files import write_epochs
 from quorate.log.scan import scan
@@ -149,7 +149,7 @@ class ReplicaLog:
 
     def _create(self, topic_id: str) -> None:
         if not self.directory.is_dir():
-            self.directory.mkdir(parents=True)
+            self.directory.mkdir(DIRECTORY_MODE, parents=True)
             self._disk.sync_directory(self.directory.parent)
         known = read_topic_id(self.directory)
         if known is None:

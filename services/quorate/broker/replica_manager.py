@@ -54,8 +54,8 @@ OPENED_AT_ONCE_MAX = 4
 class ReplicaManager:
     """Implements `replica.Host`. view: what the committed metadata says now.
 
-    fail: called with the reason when the broker cannot go on. unsafe_isr: see
-    `PartitionConfig.check_eligibility`.
+    fail: called with the reason when the broker cannot go on. check_eligibility: see
+    `PartitionConfig`.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ReplicaManager:
         connections: BrokerConnections,
         *,
         fail: Callable[[BaseException], None],
-        unsafe_isr: bool = False,
+        check_eligibility: bool = True,
     ) -> None:
         self.config = config
         self.view = view
@@ -77,7 +77,7 @@ class ReplicaManager:
         self._proposals = proposals
         self._connections = connections
         self._fail = fail
-        self._unsafe_isr = unsafe_isr
+        self._check_eligibility = check_eligibility
         self._fetchers: dict[int, Fetcher] = {}
         self._following: dict[PartitionKey, int] = {}
         self._marks: dict[tuple[str, int], int] = {}
@@ -257,7 +257,7 @@ class ReplicaManager:
             min_insync_replicas=self.view.min_insync(topic_id, self.config.min_insync_replicas),
             lag_time_max_ms=self.config.lag_time_max_ms,
             flush_before_ack=self.config.flush_before_ack,
-            check_eligibility=not self._unsafe_isr,
+            check_eligibility=self._check_eligibility,
         )
 
     async def _remove(self, key: PartitionKey) -> None:

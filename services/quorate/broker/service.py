@@ -7,7 +7,8 @@ not over `message.max.bytes`. After that its bytes are the log's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from quorate.broker.metadata_view import MetadataView
 from quorate.broker.replica_manager import ReplicaManager
@@ -27,6 +28,9 @@ from quorate.rpc.partition_values import (
     ProducerIdentity,
 )
 
+if TYPE_CHECKING:
+    from quorate.runtime.tracing import WriteTraces
+
 PRODUCE_TIMEOUT_MS_MAX = 600_000
 ALLOCATION_TIMEOUT_MS = 5_000
 
@@ -34,7 +38,14 @@ ALLOCATION_TIMEOUT_MS = 5_000
 class PartitionService:
     """Produce, Fetch, ListOffsets, Locate, InitProducerId of one broker."""
 
-    def __init__(self, manager: ReplicaManager, view: MetadataView, client: MetadataClient) -> None:
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        view: MetadataView,
+        client: MetadataClient,
+        traces: WriteTraces | None = None,
+    ) -> None:
+        self._traces = traces
         self._manager = manager
         self._view = view
         self._client = client
@@ -42,6 +53,17 @@ class PartitionService:
         self._allocating = asyncio.Lock()
 
     async def produce(self, request: ProduceRequest) -> ProduceResponse:
+        if self._traces is None:
+            return await self._produce(request)
+        key = request.partition
+        attributes: dict[str, str | int] = {
+            "quorate.topic_id": key.topic_id,
+            "quorate.partition": key.index,
+        }
+        with self._traces.serving("quorate.broker.produce", **attributes):
+            return await self._produce(request)
+
+    async def _produce(self, request: ProduceRequest) -> ProduceResponse:
         replica = self._manager.find(request.partition)
         if isinstance(replica, ErrorCode):
             return ProduceResponse(replica)
@@ -59,8 +81,8 @@ class PartitionService:
             timeout_ms=min(request.timeout_ms, PRODUCE_TIMEOUT_MS_MAX),
         )
 
-    def open_session(self) -> Session:
-        return Session(self._manager.find)
+    def open_session(self, refuse: Callable[[str], ErrorCode]) -> Session:
+        return Session(self._manager.find, refuse)
 
     async def list_offsets(self, key: PartitionKey) -> PartitionOffsets:
         replica = self._manager.find(key)

@@ -19,8 +19,7 @@ from quorate.broker.values import FetchAnswer, ReplicaPosition
 from quorate.log.errors import LogError
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.types import NO_NODE
-from quorate.rpc.limits import MESSAGE_BYTES_MAX
-from quorate.rpc.partition_convert import POSITIONS_MAX
+from quorate.rpc.limits import MESSAGE_BYTES_MAX, POSITIONS_MAX
 from quorate.rpc.partition_values import (
     NO_EPOCH,
     FetchedPartition,
@@ -36,10 +35,17 @@ ROOM_BYTES = 1 << 20
 
 
 class Session:
-    """One stream. find: the replica of a partition, or why there is none."""
+    """One stream. find: the replica of a partition, or why there is none. refuse: why its reader
+    may not read a topic now, NONE if it may; followers are not asked about topics.
+    """
 
-    def __init__(self, find: Callable[[PartitionKey], Replica | ErrorCode]) -> None:
+    def __init__(
+        self,
+        find: Callable[[PartitionKey], Replica | ErrorCode],
+        refuse: Callable[[str], ErrorCode],
+    ) -> None:
         self._find = find
+        self._refuse = refuse
         self._positions: dict[PartitionKey, FetchPosition] = {}
         self._watched: dict[PartitionKey, Replica] = {}
         self._told: dict[PartitionKey, int] = {}
@@ -102,13 +108,16 @@ class Session:
         self, request: PartitionFetch, position: FetchPosition, room: int, *, is_first: bool
     ) -> FetchedPartition:
         key = position.partition
+        is_reader = request.replica_id == NO_NODE
+        if is_reader and (refused := self._refuse(key.topic_id)) is not ErrorCode.NONE:
+            return FetchedPartition(key, refused)
         replica = self._find(key)
         if isinstance(replica, ErrorCode):
             return FetchedPartition(key, replica)
         if key not in self._watched:
             self._watched[key] = replica
             replica.watchers.add(self)
-        if request.replica_id == NO_NODE:
+        if is_reader:
             expected = None if position.leader_epoch == NO_EPOCH else position.leader_epoch
             answer = replica.machine.read(position.offset, expected)
         else:

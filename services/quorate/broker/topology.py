@@ -67,7 +67,8 @@ class Topology:
     async def refresh(self, topic: str, *, since: int) -> None:
         """Ask some broker about a topic, unless somebody did after version `since`.
 
-        UnreachableError when none answers; AdminError when the topic is not there.
+        UnreachableError when none answers; AdminError when the topic is not there, or may not be
+        known here.
         """
         async with self._asking:
             if self._version > since and topic in self._topics:
@@ -81,6 +82,8 @@ class Topology:
             for host, port in self.addresses():
                 try:
                     found = await self._connections.locate(host, port, [topic], ASK_TIMEOUT_MS)
+                    if found.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                        raise AdminError(found.error, found.message)
                     if found.error is not ErrorCode.NONE:
                         attempts[format_address(host, port)] = found.error.name
                         continue

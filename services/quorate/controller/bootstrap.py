@@ -23,7 +23,7 @@ from quorate.log.bootstrap_metadata import (
 from quorate.log.errors import LogError
 from quorate.metadata.feature_manager import DEPENDENCIES, bootstrap_records
 from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
-from quorate.metadata.levels import (
+from quorate.metadata.metadata_version import (
     KAFKA_LISTENER_MAX,
     KRAFT_VERSION,
     LATEST_LEVEL,

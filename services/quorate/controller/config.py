@@ -1,35 +1,37 @@
-"""A controller's configuration: a Java properties file and the environment, checked, as one
-immutable value.
+"""A controller's configuration as one immutable value, and the declarations of its settings.
 
-Rules:
-1. The environment overrides the file: QUORATE_NODE_ID is node.id. Without a file, everything comes
-   from there.
-2. What is wrong raises `ConfigError`, one line: where (file and line, or variable), which setting,
-   which value, what is accepted. Nothing is corrected silently; what is ignored is listed in
-   `ControllerConfig.warnings`.
-3. Reading a configuration looks at no other file, except at the PEM files that an SSL listener
-   needs.
+Kafka's settings that mean nothing here are known by name, so that a controller.properties written
+for Kafka is taken as it is: they are ignored with a warning each. What would change security if it
+were ignored is refused instead. A name that neither knows is an error, because a misspelt timeout
+must not go unnoticed.
 
-The settings are declared in `settings.py` and read by `given.py`; here is what must fit together.
-Source: Kafka's KafkaConfig and SocketServerConfigs; KIP-853, "Configuration".
+The settings that brokers have too are in `process.node_config`, those of the migration from
+ZooKeeper in `migration_settings`.
 """
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
-from quorate.controller.given import ConfigError, Given, nearest, read_given, read_properties
-from quorate.controller.migration_settings import MigrationSettings, read_migration
-from quorate.controller.settings import CONTROLLER_PRINCIPALS, Address
-from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
-from quorate.rpc.principals import PrincipalMapping
-from quorate.telemetry.logs import LogFormat
+from quorate.controller.migration_settings import (
+    MIGRATION_REFUSED,
+    MIGRATION_SETTINGS,
+    MigrationSettings,
+    check_roles,
+)
+from quorate.process import config_types as types
+from quorate.process.config_def import ConfigDef, Setting, by_name, declared_in, setting
+from quorate.process.config_types import INT_MAX, LONG_MAX
+from quorate.process.kafka_names import is_kafkas
+from quorate.process.node_config import NODE_REFUSED, NODE_SETTINGS, NodeConfig, Security
 
-WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here, bound only if somebody asks for it
+KIB = 1024
+MIB = 1024 * KIB
+HOUR_MS = 60 * 60 * 1000
+
+CONTROLLER_PRINCIPALS = "quorate.controller.principals"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,88 +57,184 @@ class TlsFiles:
     ca: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Security:
-    """Who may call, and how much. authorizer: whether the ACLs decide. peer_identity: auto,
-    required or off. controller_principals: of all controllers, empty for "not said". The rest are
-    limits of the server.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSecurity(Security):
+    """Who may call, and how much."""
 
-    authorizer: bool = False
-    super_users: tuple[str, ...] = ()
-    allow_if_no_acl_found: bool = False
-    principal_mapping: PrincipalMapping = field(default_factory=PrincipalMapping)
-    peer_identity: str = "auto"
     controller_principals: tuple[str, ...] = ()
-    connections_max: int = 4_096
-    streams_per_connection_max: int = 1_024
-    calls_max: int = 8_192
-    calls_per_second_max: int = 300
+    """Of all controllers, empty for "not said"."""
+    node_principals: tuple[tuple[str, int], ...] = ()
+    """(principal, node) for each node that a principal speaks for."""
+    format_principals: tuple[str, ...] = setting(
+        "quorate.format.principals",
+        types.principals(),
+        "",
+        "Ours. Who may format a controller that waits for it, separated by semicolons, beside the "
+        "super users of an authorizer. User:ANONYMOUS: everybody who connects without TLS.",
+    )
+    connections_max: int = setting(
+        "quorate.connections.max",
+        types.integer(8, 1_000_000),
+        "4096",
+        "Ours. How many connections a controller takes, fewer where the limit of open files is "
+        "low; the ones beyond are closed. An eighth of them is kept free for who connects next.",
+    )
+    connections_per_address_max: int = setting(
+        "quorate.connections.per.address.max",
+        types.integer(4, 1_000_000),
+        "1024",
+        "Ours. How many connections one address may have; the ones on which nothing has arrived "
+        "for longest are closed.",
+    )
+    streams_per_connection_max: int = setting(
+        "quorate.streams.per.connection.max",
+        types.integer(1, 100_000),
+        "1024",
+        "Ours. How many calls and streams one connection may have under way; a client waits with "
+        "the ones beyond.",
+    )
+    calls_max: int = setting(
+        "quorate.calls.max",
+        types.integer(64, 1_000_000),
+        "8192",
+        "Ours. How many calls and streams of all connections are under way; the ones beyond are "
+        "refused with RESOURCE_EXHAUSTED.",
+    )
+    calls_per_second_max: int = setting(
+        "quorate.calls.per.second.max",
+        types.integer(0, 1_000_000),
+        "300",
+        "Ours. The calls a second beyond which connections that ask for more than their share "
+        "wait, and then are refused with RESOURCE_EXHAUSTED; 0 for no shares. Elections and what "
+        "goes over open streams do not count.",
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerConfig:
-    """What a controller is told. Times are milliseconds, sizes bytes, -1 or 0 "no limit" as in
-    `settings.py`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig(NodeConfig):
+    """What a controller is told. log_dirs are all directories to format."""
 
-    listeners: those of controller.listener.names, in that order. endpoints: the same as others
-    should dial them.
-    bootstrap_servers: where the quorum can be found; taken from static_voters where it is not set
-    (KIP-853).
-    static_voters: controller.quorum.voters, in force at kraft.version 0 only. metadata_log_dir
-    holds meta.properties and `__cluster_metadata-0`; log_dirs are all directories to format.
-    tls: None if no listener is encrypted. protocols: whether the listener of a name is encrypted,
-    of all names in listener.security.protocol.map. migration: from ZooKeeper.
-    """
+    role: ClassVar[str] = "controller"
 
-    node_id: int
     listeners: tuple[Listener, ...]
-    endpoints: tuple[Endpoint, ...]
-    metadata_log_dir: Path
-    log_dirs: tuple[Path, ...]
-    bootstrap_servers: tuple[Address, ...] = ()
-    static_voters: VoterSet = field(default_factory=VoterSet)
-    cluster_id: str | None = None
-    auto_join: bool = False
-    unformatted_wait: bool = False
-    election_timeout_ms: int = 1000
-    fetch_timeout_ms: int = 2000
-    request_timeout_ms: int = 2000
-    election_backoff_max_ms: int = 1000
-    retry_backoff_ms: int = 50
-    fetch_bytes_max: int = 8 * 1024 * 1024
-    snapshot_chunk_bytes_max: int = 8 * 1024 * 1024
-    segment_bytes_max: int = 1024 * 1024 * 1024
-    snapshot_interval_bytes_max: int = 20 * 1024 * 1024
-    snapshot_interval_ms_max: int = 60 * 60 * 1000
-    consistency_check_interval_ms: int = 10_000
-    retention_bytes_max: int = 100 * 1024 * 1024
-    retention_ms_max: int = 7 * 24 * 60 * 60 * 1000
-    idle_interval_ms_max: int = 500
-    broker_session_timeout_ms: int = 9_000
-    num_partitions: int = 1
-    default_replication_factor: int = 1
-    leader_imbalance_check_interval_s: int = 300
-    http_listener: Address | None = None
-    otlp_endpoint: str | None = None
-    trace_sample_ratio: float = 0.0
-    log_format: LogFormat = LogFormat.TEXT
+    """Those of controller.listener.names, in that order."""
     tls: TlsFiles | None = None
-    security: Security = Security()
-    protocols: Mapping[str, bool] = field(default_factory=dict, hash=False)
+    """None if no listener is encrypted."""
+    security: ControllerSecurity = ControllerSecurity()
     migration: MigrationSettings = field(default_factory=MigrationSettings)
-    warnings: tuple[str, ...] = ()
-    source: str = "the environment"
-
-    @property
-    def listener_names(self) -> tuple[str, ...]:
-        """controller.listener.names: the first is the one that others dial."""
-        return tuple(listener.name for listener in self.listeners)
+    """From ZooKeeper."""
+    auto_join: bool = setting(
+        "controller.quorum.auto.join.enable",
+        types.boolean(),
+        "false",
+        "Whether this controller makes itself a voter. One that an administrator removed does not "
+        "join again by itself.",
+    )
+    unformatted_wait: bool = setting(
+        "quorate.unformatted.wait",
+        types.boolean(),
+        "false",
+        "Whether a controller whose directory is not formatted waits to be formatted over gRPC "
+        "instead of ending (for pods).",
+    )
+    election_timeout_ms: int = setting(
+        "controller.quorum.election.timeout.ms",
+        types.milliseconds(1),
+        "1000",
+        "How long a candidate waits for votes; each wait is drawn from one to two times this.",
+    )
+    election_backoff_max_ms: int = setting(
+        "controller.quorum.election.backoff.max.ms",
+        types.milliseconds(0),
+        "1000",
+        "The longest wait after a lost election before the next.",
+    )
+    fetch_bytes_max: int = setting(
+        "controller.quorum.fetch.max.bytes",
+        types.size(1, INT_MAX),
+        str(8 * MIB),
+        "The most records in one answer to a fetch; a single batch may exceed it. Kafka's "
+        "default is 1 MiB.",
+    )
+    snapshot_chunk_bytes_max: int = setting(
+        "controller.quorum.fetch.snapshot.max.bytes",
+        types.size(1, INT_MAX),
+        str(8 * MIB),
+        "The most bytes of a snapshot in one answer. Kafka's default is 1 MiB.",
+    )
+    segment_bytes_max: int = setting(
+        "metadata.log.segment.bytes",
+        types.size(8 * MIB, INT_MAX),
+        str(1024 * MIB),
+        "The size at which a new segment of the log is begun.",
+    )
+    snapshot_interval_bytes_max: int = setting(
+        "metadata.log.max.record.bytes.between.snapshots",
+        types.size(1),
+        str(20 * MIB),
+        "How many bytes of log after a snapshot make the next.",
+    )
+    snapshot_interval_ms_max: int = setting(
+        "metadata.log.max.snapshot.interval.ms",
+        types.milliseconds(0, LONG_MAX),
+        str(HOUR_MS),
+        "The longest time between snapshots while records are written; 0 for no limit.",
+    )
+    consistency_check_interval_ms: int = setting(
+        "quorate.consistency.check.interval.ms",
+        types.milliseconds(0),
+        "10000",
+        "Ours. How often the leader compares up to 4 MiB of the committed log with the other "
+        "voters, by checksum; 0 for never.",
+    )
+    retention_bytes_max: int = setting(
+        "metadata.max.retention.bytes",
+        types.size(-1),
+        str(100 * MIB),
+        "The size of log and snapshots above which old ones are deleted; -1 for no limit. "
+        "The newest snapshot and the log after it always stay.",
+    )
+    retention_ms_max: int = setting(
+        "metadata.max.retention.ms",
+        types.milliseconds(-1, LONG_MAX),
+        str(7 * 24 * HOUR_MS),
+        "The age above which segments and snapshots are deleted; -1 for no limit.",
+    )
+    idle_interval_ms_max: int = setting(
+        "metadata.max.idle.interval.ms",
+        types.milliseconds(0),
+        "500",
+        "How often the active controller writes a record that does nothing while nothing else is "
+        "written; 0 for never. A quorum without any metadata has none.",
+    )
+    num_partitions: int = setting(
+        "num.partitions",
+        types.integer(1),
+        "1",
+        "The partitions of a topic that is created without a number.",
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor",
+        types.integer(1),
+        "1",
+        "The replicas of a topic that is created without a number.",
+    )
+    leader_imbalance_check_interval_s: int = setting(
+        "leader.imbalance.check.interval.seconds",
+        types.integer(1),
+        "300",
+        "How often partitions go back to their preferred leaders.",
+    )
 
     @property
     def grpc_listeners(self) -> tuple[Listener, ...]:
         """All but the one on which Kafka's brokers speak their own protocol."""
         return tuple(each for each in self.listeners if each.name != self.migration.listener)
+
+    @property
+    def kafka_listener_is_encrypted(self) -> bool:
+        """Whether Kafka's brokers authenticate."""
+        return any(each.tls for each in self.listeners if each.name == self.migration.listener)
 
     def is_encrypted(self, listener_name: str) -> bool:
         """Whether to dial a listener of that name with TLS. A name that means nothing here is taken
@@ -145,261 +243,73 @@ class ControllerConfig:
         own = {listener.name: listener.tls for listener in self.listeners}
         return own.get(listener_name, self.protocols.get(listener_name, self.listeners[0].tls))
 
-    @property
-    def bootstrap_endpoints(self) -> tuple[Endpoint, ...]:
-        """`bootstrap_servers` as endpoints of the listener on which controllers dial each other."""
-        return tuple(
-            Endpoint(self.listeners[0].name, host, port) for host, port in self.bootstrap_servers
-        )
 
+CONTROLLER_SETTINGS: tuple[Setting, ...] = (
+    Setting("process.roles", types.roles(), None, "What this process is. Required."),
+    Setting(
+        "internal.metadata.log.segment.bytes",
+        types.size(KIB, INT_MAX),
+        None,
+        "Like metadata.log.segment.bytes, which it overrides, down to 1 KiB: for tests.",
+    ),
+    Setting(
+        CONTROLLER_PRINCIPALS,
+        types.controller_principals(),
+        "",
+        "Ours. The principals of all controllers, separated by semicolons, each with the node that "
+        "it speaks for where its certificate does not name it (1@User:CN=kafka-1). Nobody else may "
+        "vote, "
+        "begin or end an epoch, change a voter's entry or fetch in a voter's name, not even with "
+        "the cluster action or as a super user. Empty: brokers that are registered may not. Needs "
+        "an encrypted listener, and without certificates a caller is User:ANONYMOUS: an "
+        "unencrypted listener cannot tell controllers from others.",
+    ),
+    Setting(
+        "ssl.client.auth",
+        types.choice("required"),
+        "required",
+        "Who connects to an SSL listener must present a certificate of our authorities, always. "
+        "Kafka's default is none.",
+    ),
+    Setting(
+        "ssl.keystore.type",
+        types.choice("PEM"),
+        None,
+        "Must be PEM where ssl.keystore.location is set: Java's key stores are not read.",
+    ),
+    Setting(
+        "ssl.keystore.location",
+        types.path(),
+        None,
+        "A PEM file with the private key and the certificate; or use ssl.key.location and "
+        "ssl.certificate.location.",
+    ),
+    Setting(
+        "ssl.truststore.type",
+        types.choice("PEM"),
+        None,
+        "Must be PEM where ssl.truststore.location is set: Java's trust stores are not read.",
+    ),
+    Setting(
+        "ssl.truststore.location",
+        types.path(),
+        None,
+        "Kafka's name for what is ssl.ca.location here.",
+    ),
+)
+"""Of a controller, besides those that its configuration declares."""
 
-def load_config(
-    path: Path | None, environment: Mapping[str, str] | None = None
-) -> ControllerConfig:
-    """The configuration in the properties file `path`, overridden by the environment.
-
-    path: None for "everything is in the environment". environment: `os.environ` if not given.
-    Raises ConfigError.
-    """
-    given = read_given(path, os.environ if environment is None else environment)
-    return _build(given)
-
-
-# --- checking what must fit together --------------------------------------------------------------
-
-
-def _build(given: Given) -> ControllerConfig:
-    given.require("process.roles")
-    node_id: int = given.require("node.id")
-    listeners = _listeners(given)
-    directories = _directories(given)
-    static_voters = _static_voters(given, node_id, listeners[0].name)
-    bootstrap = given.get("controller.quorum.bootstrap.servers") or tuple(
-        voter.address for voter in given.get("controller.quorum.voters")
-    )
-    if not bootstrap:
-        raise ConfigError(
-            f"{given.source}: neither controller.quorum.bootstrap.servers nor "
-            "controller.quorum.voters is set: this controller could not find its quorum"
-        )
-    return ControllerConfig(
-        node_id=node_id,
-        listeners=listeners,
-        endpoints=_endpoints(given, listeners),
-        metadata_log_dir=directories[0],
-        log_dirs=directories,
-        bootstrap_servers=bootstrap,
-        static_voters=static_voters,
-        cluster_id=given.get("cluster.id"),
-        auto_join=_auto_join(given),
-        unformatted_wait=given.get("quorate.unformatted.wait"),
-        election_timeout_ms=given.get("controller.quorum.election.timeout.ms"),
-        fetch_timeout_ms=given.get("controller.quorum.fetch.timeout.ms"),
-        request_timeout_ms=given.get("controller.quorum.request.timeout.ms"),
-        election_backoff_max_ms=given.get("controller.quorum.election.backoff.max.ms"),
-        retry_backoff_ms=given.get("controller.quorum.retry.backoff.ms"),
-        fetch_bytes_max=given.get("controller.quorum.fetch.max.bytes"),
-        snapshot_chunk_bytes_max=given.get("controller.quorum.fetch.snapshot.max.bytes"),
-        segment_bytes_max=given.get("internal.metadata.log.segment.bytes")
-        or given.get("metadata.log.segment.bytes"),
-        snapshot_interval_bytes_max=given.get("metadata.log.max.record.bytes.between.snapshots"),
-        snapshot_interval_ms_max=given.get("metadata.log.max.snapshot.interval.ms"),
-        consistency_check_interval_ms=given.get("quorate.consistency.check.interval.ms"),
-        retention_bytes_max=given.get("metadata.max.retention.bytes"),
-        retention_ms_max=given.get("metadata.max.retention.ms"),
-        idle_interval_ms_max=given.get("metadata.max.idle.interval.ms"),
-        broker_session_timeout_ms=given.get("broker.session.timeout.ms"),
-        num_partitions=given.get("num.partitions"),
-        default_replication_factor=given.get("default.replication.factor"),
-        leader_imbalance_check_interval_s=given.get("leader.imbalance.check.interval.seconds"),
-        http_listener=given.get("quorate.http.listener"),
-        otlp_endpoint=given.get("quorate.otlp.endpoint"),
-        trace_sample_ratio=_trace_sample_ratio(given),
-        log_format=LogFormat(given.get("quorate.log.format")),
-        tls=_tls(given, listeners),
-        security=_security(given, listeners),
-        protocols=_protocols(given),
-        migration=read_migration(given),
-        warnings=tuple(given.warnings),
-        source=given.source,
-    )
-
-
-def _listeners(given: Given) -> tuple[Listener, ...]:
-    """The controller's listeners in the order of controller.listener.names; a controller has no
-    others.
-    """
-    names: tuple[str, ...] = given.require("controller.listener.names")
-    by_name: dict[str, Endpoint] = {e.name: e for e in given.require("listeners")}
-    for name in names:
-        if name not in by_name:
-            given.fail("controller.listener.names", f"{name} is not in listeners")
-    for name in by_name:
-        if name not in names:
-            given.fail(
-                "listeners",
-                f"{name} is not in controller.listener.names, and only brokers have others",
-            )
-    addresses = [(endpoint.host, endpoint.port) for endpoint in by_name.values()]
-    for host, port in addresses:
-        if addresses.count((host, port)) > 1:
-            given.fail("listeners", f"{host}:{port} appears twice")
-    return tuple(
-        Listener(
-            name,
-            "" if by_name[name].host in WILDCARD_HOSTS else by_name[name].host,
-            by_name[name].port,
-            _is_tls(given, name),
-        )
-        for name in names
-    )
-
-
-def _is_tls(given: Given, name: str) -> bool:
-    protocols: Mapping[str, str] = given.get("listener.security.protocol.map") or {}
-    if name not in protocols and protocols and name not in ("PLAINTEXT", "SSL"):
-        given.fail("listener.security.protocol.map", f"it does not name the listener {name}")
-    protocol = protocols.get(name, "SSL" if name == "SSL" else "PLAINTEXT")
-    if protocol.startswith("SASL"):
-        given.fail(
-            "listener.security.protocol.map",
-            f"{name}:{protocol}: only PLAINTEXT and SSL are supported",
-        )
-    return protocol == "SSL"
-
-
-def _protocols(given: Given) -> dict[str, bool]:
-    mapped: Mapping[str, str] = given.get("listener.security.protocol.map") or {}
-    return {name: protocol == "SSL" for name, protocol in mapped.items()}
-
-
-def _endpoints(given: Given, listeners: tuple[Listener, ...]) -> tuple[Endpoint, ...]:
-    advertised: dict[str, Endpoint] = {e.name: e for e in given.get("advertised.listeners")}
-    for endpoint in advertised.values():
-        if endpoint.name not in {listener.name for listener in listeners}:
-            given.fail("advertised.listeners", f"{endpoint.name} is not in listeners")
-        if endpoint.host in WILDCARD_HOSTS:
-            given.fail("advertised.listeners", f"nobody can dial {endpoint}: name a host")
-    endpoints = []
-    for listener in listeners:
-        endpoint = advertised.get(
-            listener.name, Endpoint(listener.name, listener.host, listener.port)
-        )
-        if not endpoint.host:
-            endpoint = Endpoint(listener.name, socket.getfqdn(), listener.port)
-            given.warnings.append(
-                f"{given.source}: {listener.name} listens on every address and "
-                f"advertised.listeners does not name it: others are told to dial {endpoint}"
-            )
-        endpoints.append(endpoint)
-    return tuple(endpoints)
-
-
-def _directories(given: Given) -> tuple[Path, ...]:
-    """The metadata log's directory first, then the other log directories."""
-    log_dirs: tuple[Path, ...] = given.get("log.dirs") or given.get("log.dir")
-    metadata: Path | None = given.get("metadata.log.dir") or next(iter(log_dirs), None)
-    if metadata is None:
-        raise ConfigError(
-            f"{given.source}: none of metadata.log.dir, log.dirs and log.dir is set: where is the "
-            "log to be kept?"
-        )
-    return (metadata, *(directory for directory in log_dirs if directory != metadata))
-
-
-def _static_voters(given: Given, node_id: int, listener_name: str) -> VoterSet:
-    static = given.get("controller.quorum.voters")
-    voters = VoterSet.of(
-        Voter(ReplicaKey(v.id), (Endpoint(listener_name, v.address.host, v.address.port),))
-        for v in static
-    )
-    if static and voters.get(node_id) is None:
-        given.fail(
-            "controller.quorum.voters",
-            f"node.id {node_id} is not among them, and this is a controller",
-        )
-    return voters
-
-
-def _auto_join(given: Given) -> bool:
-    auto_join: bool = given.get("controller.quorum.auto.join.enable")
-    if auto_join and not given.get("controller.quorum.bootstrap.servers"):
-        given.fail(
-            "controller.quorum.auto.join.enable",
-            "it needs controller.quorum.bootstrap.servers: voters that are listed in a file do "
-            "not join",
-        )
-    return auto_join
-
-
-def _trace_sample_ratio(given: Given) -> float:
-    ratio: float = given.get("quorate.trace.sample.ratio")
-    if ratio and not given.get("quorate.otlp.endpoint"):
-        given.fail(
-            "quorate.trace.sample.ratio", "traces need somewhere to go: set quorate.otlp.endpoint"
-        )
-    return ratio
-
-
-def _security(given: Given, listeners: tuple[Listener, ...]) -> Security:
-    if given.get(CONTROLLER_PRINCIPALS) and not any(listener.tls for listener in listeners):
-        given.fail(
-            CONTROLLER_PRINCIPALS,
-            "no listener is encrypted, so that no caller has a principal: use SSL, or remove it",
-        )
-    authorizer = given.get("authorizer.class.name") is not None
-    for name in ("super.users", "allow.everyone.if.no.acl.found"):
-        if name in given and not authorizer:
-            given.warnings.append(
-                f"{given.places[name]}: {name} means nothing without authorizer.class.name: ignored"
-            )
-    return Security(
-        authorizer=authorizer,
-        super_users=given.get("super.users"),
-        allow_if_no_acl_found=given.get("allow.everyone.if.no.acl.found"),
-        principal_mapping=given.get("ssl.principal.mapping.rules"),
-        peer_identity=given.get("quorate.peer.identity"),
-        controller_principals=given.get(CONTROLLER_PRINCIPALS),
-        connections_max=given.get("quorate.connections.max"),
-        streams_per_connection_max=given.get("quorate.streams.per.connection.max"),
-        calls_max=given.get("quorate.calls.max"),
-        calls_per_second_max=given.get("quorate.calls.per.second.max"),
-    )
-
-
-# --- TLS ------------------------------------------------------------------------------------------
-
-
-def _tls(given: Given, listeners: tuple[Listener, ...]) -> TlsFiles | None:
-    encrypted = next((listener.name for listener in listeners if listener.tls), None)
-    if encrypted is None:
-        return None
-    because = f", and the listener {encrypted} is encrypted"
-    store = "ssl.keystore.location"
-    certificate = "ssl.certificate.location" if "ssl.certificate.location" in given else store
-    key = "ssl.key.location" if "ssl.key.location" in given else store
-    if store not in given:
-        certificate, key = "ssl.certificate.location", "ssl.key.location"
-    given.require(certificate, because)
-    given.require(key, because)
-    ca = "ssl.truststore.location"
-    if "ssl.ca.location" in given or ca not in given:
-        ca = "ssl.ca.location"
-    given.require(ca, because)
-    return TlsFiles(
-        certificate=given.pem(certificate, "CERTIFICATE"),
-        key=given.pem(key, "PRIVATE KEY"),
-        ca=given.pem(ca, "CERTIFICATE"),
-    )
-
-
-__all__ = [
-    "ConfigError",
-    "ControllerConfig",
-    "Listener",
-    "Security",
-    "TlsFiles",
-    "load_config",
-    "nearest",
-    "read_properties",
-]
+CONTROLLER = ConfigDef(
+    "controller",
+    by_name(
+        NODE_SETTINGS,
+        declared_in(ControllerConfig),
+        declared_in(ControllerSecurity),
+        CONTROLLER_SETTINGS,
+        MIGRATION_SETTINGS,
+    ),
+    NODE_REFUSED | MIGRATION_REFUSED,
+    is_kafkas,
+    "quorate config-docs",
+    check_roles,
+)

@@ -30,12 +30,12 @@ from quorate.controller.bootstrap import (
     write_bootstrap,
 )
 from quorate.controller.config import ControllerConfig
-from quorate.controller.settings import parse_address, split_list
-from quorate.log.disk import Disk
+from quorate.log.disk import DIRECTORY_MODE, Disk
 from quorate.log.errors import MetaPropertiesError
 from quorate.log.lock import DirectoryLock
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties, random_uuid
 from quorate.log.metadata_log import partition_directory, write_bootstrap_checkpoint
+from quorate.process.config_types import parse_address, split_list
 from quorate.raft.types import ZERO_UUID, DirectoryId, Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc.values import FormatMode
@@ -225,7 +225,7 @@ def _write(
 ) -> None:
     """Step 3: everything else, then the file that says that all is there."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
     for created in missing:
         Disk().sync_directory(created.parent)
     with DirectoryLock(directory):

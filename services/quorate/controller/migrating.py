@@ -34,13 +34,13 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from quorate.controller.companion import Parts
+from quorate.controller.config import ControllerConfig
 from quorate.controller.migrating_bridge import BrokersBridge
 from quorate.controller.migrating_measures import Measures, migration_samples
-from quorate.controller.migrating_steps import step
 from quorate.controller.migration_settings import ENABLE
+from quorate.failpoints import failpoint
 from quorate.log.meta_properties import random_uuid
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.feature_manager import bootstrap_records
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.requests import (
@@ -53,6 +53,7 @@ from quorate.migration import driver as d
 from quorate.migration.copying import copy
 from quorate.migration.errors import FencedError, MigrationError, WrongClusterError
 from quorate.migration.znodes import Tree
+from quorate.process.extension import NodeComponents
 from quorate.raft.errors import ErrorCode
 from quorate.raft.roles import Leader
 from quorate.records.metadata import (
@@ -94,19 +95,19 @@ class _AppendError(MigrationError):
 
 
 class Migration:
-    """One controller's: a `companion.Companion`."""
+    """One controller's: a `process.extension.Extension`."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, components: NodeComponents[ControllerConfig]) -> None:
         self.measures = Measures()
-        self._settings = parts.config.migration
-        self._parts = parts
-        self._raft = parts.raft
-        self._loader = parts.loader
-        self._metadata = parts.metadata
+        self._settings = components.config.migration
+        self._components = components
+        self._raft = components.driver
+        self._loader = components.loader
+        self._metadata = components.metadata
         self._driver = d.Driver(enabled=self._settings.enabled)
-        self._office = _open_office(parts) if self._settings.enabled else None
-        self._bridge = BrokersBridge(parts, self.refuses)
-        self._changes: Changes | None = None
+        self._office = _open_office(components) if self._settings.enabled else None
+        self._bridge = BrokersBridge(components, self.refuses)
+        self._changes: MetadataDelta | None = None
         self._led: int | None = None
         self._prepared: int | None = None
         self._prepared_at = 0.0
@@ -140,7 +141,8 @@ class Migration:
             await asyncio.to_thread(self._office.close)
 
     def samples(self) -> Iterator[Sample]:
-        """The leader's metrics, none elsewhere."""
+        """The listener's metrics, and on the leader the migration's."""
+        yield from self._bridge.samples()
         if isinstance(self._raft.node.core.role, Leader):
             yield from migration_samples(self._loader.image, self.measures, self.lag)
 
@@ -169,7 +171,7 @@ class Migration:
     def _now_ms(self) -> int:
         return self._raft.now_ms()
 
-    def _changed(self, image: MetadataImage, changes: Changes) -> None:
+    def _changed(self, image: MetadataImage, changes: MetadataDelta) -> None:
         """The loader's listener."""
         if not self._tasks:
             if image.features.zk_migration not in UNDER_WAY:
@@ -313,7 +315,7 @@ class Migration:
         try:
             await asyncio.to_thread(self._zookeeper.check_cluster)
         except WrongClusterError as error:
-            self._parts.on_fatal(error)
+            self._components.on_fatal(error)
         except (MigrationError, OSError) as error:
             LOGGER.warning("migration: %s", error)
 
@@ -349,7 +351,7 @@ class Migration:
                 if output.after is d.State.INACTIVE:
                     self._changes = None
                     await self._bridge.silence()
-                step(output.after)
+                failpoint(f"migration.{output.after}")
                 continue
             try:
                 await self._do(epoch, output)
@@ -378,10 +380,10 @@ class Migration:
                 self._driver.brokers_read(epoch, brokers, self._now_ms)
             case d.Claim():
                 await asyncio.to_thread(self._zookeeper.claim, output.epoch)
-                step("claimed")
+                failpoint("migration.claimed")
                 self._driver.claimed(epoch)
             case d.ReadTree():
-                tree = await asyncio.to_thread(self._zookeeper.read_tree, self._read_progress)
+                tree = await asyncio.to_thread(self._zookeeper.read_tree)
                 self._driver.tree_read(epoch, tree)
             case d.Copy():
                 await self._copy(output.tree)
@@ -390,7 +392,7 @@ class Migration:
                 if self._loader.image.in_transaction:
                     await self._abort("the active controller changed")
             case d.Synchronize():
-                self._changes = Changes()
+                self._changes = MetadataDelta()
                 image = self._loader.image.copy()
                 written = await asyncio.to_thread(self._zookeeper.synchronize, image)
                 self.measures.snapshot_ms = written.milliseconds
@@ -413,7 +415,7 @@ class Migration:
         """The dual write; the offset up to which ZooKeeper shows the log then. What is written and
         told is the image with just these changes, whatever is committed meanwhile.
         """
-        changes, self._changes = self._changes or Changes(), Changes()
+        changes, self._changes = self._changes or MetadataDelta(), MetadataDelta()
         image = self._loader.image
         now = asyncio.get_running_loop().time()
         if not changes and now - self._position_at < POSITION_PERIOD_S:
@@ -423,16 +425,13 @@ class Migration:
             image = image.copy()
             written = await asyncio.to_thread(self._zookeeper.write_changes, image, changes)
         except BaseException:
-            changes.add(self._changes or Changes())
+            changes.add(self._changes or MetadataDelta())
             self._changes = changes
             raise
         if changes:
             self.measures.delta_ms = written.milliseconds
             await self._bridge.tell(image, changes)
         return written.offset
-
-    def _read_progress(self, read: int, known: int) -> None:
-        self.measures.znodes_read, self.measures.znodes_known = read, known
 
     # --- the log ----------------------------------------------------------------------------------
 
@@ -446,7 +445,7 @@ class Migration:
                 begun = True
                 await self._append(batch)
                 count += len(batch)
-                step("copying" if count > 1 else "copy-begun")
+                failpoint("migration.copying" if count > 1 else "migration.copy-begun")
         except BaseException as error:
             if begun:
                 with contextlib.suppress(_AppendError):
@@ -479,17 +478,17 @@ def _first_records() -> list[MetadataRecord]:
     return bootstrap_records({"metadata.version": LEVEL})
 
 
-def _open_office(parts: Parts) -> Office:
+def _open_office(components: NodeComponents[ControllerConfig]) -> Office:
     from quorate.migration.office import Office  # noqa: PLC0415 - needs the extra
 
-    settings = parts.config.migration
+    settings = components.config.migration
     return Office(
         settings.connect or "",
-        parts.config.node_id,
-        parts.cluster_id,
+        components.config.node_id,
+        components.cluster_id,
         session_timeout_s=settings.session_timeout_ms / 1000,
         tls=settings.tls,
-        on_write=lambda _operation: step("writing"),
+        on_write=lambda _operation: failpoint("migration.writing"),
     )
 
 

@@ -1,10 +1,11 @@
 """The bridge to Kafka's own brokers, as the migration uses it: when it is open, and who answers.
 
-It listens on every controller that has `quorate.kafka.listener.name`, from the moment a migration
-is in the log, so that brokers find the one that leads; a cluster that was migrated goes on with it,
-since its brokers speak Kafka's protocol in KRaft mode too. What they ask is refused and answered as
-over gRPC. Without the setting there is none: then this says so once, and nothing else. It stays
-closed where metadata.version is above KAFKA_LISTENER_MAX: every broker would be fenced for good.
+It listens on every controller that has `quorate.kafka.listener.name`, as soon as this knows what is
+committed, whatever that is: brokers find the one that leads, and a cluster that was migrated goes
+on with it, since its brokers speak Kafka's protocol in KRaft mode too. What they ask is refused and
+answered as over gRPC. Without the setting there is none: then this says so once, and nothing else.
+It is closed while metadata.version is above KAFKA_LISTENER_MAX: every broker would be fenced for
+good.
 
 Source: KIP-866, "Controller RPCs", "Broker Registration".
 """
@@ -13,71 +14,94 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from quorate.controller.companion import Parts
+from quorate.controller.config import ControllerConfig
 from quorate.controller.migration_settings import LISTENER
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.levels import KAFKA_LISTENER_MAX, release_of
+from quorate.metadata.metadata_version import KAFKA_LISTENER_MAX, release_of
+from quorate.process.extension import NodeComponents
 from quorate.raft.errors import ErrorCode
-from quorate.records.metadata import ZkMigrationState
 from quorate.rpc.convert_metadata import MetadataAnswer
 from quorate.runtime.tasks import supervise
+from quorate.telemetry.samples import Sample
 
 if TYPE_CHECKING:
     from quorate.bridge.bridge import Bridge
 
 LOGGER = logging.getLogger(__name__)
 
+LOOK_PERIOD_S = 0.1
+"""How often it is looked whether anything is known to be committed, seconds."""
+
 
 class BrokersBridge:
     """One controller's. refuses: why a request is not taken now, or ""."""
 
-    def __init__(self, parts: Parts, refuses: Callable[[object], str]) -> None:
-        self._parts = parts
+    def __init__(
+        self, components: NodeComponents[ControllerConfig], refuses: Callable[[object], str]
+    ) -> None:
+        self._components = components
         self._bridge: Bridge | None = None
-        if parts.config.migration.listener is not None:
-            self._bridge = _build(parts, refuses)
+        if components.config.migration.listener is not None:
+            self._bridge = _build(components, refuses)
         self._task: asyncio.Task[None] | None = None
-        self._begun = asyncio.Event()
+        self._wake = asyncio.Event()
         self._said = False
         self._said_too_high = False
 
     def start(self) -> None:
         if self._bridge is not None:
-            self._parts.loader.add_listener(self._changed)
+            self._components.loader.add_listener(self._changed)
             self._task = supervise(
-                self._open(self._bridge), "migration-bridge", self._parts.on_fatal, endless=False
+                self._follow(self._bridge), "migration-bridge", self._components.on_fatal
             )
 
-    def _changed(self, image: MetadataImage, _changes: Changes) -> None:
-        level = image.features.metadata_version
-        if image.features.zk_migration == ZkMigrationState.NONE:
-            return
-        if level <= KAFKA_LISTENER_MAX:
-            self._begun.set()
-        elif not self._begun.is_set() and not self._said_too_high:
-            self._said_too_high = True
-            LOGGER.error(
-                "the listener of %s stays closed: metadata.version is %d (%s), and the heartbeats "
-                "of Kafka's brokers are served up to %d (%s); remove the setting and use Quorate's "
-                "brokers",
+    def _changed(self, _image: MetadataImage, _changes: MetadataDelta) -> None:
+        self._wake.set()
+
+    async def _follow(self, bridge: Bridge) -> None:
+        """Listen while metadata.version allows it."""
+        # The loader tells its listeners nothing where there is no metadata.
+        while not self._components.loader.has_caught_up:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_PERIOD_S)
+        self._warn_of_clear()
+        while True:
+            self._wake.clear()
+            level = self._components.loader.image.features.metadata_version
+            if level > KAFKA_LISTENER_MAX:
+                if bridge.is_open or not self._said_too_high:
+                    self._say_too_high(level)
+                await bridge.close()
+            else:
+                await bridge.open()
+            await self._wake.wait()
+
+    def _say_too_high(self, level: int) -> None:
+        self._said_too_high = True
+        LOGGER.error(
+            "the listener of %s is closed: metadata.version is %d (%s), and the heartbeats of "
+            "Kafka's brokers are served up to %d (%s); remove the setting and use Quorate's "
+            "brokers",
+            LISTENER,
+            level,
+            release_of(level),
+            KAFKA_LISTENER_MAX,
+            release_of(KAFKA_LISTENER_MAX),
+        )
+
+    def _warn_of_clear(self) -> None:
+        config = self._components.config
+        if config.security.authorizer and not config.kafka_listener_is_encrypted:
+            LOGGER.warning(
+                "%s=%s is PLAINTEXT: nobody is authenticated there, and with an authorizer what "
+                "brokers forward for their clients is refused; let it be SSL in "
+                "listener.security.protocol.map",
                 LISTENER,
-                level,
-                release_of(level),
-                KAFKA_LISTENER_MAX,
-                release_of(KAFKA_LISTENER_MAX),
+                config.migration.listener,
             )
-
-    async def _open(self, bridge: Bridge) -> None:
-        """Listen once there is, or was, a migration."""
-        await self._begun.wait()
-        try:
-            await bridge.open()
-        except OSError as error:
-            self._parts.on_fatal(error)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -85,6 +109,13 @@ class BrokersBridge:
             await asyncio.gather(self._task, return_exceptions=True)
         if self._bridge is not None:
             await self._bridge.close()
+
+    def samples(self) -> Iterator[Sample]:
+        """The listener's metrics; 0 where there is none."""
+        bridge = self._bridge
+        yield Sample("kafka-open-connections", 0 if bridge is None else bridge.connection_count)
+        yield Sample("kafka-handshakes", 0 if bridge is None else bridge.handshake_count)
+        yield Sample("kafka-closed-connections", 0 if bridge is None else bridge.closed_count)
 
     async def tell_everything(self, image: MetadataImage, zk_epoch: int) -> None:
         """The whole state to every broker in ZooKeeper mode, in the name of the claim of
@@ -100,7 +131,7 @@ class BrokersBridge:
                 LISTENER,
             )
 
-    async def tell(self, image: MetadataImage, changes: Changes) -> None:
+    async def tell(self, image: MetadataImage, changes: MetadataDelta) -> None:
         """What changed."""
         if self._bridge is not None:
             await self._bridge.propagation.tell(image, changes)
@@ -111,24 +142,33 @@ class BrokersBridge:
             await self._bridge.propagation.silence()
 
 
-def _build(parts: Parts, refuses: Callable[[object], str]) -> Bridge:
+def _build(
+    components: NodeComponents[ControllerConfig], refuses: Callable[[object], str]
+) -> Bridge:
     from quorate.bridge.bridge import Bridge, BridgeSettings  # noqa: PLC0415 - needs the extra
 
-    config = parts.config
-    (listener,) = (each for each in config.listeners if each.name == config.migration.listener)
+    config = components.config
+    migration, security = config.migration, config.security
+    (listener,) = (each for each in config.listeners if each.name == migration.listener)
+    denied = () if migration.forwards_super_users else security.super_users
     settings = BridgeSettings(
         config.node_id,
-        parts.cluster_id,
+        components.cluster_id,
         listener.name,
         listener.host,
         listener.port,
-        config.migration.broker_listener,
+        migration.broker_listener,
+        components.tls if listener.tls else None,
+        security.principal_mapping,
+        frozenset(denied if security.authorizer else ()),
+        migration.connections_max,
+        migration.connections_per_address_max,
     )
 
     async def handle(request: Any, timeout_ms: int) -> MetadataAnswer:
         if text := refuses(request):
-            leader = parts.raft.node.current_leader
+            leader = components.driver.node.current_leader
             return MetadataAnswer(ErrorCode.NOT_CONTROLLER, leader, None, text)
-        return await parts.metadata.handle(request, timeout_ms)
+        return await components.metadata.handle(request, timeout_ms)
 
-    return Bridge(settings, parts.raft, handle, parts.gate)
+    return Bridge(settings, components.driver, handle, components.gate)

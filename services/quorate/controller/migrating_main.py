@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import importlib
 
-from quorate.controller.config import ConfigError, ControllerConfig
+from quorate.controller.config import ControllerConfig
 from quorate.controller.main import Prepare, run_controller
 from quorate.controller.migrating import Migration
 from quorate.controller.migration_settings import ENABLE, LISTENER
+from quorate.process.properties import ConfigError
 
 EXTRA = "migration"
 

@@ -33,14 +33,10 @@ _TYPES = {
 
 @dataclass(slots=True)
 class Measures:
-    """How long the last synchronization and the last dual write took, and how far the reading of
-    ZooKeeper has come.
-    """
+    """How long the last synchronization and the last dual write took."""
 
     snapshot_ms: float = 0.0
     delta_ms: float = 0.0
-    znodes_read: int = 0
-    znodes_known: int = 0
 
 
 def migration_samples(image: MetadataImage, measures: Measures, lag: int) -> Iterator[Sample]:

@@ -25,26 +25,30 @@ Source: KIP-866, "Configuration" and "Misconfigurations"; Kafka 3.9's ZkConfigs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from quorate.controller.forms import (
-    Form,
-    Setting,
+from quorate.migration.tls import ZooKeeperTls
+from quorate.process.config_def import Setting, declared_in, setting
+from quorate.process.config_types import (
+    ConfigType,
     boolean,
     choice,
+    integer,
     milliseconds,
     parse_address,
     path,
     split_list,
 )
-from quorate.migration.tls import ZooKeeperTls
 
 if TYPE_CHECKING:
-    from quorate.controller.given import Given
+    from quorate.process.properties import ParsedProperties
 
 ENABLE = "zookeeper.metadata.migration.enable"
 CONNECT = "zookeeper.connect"
 LISTENER = "quorate.kafka.listener.name"
+FORWARDED_SUPER_USERS = "quorate.kafka.forwarded.super.users"
+CONNECTIONS_MAX = "max.connections"
+CONNECTIONS_PER_ADDRESS_MAX = "max.connections.per.ip"
 BROKER_LISTENER = "inter.broker.listener.name"
 SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
 SET_ACL = "zookeeper.set.acl"
@@ -56,7 +60,7 @@ IDENTIFICATION = "zookeeper.ssl.endpoint.identification.algorithm"
 CLIENT_PORT = 2181
 
 
-def _ensemble() -> Form:
+def _ensemble() -> ConfigType[str]:
     def parse(text: str) -> str:
         hosts, slash, root = text.partition("/")
         for entry in split_list(hosts):
@@ -68,28 +72,66 @@ def _ensemble() -> Form:
             raise ValueError(f"{slash}{root} is no path")
         return text
 
-    return Form("string", "host:port,…/chroot", parse)
+    return ConfigType("string", "host:port,…/chroot", parse)
 
 
-def _listener_name() -> Form:
+def _listener_name() -> ConfigType[str]:
     def parse(text: str) -> str:
         if not text.replace("_", "").replace("-", "").isalnum():
             raise ValueError("not the name of a listener")
         return text.upper()
 
-    return Form("string", "the name of a listener", parse)
+    return ConfigType("string", "the name of a listener", parse)
 
 
-def _identification() -> Form:
+def _identification() -> ConfigType[bool]:
     def parse(text: str) -> bool:
         if text.upper() not in ("HTTPS", ""):
             raise ValueError("not one of them")
         return bool(text)
 
-    return Form("string", "HTTPS, or nothing", parse)
+    return ConfigType("string", "HTTPS, or nothing", parse)
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationSettings:
+    """What a controller is told of it; all at their defaults where no migration is asked for."""
+
+    enabled: bool = False
+    connect: str | None = None
+    session_timeout_ms: int = setting(
+        SESSION_TIMEOUT,
+        milliseconds(1),
+        "18000",
+        "How long ZooKeeper waits for this controller before it forgets the connection. The claim "
+        "of the cluster does not depend on it.",
+    )
+    tls: ZooKeeperTls | None = None
+    """None without TLS."""
+    listener: str | None = None
+    """On which Kafka's brokers find this controller, if any, during the migration and after it."""
+    broker_listener: str | None = None
+    """On which brokers are dialled."""
+    forwards_super_users: bool = False
+    """Whether brokers may forward requests of super users."""
+    connections_max: int = setting(
+        CONNECTIONS_MAX,
+        integer(8),
+        "1024",
+        "How many connections the listener for Kafka's brokers takes. One more takes the place of "
+        "the one that has been idle for longest and on which no broker has sent a heartbeat within "
+        "a minute. Kafka's default is no limit.",
+    )
+    connections_per_address_max: int = setting(
+        CONNECTIONS_PER_ADDRESS_MAX,
+        integer(1),
+        "256",
+        "The same for the connections of one address. A broker of Kafka needs about five.",
+    )
 
 
 MIGRATION_SETTINGS: tuple[Setting, ...] = (
+    *declared_in(MigrationSettings),
     Setting(
         ENABLE,
         boolean(),
@@ -109,9 +151,18 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
         _listener_name(),
         None,
         "Ours. Which of controller.listener.names Kafka's own brokers dial, those of a cluster "
-        "that is or was migrated: it speaks Kafka's protocol, and all others gRPC. Not the first, "
-        "and not encrypted. Not set: such brokers find no controller here, and the migration "
-        "waits for them.",
+        "that is or was migrated: it speaks Kafka's protocol, and all others gRPC. Not the first. "
+        "PLAINTEXT or SSL, as listener.security.protocol.map says; with SSL brokers show "
+        "certificates of ssl.ca.location. Not set: such brokers find no controller here, and the "
+        "migration waits for them.",
+    ),
+    Setting(
+        FORWARDED_SUPER_USERS,
+        choice("deny", "allow"),
+        "deny",
+        "Ours. Whether Kafka's brokers may forward requests of super.users, with an authorizer. "
+        "allow, as Kafka does: whoever has a broker's certificate is a super user. deny: super "
+        "users ask the controllers over gRPC.",
     ),
     Setting(
         BROKER_LISTENER,
@@ -119,13 +170,6 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
         None,
         "The brokers' listener on which they are told of leaders and ISRs during the migration. It "
         "must be PLAINTEXT. Not set: a broker's first listener that is.",
-    ),
-    Setting(
-        SESSION_TIMEOUT,
-        milliseconds(1),
-        "18000",
-        "How long ZooKeeper waits for this controller before it forgets the connection. The claim "
-        "of the cluster does not depend on it.",
     ),
     Setting(
         SET_ACL,
@@ -179,6 +223,15 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
     ),
 )
 
+WITHOUT_MIGRATION = (
+    ENABLE,
+    LISTENER,
+    FORWARDED_SUPER_USERS,
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_ADDRESS_MAX,
+)
+"""What has a meaning where no migration is asked for."""
+
 MIGRATION_REFUSED: dict[str, str] = {
     "zookeeper.ssl.keystore.password": "an encrypted private key cannot be read here: decrypt it "
     "and protect the file instead",
@@ -190,86 +243,84 @@ MIGRATION_REFUSED: dict[str, str] = {
 """Kafka's settings that would leave the connection less protected than its owner believes."""
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationSettings:
-    """What a controller is told of it; all at their defaults where no migration is asked for.
-    tls: None for connections in clear. listener: on which Kafka's brokers find this controller, if
-    any, during the migration and after it; broker_listener: on which they are dialled.
-    """
-
-    enabled: bool = False
-    connect: str | None = None
-    session_timeout_ms: int = 18_000
-    tls: ZooKeeperTls | None = None
-    listener: str | None = None
-    broker_listener: str | None = None
-
-
-def check_roles(given: Given) -> None:
+def check_roles(parsed: ParsedProperties) -> None:
     """Refuse the migration in a process that is a broker too, before anything else about roles:
     the migration is what its owner has to give up, or to do elsewhere.
     """
-    is_wanted = given.texts.get(ENABLE, "").lower() == "true"
-    if is_wanted and "broker" in split_list(given.texts.get("process.roles", "")):
-        given.fail(
+    is_wanted = parsed.texts.get(ENABLE, "").lower() == "true"
+    if is_wanted and "broker" in split_list(parsed.texts.get("process.roles", "")):
+        parsed.fail(
             ENABLE,
             "a process that is a broker too cannot migrate; process.roles must be controller",
         )
 
 
-def read_migration(given: Given) -> MigrationSettings:
+def read_migration(parsed: ParsedProperties) -> MigrationSettings:
     """The migration's part of a configuration. ConfigError."""
-    enabled: bool = given.get(ENABLE)
+    enabled: bool = parsed.get(ENABLE)
     if not enabled:
-        _warn_of_idle(given)
-        return MigrationSettings(listener=_listener(given))
-    given.require(CONNECT, f", and {ENABLE} is true")
-    if given.get(SET_ACL):
-        given.fail(SET_ACL, "access control lists on znodes are not supported: it must be false")
+        _warn_of_idle(parsed)
+        return MigrationSettings(**_kafkas(parsed))
+    parsed.require(CONNECT, f", and {ENABLE} is true")
+    if parsed.get(SET_ACL):
+        parsed.fail(SET_ACL, "access control lists on znodes are not supported: it must be false")
     return MigrationSettings(
         enabled=True,
-        connect=given.get(CONNECT),
-        session_timeout_ms=given.get(SESSION_TIMEOUT),
-        tls=read_zookeeper_tls(given),
-        listener=_listener(given),
-        broker_listener=given.get(BROKER_LISTENER),
+        connect=parsed.get(CONNECT),
+        session_timeout_ms=parsed.get(SESSION_TIMEOUT),
+        tls=read_zookeeper_tls(parsed),
+        broker_listener=parsed.get(BROKER_LISTENER),
+        **_kafkas(parsed),
     )
 
 
-def _listener(given: Given) -> str | None:
-    name: str | None = given.get(LISTENER)
+def _kafkas(parsed: ParsedProperties) -> dict[str, Any]:
+    """What is about the listener for Kafka's brokers."""
+    listener = _listener(parsed)
+    for name in (FORWARDED_SUPER_USERS, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX):
+        if listener is None and name in parsed:
+            parsed.warnings.append(
+                f"{parsed.places[name]}: {name} means nothing without {LISTENER}: ignored"
+            )
+    return {
+        "listener": listener,
+        "forwards_super_users": parsed.get(FORWARDED_SUPER_USERS) == "allow",
+        "connections_max": parsed.get(CONNECTIONS_MAX),
+        "connections_per_address_max": parsed.get(CONNECTIONS_PER_ADDRESS_MAX),
+    }
+
+
+def _listener(parsed: ParsedProperties) -> str | None:
+    name: str | None = parsed.get(LISTENER)
     if name is None:
         return None
-    names: tuple[str, ...] = given.require("controller.listener.names")
+    names: tuple[str, ...] = parsed.require("controller.listener.names")
     if name not in names:
-        given.fail(LISTENER, "it is not in controller.listener.names")
+        parsed.fail(LISTENER, "it is not in controller.listener.names")
     if name == names[0]:
-        given.fail(
+        parsed.fail(
             LISTENER, "the first of controller.listener.names is that of the controllers themselves"
         )
-    protocols = given.get("listener.security.protocol.map") or {}
-    protocol = protocols.get(name, name if name in ("PLAINTEXT", "SSL") else "PLAINTEXT")
-    if protocol != "PLAINTEXT":
-        given.fail(LISTENER, f"{name} is {protocol}, and only PLAINTEXT is spoken to brokers")
     return name
 
 
-def _warn_of_idle(given: Given) -> None:
-    for setting in MIGRATION_SETTINGS:
-        if setting.name not in (ENABLE, LISTENER) and setting.name in given:
-            given.warnings.append(
-                f"{given.places[setting.name]}: {setting.name} means nothing without {ENABLE}: "
-                "ignored"
+def _warn_of_idle(parsed: ParsedProperties) -> None:
+    for each in MIGRATION_SETTINGS:
+        if each.name not in WITHOUT_MIGRATION and each.name in parsed:
+            parsed.warnings.append(
+                f"{parsed.places[each.name]}: {each.name} means nothing without {ENABLE}: ignored"
             )
 
 
-def read_zookeeper_tls(given: Given) -> ZooKeeperTls | None:
-    """How to connect to ZooKeeper; None for in clear. ConfigError."""
-    if not given.get(SECURE):
+def read_zookeeper_tls(parsed: ParsedProperties) -> ZooKeeperTls | None:
+    """How to connect to ZooKeeper; None for an unencrypted connection. ConfigError."""
+    if not parsed.get(SECURE):
         return None
-    given.require(TRUST_STORE, f", and {SECURE} is true")
+    parsed.require(TRUST_STORE, f", and {SECURE} is true")
     key_store = None
-    if given.get(KEY_STORE) is not None:
-        key_store = given.pem(KEY_STORE, "PRIVATE KEY")
-        given.pem(KEY_STORE, "CERTIFICATE")
-    return ZooKeeperTls(given.pem(TRUST_STORE, "CERTIFICATE"), key_store, given.get(IDENTIFICATION))
+    if parsed.get(KEY_STORE) is not None:
+        key_store = parsed.pem(KEY_STORE, "PRIVATE KEY")
+        parsed.pem(KEY_STORE, "CERTIFICATE")
+    return ZooKeeperTls(
+        parsed.pem(TRUST_STORE, "CERTIFICATE"), key_store, parsed.get(IDENTIFICATION)
+    )

@@ -16,16 +16,21 @@ import asyncio
 import logging
 
 from quorate.controller.bootstrap import metadata_version_max
-from quorate.controller.companion import Parts
+from quorate.controller.config import ControllerConfig
 from quorate.log.meta_properties import random_uuid
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.levels import CONTROLLER_REGISTRATION, KRAFT_VERSION, supported_features
+from quorate.metadata.metadata_version import (
+    CONTROLLER_REGISTRATION,
+    KRAFT_VERSION,
+    supported_features,
+)
 from quorate.metadata.requests import (
     ControllerFeature,
     RegisterController,
     RegisterControllerResponse,
 )
+from quorate.process.extension import NodeComponents
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import SUPPORTED_KRAFT_VERSION
 from quorate.rpc.errors import RpcError
@@ -44,31 +49,31 @@ COMMITTED_S = 1.0
 class Registration:
     """One controller's; `start` it when the node listens, `stop` it before the node ends."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, components: NodeComponents[ControllerConfig]) -> None:
+        self._components = components
         self._incarnation = random_uuid()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._parts.loader.add_listener(self._image_changed)
-        self._task = supervise(self._run(), "controller-registration", self._parts.raft.fail)
+        self._components.loader.add_listener(self._image_changed)
+        self._task = supervise(self._run(), "controller-registration", self._components.driver.fail)
 
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _image_changed(self, _image: MetadataImage, changes: Changes) -> None:
+    def _image_changed(self, _image: MetadataImage, changes: MetadataDelta) -> None:
         if changes.features or changes.controllers:
             self._changed.set()
 
     def is_wanted(self) -> bool:
         """Whether the log lacks a registration of this process and can have one."""
-        image = self._parts.loader.image
+        image = self._components.loader.image
         if image.features.metadata_version < CONTROLLER_REGISTRATION or image.in_transaction:
             return False
-        registered = image.cluster.controllers.get(self._parts.config.node_id)
+        registered = image.cluster.controllers.get(self._components.config.node_id)
         return registered is None or registered.incarnation_id != self._incarnation
 
     async def _run(self) -> None:
@@ -100,16 +105,19 @@ class Registration:
         return f"{answer.error.name}: {answer.message}"
 
     async def _ask(self) -> RegisterControllerResponse:
-        config, metadata = self._parts.config, self._parts.metadata
+        config, metadata = self._components.config, self._components.metadata
         if metadata.is_active:
             answer = await metadata.handle(self.request(), REQUEST_TIMEOUT_MS)
             if isinstance(answer.response, RegisterControllerResponse):
                 return answer.response
             return RegisterControllerResponse(answer.error, answer.message)
-        endpoints = [*config.bootstrap_endpoints, *self._parts.raft.node.current_leader.endpoints]
+        endpoints = [
+            *config.bootstrap_endpoints,
+            *self._components.driver.node.current_leader.endpoints,
+        ]
         first = config.listeners[0].name
         addresses = dict.fromkeys(f"{e.host}:{e.port}" for e in endpoints if e.name == first)
-        tls = self._parts.tls if config.is_encrypted(first) else None
+        tls = self._components.tls if config.is_encrypted(first) else None
         async with MetadataClient(
             list(addresses), tls=tls, request_timeout_ms=REQUEST_TIMEOUT_MS
         ) as client:
@@ -118,7 +126,7 @@ class Registration:
         return response
 
     def request(self) -> RegisterController:
-        config = self._parts.config
+        config = self._components.config
         supported = supported_features(metadata_version_max(config)) | {
             KRAFT_VERSION: SUPPORTED_KRAFT_VERSION
         }

@@ -1,17 +1,18 @@
 """Who may call a controller, and how much, as its settings say.
 
 Where nothing is to be decided there is no gate at all: no listener is encrypted, so that no peer
-has an identity, and no authoriser is configured.
+has an identity, and no authorizer is configured.
 """
 
 from __future__ import annotations
 
 import logging
 import resource
+from pathlib import Path
 
-from quorate.controller.config import ControllerConfig
-from quorate.controller.settings import CONTROLLER_PRINCIPALS
+from quorate.controller.config import CONTROLLER_PRINCIPALS, ControllerConfig
 from quorate.metadata.authorizer import AclAuthorizer
+from quorate.rpc.errors import TlsError
 from quorate.rpc.limits import ServerLimits
 from quorate.rpc.principals import nodes_of
 from quorate.rpc.tls import dns_names
@@ -24,22 +25,22 @@ OTHER_FILES = 256
 
 
 def node_gate(config: ControllerConfig) -> NodeGate | None:
-    """TlsError where the certificate cannot be read."""
+    """TlsError where this node's certificate cannot be read, or its peers would refuse it."""
     security = config.security
     identity = PeerIdentity(security.peer_identity)
     if config.tls is None and identity is PeerIdentity.AUTO:
         identity = PeerIdentity.OFF
     controllers = security.controller_principals
-    if identity is PeerIdentity.OFF and not security.authorizer and not controllers:
-        return None
-    names = () if config.tls is None else dns_names(config.tls.certificate)
-    names_itself = config.node_id in nodes_of(names)
-    if not controllers and identity is PeerIdentity.AUTO and not names_itself:
+    if config.tls is not None and identity is not PeerIdentity.OFF:
+        _check_own_name(config, config.tls.certificate)
+    if config.tls is not None and identity is PeerIdentity.OFF:
         LOGGER.warning(
-            "every certificate of ssl.ca.location may vote in any controller's name: set "
-            "%s, or give each node a certificate with node-ID among its DNS names",
-            CONTROLLER_PRINCIPALS,
+            "quorate.peer.identity=off: every certificate of ssl.ca.location may speak for any "
+            "node, and acknowledged records can be lost"
         )
+    is_open = identity is PeerIdentity.OFF and not security.authorizer and not controllers
+    if is_open and not config.unformatted_wait:
+        return None
     authorizer = None
     if security.authorizer:
         authorizer = AclAuthorizer(
@@ -47,10 +48,24 @@ def node_gate(config: ControllerConfig) -> NodeGate | None:
         )
     return NodeGate(
         identity=identity,
-        names_itself=names_itself,
         controllers=controllers,
+        nodes=security.node_principals,
+        formatters=security.format_principals,
         authorizer=authorizer,
         mapping=security.principal_mapping,
+    )
+
+
+def _check_own_name(config: ControllerConfig, certificate: Path) -> None:
+    """Raise TlsError where peers would refuse what this node sends."""
+    node = config.node_id
+    mapped = {each for _, each in config.security.node_principals}
+    if node in mapped or node in nodes_of(dns_names(certificate)):
+        return
+    raise TlsError(
+        f"{certificate} does not name node {node}, and other nodes would refuse it: issue one with "
+        f"node-{node} among its DNS names, add {node}@PRINCIPAL to {CONTROLLER_PRINCIPALS}, or let "
+        "every certificate speak for any node with quorate.peer.identity=off"
     )
 
 
@@ -64,6 +79,7 @@ def server_limits(config: ControllerConfig) -> ServerLimits:
     return ServerLimits(
         concurrent_rpcs_max=config.security.calls_max,
         connections_max=min(wanted, possible),
+        connections_per_address_max=config.security.connections_per_address_max,
         streams_per_connection_max=config.security.streams_per_connection_max,
         calls_per_second_max=config.security.calls_per_second_max,
     )

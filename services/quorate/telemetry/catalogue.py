@@ -1,5 +1,5 @@
 """Every metric, by name: the only list there is. The README's table and the dashboards are checked
-against it, and it against what a controller really exports.
+against it, and it against what controllers and brokers really export.
 
 Names and meanings are those of KIP-595 ("Metrics", with KIP-996's states), KIP-853 ("Monitoring")
 and KIP-866 ("Metrics") where they have one. The others say "Quorate". Times are seconds, sizes
@@ -8,7 +8,7 @@ bytes, where the name says nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 PREFIX = "quorate"
@@ -28,7 +28,7 @@ _UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One instrument. unit: as OpenTelemetry writes it, "" for plain counts. leader_only: other
-    replicas do not know it and do not export it.
+    replicas do not know it and do not export it. roles: which processes export it.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Metric:
     description: str
     attributes: tuple[str, ...] = ()
     leader_only: bool = False
+    roles: tuple[str, ...] = ("controller", "broker")
 
     @property
     def prometheus_name(self) -> str:
@@ -70,9 +71,14 @@ def _histogram(name: str, source: str, description: str) -> Metric:
     return Metric(name, Kind.HISTOGRAM, "s", source, description)
 
 
+def _of(role: str, *metrics: Metric) -> tuple[Metric, ...]:
+    """Metrics that only processes of one role export."""
+    return tuple(replace(metric, roles=(role,)) for metric in metrics)
+
+
 _REPLICA = ("replica", "directory-id", "voter")
 
-QUORUM_METRICS: tuple[Metric, ...] = (
+REPLICA_METRICS: tuple[Metric, ...] = (
     _gauge(
         "current-state",
         "KIP-595",
@@ -111,7 +117,7 @@ QUORUM_METRICS: tuple[Metric, ...] = (
         "KIP-853",
         "1 while a change of the voters is in the log and not committed",
     ),
-    _gauge("IsObserver", "KIP-853", "1 if this controller is no voter"),
+    _gauge("IsObserver", "KIP-853", "1 if this node is no voter"),
     _gauge(
         "number-unknown-voter-connections",
         "KIP-595",
@@ -150,7 +156,11 @@ QUORUM_METRICS: tuple[Metric, ...] = (
         "Quorate",
         "Ranges of the committed log in which this replica, as leader, found voters to differ",
     ),
-    _gauge("ready", "Quorate", "1 if this member does its part: it leads, or its leader answers"),
+    _gauge(
+        "ready",
+        "Quorate",
+        "1 if this node does its part: it leads, or its leader answers; a broker is unfenced too",
+    ),
     _gauge(
         "follower-lag",
         "Quorate",
@@ -182,6 +192,18 @@ QUORUM_METRICS: tuple[Metric, ...] = (
         "s",
     ),
     _gauge("snapshot-size", "Quorate", "Of the newest snapshot; absent if there is none", "By"),
+)
+"""Of a replica of the metadata log that runs, a controller's or a broker's."""
+
+CONTROLLER_METRICS = _of(
+    "controller",
+    _gauge("kafka-open-connections", "Quorate", "To the listener for Kafka's brokers"),
+    _gauge("kafka-handshakes", "Quorate", "Of TLS, under way or waiting for their turn there"),
+    _counter(
+        "kafka-closed-connections",
+        "Quorate",
+        "Refused there, or closed in favour of others, also during the handshake",
+    ),
     _gauge(
         "ZkMigrationState",
         "KIP-866",
@@ -220,13 +242,38 @@ QUORUM_METRICS: tuple[Metric, ...] = (
         leader_only=True,
     ),
 )
-"""Of a replica that runs."""
+"""Of a controller that runs, besides."""
+
+BROKER_METRICS = _of(
+    "broker",
+    _gauge("fenced", "Quorate", "1 unless this broker is registered and unfenced"),
+    _gauge("partition-count", "Quorate", "Replicas of partitions on this broker"),
+    _gauge("leader-count", "Quorate", "Partitions that this broker leads"),
+    _gauge(
+        "under-replicated-partitions",
+        "Quorate",
+        "Partitions that this broker leads and whose ISR lacks replicas",
+    ),
+    _gauge(
+        "under-min-isr-partitions",
+        "Quorate",
+        "Partitions that this broker leads and whose ISR is smaller than min.insync.replicas",
+    ),
+)
+"""Of a broker that runs, besides."""
 
 PROCESS_METRICS: tuple[Metric, ...] = (
     _gauge("formatted", "Quorate", "0 while the node waits to be formatted"),
     _gauge("start-time", "Quorate", "When the process began, since 1970", "s"),
     _counter("cpu-time", "Quorate", "Processor time used, in user and system mode", "s"),
     _gauge("resident-memory", "Quorate", "Memory of the process that is in RAM", "By"),
+    *_of(
+        "controller",
+        _gauge("open-connections", "Quorate", "To the listeners for controllers and clients"),
+        _counter(
+            "closed-connections", "Quorate", "Closed because their address, or all, had too many"
+        ),
+    ),
     _gauge("open-files", "Quorate", "File descriptors in use"),
     _gauge("open-files-limit", "Quorate", "File descriptors that the process may use"),
     _gauge("disk-free", "Quorate", "Free on the disk of metadata.log.dir", "By"),
@@ -234,7 +281,7 @@ PROCESS_METRICS: tuple[Metric, ...] = (
 )
 """Of every process, also while it waits to be formatted."""
 
-METRICS = QUORUM_METRICS + PROCESS_METRICS
+METRICS = REPLICA_METRICS + CONTROLLER_METRICS + BROKER_METRICS + PROCESS_METRICS
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
 
@@ -245,6 +292,10 @@ def table() -> str:
     for metric in METRICS:
         labels = ", ".join(f"`{name.replace('-', '_')}`" for name in metric.attributes)
         note = "; the leader's only" if metric.leader_only else ""
+        if metric.roles == ("broker",):
+            note += "; brokers'"
+        elif metric.roles == ("controller",) and not metric.leader_only:
+            note += "; controllers'"
         lines.append(
             f"| {metric.name} | `{metric.prometheus_name}`{f' by {labels}' if labels else ''} "
             f"| {metric.source} | {metric.description}{note} |"

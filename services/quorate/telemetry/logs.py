@@ -1,6 +1,6 @@
 """How a process writes its log: lines for people, or one JSON object a line for programs.
 
-Every record of a controller carries the node's id, and once its replica runs, the epoch and the end
+Every record of a node carries the node's id, and once its replica runs, the epoch and the end
 offset of its log at that time. Secrets are never logged: messages name files, ids and addresses.
 """
 
@@ -26,26 +26,32 @@ class LogFormat(StrEnum):
 class NodeContext(logging.Filter):
     """Adds to each record whose it is. position: None while there is no replica."""
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, role: str, node_id: int) -> None:
         super().__init__()
+        self._role = role
         self._node_id = node_id
         self.position: Callable[[], Position] | None = None
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.node_id = self._node_id
+        record.role, record.node_id = self._role, self._node_id
         record.epoch, record.offset = self.position() if self.position else (None, None)
         return True
 
 
+_ESCAPES = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
+"""What would begin a line or be obeyed by a terminal: names and reasons come from callers."""
+
+
 class TextFormatter(logging.Formatter):
-    """`time LEVEL [controller 1 epoch 3 offset 42] message`."""
+    """`time LEVEL [controller 1 epoch 3 offset 42] message`, in one line but for a traceback."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        where = f"controller {record.__dict__['node_id']}"
+        where = f"{record.__dict__['role']} {record.__dict__['node_id']}"
         epoch = record.__dict__["epoch"]
         if epoch is not None:
             where += f" epoch {epoch} offset {record.__dict__['offset']}"
-        return f"{record.asctime} {record.levelname} [{where}] {record.message}"
+        message = record.message.translate(_ESCAPES)
+        return f"{record.asctime} {record.levelname} [{where}] {message}"
 
     def usesTime(self) -> bool:  # noqa: N802 - logging's name
         return True
@@ -73,13 +79,14 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(
-    node_id: int, log_format: LogFormat = LogFormat.TEXT, stream: TextIO | None = None
+    role: str, node_id: int, log_format: LogFormat = LogFormat.TEXT, stream: TextIO | None = None
 ) -> NodeContext:
     """Let all loggers of this process write to `stream` (stderr if not given), from INFO on.
 
+    role: controller or broker, which begins what a line of text says of the node.
     Replaces what was configured before. Returns the context, to be told of the replica.
     """
-    context = NodeContext(node_id)
+    context = NodeContext(role, node_id)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.addFilter(context)
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())

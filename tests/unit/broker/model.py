@@ -32,7 +32,7 @@ from quorate.broker.values import (
 from quorate.metadata.controller import ControllerSettings, MetadataController
 from quorate.metadata.feature_manager import BOOTSTRAP_LEVELS
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.levels import ELR_VERSION, SUPPORTED
+from quorate.metadata.metadata_version import ELR_VERSION, SUPPORTED
 from quorate.metadata.requests import (
     AlterPartition,
     BrokerFeature,

@@ -15,11 +15,13 @@ import grpc.aio
 import pytest
 from quorate.broker.client import Producer, Reader, sequenced
 from quorate.broker.config import BrokerConfig
+from quorate.broker.gate import BrokerGate
 from quorate.broker.metadata_view import MetadataView
 from quorate.broker.proposals import IsrProposals
 from quorate.broker.replica_manager import ReplicaManager
 from quorate.broker.service import PartitionService
 from quorate.metadata.image import MetadataImage
+from quorate.process.config_types import Address
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint
 from quorate.records.batch import build_data_batch
@@ -60,19 +62,20 @@ class DataPlane:
         self.folder.mkdir(exist_ok=True)
         self.settings = settings
         self.failures: list[BaseException] = []
+        self.gate: BrokerGate | None = None
         self.server = grpc.aio.server()
         self.port = self.server.add_insecure_port(f"{HOST}:0")
 
     async def start(self) -> None:
         endpoint = Endpoint("PLAINTEXT", HOST, self.port)
         config = BrokerConfig(
-            self.id,
-            (f"{HOST}:{self.port}",),
-            (endpoint,),
-            (self.folder,),
-            self.folder,
-            "CONTROLLER",
-            ((HOST, 1),),
+            node_id=self.id,
+            listen=(f"{HOST}:{self.port}",),
+            endpoints=(endpoint,),
+            controller_listener_names=("CONTROLLER",),
+            metadata_log_dir=self.folder,
+            log_dirs=(self.folder,),
+            bootstrap_servers=(Address(HOST, 1),),
             **self.settings,  # type: ignore[arg-type]
         )
         self.image, self.view = MetadataImage(), MetadataView(self.id)
@@ -85,7 +88,7 @@ class DataPlane:
             config, Clock(), self.view, proposals, self.connections, fail=self.failures.append
         )
         service = PartitionService(self.manager, self.view, self.client)
-        PartitionServicer(service, ServerLimits()).add_to(self.server)
+        PartitionServicer(service, ServerLimits(), self.gate).add_to(self.server)
         await self.server.start()
         self.manager.start(self.id)
 

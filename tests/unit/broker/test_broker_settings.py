@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from quorate.broker.formatting import format_broker
-from quorate.cli.broker_settings import SETTINGS, load_broker
+from quorate.cli.broker_settings import BROKER, load_broker
 from quorate.cli.main import main
 from quorate.cli.output import UsageError
-from quorate.controller.config import ConfigError
 from quorate.log.errors import MetaPropertiesError
+from quorate.process.node_config import Security
+from quorate.process.properties import ConfigError
 from quorate.raft.types import Endpoint
 
 BASE = {
@@ -36,7 +37,7 @@ def test_kafkas_defaults_hold_for_what_is_not_set(tmp_path: Path) -> None:
     assert config.bootstrap_servers == (("localhost", 9093), ("localhost", 9094))
     assert config.log_dirs == (Path("/data/1"), Path("/data/2"))
     assert config.metadata_log_dir == Path("/data/1")
-    assert (config.heartbeat_interval_ms, config.session_timeout_ms) == (2_000, 9_000)
+    assert (config.heartbeat_interval_ms, config.broker_session_timeout_ms) == (2_000, 9_000)
     assert (config.lag_time_max_ms, config.min_insync_replicas) == (30_000, 1)
     assert (config.flush_interval_messages, config.flush_before_ack) == (None, False)
     assert config.endpoints == (Endpoint("PLAINTEXT", "127.0.0.1", 19092),)
@@ -80,6 +81,24 @@ def test_what_is_wrong_is_one_line(
     assert "\n" not in str(error.value)
 
 
+def test_the_authorizer_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
+    assert load_broker(write(tmp_path), {}).security == Security()
+    asked = {
+        "QUORATE_AUTHORIZER_CLASS_NAME": "quorate.authorizer",
+        "QUORATE_SUPER_USERS": "User:CN=a;User:CN=b",
+        "QUORATE_ALLOW_EVERYONE_IF_NO_ACL_FOUND": "true",
+        "QUORATE_PEER_IDENTITY": "required",
+        "QUORATE_SSL_PRINCIPAL_MAPPING_RULES": "RULE:^CN=(.*)$/$1/",
+    }
+    found = load_broker(write(tmp_path), asked).security
+    assert (found.authorizer, found.allow_if_no_acl_found) == (True, True)
+    assert found.super_users == ("User:CN=a", "User:CN=b")
+    assert found.peer_identity == "required"
+    assert found.principal_mapping.name("CN=alice") == "alice"
+    ignored = load_broker(write(tmp_path, super_users="User:a"), {})
+    assert "super.users means nothing without authorizer.class.name" in ignored.warnings[0]
+
+
 def test_neither_file_nor_environment_is_a_usage_error() -> None:
     with pytest.raises(UsageError):
         load_broker(None, {})
@@ -97,6 +116,6 @@ def test_formatting_keeps_what_is_there_and_refuses_what_is_anothers(tmp_path: P
 def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["broker", "--help-settings"]) == 0
     said = capsys.readouterr().out
-    for name, setting in SETTINGS.items():
+    for name, setting in BROKER.settings.items():
         assert f"\n{name}\n" in f"\n{said}"
         assert setting.variable in said

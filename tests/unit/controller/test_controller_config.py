@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from quorate.controller.config import ConfigError, ControllerConfig, load_config
-from quorate.controller.kafka_names import FAMILIES, NAMES, is_kafkas
-from quorate.controller.settings import BY_NAME, SETTINGS, Address
+from quorate.controller.config import CONTROLLER, ControllerConfig
+from quorate.controller.config_reader import load_config
+from quorate.process.config_types import Address
+from quorate.process.kafka_names import FAMILIES, NAMES, is_kafkas
+from quorate.process.properties import ConfigError
 from quorate.raft.types import Endpoint, ReplicaKey
 
 BASE = {
@@ -61,19 +63,21 @@ def test_controllers_are_listed_where_they_have_principals(load: Load) -> None:
     name = "quorate.controller.principals"
     said = refusal(load, {name: "User:CN=node-1"})
     assert "no listener is encrypted, so that no caller has a principal" in said
-    assert "is not User:NAME" in refusal(load, {name: "node-1"})
+    assert "neither User:NAME nor ID@User:NAME" in refusal(load, {name: "node-1"})
+    assert "neither User:NAME nor ID@User:NAME" in refusal(load, {name: "x@User:CN=node-1"})
 
 
 def test_defaults_are_those_of_the_table(load: Load) -> None:
     """A dataclass default that differs from the table would apply to whoever builds one by hand."""
     loaded = load({"listener.security.protocol.map": None})
     built = ControllerConfig(
-        loaded.node_id,
-        loaded.listeners,
-        loaded.endpoints,
-        loaded.metadata_log_dir,
-        loaded.log_dirs,
-        loaded.bootstrap_servers,
+        node_id=loaded.node_id,
+        listeners=loaded.listeners,
+        endpoints=loaded.endpoints,
+        controller_listener_names=loaded.controller_listener_names,
+        metadata_log_dir=loaded.metadata_log_dir,
+        log_dirs=loaded.log_dirs,
+        bootstrap_servers=loaded.bootstrap_servers,
         source=loaded.source,
     )
     assert loaded == built
@@ -127,12 +131,12 @@ def test_numbers(
         assert getattr(load({name: text}), attribute) == value
         assert getattr(load({name: f"  {text} "}), attribute) == value
     for text in bad:
-        if text == "" and BY_NAME[name].default is None:
+        if text == "" and CONTROLLER.settings[name].default is None:
             assert f"{name} is not set" in refusal(load, {name: text})
             continue
         said = refusal(load, {name: text})
         assert f"{name}={text}: " in said
-        assert f"accepted: {BY_NAME[name].form.accepts}" in said
+        assert f"accepted: {CONTROLLER.settings[name].type.accepts}" in said
         assert "controller.properties:" in said
 
 
@@ -186,7 +190,7 @@ def test_other_values_that_are_refused(load: Load, name: str, text: str, reason:
 def test_what_is_required(load: Load, name: str) -> None:
     said = refusal(load, {name: None})
     assert f"{name} is not set" in said
-    assert BY_NAME[name].variable in said
+    assert CONTROLLER.settings[name].variable in said
 
 
 def test_a_controller_must_be_able_to_find_its_quorum_and_its_directory(load: Load) -> None:
@@ -235,7 +239,7 @@ def test_listeners_keep_the_order_of_their_names_and_advertise_what_they_are_tol
             "advertised.listeners": "FIRST://controller-1.example:11",
         }
     )
-    assert config.listener_names == ("SECOND", "FIRST")
+    assert config.controller_listener_names == ("SECOND", "FIRST")
     assert [(x.host, x.port) for x in config.listeners] == [("::1", 2), ("", 1)]
     assert config.endpoints == (
         Endpoint("SECOND", "::1", 2),
@@ -285,7 +289,9 @@ def test_a_variable_that_is_nearly_a_setting_is_mentioned(load: Load) -> None:
 
 
 def test_everything_can_come_from_the_environment() -> None:
-    config = load_config(None, {BY_NAME[name].variable: text for name, text in BASE.items()})
+    config = load_config(
+        None, {CONTROLLER.settings[name].variable: text for name, text in BASE.items()}
+    )
     assert config.node_id == 1
     with pytest.raises(ConfigError, match=r"^the environment: process.roles is not set"):
         load_config(None, {})
@@ -329,12 +335,12 @@ def test_settings_that_would_weaken_the_node_if_ignored_are_refused(load: Load) 
 
 
 def test_no_setting_of_ours_is_taken_for_one_of_kafkas() -> None:
-    assert [name for name in BY_NAME if is_kafkas(name)] == []
-    assert len(BY_NAME) == len(SETTINGS)
+    assert [name for name in CONTROLLER.settings if is_kafkas(name)] == []
+    assert len(CONTROLLER.settings) == len(CONTROLLER.settings.values())
     assert not [name for name in NAMES if name.startswith(FAMILIES)]
-    for setting in SETTINGS:
+    for setting in CONTROLLER.settings.values():
         if setting.default:
-            setting.form.parse(setting.default)
+            setting.type.parse(setting.default)
 
 
 @pytest.mark.parametrize(

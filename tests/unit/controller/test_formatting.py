@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from quorate.controller.bootstrap import BootstrapError, read_bootstrap
-from quorate.controller.config import ControllerConfig, load_config
+from quorate.controller.config import ControllerConfig
+from quorate.controller.config_reader import load_config
 from quorate.controller.formatting import (
     FormatError,
     FormatMode,

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 
 import pytest
 import pytest_asyncio
-from quorate.controller import http
-from quorate.controller.http import CONNECTIONS_MAX, HEAD_BYTES_MAX, HttpListener, Page
+from quorate.process import http
+from quorate.process.http import (
+    CONNECTIONS_MAX,
+    COSTLY_MAX,
+    HEAD_BYTES_MAX,
+    HttpListener,
+    Page,
+)
 
 HOST = "127.0.0.1"
 
@@ -31,7 +38,8 @@ async def _endless() -> Page:
 async def listener(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HttpListener]:
     monkeypatch.setattr(http, "HEAD_TIMEOUT_S", 0.3)
     monkeypatch.setattr(http, "ANSWER_TIMEOUT_S", 0.5)
-    listener = HttpListener({"/fine": _fine, "/broken": _broken, "/endless": _endless})
+    pages = {"/fine": _fine, "/broken": _broken, "/endless": _endless}
+    listener = HttpListener(pages, costly=("/endless",))
     await listener.start(HOST, 0)
     yield listener
     await listener.stop()
@@ -95,14 +103,41 @@ async def test_who_is_slow_is_cut_off(listener: HttpListener) -> None:
     assert await ask(listener, b"") == (0, b"")
 
 
-async def test_a_flood_of_connections_leaves_room_again(listener: HttpListener) -> None:
-    opened = [await asyncio.open_connection(HOST, listener.port) for _ in range(CONNECTIONS_MAX)]
-    await asyncio.sleep(0.05)
-    assert (await ask(listener, get("/fine")))[0] == 503
+async def test_slow_connections_keep_nobody_out(
+    listener: HttpListener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(http, "HEAD_TIMEOUT_S", 30.0)
+    opened = []
+    for _ in range(CONNECTIONS_MAX + 5):
+        reader, writer = await asyncio.open_connection(HOST, listener.port)
+        writer.write(b"G")
+        opened.append((reader, writer))
+    for _ in range(20):
+        assert (await ask(listener, get("/fine")))[0] == 200
+    # The oldest were closed, one for each that came later.
+    for reader, _ in opened[:5]:
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+    assert f"{CONNECTIONS_MAX} connections" in caplog.text
+    assert len(caplog.records) == 1, "one line an address and a minute"
     for _, writer in opened:
         writer.close()
-    await asyncio.sleep(1)
+
+
+async def test_costly_pages_keep_no_probe_out(
+    listener: HttpListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "ANSWER_TIMEOUT_S", 3.0)
+    asked = [asyncio.create_task(ask(listener, get("/endless"))) for _ in range(COSTLY_MAX)]
+    await asyncio.sleep(0.2)
+    for _ in range(CONNECTIONS_MAX + 5):
+        await asyncio.open_connection(HOST, listener.port)
+    status, answer = await ask(listener, get("/endless"))
+    assert status == 503
+    assert b"too many ask for /endless" in answer
     assert (await ask(listener, get("/fine")))[0] == 200
+    # What is being made is made, whoever connects.
+    assert [status for status, _ in await asyncio.gather(*asked)] == [503] * COSTLY_MAX
 
 
 async def test_stop_ends_what_is_open() -> None:

@@ -23,7 +23,7 @@ def _loggers_as_they_were() -> Iterator[None]:
 
 def test_text_says_node_epoch_and_offset() -> None:
     said = io.StringIO()
-    context = configure(7, LogFormat.TEXT, said)
+    context = configure("controller", 7, LogFormat.TEXT, said)
     logging.getLogger("quorate.x").info("begins with %d", 1)
     context.position = lambda: (3, 42)
     logging.getLogger("quorate.x").warning("goes on")
@@ -33,9 +33,17 @@ def test_text_says_node_epoch_and_offset() -> None:
     assert re.fullmatch(rf"{when} WARNING \[controller 7 epoch 3 offset 42\] goes on", second)
 
 
+def test_text_is_one_line_whatever_a_caller_is_called() -> None:
+    said = io.StringIO()
+    configure("controller", 7, LogFormat.TEXT, said)
+    logging.getLogger("quorate.x").warning("%s is refused", "x\r\nERROR forged\x1b[2J\u2028\x9b")
+    (line,) = said.getvalue().splitlines()
+    assert line.endswith("x\\u000d\\u000aERROR forged\\u001b[2J\\u2028\\u009b is refused")
+
+
 def test_json_is_one_object_a_line() -> None:
     said = io.StringIO()
-    context = configure(7, LogFormat.JSON, said)
+    context = configure("controller", 7, LogFormat.JSON, said)
     logging.getLogger("quorate.x").info('says "%s"', "two\nlines")
     context.position = lambda: (3, 42)
     try:
@@ -53,8 +61,8 @@ def test_json_is_one_object_a_line() -> None:
 
 def test_the_last_configuration_counts() -> None:
     first, second = io.StringIO(), io.StringIO()
-    configure(1, LogFormat.TEXT, first)
-    configure(1, LogFormat.TEXT, second)
+    configure("controller", 1, LogFormat.TEXT, first)
+    configure("controller", 1, LogFormat.TEXT, second)
     logging.getLogger("quorate.x").info("once")
     assert first.getvalue() == ""
     assert second.getvalue().count("once") == 1

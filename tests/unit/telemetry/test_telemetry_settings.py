@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from quorate.controller.config import ConfigError, ControllerConfig, load_config
-from quorate.controller.telemetry import ControllerTelemetry
+from quorate.controller.config import ControllerConfig
+from quorate.controller.config_reader import load_config
+from quorate.process.properties import ConfigError
+from quorate.process.telemetry import NodeTelemetry
 from quorate.telemetry.logs import LogFormat
 
 BASE = {
@@ -27,7 +29,7 @@ def test_everything_is_off_by_default() -> None:
     assert config.otlp_endpoint is None
     assert config.trace_sample_ratio == 0
     assert config.log_format is LogFormat.TEXT
-    assert not ControllerTelemetry.is_wanted(config)
+    assert not NodeTelemetry.is_wanted(config)
 
 
 @pytest.mark.parametrize("variable", ["HTTP_LISTENER", "QUORATE_HTTP_LISTENER"])
@@ -38,7 +40,7 @@ def test_everything_is_off_by_default() -> None:
 def test_the_http_listener_is_an_address(variable: str, text: str, host: str, port: int) -> None:
     config = load(**{variable: text})
     assert config.http_listener == (host, port)
-    assert ControllerTelemetry.is_wanted(config)
+    assert NodeTelemetry.is_wanted(config)
     assert config.warnings == ()
 
 

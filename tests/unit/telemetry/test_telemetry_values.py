@@ -62,7 +62,7 @@ def test_prometheus_names_carry_units() -> None:
 
 
 def test_the_readme_has_the_table_of_metrics() -> None:
-    assert table() in README.read_text(), "put quorate.telemetry.catalogue.table() into README.md"
+    assert table() in README.read_text(), "poe reference"
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1e6), max_size=200))

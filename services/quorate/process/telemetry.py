@@ -1,14 +1,9 @@
-"""What a controller shows of itself: the HTTP listener with its pages, metrics, traces.
+"""What a node shows of itself: the HTTP listener with its pages, metrics, traces.
 
 All of it is off unless a setting asks for it, and then it starts before anything else of the
 process, so that a node that waits to be formatted, or cannot find its quorum, can be watched too.
 
-| page | says |
-|---|---|
-| `/healthz` | 200: the process lives and its event loop turns |
-| `/readyz` | 200: this member does its part (see `RaftNode.is_attached`); 503 with the reason |
-| `/quorumz` | 200: a leader is known here and its epoch commits; 503 with the reason |
-| `/metrics` | every metric in Prometheus' text format |
+The pages are in `PATHS`; anybody who can connect may ask for any of them.
 
 Readiness is this member's own: a quorum without a leader makes no ready member unready that could
 not be replaced by a ready one, and restarting members because others are gone makes it worse.
@@ -23,14 +18,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from quorate import __version__
-from quorate.controller.config import ControllerConfig
-from quorate.controller.http import HttpListener, Page
-from quorate.controller.measures import file_samples, quorum_samples
+from quorate.process.http import HttpListener, Page
+from quorate.process.node_config import NodeConfig
+from quorate.process.node_metrics import file_samples, quorum_samples
 from quorate.raft.roles import Leader
+from quorate.rpc.connections import ConnectionGuard
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.tasks import supervise
 from quorate.telemetry.extra import ExtraMissingError, TelemetryError
@@ -51,20 +48,45 @@ READ_TIMEOUT_S = 2.0
 """How long a collecting thread waits for the event loop, seconds."""
 CLOSE_TIMEOUT_S = 2.0
 
-STARTING = "the controller is starting"
+
+@dataclass(frozen=True, slots=True)
+class HttpPath:
+    """A page of the HTTP listener. is_costly: see `http`."""
+
+    path: str
+    says: str
+    is_costly: bool = False
 
 
-class ControllerTelemetry:
-    """One controller's. `start` it first, `stop` it last; `watch` the driver once there is one.
+PATHS: Final = (
+    HttpPath("/healthz", "200: the process lives and its event loop turns"),
+    HttpPath(
+        "/readyz",
+        "200: this node leads, or follows the leader (`is_attached`), and a broker is unfenced; "
+        "503 with the reason",
+    ),
+    HttpPath("/quorumz", "200: a leader is known here and its epoch commits; 503 with the reason"),
+    HttpPath("/metrics", "every metric in Prometheus' text format", is_costly=True),
+)
+"""Every page that there is."""
 
-    why_not_running: what to say until then.
+
+class NodeTelemetry:
+    """One node's. `start` it first, `stop` it last; `watch` the driver once there is one.
+
+    waits_for: why there is no driver yet, "" while the process starts. connections: of the gRPC
+    server, once it listens.
     """
 
-    def __init__(self, config: ControllerConfig) -> None:
-        self.why_not_running = STARTING
+    def __init__(self, config: NodeConfig, *, watches_connections: bool = False) -> None:
+        """watches_connections: whether there will be `connections`."""
+        self.waits_for = ""
+        self._watches_connections = watches_connections
+        self.connections: ConnectionGuard | None = None
         self._config = config
         self._driver: RaftDriver | None = None
-        self._samples: Callable[[], Iterable[Sample]] | None = None
+        self._samples: Callable[[], Iterable[Sample]] = tuple
+        self._why_node_not_ready: Callable[[], str] = str
         self._metrics: Metrics | None = None
         self._tracing: Tracing | None = None
         self._http: HttpListener | None = None
@@ -76,7 +98,7 @@ class ControllerTelemetry:
         self._progress = (0, 0, 0.0)
 
     @staticmethod
-    def is_wanted(config: ControllerConfig) -> bool:
+    def is_wanted(config: NodeConfig) -> bool:
         return config.http_listener is not None or config.otlp_endpoint is not None
 
     async def start(self) -> None:
@@ -91,13 +113,15 @@ class ControllerTelemetry:
         address = self._config.http_listener
         if address is None:
             return
+        pages = {
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/quorumz": self._quorumz,
+            "/metrics": self._show_metrics,
+        }
         self._http = HttpListener(
-            {
-                "/healthz": self._healthz,
-                "/readyz": self._readyz,
-                "/quorumz": self._quorumz,
-                "/metrics": self._show_metrics,
-            }
+            {each.path: pages[each.path] for each in PATHS},
+            costly=[each.path for each in PATHS if each.is_costly],
         )
         try:
             await self._http.start(address.host, address.port)
@@ -106,10 +130,15 @@ class ControllerTelemetry:
             raise TelemetryError(text) from None
 
     def watch(
-        self, driver: RaftDriver, samples: Callable[[], Iterable[Sample]] | None = None
+        self,
+        driver: RaftDriver,
+        samples: Callable[[], Iterable[Sample]] = tuple,
+        why_not_ready: Callable[[], str] = str,
     ) -> None:
-        """From now on there is a replica to tell about, and what `samples` gives besides."""
-        self._driver, self._samples = driver, samples
+        """From now on there is a replica to report on. samples: further metrics, read on the event
+        loop. why_not_ready: why this node is not ready although its replica is, or "".
+        """
+        self._driver, self._samples, self._why_node_not_ready = driver, samples, why_not_ready
 
     def traces(self) -> WriteTraces | None:
         """What the driver follows appends with; None if nobody wants that."""
@@ -168,6 +197,11 @@ class ControllerTelemetry:
         """All samples; called in the collecting thread."""
         samples = [Sample("formatted", float(self._driver is not None))]
         samples += process_samples(self._config.metadata_log_dir)
+        guard = self.connections
+        if self._watches_connections:
+            samples.append(Sample("open-connections", 0 if guard is None else guard.open_count))
+            closed = 0 if guard is None else guard.closed_count
+            samples.append(Sample("closed-connections", closed))
         if self._driver is not None:
             samples += self._on_loop(self._driver)
             samples += file_samples(self._driver.log)
@@ -180,8 +214,8 @@ class ControllerTelemetry:
 
         def read() -> None:
             try:
-                besides = () if self._samples is None else self._samples()
-                future.set_result([*quorum_samples(driver), *self._rates(), *besides])
+                own = [*quorum_samples(driver), *self._own_samples(), *self._samples()]
+                future.set_result(own)
             except Exception as error:
                 future.set_exception(error)
 
@@ -191,9 +225,10 @@ class ControllerTelemetry:
         except (RuntimeError, TimeoutError):
             return []
 
-    def _rates(self) -> Iterable[Sample]:
+    def _own_samples(self) -> Iterable[Sample]:
         yield Sample("append-records-rate", self._appended.per_second())
         yield Sample("fetch-records-rate", self._fetched.per_second())
+        yield Sample("ready", float(not self._why_not_ready()))
         yield Sample("poll-idle-ratio", min(1.0, max(0.0, self._idle.per_second())))
 
     def _distributions(self) -> dict[str, Distribution]:
@@ -242,8 +277,11 @@ class ControllerTelemetry:
         return _page(self._why_no_quorum(), "the quorum has a leader and commits")
 
     def _why_not_ready(self) -> str:
+        return self._why_not_attached() or self._why_node_not_ready()
+
+    def _why_not_attached(self) -> str:
         if self._driver is None:
-            return self.why_not_running
+            return self.waits_for or f"the {self._config.role} is starting"
         node = self._driver.node
         if node.is_attached:
             return ""
@@ -254,7 +292,7 @@ class ControllerTelemetry:
 
     def _why_no_quorum(self) -> str:
         """Empty if a leader is known and commits, as far as this member can tell."""
-        why = self._why_not_ready()
+        why = self._why_not_attached()
         if why or self._driver is None:
             return why
         node = self._driver.node

@@ -1,13 +1,15 @@
-"""A small HTTP/1.1 listener for probes and metrics: GET and HEAD of a few fixed paths, in clear.
+"""A small HTTP/1.1 listener for probes and metrics: GET and HEAD of a few fixed paths, unencrypted.
 
 It is made for kubelets, Prometheus and people with curl, and for a network that is not always kind:
 
-1. At most `CONNECTIONS_MAX` connections are served at a time; the next ones get a 503 at once, and
-   from twice as many on nothing at all.
-2. A request's head is at most `HEAD_BYTES_MAX` bytes and arrives within `HEAD_TIMEOUT_S`; an answer
+1. At most `CONNECTIONS_MAX` connections are open at a time. A new one takes the place of the one
+   that has been open longest, so that slow clients never keep a probe out.
+2. Of the costly pages at most `COSTLY_MAX` are made at a time, and those keep their connections;
+   the next ones get a 503. Probes wait for none of them.
+3. A request's head is at most `HEAD_BYTES_MAX` bytes and arrives within `HEAD_TIMEOUT_S`; an answer
    is made and taken within `ANSWER_TIMEOUT_S`. Bodies are not read.
-3. One request a connection: whoever wants the next one connects again.
-4. What a page raises is logged and answered with a 500 that says nothing of it.
+4. One request a connection: whoever wants the next one connects again.
+5. What a page raises is logged and answered with a 500 that says nothing of it.
 
 Source: RFC 9110 and 9112.
 """
@@ -17,15 +19,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from quorate.telemetry.limited_log import LimitedLog
+
 LOGGER = logging.getLogger(__name__)
 
-CONNECTIONS_MAX = 32
+CONNECTIONS_MAX = 128
+BACKLOG = 64
+"""Fewer than there are places: one turn of the loop accepts no more, so that it does not close what
+it has only just accepted.
+"""
+COSTLY_MAX = 4
 HEAD_BYTES_MAX = 8 * 1024
-HEAD_TIMEOUT_S = 5.0
+HEAD_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 10.0
 LINGER_S = 0.5
 LINGER_BYTES_MAX = 64 * 1024
@@ -33,8 +42,10 @@ LINGER_BYTES_MAX = 64 * 1024
 something arrives is reset, and the asker would not see the refusal.
 """
 WRITE_BYTES_HIGH = 64 * 1024
+LOG_INTERVAL_S = 60.0
 
 TEXT = "text/plain; charset=utf-8"
+METHODS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +65,23 @@ MakePage = Callable[[], Awaitable[Page]]
 
 
 class HttpListener:
-    """Serves `pages` by path. `port` is what it listens at, also where 0 was asked for."""
+    """Serves `pages` by path; costly: the paths of those that take long to make. `port` is what it
+    listens at, also where 0 was asked for.
+    """
 
-    def __init__(self, pages: Mapping[str, MakePage]) -> None:
+    def __init__(self, pages: Mapping[str, MakePage], costly: Collection[str] = ()) -> None:
         self._pages = dict(pages)
+        self._costly = frozenset(costly)
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        """The oldest is the first; those in `_making` are not among them."""
+        self._making: set[asyncio.Task[None]] = set()
+        self._closed = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
     async def start(self, host: str, port: int) -> None:
         """Listen; an empty host is every address. OSError if that cannot be."""
         self._server = await asyncio.start_server(
-            self._connected, host or None, port, limit=HEAD_BYTES_MAX
+            self._connected, host or None, port, limit=HEAD_BYTES_MAX, backlog=BACKLOG
         )
 
     @property
@@ -76,30 +93,39 @@ class HttpListener:
         """Take no more connections and end those that are open."""
         if self._server is not None:
             self._server.close()
-        under_way = list(self._connections)
+        under_way = [*self._connections, *self._making]
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= 2 * CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
-        is_served = len(self._connections) < CONNECTIONS_MAX
-        task = asyncio.create_task(self._converse(reader, writer, is_served=is_served))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        if len(self._connections) >= CONNECTIONS_MAX:
+            self._close_oldest()
+        task = asyncio.create_task(self._converse(reader, writer))
+        self._connections[task] = writer
+        task.add_done_callback(self._ended)
 
-    async def _converse(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_served: bool
-    ) -> None:
+    def _close_oldest(self) -> None:
+        task, writer = next(iter(self._connections.items()))
+        del self._connections[task]
+        host = (writer.get_extra_info("peername") or ("an unknown address",))[0]
+        self._closed.warning(
+            host,
+            "%d connections of clients are open: closed the oldest, from %s",
+            CONNECTIONS_MAX,
+            host,
+        )
+        writer.transport.abort()
+        task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._connections.pop(task, None)
+        self._making.discard(task)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
         try:
-            if is_served:
-                await self._serve(reader, writer)
-            else:
-                page = Page.text(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
-                await _refuse(reader, writer, page)
+            await self._serve(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             # Who is slow or gone gets no more.
             writer.transport.abort()
@@ -122,6 +148,18 @@ class HttpListener:
             return
         await _send(writer, page, with_body=method != "HEAD")
 
+    def _may_make(self, target: str) -> bool:
+        """Whether a page may be made now (rule 2)."""
+        if target not in self._costly:
+            return True
+        if len(self._making) >= COSTLY_MAX:
+            return False
+        task = asyncio.current_task()
+        assert task is not None, "connections are tasks"
+        self._connections.pop(task, None)
+        self._making.add(task)
+        return True
+
     async def _answer(self, head: bytes) -> tuple[str, Page]:
         line = head.split(b"\r\n", 1)[0].decode("latin-1")
         parts = line.split(" ")
@@ -132,8 +170,10 @@ class HttpListener:
         if make is None:
             known = " ".join(sorted(self._pages))
             return method, Page.text(HTTPStatus.NOT_FOUND, f"there is {known}")
-        if method not in ("GET", "HEAD"):
+        if method not in METHODS:
             return method, Page.text(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only")
+        if not self._may_make(target):
+            return method, Page.text(HTTPStatus.SERVICE_UNAVAILABLE, f"too many ask for {target}")
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return method, await make()

@@ -46,7 +46,6 @@ def quorum_samples(driver: RaftDriver) -> Iterator[Sample]:
     yield Sample("appended-records", recorder.appended_records)
     yield Sample("role-changes", recorder.role_changes)
     yield Sample("log-checksum-mismatches", recorder.checksum_mismatches)
-    yield Sample("ready", float(driver.node.is_attached))
     yield Sample("pending-bytes", driver.commits.pending_bytes)
     yield Sample("pending-appends", len(driver.commits))
     role_now = core.role

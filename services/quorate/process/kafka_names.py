@@ -10,7 +10,7 @@ from __future__ import annotations
 _FAMILIES = """
 compression. confluent. connections. controller.quota. create.topic. delegation.token.
 delete.records. follower.fetch. group. listener.name. log.cleaner.
-log.flush. log.index. log.local. log.message. log.retention. log.roll. log.segment. max.connection
+log.flush. log.index. log.local. log.message. log.retention. log.roll. log.segment.
 offset. offsets. producer. queued.max. quota. remote. replica. replication.quota. sasl. share.
 socket. telemetry. transaction. transactional. unclean.leader. unstable.
 """
@@ -33,7 +33,8 @@ internal.metadata.delete.delay.millis internal.metadata.max.batch.size.in.bytes
 internal.metadata.max.fetch.size.in.bytes kafka.metrics.polling.interval.secs
 kafka.metrics.reporters leader.imbalance.per.broker.percentage
 log.cleanup.policy log.dir.failure.timeout.ms log.initial.task.delay.ms
-log.preallocate max.incremental.fetch.session.cache.slots max.request.partition.size.limit
+log.preallocate max.connection.creation.rate max.connections.per.ip.overrides
+max.incremental.fetch.session.cache.slots max.request.partition.size.limit
 message.max.bytes metadata.log.segment.ms metric.reporters metrics.num.samples
 metrics.recording.level metrics.sample.window.ms min.insync.replicas
 num.alter.log.dirs.replica.threads num.io.threads num.network.threads

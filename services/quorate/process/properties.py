@@ -1,8 +1,14 @@
-"""What was given to a process, and where: a properties file and the environment over it, parsed.
+"""Properties as a process reads them: a properties file, overridden by the environment.
 
-Each setting by itself: which ones must fit together is checked by who asks for them, with `Given`'s
-`require`, `fail` and `pem`. Rules 1 and 2 of `config` hold here. Which settings there are is a
-`Table`: a controller's by default; a broker has its own.
+Each setting is parsed by itself. The caller checks which settings must fit together, with
+`ParsedProperties.require`, `fail` and `pem`. A `ConfigDef` says which settings there are.
+
+Rules:
+1. The environment overrides the file: QUORATE_NODE_ID is node.id. Without a file, everything comes
+   from there.
+2. What is wrong raises `ConfigError`, one line: where (file and line, or variable), which setting,
+   which value, what is accepted. Nothing is corrected silently; what is ignored is listed in
+   `ParsedProperties.warnings`.
 
 Source: Kafka's KafkaConfig for names; java.util.Properties for the file.
 """
@@ -10,14 +16,13 @@ Source: Kafka's KafkaConfig for names; java.util.Properties for the file.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from quorate.controller.kafka_names import is_kafkas
-from quorate.controller.migration_settings import check_roles
-from quorate.controller.settings import BY_NAME, REFUSED, Setting
+from quorate.process.config_def import ConfigDef, Setting
+from quorate.process.kafka_names import is_kafkas
 
 PREFIX = "QUORATE_"
 
@@ -26,34 +31,16 @@ class ConfigError(Exception):
     """A configuration that cannot be used; its text is one line for the person who wrote it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """What one kind of process may be told: `settings` by name, and what is said of other names.
-
-    refused: why a setting is an error. ignored: a warning for a name that means something
-    elsewhere. listed_by: the command that prints the settings.
-    """
-
-    process: str
-    settings: Mapping[str, Setting]
-    refused: Mapping[str, str]
-    ignored: Callable[[str], bool]
-    listed_by: str
-
-
-CONTROLLER = Table("controller", BY_NAME, REFUSED, is_kafkas, "quorate config-docs")
-
-
 @dataclass(slots=True)
-class Given:
-    """What was written, where, and what it means: `values` are parsed, `places` say where each one
-    stands.
-    """
+class ParsedProperties:
+    """The settings of a process by name."""
 
     source: str
-    table: Table = CONTROLLER
+    """The file, or "the environment", for error messages."""
+    config_def: ConfigDef
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
+    """File and line, or the environment variable, of each setting that is not at its default."""
     texts: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -65,9 +52,9 @@ class Given:
 
     def require(self, name: str, because: str = "") -> Any:
         if self.values[name] is None or self.values[name] == ():
-            setting = self.table.settings[name]
+            setting = self.config_def.settings[name]
             raise ConfigError(
-                f"{self.source}: {name} is not set{because}; it takes {setting.form.accepts} "
+                f"{self.source}: {name} is not set{because}; it takes {setting.type.accepts} "
                 f"(or set {setting.variable} in the environment)"
             )
         return self.values[name]
@@ -119,68 +106,66 @@ def read_properties(path: Path) -> dict[str, tuple[str, int]]:
     return found
 
 
-def read_given(
-    path: Path | None, environment: Mapping[str, str], table: Table = CONTROLLER
-) -> Given:
-    """All settings of `table`, each by itself. Raises ConfigError."""
-    given = Given("the environment" if path is None else str(path), table)
+def parse_properties(
+    path: Path | None, environment: Mapping[str, str], config_def: ConfigDef
+) -> ParsedProperties:
+    """All settings of `config_def`, each by itself. Raises ConfigError."""
+    parsed = ParsedProperties("the environment" if path is None else str(path), config_def)
     for name, (text, line) in ({} if path is None else read_properties(path)).items():
-        _take(given, name, text.strip(), f"{path}:{line}")
-    _read_environment(given, environment)
-    check_roles(given)
-    for setting in table.settings.values():
-        given.values[setting.name] = _parse(setting, given)
-    return given
+        _take(parsed, name, text.strip(), f"{path}:{line}")
+    _read_environment(parsed, environment)
+    config_def.check_texts(parsed)
+    for setting in config_def.settings.values():
+        parsed.values[setting.name] = _parse(setting, parsed)
+    return parsed
 
 
-def _take(given: Given, name: str, text: str, place: str) -> None:
-    table = given.table
-    if name in table.settings:
-        given.texts[name], given.places[name] = text, place
-    elif name in table.refused:
-        raise ConfigError(f"{place}: {name} is not supported: {table.refused[name]}")
-    elif table.ignored(name):
+def _take(parsed: ParsedProperties, name: str, text: str, place: str) -> None:
+    config_def = parsed.config_def
+    if name in config_def.settings:
+        parsed.texts[name], parsed.places[name] = text, place
+    elif name in config_def.refused:
+        raise ConfigError(f"{place}: {name} is not supported: {config_def.refused[name]}")
+    elif config_def.ignored(name):
         whose = "Kafka's and" if is_kafkas(name) else "another process's and"
-        given.warnings.append(
-            f"{place}: {name} is {whose} means nothing to Quorate's {table.process}: ignored"
+        parsed.warnings.append(
+            f"{place}: {name} is {whose} means nothing to Quorate's {config_def.process}: ignored"
         )
     else:
         shown = name if name.isprintable() else repr(name)
-        near = nearest(name, table.settings)
-        hint = f"did you mean {near}?" if near else f"`{table.listed_by}` lists them all"
+        near = nearest(name, config_def.settings)
+        hint = f"did you mean {near}?" if near else f"`{config_def.listed_by}` lists them all"
         raise ConfigError(f"{place}: {shown} is not a setting; {hint}")
 
 
-def _read_environment(given: Given, environment: Mapping[str, str]) -> None:
+def _read_environment(parsed: ParsedProperties, environment: Mapping[str, str]) -> None:
     variables = {
         variable: setting.name
-        for setting in given.table.settings.values()
+        for setting in parsed.config_def.settings.values()
         for variable in setting.variables
     }
     for variable in sorted(environment):
         if variable in variables:
             name = variables[variable]
-            given.texts[name] = environment[variable].strip()
-            given.places[name] = f"environment variable {variable}"
+            parsed.texts[name] = environment[variable].strip()
+            parsed.places[name] = f"environment variable {variable}"
         elif variable.startswith(PREFIX):
             # Others write QUORATE_… too (Kubernetes does, for a service of that name): no error.
             near = difflib.get_close_matches(variable, variables, n=1, cutoff=0.9)
             if near:
-                given.warnings.append(
+                parsed.warnings.append(
                     f"environment variable {variable} is not a setting: did you mean {near[0]}?"
                 )
 
 
-def _parse(setting: Setting, given: Given) -> Any:
-    text = given.texts.get(setting.name, setting.default)
-    if text is None or (text == "" and setting.default in (None, "")):
-        return () if setting.form.type == "list" else None
+def _parse(setting: Setting, parsed: ParsedProperties) -> Any:
+    text = parsed.texts.get(setting.name)
     try:
-        return setting.form.parse(text)
+        return setting.parse(text)
     except ValueError as error:
         raise ConfigError(
-            f"{given.places[setting.name]}: {setting.name}={_shown(text)}: {error}; "
-            f"accepted: {setting.form.accepts}"
+            f"{parsed.places[setting.name]}: {setting.name}={_shown(text or '')}: {error}; "
+            f"accepted: {setting.type.accepts}"
         ) from None
 
 

@@ -1,22 +1,24 @@
-"""The forms of settings: how a value is written, what is accepted, what it is read as.
-
-A form's `parse` raises ValueError with the reason alone; who calls it adds the setting and the
-place. What is declared in them is in `settings` and `migration_settings`.
-"""
+"""The types of settings: how a value is written, what is accepted, and what it is read as."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from quorate.raft.types import Endpoint
 from quorate.rpc.principals import PrincipalMapping
 
+T = TypeVar("T")
+Member = TypeVar("Member", bound=StrEnum)
+
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+
+WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here, bound only if somebody asks for it
 
 _LISTENER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _HOST = re.compile(r"[A-Za-z0-9_.%:-]*")
@@ -40,35 +42,17 @@ class StaticVoter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How a value is written. `parse` raises ValueError with the reason, without name or value."""
-
-    type: str
-    accepts: str
-    parse: Callable[[str], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting. `default` is the text that would be written, None if there is no default."""
+class ConfigType(Generic[T]):
+    """The type of a setting's value."""
 
     name: str
-    form: Form
-    default: str | None
-    doc: str
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that overrides the file; our own settings name us once."""
-        return "QUORATE_" + self.name.removeprefix("quorate.").upper().replace(".", "_")
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """`variable`, and how it is spelled by rule alone, with our name twice."""
-        return tuple({self.variable: 1, "QUORATE_" + self.name.upper().replace(".", "_"): 1})
+    accepts: str
+    """The accepted values, for people."""
+    parse: Callable[[str], T]
+    """Raises ValueError with the reason alone; the caller adds the setting, its value and place."""
 
 
-# --- forms ----------------------------------------------------------------------------------------
+# --- the types ------------------------------------------------------------------------------------
 
 
 def parse_address(text: str, *, wildcard: bool = False) -> Address:
@@ -94,7 +78,7 @@ def split_list(text: str) -> list[str]:
     return [entry.strip() for entry in text.split(",") if entry.strip()]
 
 
-def integer(minimum: int, maximum: int = INT_MAX) -> Form:
+def integer(minimum: int, maximum: int = INT_MAX) -> ConfigType[int]:
     def parse(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", text):
             raise ValueError("not an integer")
@@ -103,39 +87,50 @@ def integer(minimum: int, maximum: int = INT_MAX) -> Form:
             raise ValueError(f"too {'small' if value < minimum else 'large'}")
         return value
 
-    return Form("int", f"{minimum} to {maximum}", parse)
+    return ConfigType("int", f"{minimum} to {maximum}", parse)
 
 
-def milliseconds(minimum: int, maximum: int = INT_MAX) -> Form:
-    form = integer(minimum, maximum)
-    return Form("int (ms)", form.accepts, form.parse)
+def milliseconds(minimum: int, maximum: int = INT_MAX) -> ConfigType[int]:
+    base = integer(minimum, maximum)
+    return ConfigType("int (ms)", base.accepts, base.parse)
 
 
-def size(minimum: int, maximum: int = LONG_MAX) -> Form:
-    form = integer(minimum, maximum)
-    return Form("int (bytes)", form.accepts, form.parse)
+def size(minimum: int, maximum: int = LONG_MAX) -> ConfigType[int]:
+    base = integer(minimum, maximum)
+    return ConfigType("int (bytes)", base.accepts, base.parse)
 
 
-def boolean() -> Form:
+def boolean() -> ConfigType[bool]:
     def parse(text: str) -> bool:
         if text.lower() not in ("true", "false"):
             raise ValueError("not a boolean")
         return text.lower() == "true"
 
-    return Form("boolean", "true, false", parse)
+    return ConfigType("boolean", "true, false", parse)
 
 
-def choice(*values: str) -> Form:
+def choice(*values: str) -> ConfigType[str]:
     def parse(text: str) -> str:
         found = next((value for value in values if value.lower() == text.lower()), None)
         if found is None:
             raise ValueError("not one of them")
         return found
 
-    return Form("string", ", ".join(values), parse)
+    return ConfigType("string", ", ".join(values), parse)
 
 
-def names() -> Form:
+def member(values: type[Member]) -> ConfigType[Member]:
+    """One of an enumeration, in whatever case."""
+    written = choice(*values)
+    return ConfigType(written.name, written.accepts, lambda text: values(written.parse(text)))
+
+
+def text() -> ConfigType[str]:
+    """Whatever is written."""
+    return ConfigType("string", "text", str)
+
+
+def names() -> ConfigType[tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         names = [name.upper() for name in split_list(text)]
         for name in names:
@@ -144,10 +139,10 @@ def names() -> Form:
         _refuse_duplicates(names)
         return tuple(names)
 
-    return Form("list", "NAME,…", parse)
+    return ConfigType("list", "NAME,…", parse)
 
 
-def listeners() -> Form:
+def listeners() -> ConfigType[tuple[Endpoint, ...]]:
     def parse(text: str) -> tuple[Endpoint, ...]:
         endpoints = []
         for entry in split_list(text):
@@ -159,16 +154,16 @@ def listeners() -> Form:
         _refuse_duplicates([endpoint.name for endpoint in endpoints])
         return tuple(endpoints)
 
-    return Form("list", "NAME://host:port,…", parse)
+    return ConfigType("list", "NAME://host:port,…", parse)
 
 
-def addresses() -> Form:
-    return Form(
+def addresses() -> ConfigType[tuple[Address, ...]]:
+    return ConfigType(
         "list", "host:port,…", lambda text: tuple(parse_address(e) for e in split_list(text))
     )
 
 
-def static_voters() -> Form:
+def static_voters() -> ConfigType[tuple[StaticVoter, ...]]:
     def parse(text: str) -> tuple[StaticVoter, ...]:
         voters = []
         for entry in split_list(text):
@@ -179,10 +174,10 @@ def static_voters() -> Form:
         _refuse_duplicates([str(voter.id) for voter in voters])
         return tuple(voters)
 
-    return Form("list", "id@host:port,…", parse)
+    return ConfigType("list", "id@host:port,…", parse)
 
 
-def protocols() -> Form:
+def protocols() -> ConfigType[dict[str, str]]:
     known = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
     def parse(text: str) -> dict[str, str]:
@@ -198,19 +193,19 @@ def protocols() -> Form:
             result[name] = protocol
         return result
 
-    return Form("list", "NAME:PLAINTEXT, NAME:SSL,…", parse)
+    return ConfigType("list", "NAME:PLAINTEXT, NAME:SSL,…", parse)
 
 
-def path() -> Form:
+def path() -> ConfigType[Path]:
     def parse(text: str) -> Path:
         if "\0" in text:
             raise ValueError("not a path")
         return Path(text)
 
-    return Form("path", "a path", parse)
+    return ConfigType("path", "a path", parse)
 
 
-def directories() -> Form:
+def directories() -> ConfigType[tuple[Path, ...]]:
     def parse(text: str) -> tuple[Path, ...]:
         entries = split_list(text)
         if not entries:
@@ -218,14 +213,14 @@ def directories() -> Form:
         _refuse_duplicates(entries)
         return tuple(Path(entry) for entry in entries)
 
-    return Form("list", "DIR,…", parse)
+    return ConfigType("list", "DIR,…", parse)
 
 
-def http_address() -> Form:
-    return Form("string", "host:port, :port", lambda text: parse_address(text, wildcard=True))
+def http_address() -> ConfigType[Address]:
+    return ConfigType("string", "host:port, :port", lambda text: parse_address(text, wildcard=True))
 
 
-def url() -> Form:
+def url() -> ConfigType[str]:
     def parse(text: str) -> str:
         scheme, separator, address = text.partition("://")
         if scheme not in ("http", "https") or not separator:
@@ -233,10 +228,10 @@ def url() -> Form:
         parse_address(address.rstrip("/"))
         return text
 
-    return Form("string", "http://host:port, https://host:port", parse)
+    return ConfigType("string", "http://host:port, https://host:port", parse)
 
 
-def ratio() -> Form:
+def ratio() -> ConfigType[float]:
     def parse(text: str) -> float:
         if not re.fullmatch(r"[0-9]*\.?[0-9]+", text):
             raise ValueError("not a number")
@@ -245,10 +240,10 @@ def ratio() -> Form:
             raise ValueError("too large")
         return value
 
-    return Form("float", "0 to 1", parse)
+    return ConfigType("float", "0 to 1", parse)
 
 
-def roles() -> Form:
+def roles() -> ConfigType[tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         roles = split_list(text)
         for role in roles:
@@ -259,19 +254,19 @@ def roles() -> Form:
             raise ValueError("this version runs controllers only, no brokers")
         return tuple(roles)
 
-    return Form("list", "controller", parse)
+    return ConfigType("list", "controller", parse)
 
 
-def identifier() -> Form:
+def identifier() -> ConfigType[str]:
     def parse(text: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
             raise ValueError("not an identifier")
         return text
 
-    return Form("string", "1 to 64 of A-Z a-z 0-9 . _ -", parse)
+    return ConfigType("string", "1 to 64 of A-Z a-z 0-9 . _ -", parse)
 
 
-def principals() -> Form:
+def principals() -> ConfigType[tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         principals = [entry.strip() for entry in text.split(";") if entry.strip()]
         for principal in principals:
@@ -279,11 +274,28 @@ def principals() -> Form:
                 raise ValueError(f"{principal!r} is not User:NAME")
         return tuple(principals)
 
-    return Form("list", "User:NAME;User:NAME;…", parse)
+    return ConfigType("list", "User:NAME;User:NAME;…", parse)
 
 
-def mapping_rules() -> Form:
-    return Form("string", "DEFAULT, RULE:pattern/replacement/[LU],…", PrincipalMapping.parse)
+def controller_principals() -> ConfigType[tuple[tuple[str, int | None], ...]]:
+    """(principal, the node that it speaks for or None) for each entry."""
+
+    def parse(text: str) -> tuple[tuple[str, int | None], ...]:
+        found: list[tuple[str, int | None]] = []
+        for entry in text.split(";"):
+            if not entry.strip():
+                continue
+            parts = re.fullmatch(r"(?:(0|[1-9][0-9]{0,9})@)?(User:.+)", entry.strip())
+            if parts is None:
+                raise ValueError(f"{entry.strip()!r} is neither User:NAME nor ID@User:NAME")
+            found.append((parts[2], None if parts[1] is None else int(parts[1])))
+        return tuple(found)
+
+    return ConfigType("list", "User:NAME;ID@User:NAME;…", parse)
+
+
+def mapping_rules() -> ConfigType[PrincipalMapping]:
+    return ConfigType("string", "DEFAULT, RULE:pattern/replacement/[LU],…", PrincipalMapping.parse)
 
 
 def _refuse_duplicates(entries: list[str]) -> None:

@@ -1,0 +1,231 @@
+"""Reads a controller's configuration: a Java properties file and the environment, checked.
+
+The rules of `process.properties` hold. This module checks which settings must fit together. It
+opens no other file, except the PEM files that an SSL listener needs.
+
+Source: Kafka's KafkaConfig and SocketServerConfigs; KIP-853, "Configuration".
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from quorate.controller.config import (
+    CONTROLLER,
+    CONTROLLER_PRINCIPALS,
+    ControllerConfig,
+    ControllerSecurity,
+    Listener,
+    TlsFiles,
+)
+from quorate.controller.migration_settings import LISTENER, read_migration
+from quorate.process.config_def import values_of
+from quorate.process.config_types import WILDCARD_HOSTS
+from quorate.process.node_config import has_authorizer, node_values
+from quorate.process.properties import ConfigError, ParsedProperties, parse_properties
+from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
+
+
+def load_config(
+    path: Path | None, environment: Mapping[str, str] | None = None
+) -> ControllerConfig:
+    """The configuration in the properties file `path`, overridden by the environment.
+
+    path: None for "everything is in the environment". environment: `os.environ` if not given.
+    Raises ConfigError.
+    """
+    parsed = parse_properties(path, os.environ if environment is None else environment, CONTROLLER)
+    return _build(parsed)
+
+
+# --- checking what must fit together --------------------------------------------------------------
+
+
+def _build(parsed: ParsedProperties) -> ControllerConfig:
+    parsed.require("process.roles")
+    node_id: int = parsed.require("node.id")
+    listeners = _listeners(parsed)
+    directories = _directories(parsed)
+    static_voters = _static_voters(parsed, node_id, listeners[0].name)
+    bootstrap = parsed.get("controller.quorum.bootstrap.servers") or tuple(
+        voter.address for voter in parsed.get("controller.quorum.voters")
+    )
+    if not bootstrap:
+        raise ConfigError(
+            f"{parsed.source}: neither controller.quorum.bootstrap.servers nor "
+            "controller.quorum.voters is set: this controller could not find its quorum"
+        )
+    values = node_values(ControllerConfig, parsed)
+    if (segment_bytes := parsed.get("internal.metadata.log.segment.bytes")) is not None:
+        values["segment_bytes_max"] = segment_bytes
+    return ControllerConfig(
+        **values
+        | {
+            "listeners": listeners,
+            "endpoints": _endpoints(parsed, listeners),
+            "metadata_log_dir": directories[0],
+            "log_dirs": directories,
+            "bootstrap_servers": bootstrap,
+            "static_voters": static_voters,
+            "auto_join": _auto_join(parsed),
+            "tls": _tls(parsed, listeners),
+            "security": _security(parsed, listeners),
+            "protocols": _protocols(parsed),
+            "migration": read_migration(parsed),
+            "warnings": tuple(parsed.warnings),
+        }
+    )
+
+
+def _listeners(parsed: ParsedProperties) -> tuple[Listener, ...]:
+    """The controller's listeners in the order of controller.listener.names; a controller has no
+    others.
+    """
+    names: tuple[str, ...] = parsed.require("controller.listener.names")
+    by_name: dict[str, Endpoint] = {e.name: e for e in parsed.require("listeners")}
+    for name in names:
+        if name not in by_name:
+            parsed.fail("controller.listener.names", f"{name} is not in listeners")
+    for name in by_name:
+        if name not in names:
+            parsed.fail(
+                "listeners",
+                f"{name} is not in controller.listener.names, and only brokers have others",
+            )
+    addresses = [(endpoint.host, endpoint.port) for endpoint in by_name.values()]
+    for host, port in addresses:
+        if addresses.count((host, port)) > 1:
+            parsed.fail("listeners", f"{host}:{port} appears twice")
+    return tuple(
+        Listener(
+            name,
+            "" if by_name[name].host in WILDCARD_HOSTS else by_name[name].host,
+            by_name[name].port,
+            _is_tls(parsed, name),
+        )
+        for name in names
+    )
+
+
+def _is_tls(parsed: ParsedProperties, name: str) -> bool:
+    protocols: Mapping[str, str] = parsed.get("listener.security.protocol.map") or {}
+    if name not in protocols and protocols and name not in ("PLAINTEXT", "SSL"):
+        parsed.fail("listener.security.protocol.map", f"it does not name the listener {name}")
+    protocol = protocols.get(name, "SSL" if name == "SSL" else "PLAINTEXT")
+    if protocol.startswith("SASL"):
+        parsed.fail(
+            "listener.security.protocol.map",
+            f"{name}:{protocol}: only PLAINTEXT and SSL are supported",
+        )
+    return protocol == "SSL"
+
+
+def _protocols(parsed: ParsedProperties) -> dict[str, bool]:
+    mapped: Mapping[str, str] = parsed.get("listener.security.protocol.map") or {}
+    return {name: protocol == "SSL" for name, protocol in mapped.items()}
+
+
+def _endpoints(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> tuple[Endpoint, ...]:
+    advertised: dict[str, Endpoint] = {e.name: e for e in parsed.get("advertised.listeners")}
+    for endpoint in advertised.values():
+        if endpoint.name not in {listener.name for listener in listeners}:
+            parsed.fail("advertised.listeners", f"{endpoint.name} is not in listeners")
+        if endpoint.host in WILDCARD_HOSTS:
+            parsed.fail("advertised.listeners", f"nobody can dial {endpoint}: name a host")
+    endpoints = []
+    for listener in listeners:
+        endpoint = advertised.get(
+            listener.name, Endpoint(listener.name, listener.host, listener.port)
+        )
+        if not endpoint.host:
+            endpoint = Endpoint(listener.name, socket.getfqdn(), listener.port)
+            parsed.warnings.append(
+                f"{parsed.source}: {listener.name} listens on every address and "
+                f"advertised.listeners does not name it: others are told to dial {endpoint}"
+            )
+        endpoints.append(endpoint)
+    return tuple(endpoints)
+
+
+def _directories(parsed: ParsedProperties) -> tuple[Path, ...]:
+    """The metadata log's directory first, then the other log directories."""
+    log_dirs: tuple[Path, ...] = parsed.get("log.dirs") or parsed.get("log.dir")
+    metadata: Path | None = parsed.get("metadata.log.dir") or next(iter(log_dirs), None)
+    if metadata is None:
+        raise ConfigError(
+            f"{parsed.source}: none of metadata.log.dir, log.dirs and log.dir is set: where is the "
+            "log to be kept?"
+        )
+    return (metadata, *(directory for directory in log_dirs if directory != metadata))
+
+
+def _static_voters(parsed: ParsedProperties, node_id: int, listener_name: str) -> VoterSet:
+    static = parsed.get("controller.quorum.voters")
+    voters = VoterSet.of(
+        Voter(ReplicaKey(v.id), (Endpoint(listener_name, v.address.host, v.address.port),))
+        for v in static
+    )
+    if static and voters.get(node_id) is None:
+        parsed.fail(
+            "controller.quorum.voters",
+            f"node.id {node_id} is not among them, and this is a controller",
+        )
+    return voters
+
+
+def _auto_join(parsed: ParsedProperties) -> bool:
+    auto_join: bool = parsed.get("controller.quorum.auto.join.enable")
+    if auto_join and not parsed.get("controller.quorum.bootstrap.servers"):
+        parsed.fail(
+            "controller.quorum.auto.join.enable",
+            "it needs controller.quorum.bootstrap.servers: voters that are listed in a file do "
+            "not join",
+        )
+    return auto_join
+
+
+def _security(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> ControllerSecurity:
+    controllers: tuple[tuple[str, int | None], ...] = parsed.get(CONTROLLER_PRINCIPALS)
+    kafkas = parsed.get(LISTENER)
+    is_encrypted = any(listener.tls for listener in listeners if listener.name != kafkas)
+    if controllers and not is_encrypted:
+        parsed.fail(
+            CONTROLLER_PRINCIPALS,
+            "no listener is encrypted, so that no caller has a principal: use SSL, or remove it",
+        )
+    values = values_of(ControllerSecurity, parsed)
+    return ControllerSecurity(
+        authorizer=has_authorizer(parsed),
+        controller_principals=tuple(principal for principal, _ in controllers),
+        node_principals=tuple((p, node) for p, node in controllers if node is not None),
+        **values,
+    )
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+def _tls(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> TlsFiles | None:
+    encrypted = next((listener.name for listener in listeners if listener.tls), None)
+    if encrypted is None:
+        return None
+    because = f", and the listener {encrypted} is encrypted"
+    store = "ssl.keystore.location"
+    certificate = "ssl.certificate.location" if "ssl.certificate.location" in parsed else store
+    key = "ssl.key.location" if "ssl.key.location" in parsed else store
+    if store not in parsed:
+        certificate, key = "ssl.certificate.location", "ssl.key.location"
+    parsed.require(certificate, because)
+    parsed.require(key, because)
+    ca = "ssl.truststore.location"
+    if "ssl.ca.location" in parsed or ca not in parsed:
+        ca = "ssl.ca.location"
+    parsed.require(ca, because)
+    return TlsFiles(
+        certificate=parsed.pem(certificate, "CERTIFICATE"),
+        key=parsed.pem(key, "PRIVATE KEY"),
+        ca=parsed.pem(ca, "CERTIFICATE"),
+    )

@@ -1,0 +1,167 @@
+"""The replica of the metadata log in every node: a controller's may vote, a broker's observes.
+
+A `Node` is the raft node over what recovery found, the driver that owns it, the transport to other
+nodes, the loader of the metadata image and the snapshotter.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quorate.log.disk import FILE_MODE
+from quorate.log.meta_properties import MetaProperties
+from quorate.log.metadata_log import MetadataLog, partition_directory
+from quorate.log.quorum_state import REMOVED_MARKER, QuorumStateFile
+from quorate.log.recovery import log_recovery
+from quorate.process.component import Component
+from quorate.process.node_config import NodeConfig
+from quorate.process.shutdown import Shutdown
+from quorate.process.storage import Storage
+from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
+from quorate.raft import outputs as out
+from quorate.raft.types import ReplicaKey
+from quorate.rpc.tls import TlsConfig
+from quorate.rpc.transport import PeerTransport
+from quorate.runtime.clock import Clock
+from quorate.runtime.driver import RaftDriver
+from quorate.runtime.metadata_loader import MetadataLoader
+from quorate.runtime.outbound import Outbound
+from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
+from quorate.telemetry.logs import NodeContext
+
+if TYPE_CHECKING:
+    from quorate.runtime.tracing import WriteTraces
+
+LOGGER = logging.getLogger(__name__)
+
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+"""The largest batch of the metadata log."""
+
+
+class Node:
+    """One replica, in the process that holds its storage. `components` start and stop it.
+
+    raft: see `raft_config`. tls: for dialling others. on_role: what to log of a role.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        storage: Storage,
+        raft: RaftConfig,
+        shutdown: Shutdown,
+        context: NodeContext,
+        *,
+        tls: TlsConfig | None,
+        on_role: Callable[[out.RoleChanged], None],
+        policy: SnapshotPolicy | None = None,
+        traces: WriteTraces | None = None,
+    ) -> None:
+        self.on_leadership: Callable[[out.LeadershipAcquired | out.LeadershipLost], None] = (
+            lambda _: None
+        )
+        """Called when this replica begins to lead, and when it ends; set it before the start."""
+        log = storage.log
+        directory = partition_directory(config.metadata_log_dir)
+        quorum_state = QuorumStateFile(directory)
+        self._removed_marker = directory / REMOVED_MARKER
+        initial = _initial_state(log, quorum_state, self._removed_marker, can_vote=raft.can_vote)
+        log_recovery(log.recovered)
+        self.clock = Clock()
+        random_source = random.Random()  # noqa: S311 - it spreads timers
+        self._raft = RaftNode(raft, initial, random_source, self.clock.now_ms())
+        self.transport = PeerTransport(
+            storage.meta.cluster_id, tls, is_encrypted=config.is_encrypted
+        )
+        self.loader = MetadataLoader(log, on_fatal=shutdown.fail)
+        self.driver = storage.driver = RaftDriver(
+            self._raft,
+            log,
+            quorum_state,
+            Outbound(self.transport),
+            self.clock,
+            on_fatal=shutdown.fail,
+            on_committed=self.loader.committed,
+            on_role=on_role,
+            on_voters=self._voters_changed if raft.can_vote else lambda _: None,
+            on_leadership=self._leadership_changed,
+            traces=traces,
+        )
+        self._snapshotter = Snapshotter(self.driver, policy or SnapshotPolicy(), self.loader)
+        self._context = context
+
+    def components(self) -> tuple[Component, ...]:
+        """What the node consists of."""
+        return (
+            Component("driver", self._start, self.driver.close),
+            Component("loader", self.loader.start, self.loader.stop),
+            Component("snapshotter", self._snapshotter.start, self._snapshotter.stop),
+        )
+
+    def voter_ids(self) -> list[int]:
+        """The voters in force."""
+        return [voter.id for voter in self._raft.voters]
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether this replica leads, or a leader answers its fetches."""
+        return self._raft.is_attached
+
+    def _start(self) -> None:
+        raft = self._raft
+        self._context.position = lambda: (raft.epoch, raft.core.log.end_offset)
+        self.driver.start()
+
+    def _leadership_changed(self, change: out.LeadershipAcquired | out.LeadershipLost) -> None:
+        # What listens is made of this node's driver, and therefore known later.
+        self.on_leadership(change)
+
+    def _voters_changed(self, change: out.VotersChanged) -> None:
+        """A voter that was removed must not join again by itself, not even after a restart."""
+        LOGGER.info("voters %s from offset %d", change.voters, change.offset)
+        if change.removed_self and not change.is_voter:
+            self._removed_marker.touch(FILE_MODE)
+        elif change.is_voter:
+            self._removed_marker.unlink(missing_ok=True)
+
+
+def raft_config(config: NodeConfig, meta: MetaProperties) -> RaftConfig:
+    """What the raft nodes of both roles are told."""
+    return RaftConfig(
+        meta.cluster_id,
+        ReplicaKey(config.node_id, meta.directory_id),
+        config.endpoints,
+        bootstrap=config.bootstrap_endpoints,
+        static_voters=config.static_voters,
+        incarnation=secrets.randbits(64),
+        fetch_timeout_ms=config.fetch_timeout_ms,
+        request_timeout_ms=config.request_timeout_ms,
+        retry_backoff_ms=config.retry_backoff_ms,
+    )
+
+
+def _initial_state(
+    log: MetadataLog, quorum_state: QuorumStateFile, removed_marker: Path, *, can_vote: bool
+) -> InitialState:
+    """What recovery found, as the protocol wants it."""
+    recovered = log.recovered
+    # RecoveredLog names an epoch by the offset at which it starts.
+    epochs = tuple((entry.epoch, entry.offset) for entry in recovered.epochs)
+    state = LogState(recovered.start, recovered.end_offset, epochs, recovered.latest_snapshot)
+    election = quorum_state.read()
+    if can_vote:
+        # An observer has no votes to lose.
+        quorum_state.check(election, recovered.last_epoch)
+    return InitialState(
+        election,
+        state,
+        recovered.voters,
+        recovered.kraft_versions,
+        removed_marker.exists(),
+        recovered.required_end,
+    )

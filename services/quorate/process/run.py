@@ -1,0 +1,57 @@
+"""Runs a node as a process: event loop, logging, the interpreter's tuning, exit status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uvloop
+
+from quorate.log.errors import LogError
+from quorate.process.node_config import NodeConfig
+from quorate.process.shutdown import NodeError
+from quorate.raft.errors import RaftError
+from quorate.records.errors import RecordsError
+from quorate.rpc.errors import RpcError
+from quorate.runtime.collection import collect_briefly
+from quorate.runtime.memory import return_large_buffers
+from quorate.runtime.threads import switch_soon
+from quorate.telemetry import logs
+from quorate.telemetry.extra import TelemetryError
+from quorate.telemetry.logs import NodeContext
+
+ENDINGS: tuple[type[Exception], ...] = (
+    NodeError,
+    LogError,
+    RecordsError,
+    RaftError,
+    RpcError,
+    TelemetryError,
+)
+"""What ends the process with one line."""
+
+
+def run_node(
+    config: NodeConfig,
+    run: Callable[[NodeContext], Coroutine[Any, Any, None]],
+    endings: tuple[type[Exception], ...] = (),
+) -> int:
+    """Run until `run` returns; the exit status. endings: further errors that end the process with
+    one line.
+    """
+    context = logs.configure(config.role, config.node_id, config.log_format)
+    return_large_buffers()
+    try:
+        uvloop.run(run(context))
+    except ENDINGS + endings as error:
+        print(f"quorate: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def tune_for_serving() -> None:
+    """Call it once the node has loaded its log."""
+    # What was loaded stays: collecting it again and again costs commits their latency.
+    collect_briefly()
+    switch_soon()

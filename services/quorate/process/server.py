@@ -1,0 +1,118 @@
+"""The gRPC server of a node: its listeners, its connections, its health."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+import grpc.aio
+
+from quorate.process.component import Component
+from quorate.process.node_config import NodeConfig
+from quorate.process.shutdown import Shutdown
+from quorate.rpc.connections import ConnectionGuard
+from quorate.rpc.gate import Gate
+from quorate.rpc.handler import NodeHandler
+from quorate.rpc.limits import ServerLimits
+from quorate.rpc.server import RpcServer, start_server
+from quorate.rpc.tls import TlsConfig
+from quorate.runtime.tasks import supervise
+
+LOGGER = logging.getLogger(__name__)
+
+HEALTH_PERIOD_S = 0.1
+
+
+def _add_nothing(_server: grpc.aio.Server) -> None:
+    """Further services: none, by default."""
+
+
+class NodeServer:
+    """One node's. `listen` once or, with another handler, again."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        listeners: Sequence[tuple[str, bool]],
+        tls: TlsConfig | None,
+        gate: Gate | None,
+        limits: ServerLimits | None = None,
+    ) -> None:
+        """listeners: `host:port`, and whether it is encrypted. limits: of connections too; without
+        any, only those of `ServerLimits` for requests.
+        """
+        self.connections: ConnectionGuard | None = None
+        self._config = config
+        self._secure = [address for address, is_encrypted in listeners if is_encrypted]
+        self._plaintext = [address for address, is_encrypted in listeners if not is_encrypted]
+        self._tls = tls
+        self._gate = gate
+        self._limits = limits
+        self._server: RpcServer | None = None
+        self._health: asyncio.Task[None] | None = None
+
+    async def listen(
+        self, handler: NodeHandler, also: Callable[[grpc.aio.Server], None] = _add_nothing
+    ) -> None:
+        """Start the server, or let another handler answer on the one that runs. also: adds further
+        services before the server starts.
+        """
+        if self._server is not None:
+            self._server.use(handler)
+            return
+        self._server = await start_server(
+            self._secure,
+            handler,
+            self._tls,
+            self._limits,
+            plaintext=self._plaintext,
+            traced=self._config.trace_sample_ratio > 0,
+            gate=self._gate,
+            also=also,
+        )
+        if self._limits is not None:
+            self._watch_connections(self._server, self._limits)
+        addresses = ", ".join(self._secure + self._plaintext)
+        LOGGER.info("node %d listens on %s", self._config.node_id, addresses)
+
+    def _watch_connections(self, server: RpcServer, limits: ServerLimits) -> None:
+        self.connections = ConnectionGuard(server.ports, limits, server.arrivals)
+        self.connections.start()
+        if self.connections.is_watching:
+            server.room.end = self.connections.end
+
+    def component(self) -> Component:
+        """The server, which `listen` has started already."""
+        return Component("server", stop=self.stop)
+
+    def health(self, is_ready: Callable[[], bool], shutdown: Shutdown) -> Component:
+        """Keeps grpc.health.v1 true; it speaks of this node only."""
+
+        def start() -> None:
+            self._health = supervise(self._report_health(is_ready), "health", shutdown.fail)
+
+        async def stop() -> None:
+            if self._health is not None:
+                self._health.cancel()
+
+        return Component("health", start, stop)
+
+    async def _report_health(self, is_ready: Callable[[], bool]) -> None:
+        assert self._server is not None, "listen() comes first"
+        serving: bool | None = None
+        while True:
+            if is_ready() is not serving:
+                serving = is_ready()
+                await self._server.set_serving(serving)
+            await asyncio.sleep(HEALTH_PERIOD_S)
+
+    async def stop(self) -> None:
+        """Take no more calls and end those that are under way."""
+        if self._server is not None:
+            await self._server.stop()
+
+    async def close(self) -> None:
+        """Stop looking at the connections."""
+        if self.connections is not None:
+            await self.connections.stop()

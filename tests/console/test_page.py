@@ -12,7 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from email.message import Message
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from quorate.cli.local_cluster import LocalCluster
@@ -37,6 +40,7 @@ def browser() -> Iterator[webdriver.Chrome]:
     options.binary_location = chromium
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,1300"):
         options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     chrome = webdriver.Chrome(options, webdriver.ChromeService(driver))
     try:
         yield chrome
@@ -57,17 +61,21 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalClu
 
 
 @pytest.fixture
-def url(cluster: LocalCluster, tmp_path: Path) -> Iterator[str]:
+def url(cluster: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL that a console prints; its options are a test's parameter."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "quorate.cli.main", "console", "--port", str(port)]
     command += ["--bootstrap-controller", ",".join(cluster.addresses)]
+    command += getattr(request, "param", ["--allow-changes"])
     # nicegui takes a process that inherits pytest's variables for one of its own tests.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    with (tmp_path / "console.log").open("wb") as log:
+    output = tmp_path / "console.log"
+    with output.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:
-            yield f"http://127.0.0.1:{port}"
+            until(lambda: "token=" in output.read_text(), "the URL")
+            yield output.read_text().split()[0]
         finally:
             process.terminate()
             process.wait(20)
@@ -156,6 +164,58 @@ def test_the_page_tells_the_quorums_story(
     cluster.start([lost, other])
     until(lambda: text(browser, "health") == "healthy", "health again")
     until(lambda: "nobody leads" in text(browser, "events"), "the history")
+
+
+@pytest.mark.parametrize("url", [[]], indirect=True)
+def test_without_permission_there_is_nothing_to_press(
+    browser: webdriver.Chrome, cluster: LocalCluster, url: str
+) -> None:
+    assert len(cluster.running) == 3
+    open_page(browser, url)
+    until(lambda: text(browser, "health") == "healthy", "health")
+    assert "token" not in browser.current_url
+    assert not buttons(browser)
+    assert not [line for line in browser.get_log("browser") if "violates" in line["message"]]
+
+
+SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport="
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+}
+
+
+def test_pages_of_other_sites_reach_nothing(url: str) -> None:
+    """DNS rebinding sends a foreign Host; a cross-site WebSocket a foreign Origin."""
+    place = urlsplit(url).netloc
+
+    def ask(path: str, **headers: str) -> tuple[int, Message]:
+        connection = HTTPConnection(place, timeout=10)
+        try:
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            return response.status, response.headers
+        finally:
+            connection.close()
+
+    until(lambda: ask("/")[0] == 403, "the console")
+    status, headers = ask("/?" + urlsplit(url).query)
+    assert status == 303
+    known = {"Cookie": headers["Set-Cookie"].split(";")[0]}
+    assert ask("/", **known)[0] == 200
+    for path, more in (("/", {}), (f"{SOCKET}polling", {}), (f"{SOCKET}websocket", UPGRADE)):
+        granted = 101 if more else 200
+        assert ask(path, Origin=f"http://{place}", **known, **more)[0] == granted
+        assert ask(path, Origin=f"http://{place}", **more)[0] == 403
+        assert ask(path, Origin="http://attacker.example", **known, **more)[0] == 403
+        foreign = {"Host": "attacker.example", "Origin": "http://attacker.example"}
+        status, headers = ask(path, **foreign, **known, **more)
+        assert status == 403
+        if not more:
+            assert headers["X-Frame-Options"] == "DENY"
+            assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
 
 
 def test_a_wrong_address_is_refused_in_the_dialog(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from quorate.cli.main import main
 from quorate.metadata.image import MetadataImage
-from quorate.metadata.levels import SUPPORTED
+from quorate.metadata.metadata_version import SUPPORTED
 from quorate.migration.verification import compare
 from quorate.migration.znodes import Tree
 from quorate.records.metadata import (
@@ -21,22 +23,23 @@ from quorate.records.metadata import (
     encode,
 )
 from quorate.rpc.client import QuorumClient
-from quorate.rpc.errors import RpcError
+from quorate.rpc.errors import OutcomeUnknownError, RpcError
 
 from tests.integration.support import Node, Quorum, until
+from tests.launcher import launched_by
 
 IDS = (3001, 3002, 3003)
 BROKERS = (1, 2)
 STATE_S = 60.0
 CLUSTER = "-osK_z-yS4WP9LBCencUOA"
 """The id of the cluster whose ZooKeeper data is stored."""
-DIE = "QUORATE_TEST_MIGRATION_DIE_AT"
-STOP = "QUORATE_TEST_MIGRATION_STOP_AT"
 
 
 class MigratingNode(Node):
-    """A controller with the test switches. die_at, stop_at: of them. alone: without the setting of
-    the migration, whatever its file says.
+    """A controller that migrates.
+
+    die_at, stop_at: `STEP=MARKER`; the first controller that comes to the step is killed or
+    stopped. alone: without the setting of the migration, whatever its file says.
     """
 
     die_at = ""
@@ -45,11 +48,13 @@ class MigratingNode(Node):
 
     @property
     def variables(self) -> dict[str, str]:
-        return (
-            ({DIE: self.die_at} if self.die_at else {})
-            | ({STOP: self.stop_at} if self.stop_at else {})
-            | ({"QUORATE_ZOOKEEPER_METADATA_MIGRATION_ENABLE": "false"} if self.alone else {})
-        )
+        return {"QUORATE_ZOOKEEPER_METADATA_MIGRATION_ENABLE": "false"} if self.alone else {}
+
+    @property
+    def launcher(self) -> Sequence[str]:
+        options = [f"--kill=migration.{self.die_at}"] if self.die_at else []
+        options += [f"--stop=migration.{self.stop_at}"] if self.stop_at else []
+        return launched_by(*options) if options else super().launcher
 
     @property
     def is_alive(self) -> bool:
@@ -159,20 +164,27 @@ class MigratingQuorum(Quorum):
     def register_brokers(self, *, in_zookeeper_mode: bool = True) -> None:
         """Brokers in ZooKeeper mode say that they are ready, or come back without it."""
         for broker in BROKERS:
-            self.append(
-                RegisterBrokerRecord(
-                    broker_id=broker,
-                    is_migrating_zk_broker=in_zookeeper_mode,
-                    incarnation_id="A" * 20 + f"{broker}{'A' if in_zookeeper_mode else 'Q'}",
-                    broker_epoch=broker if in_zookeeper_mode else 10 * broker,
-                    features=tuple(
-                        RegisteredFeature(name, levels.min, levels.max)
-                        for name, levels in ({} if in_zookeeper_mode else SUPPORTED).items()
-                    ),
-                    fenced=False,
-                    version=3,
-                )
+            record = RegisterBrokerRecord(
+                broker_id=broker,
+                is_migrating_zk_broker=in_zookeeper_mode,
+                incarnation_id="A" * 20 + f"{broker}{'A' if in_zookeeper_mode else 'Q'}",
+                broker_epoch=broker if in_zookeeper_mode else 10 * broker,
+                features=tuple(
+                    RegisteredFeature(name, levels.min, levels.max)
+                    for name, levels in ({} if in_zookeeper_mode else SUPPORTED).items()
+                ),
+                fenced=False,
+                version=3,
             )
+            # A leader that dies may not have answered; a registration may come twice.
+            until("the registration is answered", partial(self._is_appended, record), STATE_S)
+
+    def _is_appended(self, record: MetadataRecord) -> bool:
+        try:
+            self.append(record)
+        except OutcomeUnknownError:
+            return False
+        return True
 
 
 def differences(tree: Tree, image: MetadataImage, *, dual: bool = False) -> list[object]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from quorate.controller.migration_settings import ENABLE
+from quorate.metadata.metadata_version import KAFKA_LISTENER_MAX, LATEST_LEVEL
 from quorate.migration import znodes as z
 from quorate.migration.znodes import Tree
 from quorate.records.metadata import ZkMigrationState
@@ -231,8 +232,16 @@ def test_real_brokers_migrate_and_go_back(cluster: Cluster, tmp_path: Path) -> N
     cluster.check_load(50)
 
 
+KAFKA_3_9 = 21
+"""The newest metadata.version of the brokers in these tests, 3.9-IV0."""
+
+
 def finalize(quorum: MigratingQuorum, *options: str) -> Ran:
     return here("migrate", "finalize", "--bootstrap-controller", quorum.addresses, *options)
+
+
+def upgrade(quorum: MigratingQuorum, *options: str) -> Ran:
+    return here("features", "--bootstrap-controller", quorum.addresses, "upgrade", *options)
 
 
 def _isr(quorum: MigratingQuorum, topic: str) -> tuple[int, tuple[int, ...]]:
@@ -322,5 +331,27 @@ def test_real_brokers_go_on_in_kraft_mode_without_zookeeper(
         assert cluster.client.produce("without", [b"1"]) == 0
         cluster.load.stop()
         cluster.check_load(50)
+
+        # Its features rise to what the brokers support, and without them to what the listener does.
+        newer = upgrade(quorum, f"--feature=metadata.version={KAFKA_3_9 + 1}")
+        assert newer.status == 1, newer
+        assert f"only supports versions 1-{KAFKA_3_9}" in newer.out, newer
+        raised = upgrade(quorum, f"--feature=metadata.version={KAFKA_3_9}")
+        assert raised.status == 0, raised
+        assert quorum.image().features.metadata_version == KAFKA_3_9
+        for broker in cluster.brokers:
+            broker.stop()
+            gone = here(
+                "cluster", "--bootstrap-controller", quorum.addresses,
+                "unregister", "--id", str(broker.id),
+            )  # fmt: skip
+            assert gone.status == 0, gone
+        newest = upgrade(quorum, f"--feature=metadata.version={LATEST_LEVEL}")
+        assert newest.status == 1, newest
+        assert "listener" in newest.out, newest
+        raised = upgrade(quorum)
+        assert raised.status == 0, raised
+        print(raised.out)
+        assert quorum.image().features.metadata_version == KAFKA_LISTENER_MAX
     finally:
         cluster.end()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from quorate.metadata.levels import LATEST_LEVEL
+from quorate.metadata.metadata_version import LATEST_LEVEL
 from quorate.migration import znodes as z
 from quorate.migration.znodes import Tree
 from quorate.records.metadata import (
@@ -30,7 +30,7 @@ from tests.integration.support import OTHER_CLUSTER, assert_error, free_ports, h
 from tests.migration.cluster import IDS, STATE_S, MigratingQuorum, differences
 from tests.migration.conftest import Server
 
-TOPIC_ID = "AAAAAAAAAAAAAAAAAAAA-w"
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAB--w"
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_a_leader_that_dies_at_any_step_leaves_a_migration_that_completes(
 ) -> None:
     marker = tmp_path / "died"
     for node in quorum.nodes.values():
-        node.die_at = f"{step} {marker}"
+        node.die_at = f"{step}={marker}"
     quorum.format_and_start()
     quorum.until_state(ZkMigrationState.PRE_MIGRATION)
     quorum.register_brokers()
@@ -397,7 +397,7 @@ def test_what_a_paused_leader_was_about_to_write_is_refused_when_it_wakes_up(
     # Its session is not to expire meanwhile: what refuses the write is the claim alone.
     quorum = MigratingQuorum(tmp_path, server.connect, **{"zookeeper.session.timeout.ms": "60000"})
     for node in quorum.nodes.values():
-        node.stop_at = f"writing {marker}"
+        node.stop_at = f"writing={marker}"
     try:
         quorum.format_and_start()
         quorum.until_state(ZkMigrationState.PRE_MIGRATION)

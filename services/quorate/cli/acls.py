@@ -1,6 +1,6 @@
 """`quorate acls`: Kafka's `kafka-acls`: list, add and remove access control entries.
 
-They are kept in the metadata log. Controllers authorize by them once an authoriser is set
+They are kept in the metadata log. Controllers authorize by them once an authorizer is set
 (`authorizer.class.name`), and so do the brokers of the cluster, Kafka's among them.
 
 Source: Kafka's AclCommand; messages are Kafka's. KIP-290 (prefixed patterns).
@@ -22,7 +22,7 @@ from quorate.cli.connection import (
     connected,
 )
 from quorate.cli.metadata_run import check, failure, run_metadata, tell_failures
-from quorate.cli.output import AsJson, UsageError, print_json
+from quorate.cli.output import AsJson, UsageError, print_json, print_line
 
 if TYPE_CHECKING:
     from quorate.metadata.requests import Acl, AclFilter
@@ -153,7 +153,7 @@ def list_acls(
         print_json([_json(each) for each in found])
         return
     for line in acl_lines(found):
-        print(line)
+        print_line(line)
 
 
 async def _find(client: MetadataClient, pattern: Pattern, principal: str | None) -> Sequence[Acl]:
@@ -258,11 +258,11 @@ def add(
         print_json([_json(acl) for acl in wanted])
     else:
         for pattern in patterns:
-            print(f"Adding ACLs for resource `{pattern.shown()}`: ")
+            print_line(f"Adding ACLs for resource `{pattern.shown()}`: ")
             for acl in wanted:
                 if (acl.resource_type, acl.resource_name) == (pattern.resource_type, pattern.name):
-                    print(f"\t{_entry(acl)}")
-            print()
+                    print_line(f"\t{_entry(acl)}")
+            print_line()
     tell_failures(failures, len(wanted))
 
 
@@ -315,7 +315,7 @@ def remove(
         print_json([_json(acl) for acl in removed])
         return
     for acl in removed:
-        print(f"Removed {_entry(acl)}")
+        print_line(f"Removed {_entry(acl)}")
 
 
 # --- reading options ------------------------------------------------------------------------------

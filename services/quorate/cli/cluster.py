@@ -18,7 +18,7 @@ from quorate.cli.connection import (
     run,
 )
 from quorate.cli.metadata_run import check, run_metadata
-from quorate.cli.output import AsJson, kafka_table, print_json
+from quorate.cli.output import AsJson, kafka_table, print_json, print_line
 
 if TYPE_CHECKING:
     from quorate.raft.types import Endpoint
@@ -58,7 +58,7 @@ def cluster_id(
     if as_json:
         print_json({"clusterId": found})
         return
-    print(f"Cluster ID: {found}")
+    print_line(f"Cluster ID: {found}")
 
 
 @app.command("list-endpoints")
@@ -136,4 +136,4 @@ def unregister(
     if as_json:
         print_json({"brokerId": broker})
         return
-    print(f"Broker {broker} is no longer registered.")
+    print_line(f"Broker {broker} is no longer registered.")

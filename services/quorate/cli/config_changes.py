@@ -89,7 +89,7 @@ def _upsertion(user: str, name: str, text: str) -> ScramUpsertion:
         raise UsageError(f"{name}: the password is missing: [iterations=N,password=SECRET]")
     iterations = found.get("iterations", str(SCRAM_ITERATIONS))
     if not (iterations.isascii() and iterations.isdigit() and int(iterations) > 0):
-        raise UsageError(f"{name}: iterations={iterations} is no number above 0")
+        raise UsageError(f"{name}: iterations={iterations} must be a positive number")
     mechanism = MECHANISMS[name]
     salt = secrets.token_bytes(SALT_BYTES)
     salted = hashlib.pbkdf2_hmac(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quorate.cli.output import AsJson, print_json
+
+if TYPE_CHECKING:
+    from quorate.process.config_def import Setting
 
 
 class Layout(StrEnum):
@@ -23,12 +27,12 @@ def config_docs(
         Layout, typer.Option("--format", help="How to print the table.")
     ] = Layout.TEXT,
 ) -> None:
-    """List a controller's settings: names, forms, defaults, what they mean.
+    """List a controller's settings: names, types, defaults, what they mean.
 
     Each can be in the properties file or, with more weight, in the environment: node.id is
     QUORATE_NODE_ID.
     """
-    from quorate.controller.settings import SETTINGS
+    from quorate.controller.config import CONTROLLER
 
     if as_json:
         print_json(
@@ -36,20 +40,20 @@ def config_docs(
                 {
                     "name": setting.name,
                     "variable": setting.variable,
-                    "type": setting.form.type,
+                    "type": setting.type.name,
                     "default": setting.default,
-                    "accepts": setting.form.accepts,
+                    "accepts": setting.type.accepts,
                     "doc": setting.doc,
                 }
-                for setting in SETTINGS
+                for setting in CONTROLLER.settings.values()
             ]
         )
     elif layout is Layout.MARKDOWN:
         print("| setting | type | default | accepted | meaning |\n|---|---|---|---|---|")
-        for setting in SETTINGS:
-            form = setting.form
+        for setting in CONTROLLER.settings.values():
+            value = setting.type
             print(
-                f"| `{setting.name}` | {form.type} | {setting.default or ''} | {form.accepts} "
+                f"| `{setting.name}` | {value.name} | {setting.default or ''} | {value.accepts} "
                 f"| {setting.doc} |"
             )
     else:
@@ -57,23 +61,22 @@ def config_docs(
 
 
 def settings_text(width: int) -> str:
-    """Every setting with its form, default, variable and meaning, in `width` columns."""
-    from quorate.controller.settings import SETTINGS
+    """Every setting of a controller, explained in `width` columns."""
+    from quorate.controller.config import CONTROLLER
 
+    return explained(CONTROLLER.settings.values(), width)
+
+
+def explained(settings: Iterable[Setting], width: int) -> str:
+    """Each setting with its type, default, variable and meaning, in `width` columns."""
     blocks = []
-    for setting in SETTINGS:
-        form = setting.form
+    for setting in settings:
+        value = setting.type
         default = f", default {setting.default}" if setting.default else ""
-        body = [f"{form.type}: {form.accepts}{default}", setting.variable, setting.doc]
-        blocks.append(
-            "\n".join(
-                [
-                    setting.name,
-                    *(
-                        textwrap.fill(line, width, initial_indent="    ", subsequent_indent="    ")
-                        for line in body
-                    ),
-                ]
-            )
+        body = (f"{value.name}: {value.accepts}{default}", setting.variable, setting.doc)
+        lines = (
+            textwrap.fill(line, width, initial_indent="    ", subsequent_indent="    ")
+            for line in body
         )
+        blocks.append("\n".join((setting.name, *lines)))
     return "\n\n".join(blocks)

@@ -151,6 +151,6 @@ def split_outside_brackets(text: str) -> list[str]:
 
 def parse_file(path: Path) -> dict[str, str]:
     """The properties in a file."""
-    from quorate.controller.config import read_properties
+    from quorate.process.properties import read_properties
 
     return {name: value for name, (value, _) in read_properties(path).items()}

@@ -30,7 +30,7 @@ from quorate.cli.connection import (
     connected,
 )
 from quorate.cli.metadata_run import check, run_metadata
-from quorate.cli.output import AsJson, DryRun, UsageError, print_json
+from quorate.cli.output import AsJson, DryRun, UsageError, print_json, print_line
 
 if TYPE_CHECKING:
     from quorate.rpc.metadata_client import MetadataClient
@@ -143,7 +143,7 @@ def describe(
         print_json(found.as_json())
         return
     for line in found.lines():
-        print(line)
+        print_line(line)
 
 
 @app.command("alter", cls=EntityCommand)
@@ -201,7 +201,7 @@ def alter(
             "specified with alter"
         )
     _alter(context, entity, added, deleted, dry_run=dry_run)
-    print(f"{'Can update' if dry_run else 'Completed updating'} {entity.shown}.")
+    print_line(f"{'Can update' if dry_run else 'Completed updating'} {entity.shown}.")
 
 
 def _alter(

@@ -23,7 +23,7 @@ import typer
 from quorate.cli.output import CommandError, UsageError, one_line, print_warning
 
 if TYPE_CHECKING:
-    from quorate.controller.settings import Address
+    from quorate.process.config_types import Address
     from quorate.rpc.client import QuorumClient
     from quorate.rpc.tls import TlsConfig
     from quorate.rpc.values import QuorumDescription
@@ -154,7 +154,7 @@ class Connection:
 
 def resolve(options: Options) -> Connection:
     """What the options mean. Raises UsageError and ConfigError."""
-    from quorate.controller.settings import parse_address, split_list
+    from quorate.process.config_types import parse_address, split_list
 
     if options.bootstrap_controller is not None and options.bootstrap_server is not None:
         raise UsageError("--bootstrap-controller and --bootstrap-server exclude each other")
@@ -184,7 +184,8 @@ def _from_file(path: Path | None) -> Connection:
     """The connection that a properties file describes: a controller's own, or a client's."""
     if path is None:
         return Connection(())
-    from quorate.controller.config import ConfigError, load_config, nearest, read_properties
+    from quorate.controller.config_reader import load_config
+    from quorate.process.properties import ConfigError, nearest, read_properties
     from quorate.rpc.tls import TlsConfig
 
     given = read_properties(path)
@@ -206,7 +207,7 @@ def _from_file(path: Path | None) -> Connection:
 
 
 def _client_tls(path: Path, values: dict[str, str]) -> TlsConfig | None:
-    from quorate.controller.config import ConfigError
+    from quorate.process.properties import ConfigError
     from quorate.rpc.tls import TlsConfig
 
     protocol = values.get("security.protocol", "PLAINTEXT").upper()
@@ -227,7 +228,7 @@ def _client_tls(path: Path, values: dict[str, str]) -> TlsConfig | None:
 
 
 def _client_timeout(path: Path, values: dict[str, str]) -> float | None:
-    from quorate.controller.config import ConfigError
+    from quorate.process.properties import ConfigError
 
     name = "default.api.timeout.ms"
     text = values.get(name)

@@ -15,21 +15,27 @@ from quorate.cli.output import CommandError
 def console(
     context: typer.Context,
     *,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host",
-            help="The address to listen at. The console has no login: who reaches it may use it.",
-        ),
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="And the port.")] = 8080,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Show everything, change nothing.")
+    host_names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host-name",
+            metavar="NAME",
+            help="A name by which browsers reach it, beside the address. May be given repeatedly.",
+        ),
+    ] = None,
+    allow_changes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changes", help="Let users add and remove voters and move leadership."
+        ),
     ] = False,
 ) -> None:
     """Serve a page that shows voters, observers, elections, lag and latency as they are now.
 
-    It works while there is no leader, and says why there is none. Ctrl-C ends it.
+    It works while there is no leader, and says why there is none. The printed URL has a token: who
+    has it may use the console until it ends. Ctrl-C ends it.
     """
     wanted = resolve(Options.of(context))
     _check_port(host, port)
@@ -39,11 +45,14 @@ def console(
         if error.name != "nicegui":
             raise
         raise CommandError("the console needs nicegui: pip install 'quorate[console]'") from None
+    from quorate.console.access import Access
     from quorate.console.watch import Watch
 
-    watch = Watch([str(address) for address in wanted.addresses], wanted.tls)
-    print(f"http://{host}:{port}", flush=True)
-    serve(watch, host, port, read_only=read_only)
+    addresses = [str(address) for address in wanted.addresses]
+    watch = Watch(addresses, wanted.tls, allow_changes=allow_changes)
+    access = Access(host, port, host_names or ())
+    print(access.url, flush=True)
+    serve(watch, access, host, port)
 
 
 def _check_port(host: str, port: int) -> None:

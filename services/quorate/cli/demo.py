@@ -63,7 +63,6 @@ class Demo:
         self.steps: list[Step] = []
         self._admin: QuorumClient | None = None
         self._load: Workload | None = None
-        self._violations: list[str] = []
 
     async def tell(self) -> None:
         """All chapters; raises CommandError at the first that does not end well."""

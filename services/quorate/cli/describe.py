@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quorate.cli.output import kafka_table
+from quorate.cli.output import kafka_table, printable
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import NO_NODE, ZERO_UUID, Endpoint, ReplicaKey, VoterSet
@@ -81,7 +81,7 @@ def status_text(cluster_id: str, description: DescribeQuorumResponse) -> str:
     ]
     if _uncommitted(description):
         lines.append(("CommittedVoters", _voters_text(_members(description.committed_voters))))
-    return "\n".join(f"{name + ':':<24}{value}" for name, value in lines)
+    return "\n".join(f"{name + ':':<24}{printable(value)}" for name, value in lines)
 
 
 def status_json(cluster_id: str, description: DescribeQuorumResponse) -> dict[str, object]:

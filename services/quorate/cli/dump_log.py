@@ -1,5 +1,6 @@
 """`quorate dump-log`: what is in segments and checkpoints, in the lines of kafka-dump-log.
 
+Salts, keys and secret settings are left out unless they are asked for, which Kafka's tool does not.
 A file is printed up to its end or its first fault. Room that was allocated and never written is no
 fault; bytes of an incomplete batch at the end are counted, as Kafka does; anything else is said in
 one line on stderr, and the exit status is 1. Files are only read, also those of a running node.
@@ -19,7 +20,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from quorate.cli.output import AsJson, CommandError, UsageError
+from quorate.cli.output import AsJson, CommandError, UsageError, printable
 from quorate.log.scan import end_of_data, find_batch, may_follow, scan
 from quorate.log.segments import LOG_SUFFIX, parse_offset_name
 from quorate.log.snapshots import CHECKPOINT_SUFFIX, parse_snapshot_name
@@ -62,6 +63,7 @@ class Options:
     decode: bool
     deep: bool
     skip_record_metadata: bool
+    show_secrets: bool
 
 
 @dataclass(slots=True)
@@ -93,6 +95,12 @@ def dump_log(
         bool,
         typer.Option("--skip-record-metadata", help="Print of each record only what it holds."),
     ] = False,
+    show_secrets: Annotated[
+        bool,
+        typer.Option(
+            "--show-secrets", help="Print salts and keys of SCRAM users, and secret settings, too."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print what is in log segments and checkpoints, as kafka-dump-log does.
@@ -101,7 +109,10 @@ def dump_log(
     data/__cluster_metadata-0/00000000000000000000.log
     """
     options = Options(
-        cluster_metadata_decoder, deep_iteration or cluster_metadata_decoder, skip_record_metadata
+        cluster_metadata_decoder,
+        deep_iteration or cluster_metadata_decoder,
+        skip_record_metadata,
+        show_secrets,
     )
     paths = [_known(Path(name)) for name in files.split(",") if name]
     if not paths:
@@ -226,14 +237,17 @@ def _progress(name: str, size: int) -> Iterator[Any]:
             bars[0].stop()
 
 
-def _payload(record: Record) -> tuple[str, Any]:
+def _payload(record: Record, options: Options) -> tuple[str, Any]:
     """A value's decoded form: as Kafka's text, and as JSON. Errors are texts, as in Kafka."""
+    from quorate.cli.secret_fields import masked
     from quorate.records.metadata import UnsupportedVersionError, decode_json, json_text
 
     try:
         if record.value is None:
             raise ValueError("the record has no value")
         decoded = decode_json(record.value)
+        if not options.show_secrets:
+            decoded = masked(decoded)
         return json_text(decoded), decoded
     except (RecordsError, UnsupportedVersionError, ValueError) as error:
         text = f"Error at {record.offset}, skipping. {error}"
@@ -265,7 +279,7 @@ class TextPrinter:
         self._options = options
 
     def _line(self, text: str) -> None:
-        self._out.write(text + "\n")
+        self._out.write(printable(text) + "\n")
 
     def begin(self) -> None:
         """Nothing comes before the first file."""
@@ -310,7 +324,7 @@ class TextPrinter:
             if header.is_control:
                 parts.append(_control_text(record, decode_control(record.key, record.value)))
         if self._options.decode and not header.is_control:
-            parts.append(f"payload: {_payload(record)[0]}")
+            parts.append(f"payload: {_payload(record, self._options)[0]}")
         # Kafka leaves the line empty when nothing of a record is asked for.
         self._line(" ".join(["|", *parts]) if parts else "")
 
@@ -389,13 +403,13 @@ class JsonPrinter:
             label = _CONTROL_LABELS.get(type(control), "Unknown").rstrip(":")
             shown["control"] = {"type": label, "data": control_json(control)}
         elif self._options.decode:
-            shown["payload"] = _payload(record)[1]
+            shown["payload"] = _payload(record, self._options)[1]
         self._batch.setdefault("records", []).append(shown)
 
     def end_batch(self) -> None:
         if self._batch is not None:
             self._out.write(",\n  " if self._batches else "\n  ")
-            self._out.write(json.dumps(self._batch, ensure_ascii=False))
+            self._out.write(printable(json.dumps(self._batch, ensure_ascii=False)))
             self._batches += 1
             self._batch = None
 

@@ -5,9 +5,9 @@ Loaded only after something went wrong, since it looks into every layer.
 
 from __future__ import annotations
 
-from quorate.controller.config import ConfigError
 from quorate.controller.formatting import FormatError
 from quorate.log.errors import LogError
+from quorate.process.properties import ConfigError
 from quorate.raft.errors import ErrorCode, RaftError
 from quorate.raft.roles import CANNOT_COMMIT, STILL_LEADS, ChangeStage
 from quorate.records.errors import RecordsError

@@ -40,7 +40,7 @@ def parse_features(texts: Sequence[str]) -> dict[str, int]:
 
 def numbered(text: str) -> str:
     """metadata.version=4.3-IV0 with the level's number."""
-    from quorate.metadata.levels import METADATA_VERSION, level_of_release
+    from quorate.metadata.metadata_version import METADATA_VERSION, level_of_release
 
     name, _, level = (part.strip() for part in text.partition("="))
     found = level_of_release(level) if name == METADATA_VERSION else None
@@ -51,7 +51,7 @@ def release_level(release: str) -> int:
     """The metadata.version of a release of Kafka (4.3, 4.3.0, 4.3-IV0). UsageError for one that is
     unknown.
     """
-    from quorate.metadata.levels import RELEASES, level_of_release
+    from quorate.metadata.metadata_version import RELEASES, level_of_release
 
     level = level_of_release(".".join(release.split("-", maxsplit=1)[0].split(".")[:2]))
     if "-" in release:

@@ -25,7 +25,15 @@ from quorate.cli.feature_levels import (
     release_level,
     release_option,
 )
-from quorate.cli.output import AsJson, CommandError, DryRun, UsageError, one_line, print_json
+from quorate.cli.output import (
+    AsJson,
+    CommandError,
+    DryRun,
+    UsageError,
+    one_line,
+    print_json,
+    print_line,
+)
 
 if TYPE_CHECKING:
     from quorate.rpc.client import QuorumClient
@@ -82,7 +90,7 @@ def describe(
         )
         return
     for feature in answer.features:
-        print(
+        print_line(
             feature_line(
                 feature.name,
                 _level_text(feature.name, feature.supported.min),
@@ -95,7 +103,7 @@ def describe(
 
 def _level_text(feature: str, level: int) -> str:
     """A level of metadata.version has the name of a release, others are numbers."""
-    from quorate.metadata.levels import METADATA_VERSION, release_of
+    from quorate.metadata.metadata_version import METADATA_VERSION, release_of
 
     return release_of(level) if feature == METADATA_VERSION and level else str(level)
 
@@ -166,7 +174,7 @@ def _levels(
 ) -> dict[str, int]:
     if feature and release_version is not None:
         raise UsageError("--feature and --release-version exclude each other")
-    from quorate.metadata.levels import levels_of
+    from quorate.metadata.metadata_version import levels_of
 
     if release_version is None:
         return parse_features([numbered(text) for text in feature or []])
@@ -202,7 +210,7 @@ def _highest(context: typer.Context) -> dict[str, int]:
 
 def _in_order(levels: dict[str, int], kind: UpgradeType) -> list[tuple[str, int]]:
     """Features depend on metadata.version: it is raised first, and lowered last."""
-    from quorate.metadata.levels import METADATA_VERSION
+    from quorate.metadata.metadata_version import METADATA_VERSION
     from quorate.rpc.values import UpgradeType
 
     comes_first = kind is UpgradeType.UPGRADE
@@ -243,10 +251,10 @@ def _update(
         for name, failure in failures.items():
             if failure is None:
                 did = "can be" if dry_run else "was"
-                print(f"{name} {did} {verb}d to {levels[name]}.")
+                print_line(f"{name} {did} {verb}d to {levels[name]}.")
             else:
                 could = "Can not" if dry_run else "Could not"
-                print(f"{could} {verb} {name} to {levels[name]}. {failure}")
+                print_line(f"{could} {verb} {name} to {levels[name]}. {failure}")
     failed = sum(failure is not None for failure in failures.values())
     if failed:
         raise CommandError(f"{failed} out of {len(failures)} operation(s) failed.")

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate.cli.output import CommandError
-from quorate.controller.config import load_config
+from quorate.controller.config_reader import load_config
 from quorate.controller.formatting import FormatMode, format_directory, random_uuid
 from quorate.log.meta_properties import MetaProperties
 
@@ -88,8 +88,9 @@ class LocalCluster:
     """The folder and its processes. static_voters: at kraft.version 0, all from the start.
     migration: where the controllers are new, what they take over.
 
-    broker_settings, controller_settings: what is written to their files besides. environment: what
-    the processes get besides this one's, which they get without settings of a node.
+    broker_settings, controller_settings: what is written to their files besides. launcher: the
+    arguments of Python that precede `quorate`'s. The processes get this one's environment without
+    settings of a node.
     """
 
     def __init__(
@@ -100,14 +101,14 @@ class LocalCluster:
         migration: Migration | None = None,
         broker_settings: Mapping[str, object] | None = None,
         controller_settings: Mapping[str, object] | None = None,
-        environment: Mapping[str, str] | None = None,
+        launcher: Sequence[str] = ("-m", "quorate.cli.main"),
     ) -> None:
         self.folder = folder
         self.static_voters = static_voters
         self.migration = migration
         self.broker_settings = dict(broker_settings or {})
         self.controller_settings = dict(controller_settings or {})
-        self.environment = dict(environment or {})
+        self.launcher = launcher
         self.brokers: dict[int, LocalNode] = {}
         self.cluster_id = ""
         self.nodes: dict[int, LocalNode] = {}
@@ -280,12 +281,11 @@ class LocalCluster:
     def start(self, ids: Iterable[int] | None = None) -> None:
         """Start controllers and brokers (all by default); their output goes to their log files."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("QUORATE_")}
-        environment |= self.environment
         for node_id in (*self.nodes, *self.brokers) if ids is None else ids:
             node = self._node(node_id)
             with node.log_file.open("ab") as output:
                 self.processes[node_id] = subprocess.Popen(
-                    [sys.executable, "-m", "quorate.cli.main", node.kind, str(node.properties)],
+                    [sys.executable, *self.launcher, node.kind, str(node.properties)],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

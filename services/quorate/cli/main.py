@@ -1,8 +1,8 @@
 """The `quorate` command: finds the subcommand, runs it, turns what goes wrong into one line.
 
 Subcommands are imported when they are asked for, so that `quorate --help` and completion answer at
-once. A subcommand's module offers a `typer.Typer` or a function. No traceback is ever printed,
-except to who asks for it with QUORATE_DEBUG=1.
+once. A subcommand's module offers a `typer.Typer` or a function. Tracebacks are printed only with
+QUORATE_DEBUG=1.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ import typer
 from quorate.cli.connection import CHANGE_TIMEOUT_S
 from quorate.cli.metadata_run import check, progress_bar, run_metadata
 from quorate.cli.metadata_shell import load_image
-from quorate.cli.output import CommandError, print_json
+from quorate.cli.output import CommandError, print_json, print_line
 from quorate.metadata import requests as r
 from quorate.metadata.acls import acl_of
 from quorate.metadata.configs import ResourceType
 from quorate.metadata.image import AnyRecord, MetadataImage
-from quorate.metadata.levels import LATEST_LEVEL, METADATA_VERSION, at_level
+from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION, at_level
 from quorate.raft.errors import ErrorCode
 from quorate.records import metadata as rec
 from quorate.records.metadata.partitions import NO_LEADER
@@ -99,9 +99,9 @@ def import_metadata(
         )
         return
     did = "Would import" if dry_run else "Imported"
-    print(f"{did} {len(plan.topics)} topics with {plan.records} records from {source}.")
+    print_line(f"{did} {len(plan.topics)} topics with {plan.records} records from {source}.")
     for name in plan.there_already:
-        print(f"Topic {name} is there already.")
+        print_line(f"Topic {name} is there already.")
 
 
 def _chosen_topics(image: MetadataImage, patterns: list[str] | None) -> dict[str, str]:

@@ -24,6 +24,7 @@ from quorate.cli.output import (
     CommandError,
     UsageError,
     print_json,
+    print_line,
     print_warning,
     progress,
 )
@@ -183,7 +184,7 @@ def add_controller(
     if as_json:
         print_json(_change_json(key, dry_run, config.endpoints))
         return
-    print(
+    print_line(
         f"{'DRY RUN of adding' if dry_run else 'Added'} controller {key.id} with directory id "
         f"{key.directory_id} and endpoints: {', '.join(map(endpoint_text, config.endpoints))}"
     )
@@ -227,7 +228,7 @@ def remove_controller(
     if as_json:
         print_json(_change_json(key, dry_run))
         return
-    print(
+    print_line(
         f"{'DRY RUN of removing' if dry_run else 'Removed'} KRaft controller {key.id} with "
         f"directory id {key.directory_id}"
     )
@@ -253,7 +254,7 @@ def transfer_leadership(
     if as_json:
         print_json(_change_json(key, False))
         return
-    print(f"Leadership moved to controller {key.id} with directory id {key.directory_id}")
+    print_line(f"Leadership moved to controller {key.id} with directory id {key.directory_id}")
 
 
 def _confirm_forced(context: typer.Context, key: ReplicaKey, *, ask: bool) -> None:

@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate.cli.metadata_tree import Directory, build_tree, draw
-from quorate.cli.output import AsJson, CommandError, UsageError, print_error, print_json, progress
+from quorate.cli.output import (
+    AsJson,
+    CommandError,
+    UsageError,
+    print_error,
+    print_json,
+    printable,
+    progress,
+)
 
 if TYPE_CHECKING:
     from quorate.metadata.image import MetadataImage
@@ -149,7 +157,7 @@ class Shell:
         run(words[1:])
 
     def _line(self, text: str) -> None:
-        self._write(text + "\n")
+        self._write(printable(text) + "\n")
 
     def _lines(self, texts: Iterable[str]) -> None:
         for text in texts:
@@ -201,14 +209,14 @@ class Shell:
         for path, node in self._expand(paths):
             if isinstance(node, Directory):
                 raise CommandError(f"{path} is a directory")
-            self._line(node)
+            self._lines(node.splitlines() or [""])
 
     def _tree(self, paths: Sequence[str]) -> None:
         for path, node in self._expand(paths):
             if isinstance(node, Directory):
                 self._lines(draw(node))
             else:
-                self._line(f"{path}\n{node}")
+                self._lines((path, *node.splitlines()))
 
     def _find(self, paths: Sequence[str]) -> None:
         for path, node in self._expand(paths):
@@ -217,7 +225,7 @@ class Shell:
     def _cd(self, paths: Sequence[str]) -> None:
         ((path, node), *others) = self._expand(paths or ("/",))
         if others or not isinstance(node, Directory):
-            raise CommandError(f"{' '.join(paths)} is no directory")
+            raise CommandError(f"{' '.join(paths)} is not a directory")
         self._here = path
 
 

@@ -21,6 +21,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from quorate import __version__
+from quorate.cli.secret_fields import config_value, masked
 from quorate.records import metadata as m
 
 Node = "Directory | str"
@@ -111,7 +112,8 @@ def _controller(
 def _config(image: Directory, record: m.ConfigRecord, _names: dict[str, str]) -> None:
     kind = RESOURCE_TYPES.get(record.resource_type, str(record.resource_type))
     values = image.at("configs", kind, record.resource_name or DEFAULT)
-    values[record.name] = "" if record.value is None else record.value
+    value = "" if record.value is None else record.value
+    values[record.name] = config_value(record.resource_type, record.name, value)
 
 
 def _feature(image: Directory, record: m.FeatureLevelRecord, _names: dict[str, str]) -> None:
@@ -128,7 +130,7 @@ def _quota(image: Directory, record: m.ClientQuotaRecord, _names: dict[str, str]
 
 def _scram(image: Directory, record: m.UserScramCredentialRecord, _names: dict[str, str]) -> None:
     mechanism = MECHANISMS.get(record.mechanism, str(record.mechanism))
-    shown = {**_data(record), "salt": "[hidden]", "storedKey": "[hidden]", "serverKey": "[hidden]"}
+    shown = masked(m.to_json(record))["data"]
     image.at("scram", mechanism)[record.name.replace("/", "%2F")] = pretty(shown)
 
 

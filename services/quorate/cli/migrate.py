@@ -28,7 +28,14 @@ from quorate.cli.connection import (
     resolve,
     run,
 )
-from quorate.cli.output import AsJson, CommandError, kafka_table, print_json, print_warning
+from quorate.cli.output import (
+    AsJson,
+    CommandError,
+    kafka_table,
+    print_json,
+    print_line,
+    print_warning,
+)
 
 if TYPE_CHECKING:
     from quorate.metadata.image import MetadataImage
@@ -40,7 +47,6 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 DIFFERENCES_SHOWN = 20
-ENABLE = "zookeeper.metadata.migration.enable"
 
 Ensemble = Annotated[
     str,
@@ -108,19 +114,19 @@ def plan(
             }
         )
     else:
-        print(f"Cluster {found.cluster_id or '-'}: {found.znodes} znodes")
+        print_line(f"Cluster {found.cluster_id or '-'}: {found.znodes} znodes")
         rows = [(kind, str(count)) for kind, count in sorted(found.counts.items())]
         print(kafka_table(("RECORDS", "COUNT"), rows))
-        print(
+        print_line(
             f"Brokers that must take part: {_ids(found.known)}; running: {_ids(found.registered)}"
         )
         if found.controller is not None:
             led_by = "a controller of a quorum" if found.controller[1] >= 0 else "a broker"
-            print(f"ZooKeeper's controller: {found.controller[0]}, {led_by}")
+            print_line(f"ZooKeeper's controller: {found.controller[0]}, {led_by}")
         for warning in found.warnings:
             print_warning(warning)
         for problem in found.problems:
-            print(f"problem: {problem}")
+            print_line(f"problem: {problem}")
     if found.problems:
         raise CommandError(f"{len(found.problems)} problems must be solved before the migration")
 
@@ -155,16 +161,16 @@ def status(
         return
     for name, value in found.items():
         shown = ", ".join(map(str, value)) or "none" if isinstance(value, list) else value
-        print(f"{name:<24}{shown}")
-    print(f"{'differences':<24}{len(differences)}")
+        print_line(f"{name:<24}{shown}")
+    print_line(f"{'differences':<24}{len(differences)}")
     for each in differences[:DIFFERENCES_SHOWN]:
         field = f" {each.field}" if each.field else ""
-        print(
+        print_line(
             f"  {each.kind} {each.identity}{field}: ZooKeeper {each.in_zookeeper}, "
             f"the log {each.in_the_log}"
         )
     if len(differences) > DIFFERENCES_SHOWN:
-        print(f"  … {len(differences) - DIFFERENCES_SHOWN} more (--json shows all)")
+        print_line(f"  … {len(differences) - DIFFERENCES_SHOWN} more (--json shows all)")
 
 
 def _waits(image: MetadataImage, tree: Tree) -> dict[str, Any]:
@@ -225,6 +231,7 @@ def finalize(
     Needs every controller to run without zookeeper.metadata.migration.enable, and no broker in
     ZooKeeper mode.
     """
+    from quorate.metadata.appended import unfinished_migration
     from quorate.records.metadata import ZkMigrationState, ZkMigrationStateRecord, encode
 
     image = _image(context)
@@ -232,7 +239,8 @@ def finalize(
     if state is not ZkMigrationState.POST_MIGRATION:
         if state is not ZkMigrationState.MIGRATION:
             raise CommandError(f"there is no migration to finish: its state is {state.name}")
-        _check_finished(image)
+        if reason := unfinished_migration(image):
+            raise CommandError(reason)
         value = encode(ZkMigrationStateRecord(ZkMigrationState.POST_MIGRATION), 0)
 
         async def append(client: QuorumClient) -> object:
@@ -242,24 +250,7 @@ def finalize(
     if as_json:
         print_json({"state": ZkMigrationState.POST_MIGRATION.name})
     else:
-        print("The migration is finished: ZooKeeper is not needed any more.")
-
-
-def _check_finished(image: MetadataImage) -> None:
-    controllers = image.cluster.controllers.values()
-    with_it = sorted(c.controller_id for c in controllers if c.zk_migration_ready)
-    if with_it:
-        raise CommandError(
-            f"{ENABLE} is still true on controllers {', '.join(map(str, with_it))}: restart all "
-            "controllers without it first"
-        )
-    brokers = image.cluster.brokers.values()
-    in_zk_mode = sorted(b.broker_id for b in brokers if b.is_migrating_zk_broker)
-    if in_zk_mode:
-        raise CommandError(
-            f"brokers {', '.join(map(str, in_zk_mode))} still run in ZooKeeper mode: restart them "
-            "with process.roles=broker first"
-        )
+        print_line("The migration is finished: ZooKeeper is not needed any more.")
 
 
 @app.command("rollback")
@@ -294,7 +285,7 @@ def rollback(
     if as_json:
         print_json({"released": True, "epoch": epoch})
     else:
-        print("ZooKeeper belongs to its brokers again: restart them without the migration.")
+        print_line("ZooKeeper belongs to its brokers again: restart them without the migration.")
 
 
 def _listens(host: str, port: int) -> bool:
@@ -336,11 +327,14 @@ def _ensemble(connect: str, tls_file: Path | None) -> Iterator[ZooKeeper]:
     """A connection to ZooKeeper; its errors as one line."""
     with _extra():
         from quorate.migration.zookeeper import ZooKeeper
-    from quorate.controller.given import read_given
+    from quorate.controller.config import CONTROLLER
     from quorate.controller.migration_settings import read_zookeeper_tls
     from quorate.migration.errors import MigrationError
+    from quorate.process.properties import parse_properties
 
-    tls = None if tls_file is None else read_zookeeper_tls(read_given(tls_file, {}))
+    tls = (
+        None if tls_file is None else read_zookeeper_tls(parse_properties(tls_file, {}, CONTROLLER))
+    )
     # What the library would say of each attempt is in the one error.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     try:

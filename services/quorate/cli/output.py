@@ -24,6 +24,12 @@ AsJson = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")]
 
 
+_CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F)]
+_CONTROLS += range(0x2066, 0x206A)
+_ESCAPES = {code: f"\\u{code:04x}" for code in _CONTROLS if code != ord("\t")}
+_ESCAPES_IN_LINES = {code: text for code, text in _ESCAPES.items() if code != ord("\n")}
+
+
 class CommandError(Exception):
     """The command could not do what was asked; its text is one line for the person who asked."""
 
@@ -37,7 +43,7 @@ def fail(message: str) -> NoReturn:
 
 
 def one_line(message: object) -> str:
-    return " ".join(str(message).split()) or type(message).__name__
+    return printable(" ".join(str(message).split())) or type(message).__name__
 
 
 def print_error(message: object) -> None:
@@ -48,13 +54,28 @@ def print_warning(message: object) -> None:
     print(f"quorate: warning: {one_line(message)}", file=sys.stderr)
 
 
+def printable(text: str, *, keep_lines: bool = False) -> str:
+    """The text without what a terminal obeys: control characters but tabs, and characters that
+    change the direction of what follows, are written as in JSON.
+
+    keep_lines: the line feeds of `text` are ours.
+    """
+    return text.translate(_ESCAPES_IN_LINES if keep_lines else _ESCAPES)
+
+
+def print_line(line: str = "") -> None:
+    """One line of text, whatever is in the names and values that it shows."""
+    print(printable(line))
+
+
 def print_json(value: object) -> None:
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
-    sys.stdout.write("\n")
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    sys.stdout.write(printable(text, keep_lines=True) + "\n")
 
 
 def kafka_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table as Kafka's tools print it: each cell padded to its column's width, then a tab."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [
         max(len(name), *(len(row[column]) for row in rows)) if rows else len(name)
         for column, name in enumerate(header)

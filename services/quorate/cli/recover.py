@@ -21,6 +21,7 @@ from quorate.cli.output import (
     UsageError,
     kafka_table,
     print_json,
+    print_line,
     print_warning,
 )
 
@@ -299,7 +300,7 @@ def endpoints(
     will = "DRY RUN: would write" if dry_run else "Wrote"
     print(f"{will} the voters of epoch {done.epoch}, offset {done.chosen.end.offset}:")
     for voter in done.new_voters:
-        print(f"  {voter.key} at {', '.join(map(str, voter.endpoints))}")
+        print_line(f"  {voter.key} at {', '.join(map(str, voter.endpoints))}")
     for backup in done.backups:
         print(f"Backup: {backup}")
     if done.report is not None:
@@ -311,7 +312,7 @@ def endpoints(
 
 
 def _places(voters: Iterable[str]) -> dict[int, list[tuple[str | None, str, int]]]:
-    from quorate.controller.settings import parse_address
+    from quorate.process.config_types import parse_address
 
     wanted: dict[int, list[tuple[str | None, str, int]]] = {}
     for text in voters:

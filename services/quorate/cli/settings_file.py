@@ -52,6 +52,6 @@ def load(path: Path | None, option: str = "the properties FILE") -> ControllerCo
         raise UsageError(
             f"{option} is missing, and QUORATE_NODE_ID is not in the environment either"
         )
-    from quorate.controller.config import load_config
+    from quorate.controller.config_reader import load_config
 
     return load_config(path)

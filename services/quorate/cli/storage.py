@@ -167,7 +167,7 @@ def _print_formatted(formatted: Formatted) -> None:
 
 
 def _begins_with(formatted: Formatted) -> str:
-    from quorate.metadata.levels import METADATA_VERSION, release_of
+    from quorate.metadata.metadata_version import METADATA_VERSION, release_of
 
     level = formatted.features.get(METADATA_VERSION)
     text = f"kraft.version {formatted.kraft_version}"
@@ -197,7 +197,7 @@ def _initial_controllers(config: ControllerConfig, text: str | None) -> VoterSet
     if text is None:
         return None
     try:
-        return parse_initial_controllers(text, config.listener_names[0])
+        return parse_initial_controllers(text, config.controller_listener)
     except ValueError as error:
         raise CommandError(f"--initial-controllers: {error}") from None
 

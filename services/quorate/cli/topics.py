@@ -29,7 +29,15 @@ from quorate.cli.metadata_run import (
     run_metadata,
     tell_failures,
 )
-from quorate.cli.output import AsJson, CommandError, DryRun, UsageError, print_json, print_warning
+from quorate.cli.output import (
+    AsJson,
+    CommandError,
+    DryRun,
+    UsageError,
+    print_json,
+    print_line,
+    print_warning,
+)
 
 if TYPE_CHECKING:
     from quorate.metadata.requests import CreatedTopic, TopicDescription
@@ -172,7 +180,7 @@ def create(
         for each in created:
             if failure(each) is None:
                 did = f"{each.name} can be created." if dry_run else f"Created topic {each.name}."
-                print(did)
+                print_line(did)
     if any("." in name or "_" in name for name in names):
         print_warning(
             "due to limitations in metric names, topics with a period ('.') or underscore ('_') "
@@ -285,7 +293,7 @@ def list_topics(
         print_json(names)
         return
     for name in names:
-        print(name)
+        print_line(name)
 
 
 @app.command("describe")
@@ -343,7 +351,7 @@ def describe(
         for line in text.topic_lines(
             each, configs[each.name], only[0] if only else None, topics_with_overrides
         ):
-            print(line)
+            print_line(line)
 
 
 async def _described(client: MetadataClient) -> list[TopicDescription]:

@@ -1,7 +1,7 @@
 """The page: one for everybody, redrawn after each look (nicegui; all its files are served locally).
 
-With `read_only` there is nothing to press. Everything else asks before it does something, and says
-afterwards what came of it.
+Without `Watch.allows_changes` there is nothing to press. Everything else asks before it does
+something, and says afterwards what came of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from nicegui import app, ui
 
 from quorate import __version__
 from quorate.console import charts
+from quorate.console.access import Access
 from quorate.console.cluster import LEADERLESS, UnhealthyPartition
 from quorate.console.state import Health, Replica
 from quorate.console.watch import Watch
@@ -124,9 +125,8 @@ def _partition_row(found: UnhealthyPartition) -> dict[str, object]:
 class Page:
     """One browser's view."""
 
-    def __init__(self, watch: Watch, *, read_only: bool) -> None:
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._read_only = read_only
         self._build()
         self._draw()
 
@@ -147,7 +147,7 @@ class Page:
             "<q-td :props=\"props\"><q-badge :color=\"props.row.role === 'leader' ? 'primary' : "
             "props.row.healthy ? 'positive' : 'negative'\" :label=\"props.row.role\" /></q-td>",
         )
-        if not self._read_only:
+        if self._watch.allows_changes:
             self._add_actions()
         self._build_cluster()
         self._plots: dict[str, ui.echart] = {}
@@ -365,12 +365,13 @@ class Page:
             waiting.dismiss()
 
 
-def serve(watch: Watch, host: str, port: int, *, read_only: bool) -> None:
+def serve(watch: Watch, access: Access, host: str, port: int) -> None:
     """Serve until SIGINT or SIGTERM."""
+    app.add_middleware(access.around)
 
     @ui.page("/", title="Quorate")
     def index() -> None:
-        page = Page(watch, read_only=read_only)
+        page = Page(watch)
         stop = watch.listen(page.draw)
         ui.context.client.on_disconnect(stop)
 

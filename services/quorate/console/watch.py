@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from quorate.console.cluster import Census, ClusterLook
 from quorate.console.state import Look, QuorumState, place_of
 from quorate.metadata.requests import DescribeCluster
+from quorate.raft.errors import MisuseError
 from quorate.raft.types import Endpoint, ReplicaKey
 from quorate.rpc.client import ClientError, QuorumClient, UnreachableError
 from quorate.rpc.metadata_client import MetadataClient
@@ -22,13 +23,16 @@ ANSWER_WITHIN_S = 1.5
 
 class Watch:
     """One quorum under observation, and the cluster that it serves. `state` and `census` change
-    only between awaits of `run`.
+    only between awaits of `run`. Without `allow_changes` it refuses every change.
     """
 
-    def __init__(self, bootstrap: Sequence[str], tls: TlsConfig | None) -> None:
+    def __init__(
+        self, bootstrap: Sequence[str], tls: TlsConfig | None, *, allow_changes: bool
+    ) -> None:
         self.state = QuorumState()
         self.census = Census()
         self.cluster_id = ""
+        self.allows_changes = allow_changes
         self._bootstrap = tuple(bootstrap)
         self._looks = QuorumClient(bootstrap, tls=tls, request_timeout_ms=2_000)
         self._changes = QuorumClient(bootstrap, tls=tls, request_timeout_ms=30_000)
@@ -127,19 +131,20 @@ class Watch:
 
     async def add(self, key: ReplicaKey, host: str, port: int) -> str:
         """Make a replica a voter; returns what to tell the person."""
-        return await self._do(
-            self._changes.add_voter(key, [Endpoint("CONTROLLER", host, port)]),
-            f"{key} is a voter now",
-        )
+        endpoints = [Endpoint("CONTROLLER", host, port)]
+        await self._for_changes().add_voter(key, endpoints)
+        return f"{key} is a voter now"
 
     async def remove(self, key: ReplicaKey) -> str:
-        return await self._do(self._changes.remove_voter(key), f"{key} is no voter any more")
+        await self._for_changes().remove_voter(key)
+        return f"{key} is no voter any more"
 
     async def transfer(self, key: ReplicaKey) -> str:
-        return await self._do(self._changes.transfer_leadership(key), f"{key.id} leads now")
+        await self._for_changes().transfer_leadership(key)
+        return f"{key.id} leads now"
 
-    @staticmethod
-    async def _do(change: Coroutine[None, None, None], done: str) -> str:
-        """The sentence for success; ClientError is the caller's to show."""
-        await change
-        return done
+    def _for_changes(self) -> QuorumClient:
+        """ClientError and MisuseError are the caller's to show."""
+        if not self.allows_changes:
+            raise MisuseError("this console only shows: start it with --allow-changes")
+        return self._changes

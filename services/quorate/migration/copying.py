@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quorate.metadata.levels import at_level
+from quorate.metadata.metadata_version import at_level
 from quorate.migration.reading import NewId, read_all
 from quorate.migration.znodes import Tree
 from quorate.records.metadata import (

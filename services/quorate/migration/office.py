@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import MetadataImage
 from quorate.migration import writing, znodes
 from quorate.migration.errors import FencedError, MigrationError, WrongClusterError, ZNodeError
@@ -20,7 +20,7 @@ from quorate.migration.operations import Operation
 from quorate.migration.reading import known_brokers
 from quorate.migration.tls import ZooKeeperTls
 from quorate.migration.znodes import Tree
-from quorate.migration.zookeeper import Lease, Position, Progress, ZooKeeper
+from quorate.migration.zookeeper import Lease, Position, ZooKeeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class Office:
         self._lease = self.client.claim(self._controller_id, epoch)
         self._is_unsure = False
 
-    def read_tree(self, on_progress: Progress) -> Tree:
-        return self.client.read_tree(on_progress)
+    def read_tree(self) -> Tree:
+        return self.client.read_tree()
 
     def synchronize(self, image: MetadataImage) -> Written:
         """Make ZooKeeper equal to the image. FencedError, ZooKeeperError."""
@@ -119,7 +119,7 @@ class Office:
         tree = self.client.read_tree()
         return self._write(image, writing.operations(tree, writing.wanted(image, zk_epoch)), began)
 
-    def write_changes(self, image: MetadataImage, changes: Changes) -> Written:
+    def write_changes(self, image: MetadataImage, changes: MetadataDelta) -> Written:
         """Let ZooKeeper follow what changed. FencedError, ZooKeeperError."""
         if self._is_unsure:
             return self.synchronize(image)

@@ -114,7 +114,7 @@ def _topic_id(node: ZNode) -> str:
     except (binascii.Error, ValueError):
         value = b""
     if len(value) != UUID_BYTES:
-        raise ZNodeError(node.path, f"topic_id {text!r} is no UUID")
+        raise ZNodeError(node.path, f"topic_id {text!r} is not a UUID")
     return text
 
 
@@ -204,7 +204,7 @@ def _quotas(node: ZNode, entity: tuple[QuotaEntity, ...]) -> Batch:
         try:
             batch.append(ClientQuotaRecord(entity=entity, key=key, value=float(value)))
         except ValueError:
-            raise ZNodeError(node.path, f"{key}={value!r} is no number") from None
+            raise ZNodeError(node.path, f"{key}={value!r} is not a number") from None
     return batch
 
 
@@ -297,11 +297,11 @@ def read_delegation_tokens(tree: Tree) -> Iterator[Batch]:
 def _integer(node: ZNode, value: object) -> int:
     """A number, or a number written as text, as Kafka does for long ones."""
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ZNodeError(node.path, f"{value!r} is no number")
+        raise ZNodeError(node.path, f"{value!r} is not a number")
     try:
         return int(value)
     except ValueError:
-        raise ZNodeError(node.path, f"{value!r} is no number") from None
+        raise ZNodeError(node.path, f"{value!r} is not a number") from None
 
 
 def _integers(node: ZNode, field: str, value: object) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import MetadataImage
 from quorate.metadata.producer_ids import BLOCK_SIZE
 from quorate.migration import entities, znodes
@@ -78,7 +78,7 @@ class Scope:
 # --- what is compared -----------------------------------------------------------------------------
 
 
-def scope(image: MetadataImage, changes: Changes) -> Scope:
+def scope(image: MetadataImage, changes: MetadataDelta) -> Scope:
     """What of ZooKeeper has to do with some changes."""
     found = Scope()
     names = image.topics.names
@@ -112,7 +112,9 @@ def scope(image: MetadataImage, changes: Changes) -> Scope:
     return found
 
 
-def wanted(image: MetadataImage, zk_epoch: int, changes: Changes | None = None) -> Iterator[Wanted]:
+def wanted(
+    image: MetadataImage, zk_epoch: int, changes: MetadataDelta | None = None
+) -> Iterator[Wanted]:
     """What the image means in ZooKeeper: all of it, or what some changes touch.
 
     zk_epoch: the number in `/controller_epoch`, which new states of partitions name.
@@ -211,7 +213,7 @@ def _is_configured(node: ZNode) -> bool:
 # --- topics ---------------------------------------------------------------------------------------
 
 
-def _topics(image: MetadataImage, zk_epoch: int, changes: Changes | None) -> Iterator[Wanted]:
+def _topics(image: MetadataImage, zk_epoch: int, changes: MetadataDelta | None) -> Iterator[Wanted]:
     names = image.topics.names
     if changes is None:
         whole = list(names)
@@ -293,7 +295,7 @@ def _state_meaning(value: Mapping[str, Any]) -> object:
 # --- configurations -------------------------------------------------------------------------------
 
 
-def _configs(image: MetadataImage, changes: Changes | None) -> Iterator[Wanted]:
+def _configs(image: MetadataImage, changes: MetadataDelta | None) -> Iterator[Wanted]:
     """Of brokers, and of the topics that changed (all of them come with their topics)."""
     keys = image.configs.resources if changes is None else sorted(changes.configs)
     for resource_type, name in keys:

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from quorate.log.disk import Disk
+from quorate.log.disk import DIRECTORY_MODE, Disk
 from quorate.log.lock import LOCK_FILE
 from quorate.log.metadata_log import LogConfig, MetadataLog, partition_directory
 from quorate.log.quorum_state import REMOVED_MARKER, QuorumStateFile
@@ -53,7 +53,7 @@ def create_backup_folder(directory: Path) -> Path:
     for number in range(1, NAMES_MAX):
         folder = directory / (name if number == 1 else f"{name}-{number}")
         try:
-            folder.mkdir()
+            folder.mkdir(DIRECTORY_MODE)
         except FileExistsError:
             continue
         Disk().sync_directory(directory)
@@ -83,7 +83,7 @@ def back_up_files(directory: Path, chosen: Iterable[Path]) -> Path:
     """Copy files of `directory` and of its log, those that exist; the folder, durable."""
     partition = partition_directory(directory)
     folder = create_backup_folder(directory)
-    (folder / partition.name).mkdir()
+    (folder / partition.name).mkdir(DIRECTORY_MODE)
     for path in chosen:
         if path.exists():
             _copy(path, folder / path.relative_to(directory))

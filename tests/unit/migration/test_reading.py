@@ -129,13 +129,13 @@ def test_brokers_are_known_by_registration_assignment_or_configuration() -> None
     ("paths", "said"),
     [
         ({"/brokers/topics/t": {"partitions": {"0": [1]}}}, "/topics/t: the topic has no id"),
-        ({"/brokers/topics/t": {"topic_id": "short", "partitions": {}}}, "is no UUID"),
+        ({"/brokers/topics/t": {"topic_id": "short", "partitions": {}}}, "is not a UUID"),
         ({"/brokers/topics/t": {"topic_id": TOPIC_ID, "partitions": {"x": []}}}, "'x' is no num"),
         ({"/brokers/topics/t": {"topic_id": TOPIC_ID, "partitions": {"0": 1}}}, "is no list"),
         ({"/brokers/topics/t": [1]}, "not a JSON object"),
-        ({"/config/clients/c": {"config": {"rate": "fast"}}}, "rate='fast' is no number"),
+        ({"/config/clients/c": {"config": {"rate": "fast"}}}, "rate='fast' is not a number"),
         ({"/config/users/u": {"config": {"SCRAM-SHA-256": "salt=$"}}}, "SCRAM-SHA-256 credential"),
-        ({"/latest_producer_id_block": {"broker": 1}}, "None is no number"),
+        ({"/latest_producer_id_block": {"broker": 1}}, "None is not a number"),
         (
             {"/kafka-acl": None, "/kafka-acl/Moon": None, "/kafka-acl/Moon/m": {"acls": [{}]}},
             "'Moon' is no resource type",

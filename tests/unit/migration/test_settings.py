@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from quorate.cli.main import main
-from quorate.controller.config import ConfigError, ControllerConfig, load_config
+from quorate.controller.config import ControllerConfig
+from quorate.controller.config_reader import load_config
 from quorate.controller.migration_settings import MigrationSettings
 from quorate.migration.tls import ZooKeeperTls
+from quorate.process.properties import ConfigError
 
 BASE = {
     "process.roles": "controller",
@@ -117,7 +119,12 @@ LISTENING = {
     "listeners": "CONTROLLER://127.0.0.1:9093,KAFKA://127.0.0.1:9094",
     "quorate.kafka.listener.name": "kafka",
 }
+TLS = {
+    "ssl.keystore.location": "FOLDER/store.pem",
+    "ssl.truststore.location": "FOLDER/ca.pem",
+}
 LISTENER = "quorate.kafka.listener.name"
+FORWARDED = "quorate.kafka.forwarded.super.users"
 MISCONFIGURATIONS: list[tuple[dict[str, str], list[str]]] = [
     # Values.
     ({ENABLE: "yes"}, [f"{ENABLE}=yes", "true, false"]),
@@ -173,13 +180,24 @@ MISCONFIGURATIONS: list[tuple[dict[str, str], list[str]]] = [
     ({LISTENER: "a b"}, [f"{LISTENER}=a b", "not the name of a listener"]),
     (LISTENING | {LISTENER: "CONTROLLER"}, [f"{LISTENER}=CONTROLLER", "the first of"]),
     (
+        LISTENING | {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:SSL"},
+        ["ssl.certificate.location is not set", "the listener KAFKA is encrypted"],
+    ),
+    (
+        LISTENING | {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:SASL_SSL"},
+        ["KAFKA:SASL_SSL: only PLAINTEXT and SSL are supported"],
+    ),
+    (LISTENING | {"max.connections": "1"}, ["max.connections=1"]),
+    (LISTENING | {FORWARDED: "yes"}, [f"{FORWARDED}=yes", "deny, allow"]),
+    (
+        # Brokers' certificates say nothing about controllers.
         LISTENING
+        | TLS
         | {
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:SSL",
-            "ssl.keystore.location": "FOLDER/store.pem",
-            "ssl.truststore.location": "FOLDER/ca.pem",
+            "quorate.controller.principals": "User:CN=node-1",
         },
-        [f"{LISTENER}=kafka", "KAFKA is SSL, and only PLAINTEXT"],
+        ["quorate.controller.principals=", "no listener is encrypted"],
     ),
 ]
 
@@ -229,6 +247,28 @@ def test_the_listener_for_kafkas_brokers_is_advertised_and_serves_no_grpc(write:
     assert config.migration.broker_listener == "INTERNAL"
     (warning,) = load(write(BASE | {"inter.broker.listener.name": "INTERNAL"})).warnings
     assert "inter.broker.listener.name means nothing" in warning
+
+
+def test_the_listener_for_kafkas_brokers_has_limits_of_its_own(write: Write) -> None:
+    found = load(write(BASE | LISTENING)).migration
+    assert (found.connections_max, found.connections_per_address_max) == (1_024, 256)
+    assert not found.forwards_super_users
+    limits = {"max.connections": "9", "max.connections.per.ip": "2147483647", FORWARDED: "allow"}
+    config = load(write(BASE | LISTENING | limits))
+    assert not config.warnings
+    found = config.migration
+    assert (found.connections_max, found.connections_per_address_max) == (9, 2**31 - 1)
+    assert found.forwards_super_users
+    assert len(load(write(BASE | limits)).warnings) == 3, "nothing is limited without a listener"
+
+
+def test_the_listener_for_kafkas_brokers_may_be_encrypted_alone(write: Write) -> None:
+    protocols = {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:SSL"}
+    config = load(write(BASE | LISTENING | TLS | protocols))
+    assert [listener.tls for listener in config.listeners] == [False, True]
+    assert config.kafka_listener_is_encrypted
+    assert config.tls is not None
+    assert not load(write(BASE | LISTENING)).kafka_listener_is_encrypted
 
 
 def test_without_the_library_the_listener_cannot_be(write: Write) -> None:

@@ -6,7 +6,7 @@ import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quorate.metadata.changes import Changes
+from quorate.metadata.delta import MetadataDelta
 from quorate.metadata.image import MetadataImage
 from quorate.migration import writing
 from quorate.migration.operations import Delete, Operation, SetData
@@ -37,7 +37,7 @@ def whole(ensemble: Ensemble, image: MetadataImage) -> list[Operation]:
     return list(writing.operations(ensemble.tree, writing.wanted(image, ZK_EPOCH)))
 
 
-def partial(ensemble: Ensemble, image: MetadataImage, changes: Changes) -> list[Operation]:
+def partial(ensemble: Ensemble, image: MetadataImage, changes: MetadataDelta) -> list[Operation]:
     tree = ensemble.read(writing.scope(image, changes))
     return list(writing.operations(tree, writing.wanted(image, ZK_EPOCH, changes)))
 

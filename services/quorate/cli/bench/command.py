@@ -120,7 +120,7 @@ def bench(
 
 
 def _chosen(names: list[str], bootstrap: str | None) -> list[str]:
-    from quorate.cli.bench.workloads import DEFAULT, HARMLESS, WORKLOADS
+    from quorate.cli.bench.catalogue import DEFAULT, HARMLESS, WORKLOADS
 
     known = {name.lower(): name for name in WORKLOADS}
     if "all" in names:
@@ -147,8 +147,8 @@ async def _run(
     *,
     as_json: bool,
 ) -> int:
+    from quorate.cli.bench.catalogue import WORKLOADS
     from quorate.cli.bench.report import Measurement, table
-    from quorate.cli.bench.workloads import WORKLOADS
 
     found: list[Measurement] = []
     console = Console(stderr=True)

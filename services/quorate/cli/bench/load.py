@@ -21,8 +21,9 @@ import uvloop
 from quorate.cli.bench.report import percentile
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.methods import RPC_METHODS
 from quorate.rpc.values import OpaqueRecord
-from quorate.v1 import quorum_pb2, quorum_pb2_grpc
+from quorate.v1 import quorum_pb2
 
 VALUE_BYTES = 256
 VALUE = b"v" * VALUE_BYTES
@@ -115,13 +116,13 @@ async def fill(client: QuorumClient, count: int, on_records: Callable[[int], Non
 async def one_call_a_commit(address: str, callers: int, seconds: float) -> Result:
     """One gRPC call for each commit, as a client without the library would."""
     async with grpc.aio.insecure_channel(address) as channel:
-        stub = quorum_pb2_grpc.QuorumStub(channel)  # type: ignore[no-untyped-call]
+        append_once = RPC_METHODS["Append"].stub(channel)
         request = quorum_pb2.AppendRequest(
             records=[quorum_pb2.Record(key=b"", value=VALUE)], timeout_ms=30_000
         )
 
         async def append() -> None:
-            answer = await stub.Append(request)
+            answer = await append_once(request)
             if answer.error_code != ErrorCode.NONE:
                 raise ClientError(f"the append was answered with {answer.error_code}")
 

@@ -37,7 +37,7 @@ from quorate.log.metadata_log import (
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.log.snapshots import CHECKPOINT_SUFFIX, SnapshotStore, snapshot_name
 from quorate.metadata import requests as r
-from quorate.metadata.levels import LATEST_LEVEL, METADATA_VERSION, SUPPORTED
+from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION, SUPPORTED
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ElectionState, Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records.metadata import (

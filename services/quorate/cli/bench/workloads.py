@@ -449,31 +449,3 @@ async def machine(bench: Bench) -> list[Measurement]:
         for what, latencies in measured.items()
         for name, share in (("p50", 0.5), ("p99", 0.99))
     ]
-
-
-async def metadata(bench: Bench) -> list[Measurement]:
-    from quorate.cli.bench.many_partitions import many_partitions
-
-    return await many_partitions(bench)
-
-
-WORKLOADS: dict[str, Workload] = {
-    "W1": one_caller,
-    "W2": many_callers,
-    "W2p": many_processes,
-    "W2u": one_call_a_commit,
-    "W3": batches,
-    "W4": leader_killed,
-    "W4g": leader_stopped,
-    "W5": follower_restarted,
-    "W6": voter_added,
-    "W7": idle_memory,
-    "W8": growing_log,
-    "W9": more_voters,
-    "metadata": metadata,
-    "machine": machine,
-}
-DEFAULT = ("W1", "W2", "W2p", "W2u", "W3", "W4", "W4g", "W7")
-"""Those that end within a few minutes."""
-HARMLESS = frozenset({"W1", "W2", "W2p", "W2u", "W3", "machine"})
-"""Those that a running quorum may be given."""

@@ -24,7 +24,7 @@ from quorate.records.batch import (
     stamp,
 )
 from quorate.records.metadata import NoOpRecord, TopicRecord, decode, encode
-from quorate.spark.auditrules import Rule
+from quorate.spark.audit_rules import Rule
 
 PARTITION = "__cluster_metadata-0"
 OTHER_CLUSTER = "h3JvRzZ1Tn6b5kq0m2xY8w"

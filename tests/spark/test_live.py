@@ -37,7 +37,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 async def append(address: str) -> None:
     async with QuorumClient([address]) as client:
         for number in range(0, COUNT, 10):
-            values = [encode(ConfigRecord(2, "t", f"n{number + i}", "v")) for i in range(10)]
+            values = [encode(ConfigRecord(4, "1", f"n{number + i}", "v")) for i in range(10)]
             await client.append([(None, value) for value in values])
 
 

@@ -42,7 +42,7 @@ LEADER_KILLS = (KILLS // 3, 2 * KILLS // 3)
 PROGRESS_S = 900
 LAG_MAX = 6_000
 """Records; the log keeps twice as many."""
-TOPICS = 50
+BROKERS = 50
 SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": 100_000,
     "metadata.max.retention.bytes": 400_000,
@@ -77,8 +77,8 @@ class Load:
                     await asyncio.sleep(0.5)
                     continue
                 number += 1
-                topic = f"t{number % TOPICS}"
-                values = [encode(ConfigRecord(2, topic, f"n{i}", f"{number}")) for i in range(20)]
+                broker = f"{number % BROKERS}"
+                values = [encode(ConfigRecord(4, broker, f"n{i}", f"{number}")) for i in range(20)]
                 with contextlib.suppress(ClientError):
                     await client.append([(None, value) for value in values])
                     self.acknowledged += len(values)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from quorate.spark.auditrules import (
+from quorate.spark.audit_rules import (
     Batch,
     Facts,
     Finding,
@@ -41,7 +40,7 @@ from quorate.spark.auditrules import (
 from quorate.spark.errors import OptionError
 from quorate.spark.files import Replica
 from quorate.spark.inspecting import FILES_SCHEMA, INSPECTED_SCHEMA, inspect_files, sample
-from quorate.spark.snapshotaudit import snapshot_findings
+from quorate.spark.snapshot_audit import snapshot_findings
 
 SAMPLE_BYTES = 256
 """Of each side's bytes in a violation."""
@@ -343,7 +342,3 @@ def _result(spark: SparkSession, findings: Sequence[Finding]) -> DataFrame:
         for f in sorted(unique.values(), key=lambda f: (f.offset, f.rule.value, f.replica))
     ]
     return spark.createDataFrame(rows, from_arrow_schema(VIOLATIONS_SCHEMA))
-
-
-def paths_of(replicas: Sequence[Replica]) -> list[Path]:
-    return [replica.directory for replica in replicas]

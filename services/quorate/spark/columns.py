@@ -141,6 +141,16 @@ def rows(
         return batch_rows(_overlapping(chunk, start, end), origin)
     if layer == RAW:
         return raw_rows(chunk, origin)
+    records = records_between(chunk, origin, start, end, verify=verify)
+    if layer == LEDGER:
+        return ledger_rows(records, origin)
+    return typed_rows(RECORD_TYPES[API_KEYS[layer]], records, origin)
+
+
+def records_between(
+    chunk: Chunk, origin: Origin, start: int, end: int, *, verify: bool = True
+) -> Records:
+    """A chunk's records with offsets in [start, end). DamagedError."""
     chunk = _overlapping(chunk, start, end)
     if verify:
         _verify(chunk, origin)
@@ -149,11 +159,7 @@ def rows(
     except DamagedError as error:
         raise DamagedError(f"{origin.file}: {error.reason}") from None
     inside = (records.offset >= start) & (records.offset < end)
-    if not inside.all():
-        records = records.select(inside)
-    if layer == LEDGER:
-        return ledger_rows(records, origin)
-    return typed_rows(RECORD_TYPES[API_KEYS[layer]], records, origin)
+    return records if inside.all() else records.select(inside)
 
 
 def _overlapping(chunk: Chunk, start: int, end: int) -> Chunk:

@@ -5,6 +5,9 @@ an interval that ends where the next one begins; the last ones have no end. Wher
 begin at 0, what a snapshot says begins the intervals that the log does not, at the snapshot's end:
 the last one before the log, or, if that is gone, the first one there is.
 
+How a broker stands says the image, on which the records about brokers are replayed (`replay`),
+after those of that snapshot. The other values are what a record itself names.
+
 `history` is a function from a ledger of one replica to rows of kind, subject, value, previous,
 change, start_offset, end_offset, epoch, started, ended.
 
@@ -13,10 +16,26 @@ Source: LeaderChange (KIP-595), KRaftVoters (KIP-853), partitions and registrati
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args
+
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from quorate.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    RegisterBrokerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from quorate.spark.errors import OptionError
+from quorate.spark.layers import with_order
+from quorate.spark.replay import Place, Replay
+from quorate.spark.shards import Shard, together
 
 LEADER, VOTERS, ISR, BROKER = "leader", "voters", "isr", "broker"
 QUORUM = "quorum"
@@ -24,8 +43,22 @@ CREATED = "created"
 ELECTED = "elected"
 _VOTERS_JSON = "struct<voters:array<struct<voterId:int,voterDirectoryId:string>>>"
 _ISR_JSON = "struct<topicId:string,partitionId:int,isr:array<int>>"
-_BROKER_JSON = "struct<brokerId:int,id:int,fenced:string,inControlledShutdown:string>"
+_FENCING = FenceBrokerRecord | UnfenceBrokerRecord
+_ABOUT_BROKERS = (
+    RegisterBrokerRecord | UnregisterBrokerRecord | BrokerRegistrationChangeRecord | _FENCING
+)
 _SEPARATOR = ", "
+_PLACE = ("offset", "epoch", "timestamp")
+_STANDING_SCHEMA = pa.schema(
+    [
+        ("broker", pa.string()),
+        ("standing", pa.string()),
+        ("offset", pa.int64()),
+        ("epoch", pa.int32()),
+        ("timestamp", pa.int64()),
+    ]
+)
+"""Timestamps in microseconds."""
 
 
 def history(ledger: DataFrame) -> DataFrame:
@@ -38,11 +71,12 @@ def history(ledger: DataFrame) -> DataFrame:
     base = max((end for end in seeds if start is None or end <= start), default=None)
     if base is None and start:
         base = min(seeds, default=None)
-    rows = ledger.where(F.col("snapshot").isNull())
+    is_seed = F.col("snapshot").isNotNull()
+    rows = ledger.where(~is_seed if base is None else ~is_seed | (F.col("snapshot") == base))
+    rows = with_order(rows.where(F.col("data").isNotNull()))
     if base is not None:
-        seed = ledger.where(F.col("snapshot") == base)
-        rows = rows.unionByName(seed.withColumn("offset", F.lit(base - 1).cast("long")))
-    rows = rows.where(F.col("data").isNotNull())
+        seeded = F.when(is_seed, F.lit(base - 1).cast("long")).otherwise(F.col("offset"))
+        rows = rows.withColumn("offset", seeded)
     events = _leaders(rows).unionByName(_voter_sets(rows))
     events = events.unionByName(_isrs(rows)).unionByName(_brokers(rows))
     return _intervals(events).orderBy("start_offset", "kind", "subject")
@@ -100,31 +134,63 @@ def _isrs(rows: DataFrame) -> DataFrame:
     return _events(joined, ISR, subject, _joined(items), F.array_sort(items))
 
 
+class _Standing(Replay):
+    """Collects how brokers stand in the image after each record about them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events: list[tuple[Any, ...]] = []
+
+    def taken(self) -> list[tuple[Any, ...]]:
+        """What was collected since the last call, as rows of _STANDING_SCHEMA."""
+        events, self._events = self._events, []
+        return events
+
+    def _changed(self, record: MetadataRecord, place: Place) -> None:
+        if not isinstance(record, _ABOUT_BROKERS):
+            return
+        broker_id = record.id if isinstance(record, _FENCING) else record.broker_id
+        is_new = isinstance(record, RegisterBrokerRecord)
+        self._events.append((str(broker_id), self._standing(broker_id, is_new=is_new), *place))
+
+    def _standing(self, broker_id: int, *, is_new: bool) -> str:
+        broker = self.image.cluster.brokers.get(broker_id)
+        if broker is None:
+            return "unregistered"
+        # A broker that shuts down is fenced in the end. In a snapshot that is one record.
+        if broker.fenced and not (is_new and broker.in_controlled_shutdown):
+            return "fenced"
+        return "shutting down" if broker.in_controlled_shutdown else "active"
+
+
 def _brokers(rows: DataFrame) -> DataFrame:
-    types = {
-        "REGISTER_BROKER_RECORD": None,
-        "BROKER_REGISTRATION_CHANGE_RECORD": None,
-        "FENCE_BROKER_RECORD": "fenced",
-        "UNFENCE_BROKER_RECORD": "active",
-        "UNREGISTER_BROKER_RECORD": "unregistered",
-    }
-    mine = rows.where(F.col("type").isin(*types)).withColumn("b", F.from_json("data", _BROKER_JSON))
-    standing = (
-        F.when(F.col("type") == "FENCE_BROKER_RECORD", "fenced")
-        .when(F.col("type") == "UNFENCE_BROKER_RECORD", "active")
-        .when(F.col("type") == "UNREGISTER_BROKER_RECORD", "unregistered")
-        .when(F.col("b.inControlledShutdown").isin("1", "true"), "shutting down")
-        .when(F.col("b.fenced").isin("1", "true"), "fenced")
-        .when(F.col("b.fenced").isin("-1", "false"), "active")
-    )
-    broker = F.coalesce("b.brokerId", "b.id").cast("string")
+    types = [cls.TYPE for cls in get_args(_ABOUT_BROKERS)]
+    mine = rows.withColumn("timestamp", F.unix_micros("timestamp"))
+
+    def play(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        replay = _Standing()
+        shard = Shard(replay)
+        for batch in found:
+            shard.apply(batch)
+            yield _standing_rows(replay.taken())
+
+    ordered = together(mine, types, *_PLACE)
+    events = ordered.mapInArrow(play, from_arrow_schema(_STANDING_SCHEMA))
     return _events(
-        mine.withColumn("_standing", standing).where("_standing is not null"),
+        events.withColumn("timestamp", F.timestamp_micros("timestamp")),
         BROKER,
-        broker,
-        F.col("_standing"),
+        F.col("broker"),
+        F.col("standing"),
         F.array().cast("array<string>"),
     )
+
+
+def _standing_rows(events: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = list(zip(*events, strict=True)) or [()] * len(_STANDING_SCHEMA)
+    arrays = [
+        pa.array(values, kind) for values, kind in zip(columns, _STANDING_SCHEMA.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_STANDING_SCHEMA)
 
 
 def _intervals(events: DataFrame) -> DataFrame:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,15 +39,6 @@ FILES_SCHEMA = pa.schema(
         ("snapshot", pa.int64()),
     ]
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A file to look at; last: whether a torn batch at its end is no fault."""
-
-    origin: Origin
-    segment: int
-    last: bool
 
 
 def inspect_files(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,9 +7,7 @@ what the commands print.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -270,10 +268,3 @@ def audit_rows(
     replicas = find_replicas(list(source.paths))
     found = audit(spark, replicas, high_watermark=high_watermark).collect()
     return [row.asDict() for row in found], [replica.name for replica in replicas]
-
-
-@contextmanager
-def timed() -> Iterator[Callable[[], float]]:
-    """Seconds since the block began."""
-    began = time.monotonic()
-    yield lambda: time.monotonic() - began

@@ -21,16 +21,15 @@ from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.records.batch import iter_batches
 from quorate.rpc.channels import status_error
-from quorate.rpc.convert_quorum import decode_read_chunk, encode_read_request
+from quorate.rpc.codecs import CODECS
 from quorate.rpc.limits import MESSAGE_BYTES_MAX, format_address, parse_address
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.values import ReadChunk, ReadRequest
 from quorate.spark.errors import CompactedError, OptionError, PipelineError, UnreachableError
-from quorate.v1 import quorum_pb2, quorum_pb2_grpc
+from quorate.v1 import quorum_pb2
 
+READ = CODECS["Read"]
 TIMEOUT_S = 30.0
-CALL_TIMEOUT_S = 5.0
-"""For the first answer of one node."""
 PAUSE_S = 0.2
 _RETRIED = frozenset(
     {
@@ -181,7 +180,7 @@ class LiveReader:
     def _rest(self, address: str, rest: Iterator[quorum_pb2.ReadResponse]) -> Iterator[ReadChunk]:
         try:
             for message in rest:
-                chunk = decode_read_chunk(message)
+                chunk = READ.decode_response(message)
                 if chunk.error is ErrorCode.OFFSET_OUT_OF_RANGE:
                     return
                 if chunk.error is not ErrorCode.NONE:
@@ -196,11 +195,11 @@ class LiveReader:
         self, address: str, request: ReadRequest
     ) -> Iterator[tuple[ReadChunk | None, Iterator[quorum_pb2.ReadResponse]]]:
         """The first chunk of a read at one node, None if it does not answer; and the others."""
-        stub = quorum_pb2_grpc.QuorumStub(self._channel(address))  # type: ignore[no-untyped-call]
-        call = stub.Read(encode_read_request(request), timeout=self._quorum.timeout_s)
+        read = READ.method.stub(self._channel(address))
+        call = read(READ.encode_request(request), timeout=self._quorum.timeout_s)
         first: ReadChunk | None = None
         try:
-            first = decode_read_chunk(next(iter(call)))
+            first = READ.decode_response(next(iter(call)))
         except (grpc.RpcError, StopIteration) as error:
             self._note(address, error)
         except ViolationError as error:

@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from pyarrow import RecordBatch
 from pyspark.sql.datasource import (
     DataSource,
@@ -335,7 +334,3 @@ class QuorateSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         return QuorateStreamReader(self._parsed())
-
-
-def arrow_schema(layer: str) -> pa.Schema:
-    return layer_schema(layer)

@@ -1,9 +1,9 @@
 """The state of the cluster as of an offset or a time: the ledger, replayed.
 
 1. `as_of` chooses the rows that count: the newest snapshot that ends by then, and what follows it.
-   Transactions that were aborted, or had not ended by then, leave nothing (KIP-868).
-2. `state` brings the records that belong together to one worker, in order, and replays them there
-   (`replay`): one exchange between workers, and no more memory than the state takes.
+2. `state` brings the records that depend on each other to one worker, in order (`shards`), and
+   replays them there on an image (`replay`): one exchange between workers, and no more memory than
+   the state takes.
 3. `table` gives the things of one kind their own columns.
 
 The result is one row a thing: kind, key, fields (JSON), and the offset of its last change.
@@ -11,14 +11,13 @@ The result is one row a thing: kind, key, fields (JSON), and the offset of its l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -28,8 +27,8 @@ from quorate.spark import replay
 from quorate.spark.errors import CompactedError, OptionError
 from quorate.spark.fields import arrow_type
 from quorate.spark.layers import with_order
-from quorate.spark.options import OFFSET_MAX
-from quorate.spark.replay import KEY_FIELDS, Context, Replay, fields_text
+from quorate.spark.replay import StateReplay, fields_text
+from quorate.spark.shards import Shard, everywhere, sharded
 
 ROWS_PER_BUCKET = 500_000
 ROWS_AT_ONCE = 10_000
@@ -37,8 +36,6 @@ BUCKETS_MIN = 2
 STATE_SCHEMA = pa.schema(
     [("kind", pa.string()), ("key", pa.string()), ("fields", pa.string()), ("offset", pa.int64())]
 )
-_TRANSACTIONS = ("BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD", "ABORT_TRANSACTION_RECORD")
-_MARKERS = (*_TRANSACTIONS, "REMOVE_TOPIC_RECORD", "CLEAR_ELR_RECORD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +124,15 @@ def as_of(
 
 def state(rows: DataFrame, buckets: int = BUCKETS_MIN) -> DataFrame:
     """Everything that holds after the rows of one selection (see `select`)."""
-    context, void = _context(rows)
-    for begin, end in void:
-        outside = (F.col("seq") <= begin) | (F.col("seq") >= end)
-        rows = rows.where(outside | F.col("is_control"))
-    wanted = rows.where(F.col("type").isin(*KEY_FIELDS) & F.col("data").isNotNull())
-    ordered = (
-        wanted.select(_belongs().alias("belongs"), "type", "data", "offset", "seq")
-        .repartition(buckets, "belongs")
-        .sortWithinPartitions("seq")
-        .select("type", "data", "offset", "seq")
-    )
+    marked = everywhere(rows, "offset")
 
     def play(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        replaying = Replay(context)
+        replay = StateReplay()
+        shard = Shard(replay, marked)
         for batch in found:
-            columns = [column.to_pylist() for column in batch.columns]
-            for type_name, data, offset, seq in zip(*columns, strict=True):
-                replaying.apply(type_name, json.loads(data), offset, seq)
-        left = replaying.rows()
+            shard.apply(batch)
+        shard.finish()
+        left = replay.rows()
         while some := list(islice(left, ROWS_AT_ONCE)):
             rows = [(kind, key, fields_text(fields), at) for kind, key, fields, at in some]
             arrays = [
@@ -154,57 +141,8 @@ def state(rows: DataFrame, buckets: int = BUCKETS_MIN) -> DataFrame:
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=STATE_SCHEMA)
 
+    ordered = sharded(rows, buckets, "offset")
     return ordered.mapInArrow(play, from_arrow_schema(STATE_SCHEMA))
-
-
-def _belongs() -> Column:
-    """What says which records are replayed together."""
-    by_type = None
-    for type_name, names in KEY_FIELDS.items():
-        parts = [F.get_json_object("data", f"$.{name}") for name in names]
-        text = F.concat_ws("/", *parts) if parts else F.lit(type_name)
-        here = F.col("type") == type_name
-        by_type = F.when(here, text) if by_type is None else by_type.when(here, text)
-    assert by_type is not None
-    return by_type
-
-
-def _context(rows: DataFrame) -> tuple[Context, list[tuple[int, int]]]:
-    """What few records say about all others; and the void transactions, as ranges of `seq`."""
-    markers = rows.where(F.col("type").isin(*_MARKERS)).select("type", "data", "seq").collect()
-    markers.sort(key=lambda row: int(row.seq))
-    cleared: dict[str, int] = {}
-    removed: dict[str, int] = {}
-    void: list[tuple[int, int]] = []
-    begun: int | None = None
-    for row in markers:
-        if row.type in _TRANSACTIONS:
-            if begun is not None and row.type != "END_TRANSACTION_RECORD":
-                void.append((begun, row.seq))
-            begun = row.seq if row.type == "BEGIN_TRANSACTION_RECORD" else None
-        elif row.type == "CLEAR_ELR_RECORD":
-            cleared[json.loads(row.data)["topicName"]] = row.seq
-        else:
-            removed[json.loads(row.data)["topicId"]] = row.seq
-    if begun is not None:
-        void.append((begun, OFFSET_MAX))
-    removed = {i: s for i, s in removed.items() if not any(b < s < e for b, e in void)}
-    return Context(_names(rows, removed), cleared), void
-
-
-def _names(rows: DataFrame, removed: dict[str, int]) -> dict[str, int]:
-    """Where topics were removed, by name instead of id."""
-    if not removed:
-        return {}
-    made = rows.where(F.col("type") == "TOPIC_RECORD").select(
-        F.get_json_object("data", "$.topicId").alias("id"),
-        F.get_json_object("data", "$.name").alias("name"),
-    )
-    found: dict[str, int] = {}
-    for row in made.collect():
-        if row.id in removed:
-            found[row.name] = max(found.get(row.name, removed[row.id]), removed[row.id])
-    return found
 
 
 def _own(type_name: str, **more: pa.DataType) -> StructType:

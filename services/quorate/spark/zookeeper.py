@@ -1,9 +1,8 @@
 """ZooKeeper's tree as a table, and what it says differently from the metadata log (KIP-866).
 
 `znodes` reads a dump (one JSON object a znode, as `zookeeper-shell` scripts and the migration's
-tests write it) or a running ensemble. `expected` is the state that copying the tree would leave;
-`compare` sets it beside the log's state: empty when the initial copy was complete, and while both
-are written.
+tests write it). `expected` is the state that copying the tree would leave; `compare` sets it beside
+the log's state: empty when the initial copy was complete, and while both are written.
 
 What only one side knows is left out: a partition's directories and eligible leaders, the ids that
 the log gives to ACLs.
@@ -14,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from quorate.migration.errors import ZNodeError
 from quorate.migration.reading import read_all
 from quorate.migration.znodes import Tree, ZNode
-from quorate.raft.types import ZERO_UUID
-from quorate.records.metadata import to_json
+from quorate.records.primitives import uuid_from_bytes
 from quorate.spark.errors import NotALogError, PipelineError
 from quorate.spark.replay import (
     ACLS,
@@ -38,7 +37,7 @@ from quorate.spark.replay import (
     TOKENS,
     TOPICS,
     Data,
-    Replay,
+    StateReplay,
     fields_text,
 )
 from quorate.spark.state import STATE_SCHEMA
@@ -89,7 +88,6 @@ _COMPARED: dict[str, tuple[str, ...] | None] = {
     PRODUCER_IDS: None,
 }
 """The kinds that both sides hold, and the fields that both know (None: all)."""
-CONNECT_S = 10.0
 
 
 def znodes(spark: SparkSession, dump: Path) -> DataFrame:
@@ -115,50 +113,6 @@ def _table(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
     return spark.createDataFrame(rows, from_arrow_schema(ZNODES_SCHEMA))
 
 
-def znodes_live(spark: SparkSession, hosts: str) -> DataFrame:
-    """The tree of a running ensemble (host:port,…/chroot). PipelineError if it does not answer."""
-    try:
-        from kazoo.client import KazooClient
-        from kazoo.exceptions import KazooException
-        from kazoo.handlers.threading import KazooTimeoutError
-    except ImportError:
-        raise PipelineError("kazoo is not installed: pip install kazoo") from None
-    client = KazooClient(hosts, read_only=True)
-    try:
-        client.start(CONNECT_S)
-        rows = list(_walk(client, "/"))
-    except (KazooException, KazooTimeoutError) as error:
-        raise PipelineError(f"ZooKeeper at {hosts} does not answer: {error}") from None
-    finally:
-        client.stop()
-        client.close()
-    return _table(spark, rows)
-
-
-def _walk(client: Any, root: str) -> Iterator[tuple[Any, ...]]:
-    waiting = [root]
-    while waiting:
-        path = waiting.pop()
-        data, stat = client.get(path)
-        acls = [f"{a.id.scheme}:{a.id.id}:{a.perms}" for a in client.get_acls(path)[0]]
-        yield (
-            path,
-            data,
-            stat.version,
-            stat.cversion,
-            stat.aversion,
-            stat.czxid,
-            stat.mzxid,
-            stat.pzxid,
-            stat.ctime,
-            stat.mtime,
-            stat.ephemeralOwner,
-            acls,
-        )
-        parent = path.rstrip("/")
-        waiting += [f"{parent}/{name}" for name in client.get_children(path)]
-
-
 def expected(tree: DataFrame) -> DataFrame:
     """The state that copying the tree leaves: rows as `state` has them. PipelineError."""
     rows = tree.select("path", "data", "version", "ephemeral_owner").collect()
@@ -171,19 +125,13 @@ def expected(tree: DataFrame) -> DataFrame:
         )
         for row in rows
     )
-    replay = Replay()
+    replay = StateReplay()
+    new_ids = (uuid_from_bytes(number.to_bytes(16, "big")) for number in count(1))
     try:
-        offset = 0
-        for batch in read_all(nodes, lambda: ZERO_UUID):
-            for record in batch:
-                shown = to_json(record)
-                data = shown["data"]
-                if shown["type"] == "ACCESS_CONTROL_ENTRY_RECORD":
-                    data = {**data, "id": f"{offset}"}
-                replay.apply(shown["type"], data, offset, offset)
-                offset += 1
+        records = [each for batch in read_all(nodes, lambda: next(new_ids)) for each in batch]
     except ZNodeError as error:
         raise PipelineError(f"the tree cannot be copied: {error}") from None
+    replay.apply((record, (at,), True) for at, record in enumerate(records))
     found = [(k, key, fields_text(fields), at) for k, key, fields, at in replay.rows()]
     return tree.sparkSession.createDataFrame(found, from_arrow_schema(STATE_SCHEMA))
 

@@ -10,74 +10,65 @@ when another user's of the same mechanism is deleted (its golden directories sho
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from quorate.metadata.image import AnyRecord
+from quorate.records.control import TYPE_NAMES as CONTROL_NAMES
+from quorate.records.control import control_json, control_type, decode_control
+from quorate.records.errors import RecordsError
+from quorate.records.metadata import decode
 from quorate.spark import framing
-from quorate.spark.auditrules import Finding, Rule
-from quorate.spark.columns import LEDGER, Origin, rows
+from quorate.spark.audit_rules import Finding, Rule
+from quorate.spark.columns import Origin, records_between
+from quorate.spark.envelope import Records
 from quorate.spark.errors import DamagedError
 from quorate.spark.files import Replica, SnapshotFile, opened
 from quorate.spark.options import OFFSET_MAX
-from quorate.spark.replay import SCRAM, Context, Data, Replay
+from quorate.spark.replay import SCRAM, Data, StateReplay
 
-Things = dict[tuple[str, str], tuple[Data, int]]
+Things = dict[tuple[str, str], Data]
 DIFFERENCES_MAX = 20
 """Things named for one checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    type: str
-    data: Data
-    offset: int
-    seq: int
+Part = tuple[Path, int, int]
+"""A file, and the offsets in it that count: [start, end)."""
 
 
-def _records(path: Path, start: int, end: int, is_snapshot: bool) -> Iterator[_Record]:
-    """The decoded records of a file with offsets in [start, end)."""
+def _load(parts: Iterable[Part]) -> Things | None:
+    """What is left when the files' records were replayed; None if one of them is damaged."""
+    replay = StateReplay()
+    try:
+        for part in parts:
+            _replay_file(replay, *part)
+    except DamagedError:
+        return None
+    return {(kind, key): fields for kind, key, fields, _ in replay.rows() if kind != SCRAM}
+
+
+def _replay_file(replay: StateReplay, path: Path, start: int, end: int) -> None:
     with opened(path) as (descriptor, size):
         for chunk in framing.read_chunks(descriptor, 0, size):
-            batch = rows(LEDGER, chunk, Origin("", str(path)), start, end)
-            names = ("type", "data", "offset")
-            for kind, data, offset in zip(*(batch[n].to_pylist() for n in names), strict=True):
-                if data is not None:
-                    seq = offset - (1 << 48) if is_snapshot else offset
-                    yield _Record(kind, json.loads(data), offset, seq)
+            records = records_between(chunk, Origin("", str(path)), start, end)
+            replay.apply(_decoded(replay, records))
 
 
-def _replayed(records: list[_Record]) -> Things:
-    """What the records leave, without those of transactions that did not end."""
-    kept: list[_Record] = []
-    begun: int | None = None
-    for record in records:
-        if record.type == "BEGIN_TRANSACTION_RECORD":
-            begun = len(kept)
-        elif record.type == "END_TRANSACTION_RECORD":
-            begun = None
-        elif record.type == "ABORT_TRANSACTION_RECORD" and begun is not None:
-            del kept[begun:]
-            begun = None
-        else:
-            kept.append(record)
-    if begun is not None:
-        del kept[begun:]
-    names: dict[str, str] = {}
-    context = Context()
-    for record in kept:
-        if record.type == "TOPIC_RECORD":
-            names[record.data["topicId"]] = record.data["name"]
-        elif record.type == "REMOVE_TOPIC_RECORD":
-            name = names.get(record.data["topicId"])
-            if name is not None:
-                context.removed_topics[name] = record.seq
-        elif record.type == "CLEAR_ELR_RECORD":
-            context.cleared_elr[record.data["topicName"]] = record.seq
-    replay = Replay(context)
-    for record in kept:
-        replay.apply(record.type, record.data, record.offset, record.seq)
-    return {(k, key): (f, offset) for k, key, f, offset in replay.rows() if k != SCRAM}
+def _decoded(replay: StateReplay, records: Records) -> Iterator[tuple[AnyRecord, tuple[int], bool]]:
+    """The metadata records. Control records are given to the replay. What cannot be decoded, and
+    what is an application's, is passed over.
+    """
+    is_control = records.chunk.is_control[records.batch]
+    for row, offset in enumerate(records.offset.tolist()):
+        key, value = records.key(row), records.value(row)
+        try:
+            if is_control[row]:
+                name = CONTROL_NAMES.get(control_type(key), "")
+                replay.apply_control(name, control_json(decode_control(key, value)), (offset,))
+            elif key is None:
+                yield decode(value or b""), (offset,), True
+        except RecordsError:
+            continue
 
 
 def snapshot_findings(replicas: Sequence[Replica], damaged: set[str]) -> list[Finding]:
@@ -89,7 +80,7 @@ def snapshot_findings(replicas: Sequence[Replica], damaged: set[str]) -> list[Fi
             end = snapshot.id.offset
             if end == 0 or str(snapshot.path) in damaged:
                 continue
-            stored = _load([(snapshot.path, 0, OFFSET_MAX, True)])
+            stored = _load([(snapshot.path, 0, OFFSET_MAX)])
             if stored is None:
                 continue
             other = seen.setdefault(end, (replica, snapshot, stored))
@@ -106,14 +97,7 @@ def snapshot_findings(replicas: Sequence[Replica], damaged: set[str]) -> list[Fi
     return findings
 
 
-def _load(parts: list[tuple[Path, int, int, bool]]) -> Things | None:
-    try:
-        return _replayed([record for part in parts for record in _records(*part)])
-    except DamagedError:
-        return None
-
-
-def _way(replica: Replica, end: int, damaged: set[str]) -> list[tuple[Path, int, int, bool]] | None:
+def _way(replica: Replica, end: int, damaged: set[str]) -> list[Part] | None:
     """The files whose records lead to the state at `end`: an older checkpoint, and segments."""
     if not replica.segments:
         return None
@@ -122,12 +106,12 @@ def _way(replica: Replica, end: int, damaged: set[str]) -> list[tuple[Path, int,
         s for s in replica.snapshots if start <= s.id.offset < end and str(s.path) not in damaged
     ]
     begin = 0
-    parts: list[tuple[Path, int, int, bool]] = []
+    parts: list[Part] = []
     if start > 0:
         if not bases:
             return None
         begin = bases[-1].id.offset
-        parts.append((bases[-1].path, 0, OFFSET_MAX, True))
+        parts.append((bases[-1].path, 0, OFFSET_MAX))
     covered = begin
     for index, segment in enumerate(replica.segments):
         following = replica.segments[index + 1 :][:1]
@@ -135,7 +119,7 @@ def _way(replica: Replica, end: int, damaged: set[str]) -> list[tuple[Path, int,
             continue
         if str(segment.path) in damaged:
             return None
-        parts.append((segment.path, begin, end, False))
+        parts.append((segment.path, begin, end))
         covered = following[0].base_offset if following else _end(segment.path)
     return parts if covered >= end else None
 
@@ -158,9 +142,7 @@ def _compare(
 ) -> list[Finding]:
     what, by = source
     differing = [
-        key
-        for key in sorted({*stored, *expected})
-        if (stored.get(key) or (None, 0))[0] != (expected.get(key) or (None, 0))[0]
+        key for key in sorted({*stored, *expected}) if stored.get(key) != expected.get(key)
     ]
     findings = []
     for kind, key in differing[:DIFFERENCES_MAX]:
@@ -184,5 +166,5 @@ def _compare(
     return findings
 
 
-def _shown(thing: tuple[Data, int] | None) -> str:
-    return "missing" if thing is None else json.dumps(thing[0], separators=(",", ":"))[:300]
+def _shown(fields: Data | None) -> str:
+    return "missing" if fields is None else json.dumps(fields, separators=(",", ":"))[:300]

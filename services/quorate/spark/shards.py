@@ -1,0 +1,129 @@
+"""A ledger's records, brought to workers in shards that are replayed each by itself.
+
+A partition depends on its topic, by id; a topic's configs on the topic's removal, by name. So:
+
+1. A record that names a topic's id is in that topic's shard.
+2. Everything else is in one shard. It has copies of the records of topics, without partitions.
+3. The few records that concern every shard are sent to all workers: transactions, and ClearElr.
+
+A worker may have several shards, in one replay: it takes a record and its copy as one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from quorate.records.metadata import RECORD_TYPES, MetadataRecord, from_json
+from quorate.spark.errors import DamagedError
+from quorate.spark.replay import Data, Replay
+
+CONTROLS = ("KRAFT_VERSION", "KRAFT_VOTERS")
+_TRANSACTIONS = (
+    "BEGIN_TRANSACTION_RECORD",
+    "END_TRANSACTION_RECORD",
+    "ABORT_TRANSACTION_RECORD",
+)
+_EVERYWHERE = (*_TRANSACTIONS, "CLEAR_ELR_RECORD")
+_FIELDS = {cls.TYPE: {spec.json_name for spec in cls.FIELDS} for cls in RECORD_TYPES.values()}
+_OF_PARTITIONS = [name for name, fields in _FIELDS.items() if {"topicId", "partitionId"} <= fields]
+_OF_TOPICS = [
+    name for name, fields in _FIELDS.items() if "topicId" in fields and name not in _OF_PARTITIONS
+]
+_REPLAYED = [
+    *CONTROLS,
+    *(name for name in _FIELDS if name not in _EVERYWHERE and name != "NO_OP_RECORD"),
+]
+_REST = ""
+
+_Row = tuple[Any, ...]
+"""Type, data, seq, is_copy, then the record's place, of which the first column is the offset."""
+
+
+def sharded(rows: DataFrame, buckets: int, *place: str) -> DataFrame:
+    """The rows that are replayed, in the order of `seq` within a shard: type, data, seq, is_copy,
+    and the columns that make up the record's place.
+    """
+    wanted = rows.where(F.col("type").isin(*_REPLAYED) & F.col("data").isNotNull())
+    topic_id, rest = F.get_json_object("data", "$.topicId"), F.lit(_REST)
+    shards = (
+        F.when(F.col("type").isin(*_OF_PARTITIONS), F.array(topic_id))
+        .when(F.col("type").isin(*_OF_TOPICS), F.array(topic_id, rest))
+        .otherwise(F.array(rest))
+    )
+    placed = wanted.select(F.explode(shards).alias("shard"), "type", "data", "seq", *place)
+    is_copy = F.col("type").isin(*_OF_TOPICS) & (F.col("shard") == _REST)
+    found = placed.withColumn("is_copy", is_copy).repartition(buckets, "shard")
+    return found.sortWithinPartitions("seq", "is_copy").select(
+        "type", "data", "seq", "is_copy", *place
+    )
+
+
+def together(rows: DataFrame, types: Iterable[str], *place: str) -> DataFrame:
+    """The rows of a few types that depend on no others, in one shard, as `sharded` has them."""
+    wanted = rows.where(F.col("type").isin(*types, *_TRANSACTIONS) & F.col("data").isNotNull())
+    columns = wanted.select("type", "data", "seq", F.lit(False).alias("is_copy"), *place)
+    return columns.repartition(1).sortWithinPartitions("seq")
+
+
+def everywhere(rows: DataFrame, *place: str) -> list[_Row]:
+    """The rows that every shard replays, as `sharded` has them."""
+    marked = rows.where(F.col("type").isin(*_EVERYWHERE) & F.col("data").isNotNull())
+    found = marked.select("type", "data", "seq", F.lit(True), *place).collect()
+    return sorted((tuple(row) for row in found), key=lambda row: int(row[2]))
+
+
+class Shard:
+    """Feeds a replay with the rows of a worker, and with those that are everywhere."""
+
+    def __init__(self, replay: Replay, everywhere: Iterable[_Row] = ()) -> None:
+        self._replay = replay
+        self._everywhere = deque(everywhere)
+        self._last_seq: int | None = None
+
+    def apply(self, batch: pa.RecordBatch) -> None:
+        columns = [column.to_pylist() for column in batch.columns]
+        self._replay.apply(self._records(zip(*columns, strict=True)))
+
+    def finish(self) -> None:
+        """Replay what follows the last row."""
+        rows, self._everywhere = self._everywhere, deque()
+        self._replay.apply(self._records(rows))
+
+    def _records(self, rows: Iterable[_Row]) -> Iterator[tuple[MetadataRecord, _Row, bool]]:
+        for type_name, data, seq, is_copy, *place in rows:
+            while self._everywhere and self._everywhere[0][2] < seq:
+                name, text, _, _, *where = self._everywhere.popleft()
+                yield _decoded(name, text, where[0]), tuple(where), True
+            if type_name in CONTROLS:
+                self._replay.apply_control(
+                    type_name, _parsed(type_name, data, place[0]), tuple(place)
+                )
+            elif seq != self._last_seq:
+                yield _decoded(type_name, data, place[0]), tuple(place), not is_copy
+            self._last_seq = seq
+
+
+def _decoded(type_name: str, data: str, offset: int) -> MetadataRecord:
+    try:
+        return from_json(type_name, _parsed(type_name, data, offset))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(type_name, offset, error) from None
+
+
+def _parsed(type_name: str, data: str, offset: int) -> Data:
+    try:
+        found: Data = json.loads(data)
+    except ValueError as error:
+        raise _damaged(type_name, offset, error) from None
+    return found
+
+
+def _damaged(type_name: str, offset: int, error: Exception) -> DamagedError:
+    return DamagedError(f"the data of the {type_name} at offset {offset}: {error}")

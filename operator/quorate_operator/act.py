@@ -6,7 +6,9 @@ Rules:
 2. What the API server may refuse for a moment is tried again where doing it twice comes to the
    same; a refusal because somebody was first (409) ends the action: the next observation says more.
 3. Pods are deleted by UID, StatefulSets resized from the version that was observed.
-4. A change of the voters that timed out may still happen: nothing is assumed, it is observed again.
+4. Objects are created, which fails if they exist, or changed and deleted by the UID of what was
+   found to be this Quorum's own. Whose an object is says `ownership`.
+5. A change of the voters that timed out may still happen: nothing is assumed, it is observed again.
 
 Each action is a span of OpenTelemetry.
 """
@@ -21,6 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from opentelemetry import trace
+from quorate.metadata.requests import CreateAcls
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint, ReplicaKey
 from quorate.records.primitives import uuid_from_bytes
@@ -40,8 +43,16 @@ from quorate_operator.authority import (
     secret_files,
 )
 from quorate_operator.kube import Kube, KubeError, Object
-from quorate_operator.observe import Locate, Snapshot, address_of, dial, issuer_of
-from quorate_operator.ownership import handed_over
+from quorate_operator.observe import (
+    Locate,
+    Snapshot,
+    address_of,
+    cluster_action,
+    dial,
+    issuer_of,
+    metadata_client,
+)
+from quorate_operator.ownership import conflict, handed_over, is_controlled_by
 from quorate_operator.resource import QuorumResource
 
 LOGGER = logging.getLogger(__name__)
@@ -120,6 +131,8 @@ class Actor:
                 await self._format(quorum, action, tls)
             case p.AddVoter() | p.RemoveVoter() | p.TransferLeadership():
                 await self._change(quorum, action, seen, tls)
+            case p.GrantBrokers(principals):
+                await self._grant(quorum, principals, seen, tls)
 
     async def _mutate(self, what: str, call: Coroutine[Any, Any, T]) -> T:
         """A call that changes something; `what` names the change. LeaseLostError."""
@@ -146,7 +159,9 @@ class Actor:
         return await retrying(partial(asyncio.to_thread, call, *arguments))
 
     async def _create_once(self, quorum: QuorumResource, made: Object) -> None:
-        """Create; if it exists, it is what counts."""
+        """Create; if the Quorum has it already, that is what counts. ActionFailedError if the name
+        is taken.
+        """
         kind = made["kind"]
         try:
             await self._mutate(
@@ -156,6 +171,27 @@ class Actor:
         except KubeError as error:
             if not error.is_conflict:
                 raise
+            await self._own(quorum, kind, made["metadata"]["name"])
+
+    async def _own(self, quorum: QuorumResource, kind: str, name: str) -> Object | None:
+        """The Quorum's object, None if nothing has its name. ActionFailedError if that is taken."""
+        found = await self._again(self._kube.get, kind, quorum.namespace, name)
+        if found is not None and not is_controlled_by(found, quorum.uid):
+            raise ActionFailedError(conflict(kind, found, quorum.name))
+        return found
+
+    async def _put(self, quorum: QuorumResource, made: Object, stamp: str) -> None:
+        """Create an object, or change the one that is the Quorum's own."""
+        kind, name = made["kind"], made["metadata"]["name"]
+        found = await self._own(quorum, kind, name)
+        if found is None:
+            call = self._again(self._kube.create, kind, quorum.namespace, made, CREATOR)
+        else:
+            await self._hand_over(quorum, kind, found)
+            metadata = {**made["metadata"], "uid": found["metadata"]["uid"]}
+            body = {**made, "metadata": metadata}
+            call = self._again(self._kube.apply, quorum.namespace, body, MANAGER)
+        await self._mutate(f"apply {kind}/{name} {stamp}", call)
 
     async def _create_stateful_set(self, quorum: QuorumResource, replicas: int) -> None:
         manifest = manifests.objects(quorum)[f"StatefulSet/{quorum.name}"]
@@ -182,35 +218,26 @@ class Actor:
             if kind == "Secret":
                 await self._issue(quorum, seen, title)
             elif name in wanted:
-                if kind == "StatefulSet":
-                    await self._hand_over(quorum)
-                stamp = manifests.stamp_of(wanted[name])
-                await self._mutate(
-                    f"apply {name} {stamp}",
-                    self._again(self._kube.apply, quorum.namespace, wanted[name], MANAGER),
-                )
+                await self._put(quorum, wanted[name], manifests.stamp_of(wanted[name]))
             else:
                 await self._delete(quorum, kind, title)
 
-    async def _hand_over(self, quorum: QuorumResource) -> None:
-        """What is applied from now on may leave out what the StatefulSet was created with."""
-        found = await self._again(self._kube.get, "StatefulSet", quorum.namespace, quorum.name)
-        if found is None:
-            return
+    async def _hand_over(self, quorum: QuorumResource, kind: str, found: Object) -> None:
+        """What is applied from now on may leave out what the object was created with."""
         metadata = found["metadata"]
         before = metadata.get("managedFields") or []
         after = handed_over(before, CREATOR, MANAGER)
         if after == before:
             return
-        version = metadata["resourceVersion"]
+        name, version = metadata["name"], metadata["resourceVersion"]
         body = {"metadata": {"resourceVersion": version, "managedFields": after}}
         await self._mutate(
-            f"hand over StatefulSet/{quorum.name}, version {version}",
-            asyncio.to_thread(self._kube.merge, "StatefulSet", quorum.namespace, quorum.name, body),
+            f"hand over {kind}/{name}, version {version}",
+            asyncio.to_thread(self._kube.merge, kind, quorum.namespace, name, body),
         )
 
     async def _delete(self, quorum: QuorumResource, kind: str, name: str) -> None:
-        found = await asyncio.to_thread(self._kube.get, kind, quorum.namespace, name)
+        found = await self._own(quorum, kind, name)
         if found is not None:
             uid = found["metadata"]["uid"]
             await self._mutate(
@@ -225,7 +252,7 @@ class Actor:
         if seen.authority is not None:
             return seen.authority
         name = naming.authority_secret(quorum.name)
-        found = authority_of(await self._again(self._kube.get, "Secret", quorum.namespace, name))
+        found = authority_of(await self._own(quorum, "Secret", name))
         if found is None:
             pair = await asyncio.to_thread(
                 certificates.new_authority, _authority_name(quorum), days=quorum.authority_days
@@ -234,9 +261,7 @@ class Actor:
             revision = {REVISION_ANNOTATION: str(quorum.authority_revision)}
             made = manifests.secret(quorum, name, data, "kubernetes.io/tls", revision)
             await self._create_once(quorum, made)
-            found = authority_of(
-                await self._again(self._kube.get, "Secret", quorum.namespace, name)
-            )
+            found = authority_of(await self._own(quorum, "Secret", name))
         if found is None:
             text = f"the Secret {name} holds no authority; delete it to have a new one made"
             raise certificates.CertificateError(text)
@@ -248,7 +273,7 @@ class Actor:
             await self._rotate(quorum, authority, name)
             return
         issuer = issuer_of(quorum, authority)
-        known = secret_files(await self._again(self._kube.get, "Secret", quorum.namespace, name))
+        known = secret_files(await self._own(quorum, "Secret", name))
         if name == naming.node_secret(quorum.name):
             files = await asyncio.to_thread(
                 issuer.node_files, quorum.name, quorum.namespace, known, quorum.ids
@@ -261,13 +286,11 @@ class Actor:
             )
             kind = "Opaque"
         else:
-            files = await asyncio.to_thread(issuer.client_files, known)
+            called = quorum.client_secrets[name]
+            files = await asyncio.to_thread(issuer.client_files, known, called)
             kind = "kubernetes.io/tls"
         made = manifests.secret(quorum, name, files, kind)
-        await self._mutate(
-            f"apply Secret/{name} {manifests.digest(made)}",
-            self._again(self._kube.apply, quorum.namespace, made, MANAGER),
-        )
+        await self._put(quorum, made, manifests.digest(made))
 
     async def _rotate(self, quorum: QuorumResource, authority: Authority, name: str) -> None:
         """The next step of replacing the authority, from the version that was observed."""
@@ -325,6 +348,23 @@ class Actor:
                 is_gone = error.code is ErrorCode.VOTER_NOT_FOUND
                 if not (is_gone and isinstance(action, p.RemoveVoter)):
                     raise
+
+    async def _grant(
+        self,
+        quorum: QuorumResource,
+        principals: tuple[str, ...],
+        seen: Snapshot,
+        tls: TlsConfig | None,
+    ) -> None:
+        known = [n.ordinal for n in seen.observed.nodes if n.answers and n.is_formatted]
+        acls = tuple(cluster_action(principal) for principal in principals)
+        async with metadata_client(quorum, known, tls, self._locate) as client:
+            what = f"give the cluster action to {', '.join(principals)}"
+            answer = await self._mutate(what, client.ask(CreateAcls(acls)))
+        for result in answer.results:
+            if result.error is not ErrorCode.NONE:
+                text = result.message or result.error.name
+                raise ActionFailedError(f"the brokers' ACLs: {text}")
 
     def _endpoints(self, quorum: QuorumResource, voter: ReplicaKey) -> list[Endpoint]:
         """What the node says of itself, too."""

@@ -9,7 +9,8 @@ Rules:
    step by step only (`authority.py`), since anything else would cut off every node.
 2. A node's certificate is renewed when two thirds of its time are over, or when it is not of this
    authority. Servers read changed files before the next handshake and clients for the next channel,
-   so no restart is needed.
+   so no restart is needed. Nodes and brokers keep their private keys: a pod mounts its own alone,
+   as a file that is not brought up to date.
 3. All ordinals have theirs from the beginning: scaling waits for no certificate.
 """
 
@@ -97,12 +98,20 @@ def new_authority(name: str, *, days: int = AUTHORITY_DAYS, now: dt.datetime | N
 
 
 def issue(
-    authority: Pair, name: str, hosts: Iterable[str], days: int, *, now: dt.datetime | None = None
+    authority: Pair,
+    name: str,
+    hosts: Iterable[str],
+    days: int,
+    *,
+    key_text: str = "",
+    now: dt.datetime | None = None,
 ) -> Pair:
-    """A certificate for `name`, valid for `days`; `hosts`: more names. CertificateError."""
+    """A certificate for `name`, valid for `days`; `hosts`: more names. key_text: the private key
+    that it is for, PEM; a new one if this is none. CertificateError.
+    """
     now = now or _now()
     issuer, issuer_key = _load(authority)
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = _key(key_text) or ec.generate_private_key(ec.SECP256R1())
     names = [x509.DNSName(each) for each in dict.fromkeys((name, *hosts))]
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -122,6 +131,14 @@ def issue(
         .sign(issuer_key, hashes.SHA256())
     )
     return Pair(certificate.public_bytes(serialization.Encoding.PEM).decode(), _pem(key))
+
+
+def _key(text: str) -> ec.EllipticCurvePrivateKey | None:
+    try:
+        found = serialization.load_pem_private_key(text.encode(), None)
+    except (ValueError, TypeError):
+        return None
+    return found if isinstance(found, ec.EllipticCurvePrivateKey) else None
 
 
 def _load(pair: Pair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -195,7 +212,7 @@ class Issuer:
         for ordinal in range(naming.NODES_MAX):
             name = naming.node_name(ids.of(ordinal))
             hosts = node_hosts(quorum, namespace, ordinal)
-            pair = self._kept(known, name) or issue(self.signer, name, hosts, self.days)
+            pair = self._kept(known, name) or self._renewed(known, name, hosts)
             files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
         return files
 
@@ -205,19 +222,26 @@ class Issuer:
         """The files of so many brokers: ca.crt, broker-N.crt, broker-N.key."""
         files = {CA_FILE: self.trusted}
         for ordinal in range(count):
-            name = f"broker-{ordinal}"
+            name = naming.broker_name(ordinal)
             host = naming.broker_host(quorum, namespace, ordinal)
             # Controllers know nodes by this name, brokers among them.
             node = naming.node_name(naming.BROKER_ID_FIRST + ordinal)
             hosts = (node, host, f"{host}.cluster.local", "localhost")
-            pair = self._kept(known, name) or issue(self.signer, name, hosts, self.days)
+            pair = self._kept(known, name) or self._renewed(known, name, hosts)
             files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
         return files
 
-    def client_files(self, known: Mapping[str, str] | None = None) -> dict[str, str]:
+    def client_files(
+        self, known: Mapping[str, str] | None = None, name: str = naming.CLIENT
+    ) -> dict[str, str]:
         """The files of a client, named as in a Secret of Kubernetes' type TLS."""
-        pair = self._kept(known, "tls") or issue(self.signer, "client", (), self.days)
+        pair = self._kept(known, "tls") or issue(self.signer, name, (), self.days)
         return {CA_FILE: self.trusted, "tls.crt": pair.certificate, "tls.key": pair.key}
+
+    def _renewed(self, known: Mapping[str, str] | None, name: str, hosts: Iterable[str]) -> Pair:
+        """For the key that is there: pods have mounted it."""
+        key = (known or {}).get(f"{name}.key", "")
+        return issue(self.signer, name, hosts, self.days, key_text=key)
 
     def _kept(self, known: Mapping[str, str] | None, name: str) -> Pair | None:
         files = known or {}

@@ -20,7 +20,11 @@ from quorate_operator.naming import (
     KAFKA_PORT,
     KIND,
     NODES_MAX,
+    OWN_PREFIXES,
+    OWN_SETTINGS,
     PLURAL,
+    SETTING_PATTERN,
+    USABLE_LABEL,
     VERSION,
     ZOOKEEPER_CA,
     ZOOKEEPER_PAIR,
@@ -35,33 +39,9 @@ CONDITIONS = (
     "Progressing",
     "Degraded",
     "DataLossRisk",
+    "Conflict",
     "Paused",
 )
-
-OWN_SETTINGS = (
-    "process.roles",
-    "node.id",
-    "cluster.id",
-    "listeners",
-    "advertised.listeners",
-    "controller.listener.names",
-    "listener.security.protocol.map",
-    "controller.quorum.voters",
-    "controller.quorum.bootstrap.servers",
-    "controller.quorum.auto.join.enable",
-    "quorate.unformatted.wait",
-    "quorate.http.listener",
-    "metadata.log.dir",
-    "log.dir",
-    "log.dirs",
-    "quorate.kafka.listener.name",
-    "zookeeper.metadata.migration.enable",
-    "zookeeper.connect",
-    "zookeeper.ssl.client.enable",
-    "zookeeper.ssl.truststore.location",
-    "zookeeper.ssl.keystore.location",
-)
-"""Settings that the operator decides; `spec.config` may not name them, nor any of `ssl.`."""
 
 
 def _text(description: str, **more: Any) -> Schema:
@@ -138,7 +118,7 @@ def _kafka() -> dict[str, Schema]:
     """What has to do with brokers of Kafka."""
     return {
         "kafkaListener": _object(
-            f"A listener on port {KAFKA_PORT} that speaks Kafka's own protocol, in clear, to "
+            f"A listener on port {KAFKA_PORT} that speaks Kafka's own protocol, unencrypted, to "
             "brokers of Kafka.",
             {
                 "enabled": _boolean(
@@ -167,7 +147,8 @@ def _kafka() -> dict[str, Schema]:
                         "secretName": _text(
                             f"A Secret with {ZOOKEEPER_CA}, the authorities of ZooKeeper's "
                             f"certificate, and, if it asks for one, {ZOOKEEPER_PAIR}: private key "
-                            "and certificate in one file.",
+                            f"and certificate in one file. It needs the label {USABLE_LABEL}, with "
+                            "the Quorum's name.",
                             minLength=1,
                             maxLength=253,
                         )
@@ -227,15 +208,21 @@ def _pod_template() -> Schema:
 
 def _spec() -> Schema:
     own = ", ".join(f"'{name}'" for name in OWN_SETTINGS)
+    apart = "".join(f" && !name.startsWith('{prefix}')" for prefix in OWN_PREFIXES)
     config = _strings(
-        "Kafka-named settings of the controllers (`quorate config-docs` lists them).",
+        "Kafka-named settings of the controllers (`quorate config-docs` lists them). Names are "
+        "lower-case words with dots between them.",
         maxProperties=64,
     )
     config["x-kubernetes-validations"] = [
         {
-            "rule": f"self.all(name, !(name in [{own}]) && !name.startsWith('ssl.'))",
+            "rule": f"self.all(name, !(name in [{own}]){apart})",
             "message": "the operator decides about ids, listeners, directories and TLS",
-        }
+        },
+        {
+            "rule": f"self.all(name, name.matches('^{SETTING_PATTERN}$'))",
+            "message": "a setting has lower-case words with dots between them",
+        },
     ]
     return _object(
         "What the quorum shall be.",
@@ -248,7 +235,11 @@ def _spec() -> Schema:
             ),
             **_identity(),
             **_kafka(),
-            "image": _text("The controllers' image.", minLength=1, maxLength=512),
+            "image": _text(
+                "The controllers' image, of a repository that the operator allows.",
+                minLength=1,
+                maxLength=512,
+            ),
             "imagePullPolicy": _text(
                 "As in a pod.", enum=["Always", "IfNotPresent", "Never"], default="IfNotPresent"
             ),
@@ -307,15 +298,47 @@ def _spec() -> Schema:
                     ]
                 },
             ),
+            "authorization": _object(
+                "Who may do what. Needs certificates of the operator's own authority: without TLS, "
+                "with cert-manager, and with the listener of Kafka's brokers, which is plaintext, "
+                "it is set in config.",
+                {
+                    "enabled": _boolean(
+                        "The authorizer. The operator, the nodes, NAME-client-tls and clients with "
+                        "superUser may do everything, brokers have the cluster action, all others "
+                        "what the ACLs say.",
+                        default=True,
+                    )
+                },
+                default={},
+            ),
+            "clients": {
+                "type": "array",
+                "description": "Clients with certificates of their own, in NAME-client-CLIENT-tls; "
+                "their principals are User:CN=client-CLIENT.",
+                "maxItems": 32,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+                "items": _object(
+                    "One client.",
+                    {
+                        "name": _text("", maxLength=30, pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$"),
+                        "superUser": _boolean(
+                            "Whether it may do everything; else what the ACLs say.", default=False
+                        ),
+                    },
+                    required=["name"],
+                ),
+            },
             "networkPolicy": _object(
                 "Who may connect.",
                 {
                     "enabled": _boolean("Nodes, the operator and labelled clients.", default=True),
                     "metricsFrom": _free(
-                        "Who may read metrics, as in a NetworkPolicy's `from`; not set: any pod, "
-                        "empty: none.",
+                        "Which pods may read metrics, as in a NetworkPolicy's `from`; empty: none.",
                         "array",
                         maxItems=16,
+                        default=[],
                     ),
                     "brokersFrom": _free(
                         "Which brokers of Kafka may connect, as in a NetworkPolicy's `from`; not "

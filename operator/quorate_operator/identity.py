@@ -8,7 +8,7 @@ from pathlib import Path
 
 from quorate.rpc.tls import TlsConfig
 
-from quorate_operator import certificates
+from quorate_operator import certificates, naming
 from quorate_operator.authority import Authority, Phase
 from quorate_operator.certificates import Pair
 
@@ -23,7 +23,7 @@ class Identity:
     def __init__(self, authority: Authority) -> None:
         self.authority = authority
         self._folder = tempfile.TemporaryDirectory(prefix="quorate-operator-")
-        self._pair = certificates.issue(authority.signer, "operator", (), OPERATOR_DAYS)
+        self._pair = certificates.issue(authority.signer, naming.OPERATOR, (), OPERATOR_DAYS)
         self.tls = write_tls(Path(self._folder.name), "tls", self._pair, authority.trusted)
         self.probe = self._probe()
 
@@ -32,7 +32,9 @@ class Identity:
         match authority.phase:
             case Phase.PREPARING:
                 assert authority.successor is not None, "that is what preparing means"
-                stranger = certificates.issue(authority.successor, "operator", (), OPERATOR_DAYS)
+                stranger = certificates.issue(
+                    authority.successor, naming.OPERATOR, (), OPERATOR_DAYS
+                )
                 return write_tls(root, "probe", stranger, authority.trusted)
             case Phase.SWITCHING:
                 return write_tls(root, "probe", self._pair, authority.signer.certificate)

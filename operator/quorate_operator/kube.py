@@ -128,7 +128,9 @@ class Kube:
         return self.call("POST", path(kind, namespace), body=body, query={"fieldManager": manager})
 
     def apply(self, namespace: str, body: Object, manager: str) -> Object:
-        """Server-side apply: create, or change the fields that `body` names. KubeError."""
+        """Server-side apply: change the fields that `body` names. With a UID in its metadata it
+        changes that very object or nothing; without one it creates what is missing. KubeError.
+        """
         return self.call(
             "PATCH",
             path(body["kind"], namespace, body["metadata"]["name"]),

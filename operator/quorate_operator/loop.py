@@ -16,7 +16,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from quorate.rpc.errors import RpcError
@@ -45,7 +45,6 @@ BUNCH_S = 0.3
 """Events come in bunches."""
 FAILED_S = 2.0
 WATCH_PAUSE_MAX_S = 30.0
-OPERATOR_DAYS = 7
 FAILED = "ActionFailed"
 
 Key = tuple[str, str]
@@ -69,7 +68,9 @@ class _Worker:
 
 
 class Operator:
-    """All Quorums of a namespace, or of the cluster ("")."""
+    """All Quorums of a namespace, or of the cluster (""). images: the repositories that their pods
+    may be made from.
+    """
 
     def __init__(
         self,
@@ -77,11 +78,12 @@ class Operator:
         lease: Lease,
         namespace: str = "",
         mutated: Callable[[str], None] = lambda _what: None,
+        images: Collection[str] = (),
     ) -> None:
         self._kube = kube
         self._lease = lease
         self._namespace = namespace
-        self._observer = Observer(kube)
+        self._observer = Observer(kube, images=images)
         self._actor = Actor(kube, self._is_leading, mutated=mutated)
         self._workers: dict[Key, _Worker] = {}
         self._lost: asyncio.Future[None] | None = None

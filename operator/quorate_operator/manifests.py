@@ -3,7 +3,7 @@
 Rules:
 1. Objects depend on the Quorum only, never on the number of nodes that happen to run: scaling must
    not change the pods' template. The StatefulSet's replicas are none of its business here; they are
-   changed one decision at a time (`plan.Resize`).
+   changed one decision at a time (`values.Resize`).
 2. Each object carries a digest of itself, so that what differs is seen without comparing fields
    that the API server fills in.
 3. Pods satisfy the restricted Pod Security Standard and hold no service-account token.
@@ -12,8 +12,10 @@ Rules:
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from quorate_operator import naming
@@ -22,11 +24,13 @@ from quorate_operator.naming import (
     HASH_ANNOTATION,
     HTTP_PORT,
     KAFKA_PORT,
+    KEY_PATH,
     LISTENER,
     PORT,
     TLS_PATH,
     VOLUME,
     ZOOKEEPER_TLS_PATH,
+    variable,
 )
 from quorate_operator.resource import QuorumResource
 
@@ -44,6 +48,7 @@ is ample.
 """
 CLIENT_LABEL = f"{naming.GROUP}/client"
 """Pods with this label, "true", may connect where the NetworkPolicy is enforced."""
+AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
 KAFKA = "kafka"
 """The port of Kafka's protocol, by name."""
 
@@ -122,7 +127,8 @@ def secret(
     annotations: dict[str, str] | None = None,
 ) -> Object:
     """A Secret; `data` is text."""
-    made = _object(quorum, "v1", "Secret", name, type=kind, stringData=data)
+    encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
+    made = _object(quorum, "v1", "Secret", name, type=kind, data=encoded)
     if annotations:
         made["metadata"]["annotations"] = annotations
     return made
@@ -196,10 +202,7 @@ def _network_policy(quorum: QuorumResource) -> Object:
     operator: Object = {**anywhere, "podSelector": {"matchLabels": labels}}
     clients: Object = {**anywhere, "podSelector": {"matchLabels": {CLIENT_LABEL: "true"}}}
     sources = [{"podSelector": {"matchLabels": naming.selector(quorum.name)}}, operator, clients]
-    # Metrics are in clear and change nothing; who shall not see them is kept out by metricsFrom.
-    readers = quorum.part("networkPolicy").get("metricsFrom")
-    if readers is None:
-        readers = [anywhere]
+    readers = quorum.part("networkPolicy").get("metricsFrom") or []
     ingress: list[Object] = [{"from": sources, "ports": [{"port": PORT, "protocol": "TCP"}]}]
     if quorum.has_kafka_listener:
         # The operator reads how far a migration is from the metrics.
@@ -270,7 +273,7 @@ def _claim_template(quorum: QuorumResource) -> Object:
 def _pod_spec(quorum: QuorumResource, template: Object) -> Object:
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}]
     if quorum.is_tls:
-        volumes.append({"name": "tls", **_tls_source(quorum)})
+        volumes += _tls_volumes(quorum)
     if quorum.zookeeper_secret:
         source = {"secretName": quorum.zookeeper_secret, "defaultMode": 0o440}
         volumes.append({"name": "zookeeper", "secret": source})
@@ -303,24 +306,40 @@ def _pod_spec(quorum: QuorumResource, template: Object) -> Object:
     return spec
 
 
-def _tls_source(quorum: QuorumResource) -> Object:
-    """The certificates of all nodes: each pod takes its own, since pods have one template."""
+def _tls_volumes(quorum: QuorumResource) -> list[Object]:
+    """Two volumes, since all pods have one template: `tls` has what all may read, the certificates,
+    and is kept up to date; `keys` has POD.key for each, of which a container mounts its own.
+    """
+    ids = [quorum.ids.of(ordinal) for ordinal in range(naming.NODES_MAX)]
+    certificates: list[Object] = []
+    keys: list[Object] = []
     if quorum.has_own_authority:
-        return {"secret": {"secretName": naming.node_secret(quorum.name), "defaultMode": 0o440}}
-    sources: list[Object] = [
-        {
-            "secret": {
-                "name": naming.client_secret(quorum.name),
-                "items": [{"key": "ca.crt", "path": "ca.crt"}],
-            }
-        }
+        files = [naming.node_name(node) for node in ids]
+        public = ["ca.crt", *(f"{file}.crt" for file in files)]
+        secret = naming.node_secret(quorum.name)
+        certificates.append(_items(secret, {name: name for name in public}))
+        paths = {f"{file}.key": _key_file(quorum, n) for n, file in enumerate(files)}
+        keys.append(_items(secret, paths))
+    else:
+        certificates.append(_items(naming.client_secret(quorum.name), {"ca.crt": "ca.crt"}))
+        for ordinal, node in enumerate(ids):
+            secret = naming.given_node_secret(quorum.name, node)
+            certificates.append(_items(secret, {"tls.crt": f"{naming.node_name(node)}.crt"}))
+            keys.append(_items(secret, {"tls.key": _key_file(quorum, ordinal)}))
+    return [
+        {"name": name, "projected": {"defaultMode": 0o440, "sources": sources}}
+        for name, sources in (("tls", certificates), ("keys", keys))
     ]
-    for node_id in map(quorum.ids.of, range(naming.NODES_MAX)):
-        file = naming.node_name(node_id)
-        items = [{"key": f"tls.{kind}", "path": f"{file}.{kind}"} for kind in ("crt", "key")]
-        name = naming.given_node_secret(quorum.name, node_id)
-        sources.append({"secret": {"name": name, "items": items}})
-    return {"projected": {"defaultMode": 0o440, "sources": sources}}
+
+
+def _items(secret: str, paths: dict[str, str]) -> Object:
+    """A source of a projected volume: keys of a Secret, and the files that they become."""
+    items = [{"key": key, "path": path} for key, path in paths.items()]
+    return {"secret": {"name": secret, "items": items}}
+
+
+def _key_file(quorum: QuorumResource, ordinal: int) -> str:
+    return f"{naming.pod(quorum.name, ordinal)}.key"
 
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -342,6 +361,8 @@ def _container(quorum: QuorumResource, template: Object) -> Object:
     ]
     if quorum.is_tls:
         mounts.append({"name": "tls", "mountPath": TLS_PATH, "readOnly": True})
+        own = {"mountPath": KEY_PATH, "subPathExpr": "$(QUORATE_POD_NAME).key", "readOnly": True}
+        mounts.append({"name": "keys", **own})
     if quorum.zookeeper_secret:
         mounts.append({"name": "zookeeper", "mountPath": ZOOKEEPER_TLS_PATH, "readOnly": True})
     ports = _listeners(quorum) | {"http": HTTP_PORT}
@@ -393,7 +414,8 @@ def environment(quorum: QuorumResource) -> list[Object]:
         own["QUORATE_POD_KAFKA"] = {"value": "true"}
     if quorum.zookeeper_secret:
         own["QUORATE_POD_ZOOKEEPER_TLS"] = {"value": "true"}
-    settings = {**TIMEOUTS, **_principals(quorum), **quorum.part("config")}
+    config = quorum.part("config")
+    settings = {**TIMEOUTS, **_principals(quorum), **config, **_authorization(quorum, config)}
     if quorum.is_migrating:
         settings["zookeeper.metadata.migration.enable"] = "true"
         settings["zookeeper.connect"] = quorum.part("migration")["zookeeperConnect"]
@@ -403,20 +425,51 @@ def environment(quorum: QuorumResource) -> list[Object]:
 
 
 def _principals(quorum: QuorumResource) -> dict[str, str]:
-    """Who the controllers are, by the certificates that the operator issues: brokers and clients
-    have others of the same authority, and never vote.
+    """Who formats nodes: the operator. And who the controllers are, by the certificates that the
+    operator issues: brokers and clients have others of the same authority, and never vote.
     """
-    rules = variable("ssl.principal.mapping.rules")
-    if not quorum.has_own_authority or rules in map(variable, quorum.part("config")):
+    formatter = naming.principal(naming.OPERATOR) if quorum.is_tls else "User:ANONYMOUS"
+    principals = {"quorate.format.principals": formatter}
+    if quorum.has_own_authority:
+        nodes = map(quorum.ids.of, range(naming.NODES_MAX))
+        names = (naming.principal(naming.node_name(node)) for node in nodes)
+        principals["quorate.controller.principals"] = ";".join(names)
+    return principals
+
+
+def _authorization(quorum: QuorumResource, config: Mapping[str, str]) -> dict[str, str]:
+    """The authorizer, unless the spec switches it off. Super users that `spec.config` names are
+    added to those without which there is no quorum.
+    """
+    if not quorum.is_authorizing:
         return {}
-    nodes = map(quorum.ids.of, range(naming.NODES_MAX))
-    principals = ";".join(f"User:CN={naming.node_name(node)}" for node in nodes)
-    return {"quorate.controller.principals": principals}
+    names = [naming.OPERATOR, naming.CLIENT]
+    names += [naming.node_name(quorum.ids.of(ordinal)) for ordinal in range(naming.NODES_MAX)]
+    names += [naming.client_name(name) for name, is_super in quorum.clients.items() if is_super]
+    more = [each.strip() for each in config.get(SUPER_USERS, "").split(";") if each.strip()]
+    users = dict.fromkeys([*map(naming.principal, names), *more])
+    return {
+        AUTHORIZER: config.get(AUTHORIZER) or "quorate.authorizer",
+        SUPER_USERS: ";".join(users),
+    }
 
 
-def variable(setting: str) -> str:
-    """The environment variable of a setting."""
-    return "QUORATE_" + setting.upper().replace(".", "_")
+def broker_principals(quorum: QuorumResource) -> tuple[str, ...]:
+    """Who needs the cluster action and no more: what a broker forwards it does in its own name."""
+    if not quorum.is_authorizing:
+        return ()
+    names = map(naming.broker_name, range(quorum.broker_certificates))
+    return tuple(map(naming.principal, names))
 
 
-__all__ = ["LISTENER", "digest", "environment", "key", "marker", "objects", "record", "secret"]
+__all__ = [
+    "LISTENER",
+    "digest",
+    "environment",
+    "key",
+    "marker",
+    "objects",
+    "record",
+    "secret",
+    "variable",
+]

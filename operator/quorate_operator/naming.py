@@ -10,6 +10,7 @@ pods use it too.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 GROUP = "quorate.dev"
@@ -22,16 +23,49 @@ LISTENER = "CONTROLLER"
 PORT = 9093
 KAFKA_LISTENER = "KAFKA"
 KAFKA_PORT = 9094
-"""Kafka's own protocol, in clear, for Kafka's brokers."""
+"""Kafka's own protocol, unencrypted, for Kafka's brokers."""
 HTTP_PORT = 9464
-"""Probes and metrics, in clear."""
+"""Probes and metrics, unencrypted."""
 VOLUME = "data"
 DATA_PATH = "/var/lib/quorate"
 TLS_PATH = "/etc/quorate/tls"
+KEY_PATH = "/etc/quorate/key/tls.key"
+"""The private key of a pod. It stays the same while the pod lives: its certificates change."""
 ZOOKEEPER_TLS_PATH = "/etc/quorate/zookeeper"
 ZOOKEEPER_CA = "ca.crt"
 ZOOKEEPER_PAIR = "client.pem"
 """The certificate and its private key that ZooKeeper asks for, if it does, in one file."""
+
+OWN_SETTINGS = (
+    "process.roles",
+    "node.id",
+    "cluster.id",
+    "listeners",
+    "advertised.listeners",
+    "controller.listener.names",
+    "listener.security.protocol.map",
+    "controller.quorum.voters",
+    "controller.quorum.bootstrap.servers",
+    "controller.quorum.auto.join.enable",
+    "quorate.unformatted.wait",
+    "quorate.http.listener",
+    "metadata.log.dir",
+    "log.dir",
+    "log.dirs",
+    "quorate.kafka.listener.name",
+    "zookeeper.metadata.migration.enable",
+    "zookeeper.connect",
+    "zookeeper.clientCnxnSocket",
+    "zookeeper.ssl.client.enable",
+    "zookeeper.ssl.truststore.location",
+    "zookeeper.ssl.keystore.location",
+)
+"""Settings that the operator decides; `spec.config` may not name them."""
+OWN_PREFIXES = ("ssl.", "pod.")
+"""All settings that begin with one of these, too: the pod's entry is told who it is by `pod.`."""
+
+OPERATOR, CLIENT = "operator", "client"
+"""What the operator's certificate, and that in NAME-client-tls, call themselves."""
 
 BROKER_LISTENER = "BROKER"
 BROKER_PORT = 9092
@@ -49,6 +83,8 @@ INSTANCE_LABEL = "app.kubernetes.io/instance"
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 POD_LABEL = "statefulset.kubernetes.io/pod-name"
 COMPONENT_LABEL = "app.kubernetes.io/component"
+USABLE_LABEL = f"{GROUP}/usable-by"
+"""On a Secret that a Quorum's pods are to mount and that is not the Quorum's own: its name."""
 HASH_ANNOTATION = f"{GROUP}/hash"
 
 
@@ -121,6 +157,26 @@ def client_secret(quorum: str) -> str:
     return f"{quorum}-client-tls"
 
 
+def named_client_secret(quorum: str, client: str) -> str:
+    """The certificate of a client in `spec.clients`."""
+    return f"{quorum}-client-{client}-tls"
+
+
+def client_name(client: str) -> str:
+    """What the certificate of a client in `spec.clients` calls it."""
+    return f"client-{client}"
+
+
+def broker_name(ordinal: int) -> str:
+    """What a broker's certificate calls it, and how its files are named."""
+    return f"broker-{ordinal}"
+
+
+def principal(name: str) -> str:
+    """Who shows the certificate with this name that the operator issued."""
+    return f"User:CN={name}"
+
+
 def broker_secret(quorum: str) -> str:
     return f"{quorum}-broker-tls"
 
@@ -182,3 +238,43 @@ def bootstrap_servers(quorum: str, namespace: str) -> tuple[str, ...]:
     """
     first = [address(quorum, namespace, ordinal) for ordinal in range(3)]
     return (*first, f"{service(quorum)}.{namespace}.svc:{PORT}")
+
+
+def repository(image: str) -> str:
+    """An image's reference without its tag and digest."""
+    name = image.partition("@")[0]
+    head, colon, tag = name.rpartition(":")
+    return head if colon and "/" not in tag else name
+
+
+def is_allowed(image: str, allowed: Collection[str]) -> bool:
+    """Whether an image is of one of these repositories; one that ends with `/` allows all below.
+    No repositories: any image.
+    """
+    found = repository(image)
+    return not allowed or any(
+        found.startswith(each) if each.endswith("/") else found == each for each in allowed
+    )
+
+
+def variable(setting: str) -> str:
+    """The environment variable of a setting."""
+    return "QUORATE_" + setting.upper().replace(".", "_")
+
+
+SETTING_PATTERN = "[a-z][a-z0-9]*([.][a-z0-9]+)*"
+_SETTING = re.compile(SETTING_PATTERN)
+_OWN_VARIABLES = frozenset(map(variable, OWN_SETTINGS))
+_OWN_VARIABLE_PREFIXES = tuple(map(variable, OWN_PREFIXES))
+
+
+def problem_of_setting(name: str) -> str:
+    """Why `spec.config` may not have a setting; "" if it may. Names are compared as the variables
+    that they become.
+    """
+    found = variable(name)
+    if found in _OWN_VARIABLES or found.startswith(_OWN_VARIABLE_PREFIXES):
+        return f"config names {name}, about which the operator decides"
+    if not _SETTING.fullmatch(name):
+        return f"config names {name!r}: a setting has lower-case words with dots between them"
+    return ""

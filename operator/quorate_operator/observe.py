@@ -1,7 +1,9 @@
 """What is there for one Quorum: Kubernetes' objects, and what nodes and leader say of themselves.
 
-Reads only. Kubernetes is asked first, then every pod that has an address (NodeStatus), then the
-quorum for its leader's view. A node that answers as somebody else counts as one that does not.
+Reads only. An object that has the name of the Quorum's and is not its own counts as missing, and
+is named (`Observed.conflicts`). Kubernetes is asked first, then every pod that has an address
+(NodeStatus), then the quorum for its leader's view. A node that answers as somebody else counts as
+one that does not.
 """
 
 from __future__ import annotations
@@ -10,14 +12,18 @@ import asyncio
 import datetime as dt
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from quorate.metadata.acls import CLUSTER_NAME, LITERAL
+from quorate.metadata.authorizer import Operation, ResourceType
+from quorate.metadata.requests import Acl, AclFilter, DescribeAcls
 from quorate.raft.messages import ReplicaStatus
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.client import ClientError, QuorumClient, UnreachableError
 from quorate.rpc.limits import ChannelLimits, format_address
+from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.values import NodeStatus, QuorumDescription
 
@@ -32,6 +38,7 @@ from quorate_operator.authority import (
 from quorate_operator.certificates import Issuer
 from quorate_operator.kube import Kube, Object
 from quorate_operator.naming import NodeIds
+from quorate_operator.ownership import conflict, controller_of, is_controlled_by
 from quorate_operator.plan import LeaderView, Node, Observed, Record
 from quorate_operator.progress import Progress, read_progress
 from quorate_operator.resource import QuorumResource
@@ -42,6 +49,8 @@ STATUS_TIMEOUT_S = 2.0
 CALL_TIMEOUT_MS = 10_000
 Locate = Callable[[str, str, int], tuple[str, int]]
 """Host and port of the node of a Quorum (name, namespace) and an ordinal."""
+PERMISSIONS_ALLOW = 3
+"""Kafka's code."""
 STUCK_VOLUME = "its volume claim is being deleted"
 WRONG_ENSEMBLE = re.compile(r"zookeeper\.connect=\S+: /cluster/id\b.*")
 """In the line with which a controller ends that finds another cluster in ZooKeeper."""
@@ -82,14 +91,65 @@ class _Objects:
     stale: tuple[str, ...]
     authority: Authority | None
     given: Mapping[str, str]
+    conflicts: tuple[str, ...]
+    foreign_volumes: frozenset[int]
+    forbidden: tuple[str, ...]
+
+
+class _Owned:
+    """Reads the objects of one Quorum. conflicts: by "Kind/name", what is not its own."""
+
+    def __init__(self, kube: Kube, quorum: QuorumResource) -> None:
+        self._kube = kube
+        self._quorum = quorum
+        self.conflicts: dict[str, str] = {}
+
+    def get(self, kind: str, name: str) -> Object | None:
+        """The Quorum's own object of that name. KubeError."""
+        found = self._kube.get(kind, self._quorum.namespace, name)
+        if found is None or is_controlled_by(found, self._quorum.uid):
+            return found
+        self.conflicts[f"{kind}/{name}"] = conflict(kind, found, self._quorum.name)
+        return None
+
+    def is_taken(self, kind: str, name: str) -> bool:
+        """Whether `get` found somebody else's."""
+        return f"{kind}/{name}" in self.conflicts
+
+    def claims(self) -> tuple[dict[int, Object], frozenset[int]]:
+        """The StatefulSet's volume claims, which outlive it and have no owner: they have its name
+        and labels. And the ordinals whose claim's name is taken. KubeError.
+        """
+        quorum, kind = self._quorum, "PersistentVolumeClaim"
+        labels = naming.selector(quorum.name).items()
+        found = _by_ordinal(
+            f"{naming.VOLUME}-{quorum.name}", self._kube.list(kind, quorum.namespace)
+        )
+        found = {ordinal: claim for ordinal, claim in found.items() if ordinal < naming.NODES_MAX}
+        own = {
+            ordinal: claim
+            for ordinal, claim in found.items()
+            if labels <= (claim["metadata"].get("labels") or {}).items()
+        }
+        foreign = frozenset(found) - frozenset(own)
+        for ordinal in foreign:
+            name = naming.claim(quorum.name, ordinal)
+            self.conflicts[f"{kind}/{name}"] = (
+                f"{kind}/{name} exists and has not the labels of Quorum {quorum.name}: delete or "
+                "rename it, or rename the Quorum"
+            )
+        return own, foreign
 
 
 class Observer:
-    """Reads one Quorum after the other."""
+    """Reads one Quorum after the other. images: the repositories that pods may be made from."""
 
-    def __init__(self, kube: Kube, locate: Locate = naming.place) -> None:
+    def __init__(
+        self, kube: Kube, locate: Locate = naming.place, images: Collection[str] = ()
+    ) -> None:
         self._kube = kube
         self._locate = locate
+        self._images = images
 
     async def observe(
         self, quorum: QuorumResource, tls: TlsConfig | None, probe: TlsConfig | None = None
@@ -126,6 +186,10 @@ class Observer:
             known_cluster_id=str(quorum.status.get("clusterId") or ""),
             inherited=frozenset(_inherited(quorum, objects.claims)),
             volumes=frozenset(objects.claims),
+            conflicts=objects.conflicts,
+            foreign_volumes=objects.foreign_volumes,
+            forbidden=objects.forbidden,
+            brokers_without_rights=await _without_rights(quorum, description, tls, self._locate),
         )
         return Snapshot(
             observed,
@@ -164,48 +228,69 @@ class Observer:
 
     def _read(self, quorum: QuorumResource) -> _Objects:
         kube, namespace = self._kube, quorum.namespace
-        selector = naming.selector_text(quorum.name)
-        stateful_set = kube.get("StatefulSet", namespace, quorum.name)
+        owned = _Owned(kube, quorum)
+        forbidden = tuple(self._forbidden(quorum))
+        stateful_set = owned.get("StatefulSet", quorum.name)
         authority = None
         given: Mapping[str, str] = {}
         if quorum.has_own_authority:
-            authority = authority_of(
-                kube.get("Secret", namespace, naming.authority_secret(quorum.name))
-            )
-        elif quorum.is_tls:
+            authority = authority_of(owned.get("Secret", naming.authority_secret(quorum.name)))
+        elif quorum.is_tls and not forbidden:
             given = secret_files(kube.get("Secret", namespace, naming.operator_secret(quorum.name)))
+        pods = kube.list("Pod", namespace, naming.selector_text(quorum.name))
+        claims, foreign_volumes = owned.claims()
         return _Objects(
             quorum.ids,
             stateful_set,
-            _by_ordinal(quorum.name, kube.list("Pod", namespace, selector)),
-            _by_ordinal(
-                f"{naming.VOLUME}-{quorum.name}",
-                kube.list("PersistentVolumeClaim", namespace, selector),
-            ),
-            kube.get("ConfigMap", namespace, naming.record(quorum.name)),
-            kube.get("ConfigMap", namespace, naming.marker(quorum.name)),
-            tuple(self._stale(quorum, stateful_set, authority)),
+            _by_ordinal(quorum.name, (pod for pod in pods if _is_pod_of(pod, stateful_set))),
+            claims,
+            owned.get("ConfigMap", naming.record(quorum.name)),
+            owned.get("ConfigMap", naming.marker(quorum.name)),
+            tuple(self._stale(quorum, owned, stateful_set, authority)),
             authority,
             given,
+            tuple(text for _, text in sorted(owned.conflicts.items())),
+            foreign_volumes,
+            forbidden,
         )
+
+    def _forbidden(self, quorum: QuorumResource) -> Iterable[str]:
+        """What the spec names and the Quorum may not use. Whoever may create Quorums could read any
+        Secret of the namespace otherwise, by an image or by a mount of their choice.
+        """
+        if not naming.is_allowed(quorum.image, self._images):
+            allowed = ", ".join(self._images)
+            yield f"spec.image {quorum.image} is of none of the allowed repositories: {allowed}"
+        for name in quorum.given_secrets:
+            found = self._kube.get("Secret", quorum.namespace, name)
+            if found is None:
+                yield f"Secret/{name} does not exist"
+                continue
+            labels = found["metadata"].get("labels") or {}
+            if labels.get(naming.USABLE_LABEL) != quorum.name:
+                yield f"Secret/{name} needs the label {naming.USABLE_LABEL}={quorum.name}"
 
     def _stale(
         self,
         quorum: QuorumResource,
+        owned: _Owned,
         stateful_set: Object | None,
         authority: Authority | None,
     ) -> Iterable[str]:
-        """The objects that are not as they should be, Secrets first: pods mount them."""
-        kube, namespace = self._kube, quorum.namespace
-        if quorum.has_own_authority:
+        """The objects that are missing or not as they should be, Secrets first: pods mount them."""
+        if quorum.has_own_authority and not owned.is_taken(
+            "Secret", naming.authority_secret(quorum.name)
+        ):
             counts = {
                 naming.node_secret(quorum.name): naming.NODES_MAX,
-                naming.client_secret(quorum.name): 1,
+                **dict.fromkeys(quorum.client_secrets, 1),
             }
             if quorum.broker_certificates:
                 counts[naming.broker_secret(quorum.name)] = quorum.broker_certificates
             for name, count in counts.items():
-                files = secret_files(kube.get("Secret", namespace, name))
+                files = secret_files(owned.get("Secret", name))
+                if owned.is_taken("Secret", name):
+                    continue
                 if authority is None or issuer_of(quorum, authority).are_due(files, count):
                     yield f"Secret/{name}"
         wanted = manifests.objects(quorum)
@@ -216,18 +301,27 @@ class Observer:
                 if found is None:
                     continue  # created with its size, when all else is there
             else:
-                found = kube.get(kind, namespace, manifest["metadata"]["name"])
+                found = owned.get(kind, manifest["metadata"]["name"])
+                if owned.is_taken(kind, manifest["metadata"]["name"]):
+                    continue
             if found is None or manifests.stamp_of(found) != manifests.stamp_of(manifest):
                 yield name
         for name, is_wanted in manifests.optional(quorum).items():
             kind, _, title = name.partition("/")
-            if not is_wanted and _is_ours(kube.get(kind, namespace, title), quorum):
+            if is_wanted:
+                continue
+            found = self._kube.get(kind, quorum.namespace, title)
+            if found is not None and is_controlled_by(found, quorum.uid):
                 yield name
 
 
-def _is_ours(found: Object | None, quorum: QuorumResource) -> bool:
-    owners = (found or {}).get("metadata", {}).get("ownerReferences") or ()
-    return any(owner.get("uid") == quorum.uid for owner in owners)
+def _is_pod_of(pod: Object, stateful_set: Object | None) -> bool:
+    """Whether a pod is the StatefulSet's, or nobody's: a StatefulSet takes over what an earlier one
+    of its name left.
+    """
+    if controller_of(pod) is None:
+        return True
+    return stateful_set is not None and is_controlled_by(pod, stateful_set["metadata"]["uid"])
 
 
 def _by_ordinal(prefix: str, objects: Iterable[Object]) -> dict[int, Object]:
@@ -351,17 +445,19 @@ def pod_problem(pod: Object) -> str:
 # --- nodes and quorum -----------------------------------------------------------------------------
 
 
+_CLIENT: Final[dict[str, Any]] = {
+    "request_timeout_ms": CALL_TIMEOUT_MS,
+    "client_id": "quorate-operator",
+    "limits": ChannelLimits(connect_timeout_ms=1_500),
+}
+
+
 def dial(
     quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None, locate: Locate
 ) -> QuorumClient:
     """A client that knows the nodes of some ordinals."""
-    return QuorumClient(
-        [address_of(quorum, ordinal, locate) for ordinal in ordinals],
-        tls=tls,
-        request_timeout_ms=CALL_TIMEOUT_MS,
-        client_id="quorate-operator",
-        limits=ChannelLimits(connect_timeout_ms=1_500),
-    )
+    addresses = [address_of(quorum, ordinal, locate) for ordinal in ordinals]
+    return QuorumClient(addresses, tls=tls, **_CLIENT)
 
 
 def address_of(quorum: QuorumResource, ordinal: int, locate: Locate) -> str:
@@ -404,6 +500,43 @@ async def _describe(
             return await client.describe_quorum()
         except ClientError:
             return None
+
+
+def metadata_client(
+    quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None, locate: Locate
+) -> MetadataClient:
+    """A client of the metadata that knows the nodes of some ordinals."""
+    addresses = [address_of(quorum, ordinal, locate) for ordinal in ordinals]
+    return MetadataClient(addresses, tls=tls, **_CLIENT)
+
+
+def cluster_action(principal: str) -> Acl:
+    """What lets a broker of this principal talk to the controllers."""
+    kind, name = ResourceType.CLUSTER, CLUSTER_NAME
+    action, allow = Operation.CLUSTER_ACTION, PERMISSIONS_ALLOW
+    return Acl(kind, name, LITERAL, principal, "*", action, allow)
+
+
+async def _without_rights(
+    quorum: QuorumResource,
+    description: QuorumDescription | None,
+    tls: TlsConfig | None,
+    locate: Locate,
+) -> tuple[str, ...]:
+    """The brokers that the ACLs do not give the cluster action; none where nobody says."""
+    view = leader_view(description)
+    wanted = manifests.broker_principals(quorum)
+    ordinal = None if view is None else quorum.ids.ordinal(view.leader.id)
+    if not wanted or ordinal is None:
+        return ()
+    asked = AclFilter(ResourceType.CLUSTER, operation=Operation.CLUSTER_ACTION)
+    async with metadata_client(quorum, [ordinal], tls, locate) as client:
+        try:
+            answer = await client.ask(DescribeAcls(asked))
+        except ClientError:
+            return ()
+    found = set(answer.acls)
+    return tuple(each for each in wanted if cluster_action(each) not in found)
 
 
 async def _progress(

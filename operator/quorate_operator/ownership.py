@@ -1,6 +1,9 @@
-"""Who owns which field of an object, in the eyes of server-side apply.
+"""Whose an object is, and who owns which of its fields in the eyes of server-side apply.
 
-A field goes away when its only owner applies the object without it. Who created the StatefulSet
+An object belongs to a Quorum if the Quorum's UID is that of its controller. Any other object of the
+same name is somebody else's: it is neither used, changed nor deleted.
+
+A field goes away when its only owner applies the object without it. Who created an object
 owns all that it was created with, so what the operator leaves out later would stay for ever:
 the ownership of everything but the replicas is handed over to who applies, once.
 
@@ -11,8 +14,35 @@ from __future__ import annotations
 
 from typing import Any
 
+from quorate_operator.naming import KIND
+
 Object = dict[str, Any]
 SPEC, REPLICAS = "f:spec", "f:replicas"
+
+
+def controller_of(found: Object) -> Object | None:
+    """The owner that controls an object."""
+    owners = found["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def is_controlled_by(found: Object, uid: str) -> bool:
+    """Whether the object with this UID controls another."""
+    controller = controller_of(found)
+    return bool(uid) and controller is not None and controller.get("uid") == uid
+
+
+def conflict(kind: str, found: Object, quorum: str) -> str:
+    """What to say of an object that has the name of a Quorum's, and is not its own."""
+    name = found["metadata"]["name"]
+    controller = controller_of(found)
+    if controller is None:
+        whose = f"is not controlled by Quorum {quorum}"
+    elif (controller.get("kind"), controller.get("name")) == (KIND, quorum):
+        return f"{kind}/{name} belongs to a deleted Quorum {quorum}: wait until it is gone"
+    else:
+        whose = f"is controlled by {controller.get('kind')}/{controller.get('name')}"
+    return f"{kind}/{name} exists and {whose}: delete or rename it, or rename the Quorum"
 
 
 def handed_over(entries: list[Object], creator: str, manager: str) -> list[Object]:
@@ -23,8 +53,10 @@ def handed_over(entries: list[Object], creator: str, manager: str) -> list[Objec
     fields: Object = created.get("fieldsV1") or {}
     spec: Object = fields.get(SPEC) or {}
     kept = {name: value for name, value in spec.items() if name == REPLICAS}
-    given = {**fields, SPEC: {name: value for name, value in spec.items() if name != REPLICAS}}
-    if given == {SPEC: {}}:
+    rest = {name: value for name, value in spec.items() if name != REPLICAS}
+    given = {name: value for name, value in fields.items() if name != SPEC}
+    given |= {SPEC: rest} if rest else {}
+    if not given:
         return entries
     result = []
     applied: Object = {**created, "manager": manager, "operation": "Apply", "fieldsV1": {}}

@@ -6,6 +6,9 @@ decides, and what it may not do is said in `Plan.refusals`:
 
  0. Deleted: nothing, the objects have owners. Paused: nothing. A majority of the voters' disks is
     provably gone: nothing at all, since whatever is done now could make the loss final.
+    An image or a Secret that the Quorum may not use: nothing, since pods would be made with it.
+    Objects of others have the names of this Quorum's: nothing is begun; a quorum that runs is kept
+    as it is wanted, without them.
     Then the Kubernetes objects themselves: what pods need, and the StatefulSet.
  1. Not bootstrapped: the record first, then the seed is formatted standalone, once; a leader that
     was seen is marked, and from then on nothing is ever formatted standalone again.
@@ -20,7 +23,8 @@ decides, and what it may not do is said in `Plan.refusals`:
  9. A live surplus voter, the highest ordinal first, the leader last after a transfer: remove it, if
     all wanted nodes are voters and alive and it is safe.
 10. A surplus pod that is no voter: shrink the StatefulSet, whose policy decides about its volume.
-11. An outdated pod: restart it, the dead first, the leader last after a transfer, one at a time.
+11. A broker without the cluster action: give it, before an authorizer asks for it.
+12. An outdated pod: restart it, the dead first, the leader last after a transfer, one at a time.
 
 What alive and safe mean is in `safety`. Voters have node ids, pods ordinals; a voter that no pod
 can be (`naming.NodeIds`) is foreign, and left alone.
@@ -51,6 +55,7 @@ from quorate_operator.values import (
     CreateStatefulSet,
     Desired,
     FormatNode,
+    GrantBrokers,
     LeaderView,
     MarkBootstrapped,
     Node,
@@ -171,7 +176,7 @@ class _Steps:
         needed = self.desired.replicas
         dead = ordinals(self.observed, self.view.voters - self.alive)
         needed = max([needed, *(ordinal + 1 for ordinal in dead)])
-        if size < needed:
+        if size < needed and not _is_foreign(self.observed, size, needed):
             return Resize(needed, size), f"create the pods up to ordinal {needed - 1}"
         return None
 
@@ -217,6 +222,13 @@ class _Steps:
         return None
 
     # 11
+    def grant_brokers(self) -> tuple[Action, str] | None:
+        principals = self.observed.brokers_without_rights
+        if not principals:
+            return None
+        return GrantBrokers(principals), f"give {', '.join(principals)} the cluster action"
+
+    # 12
     def restart_outdated(self) -> tuple[Action, str] | None:
         nodes = [node for node in self.observed.nodes if node.outdated and not node.terminating]
         if not nodes:
@@ -251,6 +263,19 @@ def plan(desired: Desired, observed: Observed) -> Plan:
     stop = _reason_to_stop(desired, observed)
     if stop is not None:
         return Plan(refusals=(stop,))
+    if observed.forbidden:
+        return _waiting(Reason.NOT_ALLOWED, "; ".join(observed.forbidden))
+    if not observed.conflicts:
+        return _plan(desired, observed)
+    refusal = Refusal(Reason.CONFLICT, "; ".join(observed.conflicts))
+    if observed.size is None or not observed.is_bootstrapped:
+        return Plan(refusals=(refusal,))
+    found = _plan(desired, observed)
+    return Plan(found.action, found.text, (refusal, *found.refusals))
+
+
+def _plan(desired: Desired, observed: Observed) -> Plan:
+    """`plan` for a Quorum that may be changed."""
     if observed.stale:
         return Plan(ApplyObjects(observed.stale), f"apply {', '.join(observed.stale)}")
     if observed.size is None:
@@ -275,6 +300,7 @@ def plan(desired: Desired, observed: Observed) -> Plan:
         steps.create_missing,
         steps.remove_surplus,
         steps.shrink,
+        steps.grant_brokers,
         steps.restart_outdated,
     ):
         found = step()
@@ -428,11 +454,16 @@ def _without_leader(desired: Desired, observed: Observed) -> Plan:
     used = ordinals(observed, observed.known_voters)
     size = observed.size or 0
     needed = max([desired.replicas, *(ordinal + 1 for ordinal in used)])
-    if size < needed:
+    if size < needed and not _is_foreign(observed, size, needed):
         return Plan(Resize(needed, size), f"create the pods up to ordinal {needed - 1}")
     problems = [f"node {node.id}: {_problem(node)}" for node in observed.nodes if not node.answers]
     text = "; ".join(["no leader", *problems])
     return _restart_dead(observed) or _waiting(Reason.WAITING_FOR_LEADER, text)
+
+
+def _is_foreign(observed: Observed, size: int, needed: int) -> bool:
+    """Whether one of the pods to be created would mount a volume that is not the Quorum's."""
+    return any(ordinal in observed.foreign_volumes for ordinal in range(size, needed))
 
 
 def _restart_dead(observed: Observed) -> Plan | None:
@@ -466,6 +497,7 @@ __all__ = [
     "CreateStatefulSet",
     "Desired",
     "FormatNode",
+    "GrantBrokers",
     "LeaderView",
     "MarkBootstrapped",
     "Node",

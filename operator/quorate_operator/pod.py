@@ -75,6 +75,7 @@ def broker_settings(environment: Mapping[str, str]) -> dict[str, str]:
             f"{naming.LISTENER}:{protocol},{naming.BROKER_LISTENER}:{protocol}"
         ),
         "QUORATE_LOG_DIRS": f"{naming.DATA_PATH}/data",
+        "QUORATE_QUORATE_HTTP_LISTENER": f":{naming.HTTP_PORT}",
     }
     return result | _tls_settings(environment, f"broker-{ordinal}")
 
@@ -138,10 +139,12 @@ def _tls_settings(environment: Mapping[str, str], name: str) -> dict[str, str]:
     """The files of a node, as they are mounted."""
     if _protocol(environment) != "SSL":
         return {}
-    root = Path(naming.TLS_PATH)
+    root, key = Path(naming.TLS_PATH), Path(naming.KEY_PATH)
+    if not key.exists():  # the template of an operator that is older than this image
+        key = root / f"{name}.key"
     return {
         "QUORATE_SSL_CERTIFICATE_LOCATION": str(root / f"{name}.crt"),
-        "QUORATE_SSL_KEY_LOCATION": str(root / f"{name}.key"),
+        "QUORATE_SSL_KEY_LOCATION": str(key),
         "QUORATE_SSL_CA_LOCATION": str(root / "ca.crt"),
     }
 

@@ -1,6 +1,6 @@
 """How far a migration from ZooKeeper is: two of the metrics of the node that leads.
 
-Read over HTTP, in clear, from the page that Prometheus reads too; nothing is decided by it. Where
+Read over plain HTTP from the page that Prometheus reads too; nothing is decided by it. Where
 nobody answers, what was said last stays in the status.
 
 Source: KIP-866, "Metrics".

@@ -5,8 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from quorate_operator.crd import OWN_SETTINGS
-from quorate_operator.naming import API_VERSION, KIND, NODES_MAX, NodeIds
+from quorate_operator.naming import (
+    API_VERSION,
+    CLIENT,
+    KIND,
+    NODES_MAX,
+    NodeIds,
+    client_name,
+    client_secret,
+    given_node_secret,
+    named_client_secret,
+    operator_secret,
+    problem_of_setting,
+)
 from quorate_operator.plan import Desired
 
 Object = dict[str, Any]
@@ -68,9 +79,23 @@ class QuorumResource:
 
     @property
     def zookeeper_secret(self) -> str:
-        """The Secret with what TLS to ZooKeeper needs; "" for connections in clear."""
+        """The Secret with what TLS to ZooKeeper needs; "" for unencrypted connections."""
         tls = self.part("migration").get("tls") or {}
         return str(tls.get("secretName") or "") if self.is_migrating else ""
+
+    @property
+    def image(self) -> str:
+        return str(self.spec.get("image") or "")
+
+    @property
+    def given_secrets(self) -> tuple[str, ...]:
+        """The Secrets that its pods mount or the operator reads, and that are not its own."""
+        names = [self.zookeeper_secret] if self.zookeeper_secret else []
+        if self.is_tls and not self.has_own_authority:
+            nodes = map(self.ids.of, range(NODES_MAX))
+            names += [given_node_secret(self.name, node) for node in nodes]
+            names += [client_secret(self.name), operator_secret(self.name)]
+        return tuple(names)
 
     @property
     def has_kafka_listener(self) -> bool:
@@ -86,6 +111,28 @@ class QuorumResource:
         """Whether the operator issues the certificates; else cert-manager does."""
         given = self.part("tls").get("certManager") or {}
         return self.is_tls and not given.get("enabled", False)
+
+    @property
+    def is_authorizing(self) -> bool:
+        """Whether controllers ask the authorizer. Only certificates of the operator's own authority
+        have subjects that it knows, and Kafka's brokers come to their listener without any.
+        """
+        enabled = bool(self.part("authorization").get("enabled", True))
+        return enabled and self.has_own_authority and not self.has_kafka_listener
+
+    @property
+    def clients(self) -> dict[str, bool]:
+        """The named clients, and whether each may do everything."""
+        found = self.spec.get("clients") or ()
+        return {each["name"]: bool(each.get("superUser", False)) for each in found}
+
+    @property
+    def client_secrets(self) -> dict[str, str]:
+        """The Secrets of clients, and what the certificate in each calls them."""
+        made = {client_secret(self.name): CLIENT}
+        return made | {
+            named_client_secret(self.name, name): client_name(name) for name in self.clients
+        }
 
     @property
     def certificate_days(self) -> int:
@@ -123,8 +170,9 @@ class QuorumResource:
         if not 1 <= self.replicas <= NODES_MAX:
             return f"replicas is {self.replicas}: 1 to {NODES_MAX} are possible"
         for name in sorted(self.part("config")):
-            if name in OWN_SETTINGS or name.startswith("ssl."):
-                return f"config names {name}, about which the operator decides"
+            problem = problem_of_setting(name)
+            if problem:
+                return problem
         if self.is_migration and not (self.cluster_id and self.ids.first):
             return "a migration needs clusterId and firstNodeId"
         return ""

@@ -3,7 +3,8 @@
 Conditions (True means): Ready: all is as wanted. Quorate: a leader answers and a majority follows.
 Bootstrapped: the quorum was begun and can not begin again. Progressing: something is being changed
 or waited for. Degraded: a node that should be a voter is not, or does not run. DataLossRisk: one
-more lost voter ends commits, or a majority of disks is gone. Paused: as the spec says.
+more lost voter ends commits, or a majority of disks is gone. Conflict: objects of others have the
+names of this Quorum's. Paused: as the spec says.
 
 A condition's time is that of its last change of status.
 """
@@ -34,6 +35,8 @@ Said = tuple[bool | None, str, str]
 
 URGENT = (
     Reason.MAJORITY_DISKS_LOST,
+    Reason.NOT_ALLOWED,
+    Reason.CONFLICT,
     Reason.CLUSTER_ID_MISMATCH,
     Reason.WRONG_ENSEMBLE,
     Reason.BOOTSTRAP_RECORD_LOST,
@@ -142,6 +145,11 @@ def _conditions(
             f"not voters that are alive: {', '.join(map(str, missing))}" if degraded else "",
         ),
         "DataLossRisk": _data_loss_risk(seen),
+        "Conflict": (
+            bool(observed.conflicts),
+            "NamesTaken" if observed.conflicts else "AsWanted",
+            "; ".join(observed.conflicts),
+        ),
         "Paused": (paused, "Paused" if paused else "NotPaused", ""),
     }
 

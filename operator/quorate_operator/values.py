@@ -94,7 +94,10 @@ class Observed:
     stale: objects that are not as they should be. view: None without a leader; known_voters is then
     the last voter set that anybody knows of. known_cluster_id: what the resource's status says.
     inherited: ordinals whose volumes are older than the Quorum. volumes: ordinals that have a
-    volume.
+    volume. conflicts: what has a name of the Quorum's objects and is not its own, for people.
+    foreign_volumes: ordinals whose volume claim is among these. forbidden: what the spec names and
+    the Quorum may not use, for people. brokers_without_rights: principals of brokers that lack the
+    cluster action.
     """
 
     ids: NodeIds = SAME_IDS
@@ -108,6 +111,10 @@ class Observed:
     known_cluster_id: str = ""
     inherited: frozenset[int] = frozenset()
     volumes: frozenset[int] = frozenset()
+    conflicts: tuple[str, ...] = ()
+    foreign_volumes: frozenset[int] = frozenset()
+    forbidden: tuple[str, ...] = ()
+    brokers_without_rights: tuple[str, ...] = ()
 
     @property
     def voters(self) -> frozenset[ReplicaKey]:
@@ -195,6 +202,13 @@ class RestartPod:
     uid: str
 
 
+@dataclass(frozen=True, slots=True)
+class GrantBrokers:
+    """ACLs of the cluster action."""
+
+    principals: tuple[str, ...]
+
+
 Action = (
     CreateStatefulSet
     | ApplyObjects
@@ -206,6 +220,7 @@ Action = (
     | TransferLeadership
     | Resize
     | RestartPod
+    | GrantBrokers
 )
 
 
@@ -216,6 +231,8 @@ class Reason(StrEnum):
     PAUSED = "Paused"
     INVALID_SPEC = "InvalidSpec"
     DONE = "AsWanted"
+    NOT_ALLOWED = "NotAllowed"
+    CONFLICT = "Conflict"
     MAJORITY_DISKS_LOST = "MajorityDisksLost"
     CLUSTER_ID_MISMATCH = "ClusterIdMismatch"
     WRONG_ENSEMBLE = "WrongEnsemble"

@@ -18,7 +18,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from kubernetes import client
+from quorate_operator import naming
 from quorate_operator.kube import RESOURCES, Kube
+from quorate_operator.resource import QuorumResource
 
 Object = dict[str, Any]
 PLURALS = {resource.plural for resource in RESOURCES.values()}
@@ -93,6 +95,9 @@ class Store:
                     raise RefusedError(409, f"{name} exists already")
                 return self._touch(path, json.loads(json.dumps(body)))
             found = self.objects.get(path)
+            uid = (body.get("metadata") or {}).get("uid")
+            if uid and method == "PATCH" and (found is None or uid != found["metadata"]["uid"]):
+                raise RefusedError(409, "the UID is another")
             if method == "PATCH" and found is None and "apiVersion" in body:
                 return self._touch(path, json.loads(json.dumps(body)))
             if found is None:
@@ -185,3 +190,14 @@ def api_server() -> Iterator[tuple[Store, Kube]]:
             watcher.put({"type": "END"})
         server.shutdown()
         server.server_close()
+
+
+def created(kube: Kube, **spec: Any) -> QuorumResource:
+    """A Quorum of three replicas, as the server holds it. spec: what else it says."""
+    body = {
+        "apiVersion": naming.API_VERSION,
+        "kind": "Quorum",
+        "metadata": {"name": "q", "generation": 1},
+        "spec": {"image": "quorate:1", "replicas": 3, **spec},
+    }
+    return QuorumResource.parse(kube.create("Quorum", "lab", body, "test"))

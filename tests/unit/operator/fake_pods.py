@@ -112,6 +112,7 @@ class FakePods:
             "LISTENERS": listener,
             "CONTROLLER_QUORUM_BOOTSTRAP_SERVERS": ",".join(self.addresses[:3]),
             "QUORATE_UNFORMATTED_WAIT": "true",
+            "QUORATE_FORMAT_PRINCIPALS": "User:ANONYMOUS",
             "METADATA_LOG_DIR": str(self.volume(ordinal)),
         }
         environment = {k: v for k, v in os.environ.items() if not k.startswith("QUORATE_")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 
 import pytest
 from quorate_operator import authority as a
@@ -14,15 +13,9 @@ from quorate_operator.kube import Kube
 from quorate_operator.observe import Observer
 from quorate_operator.resource import QuorumResource
 
-from tests.unit.operator.fake_api import Store, api_server
+from tests.unit.operator.fake_api import Store
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
-
-
-@pytest.fixture
-def api() -> Iterator[tuple[Store, Kube]]:
-    with api_server() as found:
-        yield found
 
 
 @pytest.fixture

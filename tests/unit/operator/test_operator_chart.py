@@ -56,6 +56,16 @@ def rendered(helm: str, *values: str) -> dict[str, Object]:
     return dict(zip(names, made, strict=True))
 
 
+def secret_files(spec: Object, volume: str) -> dict[str, tuple[str, str]]:
+    """The files in a projected volume: the Secret and its key, by path."""
+    found = next(each for each in spec["volumes"] if each["name"] == volume)
+    return {
+        item["path"]: (source["secret"]["name"], item["key"])
+        for source in found["projected"]["sources"]
+        for item in source["secret"]["items"]
+    }
+
+
 def test_lint_finds_nothing(helm: str) -> None:
     done = run(helm, "lint", "--strict", str(CHART), *sets(ISSUER))
     assert done.returncode == 0, done.stdout
@@ -78,6 +88,7 @@ def test_the_quorum_satisfies_its_own_schema(helm: str) -> None:
         'quorum.networkPolicy.brokersFrom=[{"podSelector":{}}]',
         "quorum.migration.tls.secretName=zk",
         "quorum.config.x=1",
+        'quorum.clients=[{"name":"app","superUser":true}]',
     )
     spec = rendered(helm, *values, *ISSUER, *MIGRATION)["Quorum/x"]["spec"]
     version = crd.definition()["spec"]["versions"][0]
@@ -148,8 +159,29 @@ def test_cert_manager_issues_what_the_operator_would(helm: str) -> None:
             "kind": "Issuer",
             "group": "cert-manager.io",
         }
+        assert spec["privateKey"]["rotationPolicy"] == "Never"
         assert {"server auth", "client auth"} <= set(spec["usages"])
+        assert spec["secretTemplate"] == {"labels": {naming.USABLE_LABEL: "x"}}
         assert (spec["duration"], spec["renewBefore"]) == ("720h", "240h")
+
+
+def test_images_are_limited_to_the_charts_own_by_default(helm: str) -> None:
+    def allowed(*values: str) -> str:
+        spec = rendered(helm, *values)["Deployment/x-operator"]["spec"]["template"]["spec"]
+        found = {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
+        return str(found["QUORATE_OPERATOR_ALLOWED_IMAGES"])
+
+    assert allowed() == "quorate"
+    more = 'operator.allowedImages=["ghcr.io/x/","quorate"]'
+    assert allowed("image.repository=quorate", more) == "quorate,ghcr.io/x/"
+
+
+def test_values_of_an_earlier_chart_do_not_have_the_new_ones(helm: str) -> None:
+    """`helm upgrade --reuse-values`."""
+    gone = ("quorum.authorization=null", "quorum.clients=null", "operator.allowedImages=null")
+    made = rendered(helm, *gone)
+    assert made["Quorum/x"]["spec"]["authorization"] == {}
+    assert "Deployment/x-operator" in made
 
 
 def test_a_migration_is_made_of_the_values(helm: str) -> None:
@@ -185,8 +217,16 @@ def test_brokers_are_made_with_what_they_need(helm: str) -> None:
     assert environment["QUORATE_A_B"]["value"] == "7"
     reference = environment["QUORATE_POD_CLUSTER_ID"]["valueFrom"]["configMapKeyRef"]
     assert reference == {"name": naming.record("x"), "key": "clusterId"}
-    tls = next(volume for volume in spec["volumes"] if volume["name"] == "tls")
-    assert tls["secret"]["secretName"] == naming.broker_secret("x")
+    found = {volume: secret_files(spec, volume) for volume in ("tls", "keys")}
+    assert {secret for files in found.values() for secret, _ in files.values()} == {
+        naming.broker_secret("x")
+    }
+    assert set(found["tls"]) == {"ca.crt", *(f"broker-{n}.crt" for n in range(4))}
+    assert found["keys"]["x-broker-3.key"] == (naming.broker_secret("x"), "broker-3.key")
+    mounts = [mount for mount in container["volumeMounts"] if mount["name"] == "keys"]
+    assert [(m["mountPath"], m["subPathExpr"]) for m in mounts] == [
+        (naming.KEY_PATH, "$(QUORATE_POD_NAME).key")
+    ]
     assert template["metadata"]["labels"]["quorate.dev/client"] == "true"
     assert spec["automountServiceAccountToken"] is False
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
@@ -199,10 +239,9 @@ def test_cert_manager_certifies_brokers_too(helm: str) -> None:
     made = rendered(helm, *ISSUER, "brokers.enabled=true", "brokers.replicas=2")
     names = made["Certificate/x-broker-1-tls"]["spec"]["dnsNames"]
     assert {"broker-1", "node-1001", naming.broker_host("x", "lab", 1)} <= set(names)
-    volumes = made["StatefulSet/x-broker"]["spec"]["template"]["spec"]["volumes"]
-    sources = next(v for v in volumes if v["name"] == "tls")["projected"]["sources"]
-    paths = {item["path"] for source in sources for item in source["secret"]["items"]}
-    assert paths == {"ca.crt", *(f"broker-{n}.{kind}" for n in (0, 1) for kind in ("crt", "key"))}
+    spec = made["StatefulSet/x-broker"]["spec"]["template"]["spec"]
+    assert set(secret_files(spec, "tls")) == {"ca.crt", "broker-0.crt", "broker-1.crt"}
+    assert secret_files(spec, "keys")["x-broker-1.key"] == ("x-broker-1-tls", "tls.key")
 
 
 @pytest.mark.parametrize("tls", [True, False])

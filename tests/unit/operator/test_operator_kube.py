@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from cryptography.x509 import load_pem_x509_certificate
 from quorate_operator import manifests, naming
 from quorate_operator import plan as p
 from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
@@ -21,25 +20,7 @@ from quorate_operator.loop import Operator
 from quorate_operator.observe import Observer
 from quorate_operator.resource import QuorumResource
 
-from tests.unit.operator.fake_api import Object, Store, api_server
-
-QUORUM: Object = {
-    "apiVersion": naming.API_VERSION,
-    "kind": "Quorum",
-    "metadata": {"name": "q", "generation": 1},
-    "spec": {"image": "quorate:1", "replicas": 3},
-}
-
-
-@pytest.fixture
-def api() -> Iterator[tuple[Store, Kube]]:
-    with api_server() as found:
-        yield found
-
-
-def created(kube: Kube, **spec: Any) -> QuorumResource:
-    body = {**QUORUM, "spec": {**QUORUM["spec"], **spec}}
-    return QuorumResource.parse(kube.create("Quorum", "lab", body, "test"))
+from tests.unit.operator.fake_api import Object, Store, api_server, created
 
 
 def actor(kube: Kube, *, is_leading: bool = True) -> Actor:
@@ -206,6 +187,16 @@ async def test_the_objects_come_first_and_each_once(api: tuple[Store, Kube]) -> 
     stateful_set = kube.get("StatefulSet", "lab", "q")
     assert stateful_set is not None
     assert stateful_set["spec"]["replicas"] == 3
+
+
+async def test_a_named_client_has_a_certificate_of_its_own(api: tuple[Store, Kube]) -> None:
+    store, kube = api
+    quorum = created(kube, clients=[{"name": "app"}])
+    await step(kube, quorum)
+    for name, called in (("q-client-app-tls", "client-app"), ("q-client-tls", "client")):
+        files = secret_files(store.objects[f"/api/v1/namespaces/lab/secrets/{name}"])
+        found = load_pem_x509_certificate(files["tls.crt"].encode())
+        assert found.subject.rfc4514_string() == f"CN={called}"
 
 
 async def test_a_change_of_the_template_keeps_the_size(api: tuple[Store, Kube]) -> None:

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import yaml
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from quorate.controller.config import CONTROLLER
+from quorate.metadata.authorizer import CLUSTER, AclAuthorizer, Operation
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import ReplicaKey, Voter, VoterSet
@@ -22,6 +25,7 @@ from quorate_operator.plan import Observed, Plan
 from quorate_operator.progress import Progress, parse_progress, read_progress
 from quorate_operator.resource import QuorumResource
 
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 CHART = Path(__file__).parents[3] / "charts" / "quorate"
 
 
@@ -33,6 +37,16 @@ def pod_spec(quorum: QuorumResource) -> dict[str, Any]:
     found = manifests.objects(quorum)["StatefulSet/q"]["spec"]["template"]["spec"]
     assert isinstance(found, dict)
     return found
+
+
+def files_of(spec: dict[str, Any], volume: str) -> dict[str, tuple[str, str]]:
+    """The files in a projected volume: the Secret and its key, by path."""
+    found = next(each for each in spec["volumes"] if each["name"] == volume)
+    return {
+        item["path"]: (source["secret"]["name"], item["key"])
+        for source in found["projected"]["sources"]
+        for item in source["secret"]["items"]
+    }
 
 
 # --- certificates ---------------------------------------------------------------------------------
@@ -161,13 +175,14 @@ def policy(**spec: Any) -> list[dict[str, Any]]:
     return made
 
 
-def test_metrics_are_read_by_any_pod_or_by_those_that_are_named() -> None:
-    assert policy()[1]["from"] == [{"namespaceSelector": {}}]
-    assert policy()[1]["ports"] == [{"port": naming.HTTP_PORT, "protocol": "TCP"}]
+def test_metrics_are_read_by_those_that_are_named() -> None:
+    assert [rule["ports"][0]["port"] for rule in policy()] == [naming.PORT]
+    assert policy(metricsFrom=None) == policy(metricsFrom=[]) == policy()
     named = [{"namespaceSelector": {"matchLabels": {"x": "monitoring"}}}]
-    assert policy(metricsFrom=named)[1]["from"] == named
-    nobody = policy(metricsFrom=[])
-    assert [rule["ports"][0]["port"] for rule in nobody] == [naming.PORT]
+    assert policy(metricsFrom=named)[1] == {
+        "from": named,
+        "ports": [{"port": naming.HTTP_PORT, "protocol": "TCP"}],
+    }
 
 
 MIGRATION: dict[str, Any] = {
@@ -263,9 +278,9 @@ def test_a_nodes_certificate_speaks_for_its_id() -> None:
     assert {"node-3002", "q-2.lab.svc"} <= set(hosts)
     assert "node-2" not in hosts
     spec = pod_spec(resource(**MIGRATION, tls={"enabled": True, "certManager": {"enabled": True}}))
-    volume = next(v for v in spec["volumes"] if v["name"] == "tls")
-    items = [(s["secret"]["name"], s["secret"]["items"]) for s in volume["projected"]["sources"]]
-    assert dict(items)["q-node-3002-tls"][0] == {"key": "tls.crt", "path": "node-3002.crt"}
+    found_files = files_of(spec, "tls")
+    assert found_files["node-3002.crt"] == ("q-node-3002-tls", "tls.crt")
+    assert files_of(spec, "keys")["q-2.key"] == ("q-node-3002-tls", "tls.key")
 
 
 def test_a_migration_without_ids_is_not_obeyed() -> None:
@@ -276,16 +291,83 @@ def test_a_migration_without_ids_is_not_obeyed() -> None:
         assert name in resource(**spec).desired.invalid
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("node.id", "the operator decides"),
+        ("Node.Id", "the operator decides"),
+        ("node_id", "the operator decides"),
+        ("ssl.key.location", "the operator decides"),
+        ("ssl.principal.mapping.rules", "the operator decides"),
+        ("Ssl_client_auth", "the operator decides"),
+        ("pod.tls", "the operator decides"),
+        ("POD_NAME", "the operator decides"),
+        ("listener_security_protocol_map", "the operator decides"),
+        ("metadata_log_segment_bytes", "lower-case words with dots"),
+        ("Metadata.log.segment.bytes", "lower-case words with dots"),
+        ("a=b", "lower-case words with dots"),
+        ("", "lower-case words with dots"),
+    ],
+)
+def test_a_setting_of_the_operators_is_refused_however_it_is_written(name: str, said: str) -> None:
+    """As a variable it would take the place of the operator's own."""
+    assert said in resource(config={name: "x"}).desired.invalid
+    assert not resource(config={"metadata.log.segment.bytes": "9"}).desired.invalid
+
+
+def test_every_setting_of_a_controller_can_be_written() -> None:
+    for name in CONTROLLER.settings:
+        assert "lower-case" not in naming.problem_of_setting(name), name
+
+
 def test_certificates_from_elsewhere_are_mounted_under_the_same_names() -> None:
     quorum = resource(tls={"enabled": True, "certManager": {"enabled": True}})
     assert quorum.is_tls
     assert not quorum.has_own_authority
-    volume = next(v for v in pod_spec(quorum)["volumes"] if v["name"] == "tls")
-    sources = volume["projected"]["sources"]
-    paths = {item["path"]: s["secret"]["name"] for s in sources for item in s["secret"]["items"]}
-    assert paths["ca.crt"] == "q-client-tls"
-    assert paths["node-8.key"] == "q-node-8-tls"
-    assert len(paths) == 1 + 2 * naming.NODES_MAX
+    certificates, keys = (files_of(pod_spec(quorum), volume) for volume in ("tls", "keys"))
+    assert certificates["ca.crt"] == ("q-client-tls", "ca.crt")
+    assert certificates["node-8.crt"] == ("q-node-8-tls", "tls.crt")
+    assert keys["q-8.key"] == ("q-node-8-tls", "tls.key")
+    assert (len(certificates), len(keys)) == (1 + naming.NODES_MAX, naming.NODES_MAX)
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_container_mounts_its_own_key_alone(is_given: bool) -> None:
+    spec = pod_spec(resource(tls={"enabled": True, "certManager": {"enabled": is_given}}))
+    assert {volume["name"] for volume in spec["volumes"]} == {"tmp", "tls", "keys"}
+    assert not [name for name in files_of(spec, "tls") if not name.endswith(".crt")]
+    assert set(files_of(spec, "keys")) == {f"q-{ordinal}.key" for ordinal in range(9)}
+    mounts = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "keys"]
+    assert mounts == [
+        {
+            "name": "keys",
+            "mountPath": naming.KEY_PATH,
+            "subPathExpr": "$(QUORATE_POD_NAME).key",
+            "readOnly": True,
+        }
+    ]
+    assert len(spec["containers"]) == 1
+    assert "initContainers" not in spec
+
+
+def test_a_node_keeps_its_key_when_its_certificate_is_renewed() -> None:
+    """A pod has the key as a file that does not change."""
+    old, new = c.new_authority("a"), c.new_authority("b")
+    nodes = issuer(old).node_files("q", "lab")
+    brokers = issuer(old).broker_files("q", "lab", 2)
+    for before, after in (
+        (nodes, issuer(new).node_files("q", "lab", nodes)),
+        (brokers, issuer(new).broker_files("q", "lab", 2, brokers)),
+    ):
+        for name in before:
+            assert (before[name] == after[name]) == name.endswith(".key"), name
+        for name in (name for name in after if name.endswith(".key")):
+            text = after[name.replace(".key", ".crt")].encode()
+            certified = x509.load_pem_x509_certificate(text).public_key()
+            key = serialization.load_pem_private_key(after[name].encode(), None)
+            assert key.public_key() == certified
+    broken = issuer(old).node_files("q", "lab", {**nodes, "node-0.crt": "", "node-0.key": "x"})
+    assert "PRIVATE KEY" in broken["node-0.key"], "a new one, where there is none"
 
 
 def test_what_the_spec_sets_overrides_the_timeouts() -> None:
@@ -316,8 +398,73 @@ def test_only_the_certificates_of_controllers_vote() -> None:
     assert listed.split(";") == [f"User:{subject}" for subject in subjects]
     assert given(tls={"enabled": False}) is None
     assert given(tls={"certManager": {"enabled": True}}) is None, "its subjects are not ours"
-    assert given(config={"ssl.principal.mapping.rules": "DEFAULT"}) is None
     assert given(config={"quorate.controller.principals": "User:CN=a"}) == "User:CN=a"
+
+
+def variables_of(**spec: Any) -> dict[str, str]:
+    made = manifests.environment(resource(**spec))
+    return {each["name"]: each["value"] for each in made if "value" in each}
+
+
+def test_the_authorizer_is_on_and_knows_who_keeps_the_quorum() -> None:
+    made = variables_of(clients=[{"name": "app"}, {"name": "root", "superUser": True}])
+    assert made["QUORATE_AUTHORIZER_CLASS_NAME"] == "quorate.authorizer"
+    users = made["QUORATE_SUPER_USERS"].split(";")
+    signer = c.new_authority("q authority")
+    files = [*issuer(signer).node_files("q", "lab").items()]
+    files += [("root.crt", issuer(signer).client_files(name="client-root")["tls.crt"])]
+    files += [("tls.crt", issuer(signer).client_files()["tls.crt"])]
+    subjects = {
+        f"User:{x509.load_pem_x509_certificate(text.encode()).subject.rfc4514_string()}"
+        for file, text in files
+        if file.endswith(".crt") and file != c.CA_FILE
+    }
+    assert subjects | {"User:CN=operator"} == set(users)
+    assert len(users) == len(set(users))
+
+
+def test_the_spec_adds_super_users_and_takes_none_away() -> None:
+    config = {"super.users": "User:CN=me;User:CN=client", "authorizer.class.name": AUTHORIZER}
+    made = variables_of(config=config)
+    assert made["QUORATE_AUTHORIZER_CLASS_NAME"] == AUTHORIZER
+    users = made["QUORATE_SUPER_USERS"].split(";")
+    assert {"User:CN=operator", "User:CN=node-8", "User:CN=me"} <= set(users)
+    assert users.count("User:CN=client") == 1
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"authorization": {"enabled": False}},
+        {"tls": {"enabled": False}},
+        {"tls": {"certManager": {"enabled": True}}},
+        {"kafkaListener": {"enabled": True}},
+        MIGRATION,
+    ],
+)
+def test_without_certificates_that_it_knows_the_operator_sets_no_authorizer(
+    spec: dict[str, Any],
+) -> None:
+    assert not {"QUORATE_AUTHORIZER_CLASS_NAME", "QUORATE_SUPER_USERS"} & set(variables_of(**spec))
+    assert variables_of(**spec, config={"super.users": "User:x"})["QUORATE_SUPER_USERS"] == "User:x"
+    assert manifests.broker_principals(resource(**spec)) == ()
+
+
+def test_brokers_are_no_super_users() -> None:
+    quorum = resource(tls={"brokerCertificates": 2})
+    principals = manifests.broker_principals(quorum)
+    files = issuer(c.new_authority("q authority")).broker_files("q", "lab", 2)
+    subjects = [
+        x509.load_pem_x509_certificate(files[f"broker-{n}.crt"].encode()).subject.rfc4514_string()
+        for n in (0, 1)
+    ]
+    assert list(principals) == [f"User:{subject}" for subject in subjects]
+    users = variables_of(tls={"brokerCertificates": 2})["QUORATE_SUPER_USERS"]
+    assert not set(users.split(";")) & set(principals)
+    granted = AclAuthorizer()
+    granted.use(map(observe.cluster_action, principals))
+    for operation, is_allowed in ((Operation.CLUSTER_ACTION, True), (Operation.ALTER, False)):
+        assert granted.allows(principals[0], "10.0.0.1", operation, CLUSTER) == is_allowed
 
 
 def test_a_digest_follows_the_content() -> None:

@@ -84,6 +84,32 @@ def test_paused_and_deleted_change_nothing() -> None:
     assert refusals(HEALTHY, 5, deleted=True) == [p.Reason.DELETED]
 
 
+def test_brokers_get_their_rights_before_an_authorizer_asks_for_them() -> None:
+    brokers = ("User:CN=broker-0",)
+    lacking = replace(HEALTHY, brokers_without_rights=brokers)
+    assert act(lacking) == p.GrantBrokers(brokers)
+    outdated = quorum(*(node(n, outdated=True) for n in range(3)))
+    assert act(replace(outdated, brokers_without_rights=brokers)) == p.GrantBrokers(brokers)
+    assert act(without_leader(lacking)) is None
+
+
+def test_names_that_are_taken_stop_what_is_not_begun_yet() -> None:
+    taken = ("Service/q exists and is not controlled by Quorum q",)
+    fresh = p.Observed(ids=IDS, stale=("Secret/q-ca",), conflicts=taken)
+    assert refusals(fresh) == [p.Reason.CONFLICT]
+    assert act(replace(fresh, size=3, stale=())) is None
+    # A quorum that runs is healed all the same, and it is said.
+    running = replace(HEALTHY, conflicts=taken)
+    assert refusals(running) == [p.Reason.CONFLICT]
+    replaced = replace(quorum(node(0), node(1, disk="new"), node(2)), conflicts=taken)
+    assert isinstance(act(replaced), p.RemoveVoter)
+    assert act(running, 5) == p.Resize(5, 3)
+    assert act(replace(running, foreign_volumes=frozenset({4})), 5) is None
+    assert act(replace(running, foreign_volumes=frozenset({4})), 4) == p.Resize(4, 3)
+    silent_quorum = without_leader(replace(running, foreign_volumes=frozenset({3})))
+    assert act(silent_quorum, 5) is None
+
+
 def test_a_new_quorum_from_nothing_to_a_leader() -> None:
     fresh = p.Observed(ids=IDS, stale=("Service/x",))
     assert act(fresh) == p.ApplyObjects(("Service/x",))

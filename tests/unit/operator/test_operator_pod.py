@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from quorate.cli.broker_settings import load_broker
-from quorate.controller.config import load_config
-from quorate_operator import crd, manifests, naming, pod
+from quorate.controller.config_reader import load_config
+from quorate_operator import manifests, naming, pod
 from quorate_operator.certificates import Issuer, new_authority
 from quorate_operator.resource import QuorumResource
 
@@ -118,6 +118,23 @@ def test_the_controller_accepts_the_certificates(
         assert config.listeners[0].tls
 
 
+def test_a_pod_uses_its_own_key_where_it_is_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else that beside the certificates: the template of an operator that is older."""
+    monkeypatch.setattr(naming, "KEY_PATH", str(tmp_path / "tls.key"))
+    broker = {"QUORATE_POD_NAME": "my-meta-broker-2"}
+    for is_there in (False, True):
+        for made in (
+            pod.settings({**ENVIRONMENT, "QUORATE_POD_TLS": "true"}),
+            pod.broker_settings({**ENVIRONMENT, "QUORATE_POD_TLS": "true", **broker}),
+        ):
+            found = made["QUORATE_SSL_KEY_LOCATION"]
+            assert (found == str(tmp_path / "tls.key")) == is_there
+            assert found.startswith(naming.TLS_PATH) != is_there
+        (tmp_path / "tls.key").write_text("x")
+
+
 def test_the_broker_accepts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(naming, "TLS_PATH", str(tmp_path))
     authority = new_authority("x")
@@ -129,6 +146,7 @@ def test_the_broker_accepts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert config.node_id == 1002
     assert str(config.endpoints[0]) == ("BROKER://my-meta-broker-2.my-meta-brokers.lab.svc:9092")
     assert config.controller_listener == naming.LISTENER
+    assert config.http_listener == ("", naming.HTTP_PORT)
     assert config.is_encrypted(naming.LISTENER)
     assert config.is_encrypted(naming.BROKER_LISTENER)
     assert config.tls is not None
@@ -159,8 +177,9 @@ def test_the_settings_of_the_operator_are_those_of_the_resource() -> None:
     """`spec.config` may not name what the pod's entry sets."""
     environment = ENVIRONMENT | template(tls={"enabled": False})
     plain = set(pod.settings(environment)) - set(ENVIRONMENT)
-    plain -= {manifests.variable(name) for name in manifests.TIMEOUTS}
-    assert plain <= {manifests.variable(name) for name in crd.OWN_SETTINGS}
+    defaults = (*manifests.TIMEOUTS, "quorate.format.principals")
+    plain -= {manifests.variable(name) for name in defaults}
+    assert plain <= {manifests.variable(name) for name in naming.OWN_SETTINGS}
 
 
 def test_config_becomes_variables() -> None:

@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 import quorate_operator
 from quorate.raft.types import ReplicaKey
-from quorate.v1 import common_pb2, quorum_pb2, quorum_pb2_grpc
+from quorate.v1 import common_pb2, quorum_pb2
 from quorate_operator import plan as p
 from quorate_operator.act import ActionFailedError, Actor
 from quorate_operator.naming import NodeIds
@@ -34,13 +34,13 @@ def test_no_module_of_the_operator_forces_a_removal() -> None:
     assert calls == [["timeout_ms"]]
 
 
-class Leader(quorum_pb2_grpc.QuorumServicer):
+class Leader:
     """Refuses each removal for a reason that may go away, and remembers it."""
 
     def __init__(self) -> None:
         self.removals: list[quorum_pb2.RemoveVoterRequest] = []
 
-    async def RemoveVoter(  # noqa: N802 - the proto's name
+    async def remove_voter(
         self, request: quorum_pb2.RemoveVoterRequest, context: Any
     ) -> quorum_pb2.RemoveVoterResponse:
         self.removals.append(request)
@@ -52,7 +52,13 @@ class Leader(quorum_pb2_grpc.QuorumServicer):
 @pytest.fixture
 async def leader() -> AsyncIterator[tuple[Leader, int]]:
     server, servicer = grpc.aio.server(), Leader()
-    quorum_pb2_grpc.add_QuorumServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    handler = grpc.unary_unary_rpc_method_handler(
+        servicer.remove_voter,
+        request_deserializer=quorum_pb2.RemoveVoterRequest.FromString,
+        response_serializer=quorum_pb2.RemoveVoterResponse.SerializeToString,
+    )
+    handlers = grpc.method_handlers_generic_handler("quorate.v1.Quorum", {"RemoveVoter": handler})
+    server.add_generic_rpc_handlers((handlers,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     yield servicer, port

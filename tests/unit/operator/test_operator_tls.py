@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from quorate.controller.config import load_config
+from quorate.controller.config_reader import load_config
 from quorate.controller.unformatted import UnformattedNode
 from quorate.rpc.client import QuorumClient, UnreachableError
 from quorate.rpc.server import RpcServer, start_server

@@ -1,6 +1,6 @@
 """A broker's or a client's certificate cannot take part in elections, whatever its ACLs allow.
 
-Real controllers with TLS and an authoriser. The attackers' certificates are of the same authority.
+Real controllers with TLS and an authorizer. The attackers' certificates are of the same authority.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quorate.controller.formatting import random_uuid
 from quorate.metadata import requests as r
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
 from quorate.metadata.authorizer import Operation, ResourceType
-from quorate.metadata.levels import SUPPORTED
+from quorate.metadata.metadata_version import SUPPORTED
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.raft.types import Endpoint

@@ -26,7 +26,8 @@ from quorate.records.batch import (
 )
 from quorate.records.control import decode_control, encode_control
 from quorate.records.errors import RecordsError
-from quorate.rpc import convert, convert_append, convert_quorum
+from quorate.rpc import convert, convert_append
+from quorate.rpc.codecs import CODECS
 from quorate.spark import framing
 from quorate.spark.columns import LEDGER, Origin, rows
 from quorate.spark.errors import DamagedError
@@ -137,7 +138,7 @@ def _wire() -> list[Decoder]:
     leader = common_pb2.CurrentLeader(epoch=3, id=1, endpoints=[place])
     return [
         _protobuf(
-            raft_pb2.VoteRequest, convert.decode_vote_request,
+            raft_pb2.VoteRequest, CODECS["Vote"].decode_request,
             raft_pb2.VoteRequest(cluster_id="c" * 22, epoch=3, candidate=key, voter=key),
         ),
         _protobuf(
@@ -149,30 +150,30 @@ def _wire() -> list[Decoder]:
             raft_pb2.FetchResponse(current_leader=leader, records=_batches()[2], records_from=5),
         ),
         _protobuf(
-            raft_pb2.BeginQuorumEpochRequest, convert.decode_begin_request,
+            raft_pb2.BeginQuorumEpochRequest, CODECS["BeginQuorumEpoch"].decode_request,
             raft_pb2.BeginQuorumEpochRequest(cluster_id="c" * 22, leader=key, epoch=2, voter=key),
         ),
         _protobuf(
-            raft_pb2.EndQuorumEpochRequest, convert.decode_end_request,
+            raft_pb2.EndQuorumEpochRequest, CODECS["EndQuorumEpoch"].decode_request,
             raft_pb2.EndQuorumEpochRequest(cluster_id="c" * 22, leader=key, epoch=2),
         ),
-        _protobuf(raft_pb2.FetchSnapshotRequest, convert.decode_snapshot_request),
-        _protobuf(raft_pb2.FetchSnapshotResponse, convert.decode_snapshot_response),
-        _protobuf(raft_pb2.UpdateVoterRequest, convert.decode_update_voter_request),
+        _protobuf(raft_pb2.FetchSnapshotRequest, CODECS["FetchSnapshot"].decode_request),
+        _protobuf(raft_pb2.FetchSnapshotResponse, CODECS["FetchSnapshot"].decode_response),
+        _protobuf(raft_pb2.UpdateVoterRequest, CODECS["UpdateVoter"].decode_request),
         _protobuf(
-            quorum_pb2.AddVoterRequest, convert_quorum.decode_add_voter_request,
+            quorum_pb2.AddVoterRequest, CODECS["AddVoter"].decode_request,
             quorum_pb2.AddVoterRequest(cluster_id="c" * 22, voter=key, endpoints=[place]),
         ),
-        _protobuf(quorum_pb2.RemoveVoterRequest, convert_quorum.decode_remove_voter_request),
+        _protobuf(quorum_pb2.RemoveVoterRequest, CODECS["RemoveVoter"].decode_request),
         _protobuf(
-            quorum_pb2.DescribeQuorumResponse, convert_quorum.decode_describe_response,
+            quorum_pb2.DescribeQuorumResponse, CODECS["DescribeQuorum"].decode_response,
             quorum_pb2.DescribeQuorumResponse(
                 current_leader=leader,
                 voters=[quorum_pb2.ReplicaState(replica=key, log_end_offset=4, endpoints=[place])],
             ),
         ),
-        _protobuf(quorum_pb2.UpdateFeaturesRequest, convert_quorum.decode_update_features_request),
-        _protobuf(quorum_pb2.FormatRequest, convert_quorum.decode_format_request),
+        _protobuf(quorum_pb2.UpdateFeaturesRequest, CODECS["UpdateFeatures"].decode_request),
+        _protobuf(quorum_pb2.FormatRequest, CODECS["Format"].decode_request),
         _protobuf(
             quorum_pb2.AppendRequest, convert_append.decode_append_request,
             quorum_pb2.AppendRequest(
@@ -182,8 +183,8 @@ def _wire() -> list[Decoder]:
                 2, [(b"k", b"v"), (None, b""), (b"", b"w")] * 2, 5
             ),
         ),
-        _protobuf(quorum_pb2.ReadRequest, convert_quorum.decode_read_request),
-        _protobuf(quorum_pb2.ReadResponse, convert_quorum.decode_read_chunk),
+        _protobuf(quorum_pb2.ReadRequest, CODECS["Read"].decode_request),
+        _protobuf(quorum_pb2.ReadResponse, CODECS["Read"].decode_response),
     ]  # fmt: skip
 
 

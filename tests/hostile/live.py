@@ -1,6 +1,6 @@
 """Hostile requests against real controllers: `python -m tests.hostile.live --count 100000`.
 
-Two controllers, one after the other, each a process of its own. `closed` has TLS and an authoriser;
+Two controllers, one after the other, each a process of its own. `closed` has TLS and an authorizer;
 the attacker has a certificate and no rights: not a byte of its directory may change. `open` takes
 requests from everybody, as in the quickstart: what a client was promised before must be there
 afterwards, and the next write must commit. Both must live, answer every request with a status of
@@ -177,7 +177,7 @@ def _measured(report: Attack, pid: int, work: Callable[[], None]) -> None:
 
 
 def attack_closed(folder: Path, plan: Plan) -> Attack:
-    """TLS, an authoriser, an attacker without rights: nothing on the disk changes."""
+    """TLS, an authorizer, an attacker without rights: nothing on the disk changes."""
     folder.mkdir(parents=True)
     authority = make_authority(folder, "authority")
     mine = make_certificate(folder, "node-1", authority, names=("node-1",))

@@ -51,7 +51,7 @@ class KafkaQuorum(Quorum):
             node.start()
 
     def has_migrated(self) -> None:
-        """Let the log say that this cluster came from ZooKeeper: then brokers are served."""
+        """Let the log say that this cluster came from ZooKeeper."""
         records: list[MetadataRecord] = [
             *bootstrap_records({"metadata.version": LEVEL}),
             ZkMigrationStateRecord(ZkMigrationState.POST_MIGRATION, version=0),
@@ -62,8 +62,8 @@ class KafkaQuorum(Quorum):
             async with QuorumClient(addresses, request_timeout_ms=20_000) as client:
                 await client.append([(None, encode(each, each.version or 0)) for each in records])
 
-        asyncio.run(append())
         until("all listen", lambda: all(map(listens, self.ports.values())))
+        asyncio.run(append())
 
 
 def listens(port: int) -> bool:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from threading import Event
 
 from quorate.metadata import requests as r
-from quorate.metadata.levels import SUPPORTED
+from quorate.metadata.metadata_version import SUPPORTED
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint
 from quorate.records.primitives import uuid_from_bytes

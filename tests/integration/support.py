@@ -186,11 +186,16 @@ class Node:
         """What its process gets in the environment besides."""
         return {}
 
+    @property
+    def launcher(self) -> Sequence[str]:
+        """The arguments of Python that precede `quorate`'s."""
+        return ("-m", "quorate.cli.main")
+
     def start(self) -> None:
         with self.log_file.open("ab") as output:
             self.said_before = output.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "quorate.cli.main", "controller", str(self.properties)],
+                [sys.executable, *self.launcher, "controller", str(self.properties)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

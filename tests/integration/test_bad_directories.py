@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,26 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
         file.write(data)
 
 
+# --- who reads it ---------------------------------------------------------------------------------
+
+
+def test_only_its_user_reads_a_directory(used_node: Node) -> None:
+    for path in (used_node.data, *used_node.data.rglob("*")):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), path
+    assert "every user" not in used_node.said()
+
+
+def test_a_directory_that_everybody_reads(used_node: Node, make_node: Start) -> None:
+    node = make_node(1)
+    shutil.copytree(used_node.data, node.data)
+    for path in (node.data, node.data / PARTITION):
+        path.chmod(0o755)
+    node.start()
+    node.wait_said(f"every user of this machine can read {node.data}, and the log has credentials")
+    assert node.stop() == 0
+
+
 # --- whose directory this is ----------------------------------------------------------------------
 
 
@@ -108,7 +129,7 @@ def test_meta_properties_that_are_broken(used_node: Node, tmp_path: Path) -> Non
 def test_a_directory_in_use(lone_node: Node) -> None:
     node = lone_node
     assert node.process is not None
-    until("it has elected itself", lambda: read_recovery_point(node.data) > 0)
+    until("it has elected itself", lambda: (read_recovery_point(node.data) or 0) > 0)
     refuses(node, f"{node.data} is in use", f"process {node.process.pid}", "Stop it first")
     asyncio.run(append(node.address, 1))
     assert_clean(node.said())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,10 +35,12 @@ SECURED: dict[str, object] = {
 
 
 class Asker:
-    """One connection to a controller's listener."""
+    """One connection to a controller's listener. context: None for an unencrypted one."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
         self.connection = socket.create_connection((HOST, port), TIMEOUT_S)
+        if context is not None:
+            self.connection = context.wrap_socket(self.connection, server_hostname=HOST)
         self.stream = self.connection.makefile("rb")
 
     def close(self) -> None:
@@ -151,7 +154,7 @@ def test_a_broker_finds_the_leader_and_reads_the_log(quorum: KafkaQuorum) -> Non
         lambda found: all(len(v["endpoints"]) == 2 for v in found["currentVoters"]),
     )
     leader: int = status["leaderId"]
-    assert not any(map(listens, ports.values())), "nobody migrates: there is no listener"
+    until("all listen", lambda: all(map(listens, ports.values())))
     quorum.has_migrated()
     follower = next(node for node in IDS if node != leader)
 
@@ -238,13 +241,18 @@ def test_a_log_whose_beginning_is_gone_is_read_from_a_snapshot(tmp_path: Path) -
         asker.close()
 
 
-def test_with_an_authoriser_brokers_need_leave_and_clients_are_checked(tmp_path: Path) -> None:
+def test_with_an_authorizer_nobody_forwards_who_is_not_authenticated(tmp_path: Path) -> None:
     with one_controller(tmp_path, SECURED) as (node, port):
         asker = Asker(port)
-        denied = asker.forward("made", "User:bob").topics[0]
-        assert int(denied.error_code) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        allowed = asker.forward("made", "User:admin").topics[0]
-        assert int(allowed.error_code) == ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is there"
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        for principal in ("User:bob", "User:admin", "User:ANONYMOUS"):
+            assert int(asker.forward("made", principal).error_code) == error
+        # It is a super user itself.
+        made = asker.create_topic("made").topics[0]
+        assert int(made.error_code) == ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is there"
+        said = [line for line in node.said().splitlines() if "Envelope from" in line]
+        assert len(said) == 1, said
+        assert "let KAFKA be SSL in listener.security.protocol.map" in said[0]
         asker.close()
 
         # Who is nobody in particular may do nothing unless it is said.
@@ -259,12 +267,19 @@ def test_with_an_authoriser_brokers_need_leave_and_clients_are_checked(tmp_path:
             return int(asker.fetch().error_code) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
         until("the ACLs are loaded", refused)
-        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert int(asker.forward("made", "User:admin").error_code) == error
         assert int(asker.create_topic("a").topics[0].error_code) in (
             error,
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         )
+        asker.close()
+
+
+def test_without_an_authorizer_brokers_forward_for_everybody(tmp_path: Path) -> None:
+    with one_controller(tmp_path, {}) as (_, port):
+        asker = Asker(port)
+        made = asker.forward("made", "User:bob").topics[0]
+        assert int(made.error_code) == ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is there"
         asker.close()
 
 

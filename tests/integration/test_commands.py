@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.client import AdminError, QuorumClient
-from quorate.v1 import quorum_pb2, quorum_pb2_grpc
+from quorate.v1 import quorum_pb2
 
 from tests.integration.conftest import Start
 from tests.integration.support import (
@@ -27,6 +27,7 @@ from tests.integration.support import (
     until,
     voters,
 )
+from tests.tools.stubs import quorum_stub
 
 WRONG_ID = "h3JvRzZ1Tn6b5kq0m2xY8w"
 SOON_S = 20.0
@@ -203,7 +204,7 @@ async def test_an_append_larger_than_the_limit(quorum: Quorum) -> None:
         leader = (await client.describe_quorum()).answered_by
     options = [("grpc.max_send_message_length", -1)]
     async with grpc.aio.insecure_channel(leader, options=options) as channel:
-        call = quorum_pb2_grpc.QuorumStub(channel).AppendStream()  # type: ignore[no-untyped-call]
+        call = quorum_stub(channel).AppendStream()
         answers = []
         for number, value in enumerate((b"small", too_large, b"small")):
             record = quorum_pb2.Record(key=b"", value=value)
@@ -222,7 +223,7 @@ async def test_an_append_larger_than_the_limit(quorum: Quorum) -> None:
         await call.write(quorum_pb2.AppendRequest(correlation_id=9, records=[record]))
         with pytest.raises(grpc.aio.AioRpcError, match="larger than max"):
             await call.read()
-        again = quorum_pb2_grpc.QuorumStub(channel).AppendStream()  # type: ignore[no-untyped-call]
+        again = quorum_stub(channel).AppendStream()
         record = quorum_pb2.Record(key=b"", value=b"small")
         await again.write(
             quorum_pb2.AppendRequest(correlation_id=1, records=[record], timeout_ms=10_000)

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from quorate.log.meta_properties import random_uuid
 from quorate.metadata import requests as r
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import Endpoint, VersionRange
 from quorate.records.metadata import (
     FeatureLevelRecord,
-    RegisterControllerRecord,
-    RegisteredFeature,
-    ZkMigrationState,
-    ZkMigrationStateRecord,
     encode,
 )
 from quorate.rpc.client import QuorumClient
 from quorate.rpc.metadata_client import MetadataClient
 
 from tests.integration.bridge_support import KafkaQuorum, listens
-from tests.integration.support import Quorum, quorate, until
+from tests.integration.support import HOST, Quorum, quorate, until
 
 IDS = (3001, 3002, 3003)
 REMOVED = 3009
@@ -66,17 +64,28 @@ def append(quorum: Quorum, *values: bytes) -> None:
     asyncio.run(ask())
 
 
+def register(quorum: Quorum, requests: Iterable[r.RegisterController]) -> None:
+    async def ask() -> None:
+        addresses = quorum.addresses.split(",")
+        async with MetadataClient(addresses, request_timeout_ms=20_000) as client:
+            for request in requests:
+                assert (await client.ask(request)).error is ErrorCode.NONE
+
+    asyncio.run(ask())
+
+
 def test_a_migrated_quorum_rises_to_what_the_listener_allows(kafka: KafkaQuorum) -> None:
     kafka.has_migrated()
-    old = [
-        RegisterControllerRecord(
-            controller_id=each,
-            incarnation_id=random_uuid(),
-            features=(RegisteredFeature("metadata.version", 1, 21),),
+    old = (
+        r.RegisterController(
+            each,
+            random_uuid(),
+            (Endpoint("CONTROLLER", HOST, 9093),),
+            (r.ControllerFeature("metadata.version", VersionRange(1, 21)),),
         )
         for each in (*IDS, REMOVED)
-    ]
-    append(kafka, *(encode(each, 0) for each in old))
+    )
+    register(kafka, old)
     until(
         "all register again",
         lambda: registered(kafka) == {**dict.fromkeys(IDS, 29), REMOVED: 21},
@@ -142,12 +151,9 @@ def test_a_quorum_of_applications_gets_no_metadata(tmp_path: Path) -> None:
         quorum.kill()
 
 
-def test_the_listener_stays_closed_above_what_it_serves(kafka: KafkaQuorum) -> None:
-    append(
-        kafka,
-        encode(FeatureLevelRecord("metadata.version", 30), 0),
-        encode(ZkMigrationStateRecord(int(ZkMigrationState.POST_MIGRATION)), 0),
-    )
+def test_the_listener_is_closed_above_what_it_serves(kafka: KafkaQuorum) -> None:
+    until("all listen", lambda: all(map(listens, kafka.ports.values())))
+    append(kafka, encode(FeatureLevelRecord("metadata.version", 30), 0))
     for node in kafka.nodes.values():
-        node.wait_said("stays closed: metadata.version is 30 (4.3-IV0)")
+        node.wait_said("is closed: metadata.version is 30 (4.3-IV0)")
     assert not any(map(listens, kafka.ports.values()))

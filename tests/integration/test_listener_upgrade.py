@@ -75,7 +75,9 @@ class Walkthrough:
             for i in IDS
         }
         authority = make_authority(folder, "authority")
-        self.certificates = {i: make_certificate(folder, f"node-{i}", authority) for i in IDS}
+        self.certificates = {
+            i: make_certificate(folder, f"node-{i}", authority, names=(f"node-{i}",)) for i in IDS
+        }
         self.ca = authority[0]
         certificate, key = make_certificate(folder, "client", authority)
         self.tls = TlsConfig(certificate, key, self.ca)

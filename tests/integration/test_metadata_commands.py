@@ -223,9 +223,17 @@ def test_records_that_nobody_could_replay_are_refused(node: Node) -> None:
         async with QuorumClient([node.address]) as client:
             await client.append(values)
 
-    unknown = rec.PartitionChangeRecord(0, "q4-87cwrTP20I1r4Xtfj7g", isr=(1,))
-    with pytest.raises(AdminError, match=r"INVALID_RECORD: .*there is no partition 0"):
+    unknown = rec.RemoveTopicRecord("q4-87cwrTP20I1r4Xtfj7g")
+    with pytest.raises(AdminError, match=r"INVALID_RECORD: .*there is no topic q4-87"):
         asyncio.run(append(unknown))
+    for refused in (
+        rec.TopicRecord("../../etc/passwd", "q4-87cwrTP20I1r4Xtfj7g"),
+        rec.FeatureLevelRecord("kraft.version", 7),
+        rec.ZkMigrationStateRecord(99),
+        rec.BeginTransactionRecord("mine"),
+    ):
+        with pytest.raises(AdminError, match=r"INVALID_RECORD: offset [0-9]+: [A-Z_]+_RECORD: "):
+            asyncio.run(append(refused))
     with pytest.raises(AdminError, match=r"INVALID_RECORD: .* do not go into one batch"):
         asyncio.run(append(rec.NoOpRecord(), keyed=True))
     asyncio.run(append(rec.ConfigRecord(4, "", "background.threads", "11")))

@@ -28,7 +28,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.parser import text_string_to_metric_families
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.client import QuorumClient
-from quorate.telemetry.catalogue import METRICS, QUORUM_METRICS
+from quorate.telemetry.catalogue import METRICS, PROCESS_METRICS
 from quorate.telemetry.tracing import Tracing
 
 from tests.integration.conftest import Start
@@ -36,6 +36,7 @@ from tests.integration.support import HOST, Quorum, assert_clean, free_ports, un
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
+OF_CONTROLLERS = [metric for metric in METRICS if "controller" in metric.roles]
 PAGES = ("/healthz", "/readyz", "/quorumz")
 
 
@@ -105,6 +106,11 @@ class Collector(
                     found[span.name].append(span)
         return found
 
+    def named(self, name: str) -> list[Span]:
+        """The spans of a name."""
+        with self._guard:
+            return [span for span in self._spans if span.name == name]
+
     def stop(self) -> None:
         self._server.stop(None)
 
@@ -164,9 +170,11 @@ class Traced:
 
 def test_every_metric_is_exported_and_in_the_catalogue(watched: Watched) -> None:
     leader = watched.leader()
-    instruments = {metric.name.lower() for metric in METRICS}
+    instruments = {metric.name.lower() for metric in OF_CONTROLLERS}
     for node_id, port in watched.ports.items():
-        wanted = {m.prometheus_name for m in METRICS if node_id == leader or not m.leader_only}
+        wanted = {
+            m.prometheus_name for m in OF_CONTROLLERS if node_id == leader or not m.leader_only
+        }
         if samples(port)["snapshot_offset", ()] < 0:
             wanted -= {"quorate_snapshot_age_seconds", "quorate_snapshot_size_bytes"}
         assert families(port) == wanted
@@ -322,8 +330,7 @@ def test_a_node_that_waits_to_be_formatted_can_be_watched(make_node: Start) -> N
     assert get(port, "/healthz") == (200, "alive\n")
     for path in ("/readyz", "/quorumz"):
         assert get(port, path) == (503, "this node is not formatted and waits for Format\n")
-    quorums = {metric.prometheus_name for metric in QUORUM_METRICS}
-    assert families(port) == {metric.prometheus_name for metric in METRICS} - quorums
+    assert families(port) == {metric.prometheus_name for metric in PROCESS_METRICS}
     assert samples(port)["formatted", ()] == 0
     assert node.stop() == 0
     assert_clean(node.said())

@@ -35,6 +35,8 @@ from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.partition_client import BrokerConnections
 from quorate.rpc.partition_values import Located
 
+from tests.launcher import launched_by
+
 TOPIC = "rolling"
 BROKERS = (101, 102, 103)
 WAYS = ("controlled", "kill", "wiped", "paused")
@@ -129,9 +131,9 @@ class Rolling:
         safe: bool = True,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        environment = {} if safe else {"QUORATE_TEST_UNSAFE_ISR": "1"}
+        changed = {} if safe else {"launcher": launched_by("--unsafe-isr")}
         self.cluster = LocalCluster(
-            folder, broker_settings={**QUICK, **(settings or {})}, environment=environment
+            folder, broker_settings={**QUICK, **(settings or {})}, **changed
         )
         self.cluster.create(range(1, controllers + 1), BROKERS)
         for node in self.cluster.nodes.values():

@@ -65,11 +65,16 @@ async def slow(scene: Scene) -> None:
 
 
 async def one_way(scene: Scene) -> None:
-    """What the victims send arrives nowhere, or nothing arrives at them."""
+    """What the victims send arrives nowhere, or nothing arrives at them; with no others, half of
+    them send to the other half in vain.
+    """
     pairs = _around(scene)
     sends = scene.choices.random() < 0.5
+    senders = set(scene.ids)
+    if len(senders) == len(scene.quorum.nodes):
+        senders = set(scene.choices.sample(scene.ids, (len(scene.ids) + 1) // 2))
     with _seen(scene, "held"):
-        scene.network.cut(pair for pair in pairs if (pair[0] in scene.ids) is sends)
+        scene.network.cut(pair for pair in pairs if (pair[0] in senders) is sends)
         await scene.rest(*LASTS_S)
 
 

@@ -12,10 +12,8 @@ import grpc
 import grpc.aio
 from quorate.history import HistoryChecker
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.convert_quorum import decode_read_chunk, encode_read_request
 from quorate.rpc.reading import READ, records_of
 from quorate.rpc.values import ReadRequest
-from quorate.v1 import quorum_pb2
 
 TIMEOUT_S = 30.0
 OVERLAP = 64
@@ -28,11 +26,7 @@ class DirectReads:
         self._history = history
         self._prefix = name.encode()
         self._channel = grpc.aio.insecure_channel(address)
-        self._read = self._channel.unary_stream(
-            READ,
-            request_serializer=quorum_pb2.ReadRequest.SerializeToString,
-            response_deserializer=quorum_pb2.ReadResponse.FromString,
-        )
+        self._read = READ.method.stub(self._channel)
         self._under_way: list[asyncio.Task[None]] = []
         self.answered = 0
         self.refused = 0
@@ -53,8 +47,8 @@ class DirectReads:
         request = ReadRequest(begin, timeout_ms=int(TIMEOUT_S * 1000))
         records: list[tuple[int, str]] = []
         try:
-            async for message in self._read(encode_read_request(request), timeout=TIMEOUT_S):
-                chunk = decode_read_chunk(message)
+            async for message in self._read(READ.encode_request(request), timeout=TIMEOUT_S):
+                chunk = READ.decode_response(message)
                 if chunk.error is not ErrorCode.NONE:
                     self.refused += 1
                     return

@@ -1,0 +1,1 @@
+"""A well-behaved client and probes beside one attack after the other: see `__main__`."""

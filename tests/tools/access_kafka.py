@@ -1,0 +1,278 @@
+"""The part of ACCESS.md about the listener for Kafka's brokers: by API and caller.
+
+The rows are `bridge.apis`, the answers those of the gate, asked as the bridge does: with the head
+of the request, then with its content as `bridge` reads it.
+`tests/integration/test_access_kafka.py` sends the same requests to a real controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from quorate.bridge import schemas as s
+from quorate.bridge.apis import KAFKA_APIS, KafkaApi
+from quorate.bridge.bridge import BARE, may_forward
+from quorate.raft import messages as m
+from quorate.raft.types import OffsetAndEpoch, ReplicaKey
+from quorate.rpc.gate import Refusal
+from quorate.rpc.methods import RPC_METHODS, Callers
+from quorate.rpc.principals import Caller
+from quorate.runtime.authorization import KAFKA_OPERATIONS
+from quorate.runtime.gate import NodeGate
+
+from tests.tools.callers import ADMINISTRATOR, COLUMNS, DIRECTORY, OTHER_CLUSTER, super_users
+
+CLIENT = "User:CN=client"
+METADATA_TOPIC = "__cluster_metadata"
+FORWARDED_FOR = {"broker for client": CLIENT, "broker for administrator": ADMINISTRATOR}
+"""Columns of what a broker puts into an envelope, and whom it says that it comes from."""
+TITLES: Sequence[str] = (*(column.title for column in COLUMNS), *FORWARDED_FOR)
+
+
+def _cluster_bodies(node: int) -> dict[int, tuple[str, dict[str, Any]]]:
+    soon = s.milliseconds(500)
+    return {
+        s.API_VERSIONS: (
+            "ApiVersionsRequest",
+            {"client_software_name": "x", "client_software_version": "1"},
+        ),
+        s.BROKER_REGISTRATION: (
+            "BrokerRegistrationRequest",
+            {
+                "broker_id": node,
+                "cluster_id": OTHER_CLUSTER,
+                "incarnation_id": s.uuid_field(DIRECTORY),
+                "listeners": (),
+                "features": (),
+                "rack": None,
+            },
+        ),
+        s.BROKER_HEARTBEAT: (
+            "BrokerHeartbeatRequest",
+            {
+                "broker_id": node,
+                "current_metadata_offset": 1,
+                "want_fence": False,
+                "want_shut_down": False,
+            },
+        ),
+        s.UNREGISTER_BROKER: ("UnregisterBrokerRequest", {"broker_id": 9}),
+        s.ALLOCATE_PRODUCER_IDS: ("AllocateProducerIdsRequest", {"broker_id": node}),
+        s.ALTER_PARTITION: ("AlterPartitionRequest", {"broker_id": node, "topics": ()}),
+        s.ASSIGN_REPLICAS_TO_DIRS: (
+            "AssignReplicasToDirsRequest",
+            {"broker_id": node, "directories": ()},
+        ),
+        s.UPDATE_FEATURES: ("UpdateFeaturesRequest", {"timeout": soon, "feature_updates": ()}),
+    }
+
+
+def bodies(node: int) -> dict[int, Any]:
+    """A request of each API but Envelope, in its highest version. What names its sender is in the
+    name of `node`; what changes something is about topics that are not there.
+    """
+    made = {
+        key: getattr(_module(key), name)(**fields)
+        for key, (name, fields) in _cluster_bodies(node).items()
+    }
+    soon = s.milliseconds(500)
+    f, q, x = _module(s.FETCH), _module(s.DESCRIBE_QUORUM), _module(s.FETCH_SNAPSHOT)
+    t, d, p = _module(s.CREATE_TOPICS), _module(s.DELETE_TOPICS), _module(s.CREATE_PARTITIONS)
+    c, e = _module(s.INCREMENTAL_ALTER_CONFIGS), _module(s.ELECT_LEADERS)
+    a, b = _module(s.CREATE_ACLS), _module(s.DELETE_ACLS)
+    u, k = _module(s.ALTER_CLIENT_QUOTAS), _module(s.ALTER_USER_SCRAM_CREDENTIALS)
+    n, o = _module(s.ALTER_PARTITION_REASSIGNMENTS), _module(s.LIST_PARTITION_REASSIGNMENTS)
+    return made | {
+        s.FETCH: f.FetchRequest(
+            replica_state=f.ReplicaState(replica_id=node),
+            max_wait=s.milliseconds(1),
+            min_bytes=0,
+            topics=(
+                f.FetchTopic(
+                    topic_id=s.uuid_field(f"{'A' * 21}Q"),
+                    partitions=(
+                        f.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=0),
+                    ),
+                ),
+            ),
+            forgotten_topics_data=(),
+        ),
+        s.FETCH_SNAPSHOT: x.FetchSnapshotRequest(
+            replica_id=node,
+            topics=(
+                x.TopicSnapshot(
+                    name=METADATA_TOPIC,
+                    partitions=(
+                        x.PartitionSnapshot(
+                            partition=0,
+                            current_leader_epoch=1,
+                            snapshot_id=x.SnapshotId(end_offset=1, epoch=1),
+                            position=0,
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        s.DESCRIBE_QUORUM: q.DescribeQuorumRequest(
+            topics=(
+                q.TopicData(
+                    topic_name=METADATA_TOPIC, partitions=(q.PartitionData(partition_index=0),)
+                ),
+            )
+        ),
+        s.CREATE_TOPICS: t.CreateTopicsRequest(
+            topics=(
+                t.CreatableTopic(
+                    name="a", num_partitions=1, replication_factor=1, assignments=(), configs=()
+                ),
+            )
+        ),
+        s.DELETE_TOPICS: d.DeleteTopicsRequest(
+            topics=(d.DeleteTopicState(name="a", topic_id=None),), timeout=soon
+        ),
+        s.CREATE_PARTITIONS: p.CreatePartitionsRequest(
+            topics=(p.CreatePartitionsTopic(name="a", count=3, assignments=None),),
+            timeout=soon,
+            validate_only=True,
+        ),
+        s.ELECT_LEADERS: e.ElectLeadersRequest(
+            election_type=0, topic_partitions=(e.TopicPartitions(topic="a", partitions=(0,)),)
+        ),
+        s.INCREMENTAL_ALTER_CONFIGS: c.IncrementalAlterConfigsRequest(
+            resources=(
+                c.AlterConfigsResource(
+                    resource_type=2,
+                    resource_name="a",
+                    configs=(
+                        c.AlterableConfig(name="retention.ms", config_operation=0, value="7"),
+                    ),
+                ),
+            ),
+            validate_only=True,
+        ),
+        s.ALTER_PARTITION_REASSIGNMENTS: n.AlterPartitionReassignmentsRequest(
+            topics=(
+                n.ReassignableTopic(
+                    name="a", partitions=(n.ReassignablePartition(partition_index=0),)
+                ),
+            )
+        ),
+        s.LIST_PARTITION_REASSIGNMENTS: o.ListPartitionReassignmentsRequest(topics=None),
+        s.ALTER_CLIENT_QUOTAS: u.AlterClientQuotasRequest(
+            entries=(
+                u.EntryData(
+                    entity=(u.EntityData(entity_type="user", entity_name="u"),),
+                    ops=(u.OpData(key="producer_byte_rate", value=5.0, remove=False),),
+                ),
+            ),
+            validate_only=True,
+        ),
+        s.ALTER_USER_SCRAM_CREDENTIALS: k.AlterUserScramCredentialsRequest(
+            deletions=(k.ScramCredentialDeletion(name="u", mechanism=1),), upsertions=()
+        ),
+        s.CREATE_ACLS: a.CreateAclsRequest(
+            creations=(
+                a.AclCreation(
+                    resource_type=99,
+                    resource_name="a",
+                    principal="User:u",
+                    host="*",
+                    operation=3,
+                    permission_type=3,
+                ),
+            )
+        ),
+        s.DELETE_ACLS: b.DeleteAclsRequest(
+            filters=(
+                b.DeleteAclsFilter(
+                    resource_type_filter=2,
+                    resource_name_filter="not there",
+                    pattern_type_filter=3,
+                    principal_filter=None,
+                    host_filter=None,
+                    operation=1,
+                    permission_type=1,
+                ),
+            )
+        ),
+    }
+
+
+def _module(key: int) -> Any:
+    return s.request_module(key, KAFKA_APIS[key].versions[1])
+
+
+def value_of(api: KafkaApi, node: int) -> Any:
+    """What the bridge makes of a body."""
+    sender = ReplicaKey(node)
+    if api.key == s.FETCH:
+        return m.FetchRequest(OTHER_CLUSTER, sender, 1, 0, 0)
+    if api.key == s.FETCH_SNAPSHOT:
+        return m.FetchSnapshotRequest(OTHER_CLUSTER, sender, 1, OffsetAndEpoch(1, 1), 0)
+    return BARE[api.key].read(bodies(node)[api.key])
+
+
+def is_allowed(gate: NodeGate, caller: Caller | None, api: KafkaApi, node: int) -> bool:
+    """Whether the bridge does what is asked, if only to answer that it cannot be done."""
+    if caller is None:
+        return False
+    if api.key == s.API_VERSIONS:
+        return True
+    if api.key == s.ENVELOPE:
+        return may_forward(gate, caller)
+    if api.from_brokers and gate.refusal(caller, api.method) is not None:
+        return False
+    value = value_of(api, node)
+    if not RPC_METHODS[api.method].is_metadata:
+        return gate.refusal(caller, api.method, value) is None
+    admitted = gate.admit(caller, api.method, value)
+    return not isinstance(admitted, Refusal) and admitted.answer is None
+
+
+def rows(gate: NodeGate) -> list[tuple[KafkaApi, list[bool | None]]]:
+    """Each API, and for each of TITLES whether it is allowed; None for what no envelope holds."""
+    found: list[tuple[KafkaApi, list[bool | None]]] = []
+    for api in KAFKA_APIS.values():
+        decided: list[bool | None] = [
+            is_allowed(gate, column.caller, api, column.node) for column in COLUMNS
+        ]
+        # Nobody speaks for a super user, whom `bridge.Bridge` looks for before the gate is asked.
+        for principal in FORWARDED_FOR.values():
+            is_free = principal not in super_users()
+            client = Caller(principal, "h")
+            decided.append(
+                (is_free and is_allowed(gate, client, api, 0)) if api.forwarded else None
+            )
+        found.append((api, decided))
+    return found
+
+
+def _needs(api: KafkaApi) -> str:
+    if api.key == s.API_VERSIONS:
+        return ""
+    if api.method in KAFKA_OPERATIONS:
+        return f"{KAFKA_OPERATIONS[api.method].name} on cluster"
+    rpc = RPC_METHODS[api.method]
+    return f"{rpc.operation.name} on {' or '.join(kind.name.lower() for kind in rpc.resources)}"
+
+
+def _besides(api: KafkaApi) -> str:
+    if api.key == s.ENVELOPE:
+        return "authenticated callers only"
+    if api.key == s.API_VERSIONS:
+        return ""
+    callers = RPC_METHODS[api.method].callers
+    return "" if callers is Callers.ANYBODY else f"{callers} only"
+
+
+def table(gate: NodeGate) -> str:
+    head = ("API", "key", "versions", "needs", "besides", *TITLES)
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    said = {True: "yes", False: "no", None: ""}
+    for api, decided in rows(gate):
+        low, high = api.versions
+        versions = str(low) if low == high else f"{low} to {high}"
+        cells = [api.name, str(api.key), versions, _needs(api), _besides(api)]
+        lines.append("| " + " | ".join([*cells, *(said[each] for each in decided)]) + " |")
+    return "\n".join(lines)

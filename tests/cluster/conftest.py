@@ -18,6 +18,7 @@ from tests.cluster.lab import CHART, ROOT, SHARED, Images, Lab, Writer, helm_pro
 IMAGES_VARIABLE = "QUORATE_TEST_IMAGES"
 RUNS_VARIABLE = "QUORATE_TEST_RUNS"
 LAB = SHARED / "kube"
+BASE = "python:3.13-slim"
 HINT = (
     f"set KUBECONFIG to a cluster's (`kind create cluster` makes one"
     f"{f', and so does {LAB}/up' if (LAB / 'up').exists() else ''}), and {IMAGES_VARIABLE} to the "
@@ -76,9 +77,9 @@ def images() -> Images:
 def build() -> Images:
     """Images of the working tree, in the lab's node."""
     made = Images("quorate:test", "quorate-operator:test")
-    base = subprocess.run([str(LAB / "image"), "python:3.13-slim"], capture_output=True, text=True)
+    base = subprocess.run([str(LAB / "image"), BASE], capture_output=True, text=True)
     if base.returncode != 0:
-        pytest.fail(f"{LAB}/image python:3.13-slim: {base.stderr[-2000:]}")
+        pytest.fail(f"{LAB}/image {BASE}: {base.stderr[-2000:]}")
     build_image(made.controller, "controller")
     build_image(made.operator, "operator")
     return made
@@ -87,7 +88,8 @@ def build() -> Images:
 def build_image(image: str, target: str) -> str:
     """An image of the working tree, in the lab's node; its reference."""
     began = time.monotonic()
-    command = [str(LAB / "load"), image, "Dockerfile", ".", "--target", target, "--layers"]
+    base = ("--build-arg", f"BASE={BASE}")  # no registry has to be reachable
+    command = [str(LAB / "load"), image, "Dockerfile", ".", "--target", target, "--layers", *base]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800)
     if done.returncode != 0:
         pytest.fail(f"{' '.join(command)}: {done.stderr[-2000:]}")

@@ -21,6 +21,8 @@ from tests.cluster import figures
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("QUORATE_SHARED", ROOT.parent / "shared"))
 TOOLS = Path(os.environ.get("KUBE_BIN", Path.home() / ".cache" / "kube-lab" / "bin"))
+KEY = "/etc/quorate/key/tls.key"
+"""A pod's own private key."""
 DATA = "/var/lib/quorate/metadata"
 """Where a pod has its replica's files."""
 CHART = ROOT / "charts" / "quorate"
@@ -76,6 +78,23 @@ class Lab:
         program = helm_program()
         assert program is not None
         return run(program, "-n", self.namespace, *arguments)
+
+    def kubectl_exec(self, ordinal: int, *command: str) -> str:
+        """Run a command in a controller's pod, once the pod is ready: the Quorum's status may be
+        older than the deletion of a pod.
+        """
+        pod = f"{self.name}-{ordinal}"
+        self.until(f"pod {pod} is ready", lambda: self.is_ready(pod))
+        return self.kubectl("exec", pod, "--", *command)
+
+    def is_ready(self, pod: str) -> bool:
+        found = self.kubectl("get", "pod", pod, "--ignore-not-found", "-o", "json")
+        if not found:
+            return False
+        item: Object = json.loads(found)
+        conditions = item["status"].get("conditions") or ()
+        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        return ready and "deletionTimestamp" not in item["metadata"]
 
     def get(self, *what: str) -> Object:
         found: Object = json.loads(self.kubectl("get", *what, "-o", "json"))
@@ -186,13 +205,13 @@ class Lab:
             "from quorate.rpc.tls import TlsConfig\n"
             "async def main():\n"
             "    root = Path('/etc/quorate/tls')\n"
-            "    tls = TlsConfig(root / 'node-0.crt', root / 'node-0.key', root / 'ca.crt')\n"
+            f"    tls = TlsConfig(root / 'node-0.crt', Path('{KEY}'), root / 'ca.crt')\n"
             f"    server = '{self.name}-0.{self.namespace}.svc:9093'\n"
             "    async with QuorumClient([server], tls=tls) as client:\n"
             f"        await client.transfer_leadership(ReplicaKey({ordinal}, '{directory}'))\n"
             "asyncio.run(main())\n"
         )
-        self.kubectl("exec", f"{self.name}-0", "--", "python", "-c", code)
+        self.kubectl_exec(0, "python", "-c", code)
         self.until(f"node {ordinal} leads", lambda: self.leader == ordinal)
 
     # --- faults -----------------------------------------------------------------------------------

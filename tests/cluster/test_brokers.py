@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.cluster import figures
-from tests.cluster.lab import Lab
+from tests.cluster.lab import KEY, Lab
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -17,7 +17,7 @@ BROKERS = 3
 CLIENT = (
     "security.protocol=SSL",
     "ssl.certificate.location=/etc/quorate/tls/node-0.crt",
-    "ssl.key.location=/etc/quorate/tls/node-0.key",
+    f"ssl.key.location={KEY}",
     "ssl.ca.location=/etc/quorate/tls/ca.crt",
 )
 
@@ -29,7 +29,7 @@ def topics(lab: Lab, *arguments: str) -> str:
     command = " ".join(("quorate topics", *arguments))
     options = f"--bootstrap-controller {servers} --command-config /tmp/client.properties"
     script = f"printf '{lines}\\n' > /tmp/client.properties; {command} {options}"
-    return lab.kubectl("exec", f"{lab.name}-0", "--", "sh", "-c", script)
+    return lab.kubectl_exec(0, "sh", "-c", script)
 
 
 def test_brokers_join_and_host_a_topic(lab: Lab) -> None:

@@ -1,8 +1,8 @@
 """The operator is killed (SIGKILL) after every single change that it makes.
 
-A switch in the operator kills it right after each change, before it tells anybody or does anything
-else; a loop in its container starts it again. So each process makes at most one change, and the
-whole life of a quorum is put together from processes that remember nothing.
+A function that kills it right after each change replaces its `note`, before it tells anybody or
+does anything else; a loop in its container starts it again. So each process makes at most one
+change, and the whole life of a quorum is put together from processes that remember nothing.
 
 What is checked after each part: it ends as wanted; each process ended by the signal, and none made
 two changes; no change was made twice, by the operator's own log, and, independently of it, by the
@@ -27,10 +27,25 @@ pytestmark = pytest.mark.timeout(900)
 StartWriter = Callable[[Lab], Writer]
 
 WAIT_S = 300.0
+KILLED = """
+import os, signal, sys
+from quorate_operator import main
+
+def die_after(what):
+    main.LOGGER.info("mutation: %s", what)
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+assert callable(main.note)
+main.note = die_after
+sys.exit(main.main())
+"""
+"""The operator's process: its arguments and settings are those of `quorate-operator`."""
+
 LOOP = (
     "import subprocess, sys\n"
     "while True:\n"
-    "    done = subprocess.run([sys.executable, '-m', 'quorate_operator.main'])\n"
+    f"    done = subprocess.run([sys.executable, '-c', {KILLED!r}])\n"
     "    print('ended:', done.returncode, flush=True)\n"
 )
 
@@ -38,8 +53,7 @@ LOOP = (
 def install_killed(lab: Lab) -> None:
     """A release whose operator dies after every change."""
     lab.install("operator.replicas=0")
-    switch = {"name": "QUORATE_OPERATOR_DIES_AFTER_MUTATION", "value": "true"}
-    container = {"name": "operator", "command": ["python", "-c", LOOP], "env": [switch]}
+    container = {"name": "operator", "command": ["python", "-c", LOOP]}
     spec = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
     patch = json.dumps({"spec": spec})
     lab.kubectl("patch", "deployment", f"{lab.name}-operator", "--type=strategic", "-p", patch)
@@ -62,7 +76,7 @@ class Audit:
         # The log is being written: where it ends, dump-log may find half a batch, and say so.
         files = f"$(ls {DATA}/__cluster_metadata-0/*.log | paste -sd,)"
         command = f"quorate dump-log --deep-iteration --files {files} | grep -c KRaftVoters"
-        voter_sets = int(lab.kubectl("exec", f"{lab.name}-0", "--", "sh", "-c", command))
+        voter_sets = int(lab.kubectl_exec(0, "sh", "-c", command))
         generation = lab.get("statefulset", lab.name)["metadata"]["generation"]
         return cls(mutations, ends, voter_sets, generation)
 

@@ -39,7 +39,7 @@ SCHEDULED_S_MAX = 360.0
 CLIENT = (
     "security.protocol=SSL",
     f"ssl.certificate.location=/etc/quorate/tls/node-{FIRST}.crt",
-    f"ssl.key.location=/etc/quorate/tls/node-{FIRST}.key",
+    "ssl.key.location=/etc/quorate/key/tls.key",
     "ssl.ca.location=/etc/quorate/tls/ca.crt",
 )
 
@@ -123,9 +123,7 @@ def migrate_status(lab: Lab, zookeeper: Server) -> dict[str, Any]:
         "--command-config /tmp/client.properties --json"
     )
     script = f"printf '{lines}\\n' > /tmp/client.properties; {command}"
-    found: dict[str, Any] = json.loads(
-        lab.kubectl("exec", f"{lab.name}-0", "--", "sh", "-c", script)
-    )
+    found: dict[str, Any] = json.loads(lab.kubectl_exec(0, "sh", "-c", script))
     return found
 
 

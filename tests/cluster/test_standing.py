@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.cluster import figures
-from tests.cluster.lab import Lab, Writer
+from tests.cluster.lab import KEY, Lab, Writer
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -77,8 +78,13 @@ def test_certificates_are_renewed_under_load(standing: Lab, load: Writer) -> Non
     before, pods = served_certificate(lab, 1), lab.starts()
     load.mark()
     began = time.monotonic()
-    lab.kubectl("delete", "secret", f"{lab.name}-node-tls")
-    lab.until("the Secret is back", lambda: lab.exists("secret", f"{lab.name}-node-tls"))
+    secret = f"{lab.name}-node-tls"
+    old = lab.secret(secret)
+    gone = json.dumps({"data": {"node-1.crt": base64.b64encode(b"unreadable").decode()}})
+    lab.kubectl("patch", "secret", secret, "--type=merge", "-p", gone)
+    lab.until("it is renewed", lambda: "BEGIN" in lab.secret(secret)["node-1.crt"])
+    assert lab.secret(secret)["node-1.key"] == old["node-1.key"]
+    assert lab.secret(secret)["node-1.crt"] != old["node-1.crt"]
     lab.refresh_files()
     lab.until("node 1 serves its new certificate", lambda: served_certificate(lab, 1) != before)
     lab.until_ready(3)
@@ -133,13 +139,13 @@ def served_certificate(lab: Lab, ordinal: int) -> str:
         "import socket, ssl, hashlib\n"
         "root = '/etc/quorate/tls/'\n"
         "context = ssl.create_default_context(cafile=root + 'ca.crt')\n"
-        "context.load_cert_chain(root + 'node-0.crt', root + 'node-0.key')\n"
+        f"context.load_cert_chain(root + 'node-0.crt', '{KEY}')\n"
         "context.set_alpn_protocols(['h2'])\n"
         f"raw = socket.create_connection(('{host}', 9093), 5)\n"
         f"with context.wrap_socket(raw, server_hostname='{host}') as opened:\n"
         "    print(hashlib.sha256(opened.getpeercert(True)).hexdigest())\n"
     )
-    return lab.kubectl("exec", f"{lab.name}-0", "--", "python", "-c", code).strip()
+    return lab.kubectl_exec(0, "python", "-c", code).strip()
 
 
 def test_pods_show_metrics_and_health(standing: Lab) -> None:

@@ -27,7 +27,10 @@ DATA = "/var/lib/quorate/metadata"
 """Where a pod has its replica's files."""
 CHART = ROOT / "charts" / "quorate"
 WRITERS = "quorate.dev/client=true"
-WAIT_S = 180.0
+WAIT_S = 400.0
+"""The scheduler may miss that a new volume claim of an old name is bound; it tries such a pod again
+after 5 minutes.
+"""
 POLL_S = 0.3
 Object = dict[str, Any]
 
@@ -294,6 +297,12 @@ class Writer:
         text = self._lab.kubectl("logs", self._name, check=False)
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
+    def _tail(self) -> str:
+        """The end of its log, with the stacks of what has not ended."""
+        text = self._lab.kubectl("logs", self._name, "--tail=80", check=False)
+        lines = [line for line in text.splitlines() if not line.startswith("{")]
+        return "\n".join([*lines[-60:], *text.splitlines()[-2:]])
+
     def _acknowledged(self) -> int:
         lines = self._lines()
         return int(lines[-1].get("acknowledged", 0)) if lines else 0
@@ -324,9 +333,17 @@ class Writer:
 
         def last() -> Object | None:
             lines = self._lines()
-            return lines[-1] if lines and "violations" in lines[-1] else None
+            if lines and "violations" in lines[-1]:
+                return lines[-1]
+            phase = self._lab.kubectl("get", "pod", self._name, "-o", "jsonpath={.status.phase}")
+            assert phase == "Running", f"the writer is {phase}:\n{self._tail()}"
+            return None
 
-        found: Object = self._lab.until("the writer's check", last)
+        try:
+            found: Object = self._lab.until("the writer's check", last)
+        except AssertionError as error:
+            error.add_note(self._tail())
+            raise
         figures.verified(found["acknowledged"], len(found["violations"] or ()))
         self.delete()
         return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import json
 import os
 import signal
@@ -81,6 +82,7 @@ async def main() -> None:
             refused=load.refused_count,
         )
     loop.call_later(SHOWN_AFTER_S, show)
+    faulthandler.dump_traceback_later(SHOWN_AFTER_S + 10)  # also where the loop stands still
     await load.stop()
     client = QuorumClient(servers, tls=tls, limits=LIMITS)
     for attempt in range(VERIFY_ATTEMPTS):

@@ -25,6 +25,8 @@ ELECTION_S = 10.0
 """Within which another leads: twice the fetch and the election timeout, on a busy machine."""
 UNDISTURBED_S = 2.0
 CUT_S = 4.0
+LOSS_ROUNDS = 5
+"""Of CUT_S: a slow machine sends few messages, and 2 of 100 get lost."""
 
 
 @dataclass(slots=True)
@@ -191,7 +193,11 @@ async def test_delay_and_loss_cause_no_elections(lab: Lab) -> None:
     poor = Impairment(delay_s=0.03, jitter_s=0.03, loss=0.02)
     lab.network.shape(lab.network.between(IDS), poor)
     before = lab.network.count("lost")
-    await asyncio.sleep(CUT_S)
-    assert lab.network.count("lost") > before
+    for _ in range(LOSS_ROUNDS):
+        await asyncio.sleep(CUT_S)
+        if lab.network.count("lost") > before:
+            break
+    else:
+        pytest.fail("nothing was lost")
     await lab.load.progress(1)
     await lab.stays(leader, epoch)

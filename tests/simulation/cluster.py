@@ -260,14 +260,7 @@ class Cluster:
         scheduler = self.scheduler
         self.injector.heal()
         begun = scheduler.now
-        timeouts = self.scenario.election_timeout_ms + self.scenario.fetch_timeout_ms
-        limit = begun + LEADER_WITHIN_TIMEOUTS * timeouts * MS
-        while not self._has_leader():
-            if scheduler.now >= limit:
-                if nobody_can_win(self.nodes):
-                    raise NobodyCanWinError
-                raise InvariantError("LeaderElected", self.describe())
-            scheduler.run_until(scheduler.now + 50 * MS)
+        self._await_leader()
         result.leader_after_us = scheduler.now - begun
         limit = begun + SETTLED_WITHIN_US
         self.clients.running = False
@@ -276,6 +269,18 @@ class Cluster:
                 raise InvariantError("Settled", f"{reason}\n{self.describe()}")
             scheduler.run_until(scheduler.now + 200 * MS)
         self._probe()
+
+    def _await_leader(self) -> None:
+        """NobodyCanWinError, InvariantError."""
+        scheduler = self.scheduler
+        timeouts = self.scenario.election_timeout_ms + self.scenario.fetch_timeout_ms
+        limit = scheduler.now + LEADER_WITHIN_TIMEOUTS * timeouts * MS
+        while not self._has_leader():
+            if scheduler.now >= limit:
+                if nobody_can_win(self.nodes):
+                    raise NobodyCanWinError
+                raise InvariantError("LeaderElected", self.describe())
+            scheduler.run_until(scheduler.now + 50 * MS)
 
     def _has_leader(self) -> bool:
         leader = self.leader()
@@ -327,9 +332,10 @@ class Cluster:
         """
         before = self.clients.history.acknowledged_count
         for _ in range(PROBES):
+            self._await_leader()
             leader = self.leader()
-            if leader is not None:
-                self.clients.append(leader)
+            assert leader is not None
+            self.clients.append(leader)
             self.scheduler.run_until(self.scheduler.now + 2 * SECOND)
             if self.clients.history.acknowledged_count > before:
                 return

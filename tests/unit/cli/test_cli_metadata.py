@@ -221,7 +221,7 @@ def test_the_shells_commands(root: Directory) -> None:
     for wrong, said in (
         ("cat /image", "is a directory"),
         ("ls /none", "nothing at this path"),
-        ("cd /local/version", "no directory"),
+        ("cd /local/version", "is not a directory"),
     ):
         with pytest.raises(CommandError, match=said):
             shell(root, wrong)

@@ -122,7 +122,7 @@ def _assignment(node: ZNode, field: str) -> dict[int, tuple[int, ...]]:
     """{partition: broker ids}"""
     value = node.object().get(field, {})
     if not isinstance(value, dict):
-        raise ZNodeError(node.path, f"{field} is no object")
+        raise ZNodeError(node.path, f"{field} is not an object")
     return {_integer(node, key): _integers(node, field, ids) for key, ids in value.items()}
 
 
@@ -306,7 +306,7 @@ def _integer(node: ZNode, value: object) -> int:
 
 def _integers(node: ZNode, field: str, value: object) -> tuple[int, ...]:
     if not isinstance(value, list):
-        raise ZNodeError(node.path, f"{field} is no list")
+        raise ZNodeError(node.path, f"{field} is not a list")
     return tuple(_integer(node, each) for each in value)
 
 

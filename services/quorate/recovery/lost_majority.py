@@ -9,8 +9,8 @@ Steps of `recover_lost_majority`, under the directory's lock:
 4. Back up; write quorum-state; append LeaderChange and the Voters records that lead, one voter at a
    time, to the survivor alone; write the report.
 
-Whether the missing voters are lost cannot be seen from here: who asks says so. What becomes of
-them when they come back:
+This replica cannot tell whether the missing voters are lost: the operator confirms it. If they come
+back:
 
 - One of them, or any number less than a majority of the old set: it cannot elect itself. It asks
   the survivor, whose log ends in the forced epoch and so is never behind, gets no vote but the

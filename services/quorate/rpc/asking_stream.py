@@ -3,11 +3,11 @@
 
 Rules:
 1. A message and its answer have the same correlation id; answers come in any order.
-2. When the stream ends, everybody who waits is told why, and whether nothing was done.
+2. When the stream ends, every pending call fails with the reason and whether nothing was done.
 3. A node that is silent while somebody waits ends the stream (see `silence`): what was sent may
    have been done.
-4. Who asks may give up waiting at any time. Only while the message is being written does that end
-   the stream, for gRPC ends a call whose write is cancelled.
+4. A caller may be cancelled at any time. This ends the stream only while its message is being
+   written: gRPC ends a call whose write is cancelled.
 """
 
 from __future__ import annotations

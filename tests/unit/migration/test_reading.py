@@ -130,8 +130,8 @@ def test_brokers_are_known_by_registration_assignment_or_configuration() -> None
     [
         ({"/brokers/topics/t": {"partitions": {"0": [1]}}}, "/topics/t: the topic has no id"),
         ({"/brokers/topics/t": {"topic_id": "short", "partitions": {}}}, "is not a UUID"),
-        ({"/brokers/topics/t": {"topic_id": TOPIC_ID, "partitions": {"x": []}}}, "'x' is not a num"),
-        ({"/brokers/topics/t": {"topic_id": TOPIC_ID, "partitions": {"0": 1}}}, "is no list"),
+        ({"/brokers/topics/t": {"topic_id": TOPIC_ID, "partitions": {"x": []}}}, "'x' is not a"),
+        ({"/brokers/topics/t": {"topic_id": TOPIC_ID, "partitions": {"0": 1}}}, "is not a list"),
         ({"/brokers/topics/t": [1]}, "not a JSON object"),
         ({"/config/clients/c": {"config": {"rate": "fast"}}}, "rate='fast' is not a number"),
         ({"/config/users/u": {"config": {"SCRAM-SHA-256": "salt=$"}}}, "SCRAM-SHA-256 credential"),

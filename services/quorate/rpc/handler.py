@@ -51,9 +51,10 @@ class RaftHandler(NodeHandler, Protocol):
         """
         ...
 
-    @property
-    def end_offset(self) -> int:
-        """Where the log ends: a Fetch of what lies before is answered at once."""
+    def bytes_since(self, offset: int) -> int:
+        """The size of the log from the batch that holds `offset` to its end, in bytes: what a Fetch
+        at that offset may return at once.
+        """
         ...
 
     async def fetch(self, request: FetchRequest) -> tuple[FetchResponse, Sequence[Buffer]]:

@@ -30,7 +30,7 @@ def _serve(slot: Slot, method: Method) -> Behavior:
     async def serve(data: bytes, context: Context) -> Message:
         handler = await slot.metadata(context, data)
         answer = await _answer(slot, method, handler, data, context)
-        slot.turns.charge(context, answer, asked_bytes=len(data))
+        slot.turns.charge(context, answer.ByteSize(), asked_bytes=len(data))
         await slot.keep(context, answer)
         return answer
 

@@ -9,6 +9,9 @@ whose answers nobody takes. Rules:
    least, and of those the oldest: who was closed and comes again waits behind the others.
 3. While somebody waits, the connection whose answer has been waiting to be taken for longest is
    closed, once that is `STALLED_S`. So a slow reader is served as long as there is room.
+4. At most one connection is closed in `CLOSE_INTERVAL_S`. Closing it and making the next large
+   answer stop the event loop for up to 20 ms each, and whoever never takes an answer can repeat
+   both at will.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ SMALL_BYTES = 64 * 1024
 STALLED_S = 0.5
 LOOK_S = 0.25
 """How often it is looked who has stalled, while somebody waits."""
+CLOSE_INTERVAL_S = 1.0
 
 PEERS_MAX = 8_192
 """Connections whose order is remembered: as many as may be open, and more."""
@@ -156,7 +160,7 @@ class AnswerRoom:
         return self._of_peer[held.peer], self._peers.get(held.peer, math.inf)
 
     def _end_stalled(self) -> None:
-        """Rule 3."""
+        """Rules 3 and 4."""
         self._look = None
         if not self._waiting or self.end is None:
             return
@@ -166,9 +170,11 @@ class AnswerRoom:
             for each in self._held
             if each.made_at_s is not None and each.peer not in self._ended
         ]
+        look_s = LOOK_S
         since_s, peer = min(made, default=(now_s, ""))
         if peer and now_s - since_s >= STALLED_S:
             self._ended.add(peer)
             self._peers.pop(peer, None)
             self.end(peer, "it does not take its answers, and others need their room")
-        self._look = asyncio.get_running_loop().call_later(LOOK_S, self._end_stalled)
+            look_s = CLOSE_INTERVAL_S
+        self._look = asyncio.get_running_loop().call_later(look_s, self._end_stalled)

@@ -28,6 +28,7 @@ from quorate.rpc.handler import NodeHandler
 from quorate.rpc.limits import ServerLimits, format_address, parse_address
 from quorate.rpc.metadata_servicers import metadata_behaviors
 from quorate.rpc.methods import QUORUM_SERVICE, RAFT_SERVICE, RPC_METHODS, RpcMethod
+from quorate.rpc.records_answer import serialize
 from quorate.rpc.refusals import ReadableOnly
 from quorate.rpc.room import AnswerRoom
 from quorate.rpc.servicers import Behavior, Servicer, Slot
@@ -126,9 +127,7 @@ def method_handler(rpc: RpcMethod, behavior: Behavior) -> Any:
         (False, True): grpc.unary_stream_rpc_method_handler,
         (True, True): grpc.stream_stream_rpc_method_handler,
     }[rpc.streams_requests, rpc.streams_responses]
-    return makes(
-        behavior, request_deserializer=None, response_serializer=rpc.response.SerializeToString
-    )
+    return makes(behavior, request_deserializer=None, response_serializer=serialize)
 
 
 def add_servicers(

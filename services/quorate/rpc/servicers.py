@@ -32,7 +32,6 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -52,6 +51,7 @@ from quorate.rpc.handler import MetadataHandler, NodeHandler, RaftHandler
 from quorate.rpc.intake import read_request
 from quorate.rpc.limits import LONE_FETCH_BYTES_MAX, SNAPSHOT_PIECE_BYTES_MAX, ServerLimits
 from quorate.rpc.methods import RPC_METHODS, RpcMethod
+from quorate.rpc.records_answer import encode_with_records
 from quorate.rpc.refusals import Refusals
 from quorate.rpc.room import SMALL_BYTES, AnswerRoom, Held
 from quorate.rpc.throttle import RECORDS_BYTES, Turns
@@ -194,14 +194,10 @@ class Servicer:
         fetch = CODECS["Fetch"]
         refuse_fetch = fetch.refuse
         assert refuse_fetch is not None
-        self._fetch = replace(
-            fetch,
-            encode_response=self._encode_fetched,
-            # A handler's answer comes with its records.
-            refuse=lambda error, text: (refuse_fetch(error, text), ()),
-        )
-        self._lone_fetch = replace(self._fetch, decode_request=_decode_lone_fetch)
-        self._fetch_of_stream = replace(self._fetch, method=RPC_METHODS["FetchStream"])
+        # A handler's answer comes with its records.
+        fetch = replace(fetch, refuse=lambda error, text: (refuse_fetch(error, text), ()))
+        self._lone_fetch = replace(fetch, decode_request=_decode_lone_fetch)
+        self._fetch_of_stream = replace(fetch, method=RPC_METHODS["FetchStream"])
 
         special: dict[str, Behavior] = {
             "Fetch": self._fetch_alone,
@@ -229,21 +225,30 @@ class Servicer:
             await self._slot.enter(method, context, data)
             answer = await _answer(codec, data, context, self._slot.asker(context), handle())
             if method.takes_turn:
-                turns.charge(context, answer, asked_bytes=len(data))
+                turns.charge(context, answer.ByteSize(), asked_bytes=len(data))
             await self._slot.keep(context, answer)
             return answer
 
         return serve
 
-    async def _fetch_alone(self, data: bytes, context: Context) -> Message:
+    async def _fetch_alone(self, data: bytes, context: Context) -> bytes:
         codec, slot = self._lone_fetch, self._slot
         await slot.enter(codec.method, context, data)
         held = slot.room.hold(context.peer())
         context.add_done_callback(_releases(held))
-        fetch = partial(self._fetch_within, held)
-        answer = await _answer(codec, data, context, slot.asker(context), fetch)
-        slot.turns.charge(context, answer, call_bytes=RECORDS_BYTES)
+        answer = await self._answer_fetch(codec, data, context, slot.asker(context), held)
+        slot.turns.charge(context, len(answer), call_bytes=RECORDS_BYTES)
         return answer
+
+    async def _answer_fetch(
+        self, codec: Codec, data: bytes, context: Context, asker: Asker | None, held: Held
+    ) -> bytes:
+        try:
+            request = await _admitted(codec, data, asker)
+            response, records = await self._fetch_within(held, request)
+        except Exception as error:
+            response, records = _refused(codec, context, error)
+        return await self._encode_fetched(response, records)
 
     async def _fetch_within(
         self, held: Held, request: FetchRequest
@@ -252,8 +257,10 @@ class Servicer:
         records are there.
         """
         handler = self._slot.raft
-        if request.offset < handler.end_offset:
-            await held.reserve()
+        size = min(handler.bytes_since(request.offset), self._limits.batch_bytes_max)
+        if size > SMALL_BYTES:
+            # A follower that is close to the log's end does not wait behind large answers.
+            await held.reserve(size)
         response, records = await handler.fetch(request)
         await held.settle(sum(len(part) for part in records))
         return response, records
@@ -266,22 +273,20 @@ class Servicer:
         while (data := await context.read()) is not EOF:
             self._slot.arrivals.add(peer, len(data))
             with room.hold(peer) as held:
-                fetch = partial(self._fetch_within, held)
-                await context.write(await _answer(codec, data, context, asker, fetch))
+                await context.write(await self._answer_fetch(codec, data, context, asker, held))
 
-    def _encode_fetched(
-        self, answer: tuple[FetchResponse, Sequence[Buffer]]
-    ) -> raft_pb2.FetchResponse:
-        response, records = answer
+    async def _encode_fetched(self, response: FetchResponse, records: Sequence[Buffer]) -> bytes:
         size = sum(len(part) for part in records)
         limit = self._limits.message_bytes_max - RESPONSE_ROOM_BYTES
         if size > limit:
             # It would break the stream, again and again; the error has a reader.
             text = f"{size} bytes of records in one answer: the limit is {limit}"
             LOGGER.error("a fetch at offset %s: %s", response.records_from, text)
-            refused = FetchResponse(ErrorCode.MESSAGE_TOO_LARGE, response.leader, message=text)
-            return convert.encode_fetch_response(refused)
-        return convert.encode_fetch_response(response, records)
+            response = FetchResponse(ErrorCode.MESSAGE_TOO_LARGE, response.leader, message=text)
+            records = ()
+        return await encode_with_records(
+            convert.encode_fetch_response(response), "records", records
+        )
 
     async def _fetch_snapshot(self, data: bytes, context: Context) -> AsyncIterator[Message]:
         codec = CODECS["FetchSnapshot"]
@@ -323,7 +328,7 @@ class Servicer:
     async def _append(self, data: bytes, context: Context) -> Message:
         _, work = await (await self._appends("Append", context, data)).begin(data)
         answer = await asyncio.shield(begun(self.running, work))
-        self._slot.turns.charge(context, answer, asked_bytes=len(data))
+        self._slot.turns.charge(context, answer.ByteSize(), asked_bytes=len(data))
         return answer
 
     async def _stream_appends(self, _requests: AsyncIterator[bytes], context: Context) -> None:
@@ -343,7 +348,7 @@ class Servicer:
         asker, limit = self._slot.asker(context), self._limits.batch_bytes_max
         return Appends(self._slot.raft, context, method, limit, asker)
 
-    async def _read(self, data: bytes, context: Context) -> AsyncIterator[Message]:
+    async def _read(self, data: bytes, context: Context) -> AsyncIterator[Message | bytes]:
         codec = CODECS["Read"]
         await self._slot.enter(codec.method, context, data)
         asker = self._slot.asker(context)
@@ -352,7 +357,8 @@ class Servicer:
             with self._slot.room.hold(context.peer()) as held:
                 async for chunk in self._slot.raft.read(request, held.reserve):
                     await held.settle(len(chunk.records))
-                    yield codec.encode_response(chunk)
+                    rest = codec.encode_response(replace(chunk, records=b""))
+                    yield await encode_with_records(rest, "records", (chunk.records,))
             return
         except Exception as error:
             final = _refused(codec, context, error)

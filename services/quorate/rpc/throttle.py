@@ -37,7 +37,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import grpc
-from google.protobuf.message import Message
 
 from quorate.rpc.gate import Context
 
@@ -245,15 +244,15 @@ class Turns:
     def charge(
         self,
         context: Context,
-        answer: Message,
+        answer_bytes: int,
         call_bytes: int = FIELDS_BYTES,
         asked_bytes: int = 0,
     ) -> None:
-        """Count the sizes of answer and request; `call_bytes` of the answer cost as much as a
-        call.
+        """Count the sizes of answer and request, in bytes; `call_bytes` of the answer cost as much
+        as a call.
         """
         if self._throttle is not None:
-            calls = answer.ByteSize() // call_bytes + asked_bytes // REQUEST_BYTES
+            calls = answer_bytes // call_bytes + asked_bytes // REQUEST_BYTES
             self._throttle.charge(context.peer(), calls)
 
     def note_streamed(self) -> None:

@@ -141,9 +141,8 @@ class NodeService:
             span.set_attribute("quorate.error", response.error.name)
             return response
 
-    @property
-    def end_offset(self) -> int:
-        return self._driver.log.end_offset
+    def bytes_since(self, offset: int) -> int:
+        return self._driver.log.bytes_since(offset)
 
     async def fetch(self, request: FetchRequest) -> tuple[FetchResponse, list[Bytes]]:
         response, data = await self._driver.ask(request)
@@ -272,7 +271,7 @@ class NodeService:
 
     async def _chunks(
         self, request: ReadRequest, end: int, before: Callable[[], Awaitable[None]]
-    ) -> AsyncGenerator[tuple[OffsetAndEpoch | None, bytes, int]]:
+    ) -> AsyncGenerator[tuple[OffsetAndEpoch | None, Bytes, int]]:
         """(snapshot or None, whole batches, number of records asked for in them) until `end`."""
         log = self._driver.log
         position = asked = request.from_offset
@@ -298,7 +297,7 @@ class NodeService:
                         wanted.append(batch)
                         count += min(header.count, header.end_offset - asked)
             if wanted:
-                yield None, b"".join(wanted), count
+                yield None, wanted[0] if len(wanted) == 1 else b"".join(wanted), count
 
     # --- features and status ----------------------------------------------------------------------
 

@@ -4,8 +4,9 @@ It is made for kubelets, Prometheus and people with curl, and for a network that
 
 1. At most `CONNECTIONS_MAX` connections are open at a time. A new one takes the place of the one
    that has been open longest, so that slow clients never keep a probe out.
-2. Of the costly pages at most `COSTLY_MAX` are made at a time, and those keep their connections;
-   the next ones get a 503. Probes wait for none of them.
+2. Of the costly pages at most `COSTLY_MAX` are made at a time, and those keep their connections
+   until they are made; the next ones get a 503. Probes wait for none of them. A costly page that
+   is younger than `FRESH_S` is sent again instead.
 3. A request's head is at most `HEAD_BYTES_MAX` bytes and arrives within `HEAD_TIMEOUT_S`; an answer
    is made and taken within `ANSWER_TIMEOUT_S`. Bodies are not read.
 4. One request a connection: whoever wants the next one connects again.
@@ -17,11 +18,11 @@ Source: RFC 9110 and 9112.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import cast
 
 from quorate.telemetry.limited_log import LimitedLog
 
@@ -33,6 +34,7 @@ BACKLOG = 64
 it has only just accepted.
 """
 COSTLY_MAX = 4
+FRESH_S = 0.25
 HEAD_BYTES_MAX = 8 * 1024
 HEAD_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 10.0
@@ -41,7 +43,6 @@ LINGER_BYTES_MAX = 64 * 1024
 """How long, and for how much, a refused request is read on: a connection that is closed while
 something arrives is reset, and the asker would not see the refusal.
 """
-WRITE_BYTES_HIGH = 64 * 1024
 LOG_INTERVAL_S = 60.0
 
 TEXT = "text/plain; charset=utf-8"
@@ -73,15 +74,18 @@ class HttpListener:
         self._pages = dict(pages)
         self._costly = frozenset(costly)
         self._server: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        """The oldest is the first; those in `_making` are not among them."""
-        self._making: set[asyncio.Task[None]] = set()
+        self._open: dict[_Conversation, None] = {}
+        """The oldest is the first; those in `_waiting` are not among them."""
+        self._waiting: set[_Conversation] = set()
+        """For a costly page."""
+        self._made: dict[str, tuple[float, Page]] = {}
+        """The last costly pages, by path, and the loop's time when each was done, in seconds."""
         self._closed = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
     async def start(self, host: str, port: int) -> None:
         """Listen; an empty host is every address. OSError if that cannot be."""
-        self._server = await asyncio.start_server(
-            self._connected, host or None, port, limit=HEAD_BYTES_MAX, backlog=BACKLOG
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: _Conversation(self), host or None, port, backlog=BACKLOG
         )
 
     @property
@@ -93,120 +97,168 @@ class HttpListener:
         """Take no more connections and end those that are open."""
         if self._server is not None:
             self._server.close()
-        under_way = [*self._connections, *self._making]
-        for task in under_way:
-            task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        under_way = [*self._open, *self._waiting]
+        tasks = [each.task for each in under_way if each.task is not None]
+        for conversation in under_way:
+            conversation.abort()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= CONNECTIONS_MAX:
+    def opened(self, conversation: _Conversation) -> None:
+        if len(self._open) >= CONNECTIONS_MAX:
             self._close_oldest()
-        task = asyncio.create_task(self._converse(reader, writer))
-        self._connections[task] = writer
-        task.add_done_callback(self._ended)
+        self._open[conversation] = None
+
+    def ended(self, conversation: _Conversation) -> None:
+        self._open.pop(conversation, None)
+        self._waiting.discard(conversation)
 
     def _close_oldest(self) -> None:
-        task, writer = next(iter(self._connections.items()))
-        del self._connections[task]
-        host = (writer.get_extra_info("peername") or ("an unknown address",))[0]
+        oldest = next(iter(self._open))
+        del self._open[oldest]
         self._closed.warning(
-            host,
+            oldest.host,
             "%d connections of clients are open: closed the oldest, from %s",
             CONNECTIONS_MAX,
-            host,
+            oldest.host,
         )
-        writer.transport.abort()
-        task.cancel()
+        oldest.abort()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._connections.pop(task, None)
-        self._making.discard(task)
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
-        try:
-            await self._serve(reader, writer)
-        except (TimeoutError, OSError, asyncio.IncompleteReadError):
-            # Who is slow or gone gets no more.
-            writer.transport.abort()
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(HEAD_TIMEOUT_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-        except asyncio.LimitOverrunError:
-            page = Page.text(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long")
-            await _refuse(reader, writer, page)
-            return
-        method, page = await self._answer(head)
-        if 400 <= page.status < 500:
-            await _refuse(reader, writer, page)
-            return
-        await _send(writer, page, with_body=method != "HEAD")
-
-    def _may_make(self, target: str) -> bool:
-        """Whether a page may be made now (rule 2)."""
-        if target not in self._costly:
-            return True
-        if len(self._making) >= COSTLY_MAX:
-            return False
-        task = asyncio.current_task()
-        assert task is not None, "connections are tasks"
-        self._connections.pop(task, None)
-        self._making.add(task)
-        return True
-
-    async def _answer(self, head: bytes) -> tuple[str, Page]:
-        line = head.split(b"\r\n", 1)[0].decode("latin-1")
-        parts = line.split(" ")
-        if len(parts) != 3 or parts[2] not in ("HTTP/1.0", "HTTP/1.1"):
-            return "", Page.text(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1.1")
-        method, target = parts[0], parts[1].split("?", 1)[0]
-        make = self._pages.get(target)
-        if make is None:
+    def page_at_once(self, method: str, target: str) -> Page | None:
+        """The answer to a request that nothing has to be made for."""
+        if target not in self._pages:
             known = " ".join(sorted(self._pages))
-            return method, Page.text(HTTPStatus.NOT_FOUND, f"there is {known}")
+            return Page.text(HTTPStatus.NOT_FOUND, f"there is {known}")
         if method not in METHODS:
-            return method, Page.text(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only")
-        if not self._may_make(target):
-            return method, Page.text(HTTPStatus.SERVICE_UNAVAILABLE, f"too many ask for {target}")
+            return Page.text(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only")
+        if target not in self._costly:
+            return None
+        made_s, page = self._made.get(target, (0.0, None))
+        if page is not None and asyncio.get_running_loop().time() - made_s < FRESH_S:
+            return page
+        if len(self._waiting) >= COSTLY_MAX:
+            return Page.text(HTTPStatus.SERVICE_UNAVAILABLE, f"too many ask for {target}")
+        return None
+
+    async def make(self, target: str, conversation: _Conversation) -> Page:
+        """The page at a path of `pages`, or what went wrong."""
+        is_costly = target in self._costly
+        if is_costly:
+            self._open.pop(conversation, None)
+            self._waiting.add(conversation)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                return method, await make()
+                page = await self._pages[target]()
         except TimeoutError:
-            return method, Page.text(HTTPStatus.SERVICE_UNAVAILABLE, "it takes too long")
+            return Page.text(HTTPStatus.SERVICE_UNAVAILABLE, "it takes too long")
         except Exception:
             LOGGER.exception("%s failed", target)
-            return method, Page.text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
+            return Page.text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
+        if is_costly:
+            self._made[target] = asyncio.get_running_loop().time(), page
+            self._waiting.discard(conversation)
+            self.opened(conversation)
+        return page
 
 
-async def _refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, page: Page) -> None:
-    await _send(writer, page, with_body=True)
-    writer.write_eof()
-    left = LINGER_BYTES_MAX
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LINGER_S):
-            while left > 0 and (data := await reader.read(left)):
-                left -= len(data)
+class _Conversation(asyncio.Protocol):
+    """One connection: a request's head, its answer, the end. A protocol, since a flood of requests
+    costs a third of what it costs with streams.
+    """
+
+    def __init__(self, listener: HttpListener) -> None:
+        self._listener = listener
+        self._received = bytearray()
+        self._is_head_complete = False
+        self._left: int | None = None
+        """Bytes of a refused request that are still read."""
+        self.task: asyncio.Task[None] | None = None
+        """Makes the page."""
+
+    @property
+    def host(self) -> str:
+        return str((self._transport.get_extra_info("peername") or ("an unknown address",))[0])
+
+    def abort(self) -> None:
+        self._transport.abort()
+        if self.task is not None:
+            self.task.cancel()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not instances of asyncio's class.
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(HEAD_TIMEOUT_S, self._transport.abort)
+        self._listener.opened(self)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._timer.cancel()
+        self._listener.ended(self)
+        if self.task is not None:
+            self.task.cancel()
+
+    def eof_received(self) -> bool:
+        """Whether the connection stays open: who has asked may have no more to say."""
+        return self._is_head_complete and self._left is None
+
+    def data_received(self, data: bytes) -> None:
+        if self._left is not None:
+            self._left -= len(data)
+            if self._left <= 0:
+                self._transport.abort()
+        elif not self._is_head_complete:
+            self._received += data
+            end = self._received.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
+            if end >= 0:
+                self._is_head_complete = True
+                self._set_timer(2 * ANSWER_TIMEOUT_S)
+                self._answer(bytes(self._received[:end]))
+            elif len(self._received) >= HEAD_BYTES_MAX:
+                self._is_head_complete = True
+                status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+                self._send(Page.text(status, "the request is too long"))
+
+    def _answer(self, head: bytes) -> None:
+        parts = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(parts) != 3 or parts[2] not in ("HTTP/1.0", "HTTP/1.1"):
+            self._send(Page.text(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1.1"))
+            return
+        method, target = parts[0], parts[1].split("?", 1)[0]
+        page = self._listener.page_at_once(method, target)
+        if page is None:
+            self.task = self._loop.create_task(self._make(method, target))
+        else:
+            self._send(page, with_body=method != "HEAD")
+
+    async def _make(self, method: str, target: str) -> None:
+        page = await self._listener.make(target, self)
+        self._send(page, with_body=method != "HEAD")
+
+    def _send(self, page: Page, *, with_body: bool = True) -> None:
+        if self._transport.is_closing():
+            return
+        head = _head_of(page)
+        self._transport.write(head + page.body if with_body else head)
+        if 400 <= page.status < 500:
+            self._left = LINGER_BYTES_MAX
+            self._transport.write_eof()
+            self._set_timer(LINGER_S)
+        else:
+            self._transport.close()
+            self._set_timer(ANSWER_TIMEOUT_S)
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._transport.abort)
 
 
-async def _send(writer: asyncio.StreamWriter, page: Page, *, with_body: bool) -> None:
+def _head_of(page: Page) -> bytes:
     status = page.status
     allow = "Allow: GET, HEAD\r\n" if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
-    head = (
+    return (
         f"HTTP/1.1 {status.value} {status.phrase}\r\n"
         f"Content-Type: {page.content_type}\r\n"
         f"Content-Length: {len(page.body)}\r\n"
         f"{allow}"
         "Cache-Control: no-store\r\n"
         "Connection: close\r\n\r\n"
-    )
-    writer.write(head.encode("latin-1"))
-    if with_body:
-        writer.write(page.body)
-    async with asyncio.timeout(ANSWER_TIMEOUT_S):
-        await writer.drain()
+    ).encode("latin-1")

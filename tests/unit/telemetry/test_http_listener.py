@@ -9,6 +9,7 @@ from http import HTTPStatus
 
 import pytest
 import pytest_asyncio
+import uvloop
 from quorate.process import http
 from quorate.process.http import (
     CONNECTIONS_MAX,
@@ -147,3 +148,38 @@ async def test_stop_ends_what_is_open() -> None:
     await asyncio.sleep(0.1)
     await asyncio.wait_for(listener.stop(), 2)
     assert (await asked)[0] == 0
+
+
+async def test_a_costly_page_is_made_at_most_once_in_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = 0
+
+    async def make() -> Page:
+        nonlocal made
+        made += 1
+        return Page.text(HTTPStatus.OK, str(made))
+
+    listener = HttpListener({"/metrics": make}, costly=("/metrics",))
+    await listener.start(HOST, 0)
+    try:
+        monkeypatch.setattr(http, "FRESH_S", 60.0)
+        answers = [await ask(listener, get("/metrics")) for _ in range(3)]
+        assert [answer.rpartition(b"\r\n\r\n")[2] for _, answer in answers] == [b"1\n"] * 3
+        monkeypatch.setattr(http, "FRESH_S", 0.0)
+        assert (await ask(listener, get("/metrics")))[1].endswith(b"\r\n\r\n2\n")
+    finally:
+        await listener.stop()
+
+
+def test_it_serves_on_the_event_loop_of_the_nodes() -> None:
+    async def serve() -> None:
+        listener = HttpListener({"/fine": _fine})
+        await listener.start(HOST, 0)
+        try:
+            assert (await ask(listener, get("/fine")))[0] == 200
+            assert (await ask(listener, get("/none")))[0] == 404
+        finally:
+            await listener.stop()
+
+    uvloop.run(serve())

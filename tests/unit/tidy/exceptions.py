@@ -10,6 +10,7 @@ PRIMITIVE = "`records.primitives` implements every primitive type of Kafka, and 
 FOR_TESTS = "tests use it to look into the object"
 FROZEN = "the verdicts on mutants depend on the bytes of this package: remove with the next run"
 MESSAGE = "a field of a message; the codec handles it by name"
+CALLED = "asyncio calls it"
 LIBRARY = "part of a Python interface for users; tests call it"
 TO_QUALIFY = "two concepts of different packages that never meet in one module; to be qualified"
 SAME_CONCEPT = "one concept in two places, each with its own rules: Raft's and the brokers'"
@@ -63,6 +64,9 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "Verdict": TO_QUALIFY,
     },
     "dead definitions": {
+        "_Conversation.connection_made": CALLED,
+        "_Conversation.data_received": CALLED,
+        "_Conversation.eof_received": CALLED,
         "AskingStream._ask": "its subclasses call it, in other modules",
         "_Standing._changed": "its base class calls it, in another module",
         "BOOTSTRAP_LEVELS": "the tests' model of a cluster begins with it",

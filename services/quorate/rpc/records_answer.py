@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from google.protobuf.message import Message
 
@@ -19,6 +20,8 @@ LARGE_BYTES = 1024 * 1024
 """From this size on, `bytes.join` releases the interpreter lock."""
 
 _LENGTH_DELIMITED = 2
+# Not the loop's default threads: work that waits for a disk may hold all of them.
+_THREAD = ThreadPoolExecutor(1, thread_name_prefix="encode")
 
 
 async def encode_with_records(message: Message, field: str, records: Sequence[Buffer]) -> bytes:
@@ -31,7 +34,7 @@ async def encode_with_records(message: Message, field: str, records: Sequence[Bu
     parts = [head, *map(_unwrapped, records)]
     if size < LARGE_BYTES:
         return b"".join(parts)
-    return await asyncio.to_thread(b"".join, parts)
+    return await asyncio.get_running_loop().run_in_executor(_THREAD, b"".join, parts)
 
 
 def serialize(answer: Message | bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What a raft node is told at its start. All times are milliseconds; all limits name their unit."""
+"""The initial configuration and state of a raft node. Times are milliseconds."""
 
 from __future__ import annotations
 
@@ -83,9 +83,11 @@ class RaftConfig:
         return self.fetch_timeout_ms // 2
 
     def dialled(self, endpoints: tuple[Endpoint, ...]) -> Endpoint:
-        """Which of a peer's endpoints (at least one) this replica dials: of the listener that comes
-        first among its own, so that a listener can be added, made the first one and taken away node
-        by node (KIP-853 "Upgrading controller listener"); else the peer's first.
+        """The endpoint of a peer that this replica connects to, of at least one.
+
+        It is the endpoint of the first of this replica's own listeners that the peer has too, so
+        that a listener can be added, moved to the front and removed node by node (KIP-853
+        "Upgrading controller listener"). Without a common listener it is the peer's first.
         """
         if len(endpoints) == 1:
             return endpoints[0]

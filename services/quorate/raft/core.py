@@ -2,7 +2,7 @@
 
 `Core` owns the role, the log's offsets, the membership history, the high watermark and the outbox.
 The protocol's parts (`election`, `leader`, `follower`, `membership`, `reads`) are modules of
-functions over it; `node.RaftNode` is the door.
+functions over it; `node.RaftNode` is the public interface.
 
 Rules: the epoch never decreases; the high watermark never decreases; what `quorum-state` must
 remember is emitted as `PersistElection` before any output that depends on it.
@@ -85,24 +85,24 @@ class Inflight:
 class Core:
     """The shared state of one replica. `now_ms` is the time of the input being handled.
 
-    installing: the snapshot that is about to replace the log. Until it did, or could not, this
-    replica neither fetches nor elects, whatever becomes of its role: what it would append, or boast
-    of, is the log that goes away.
+    installing: the snapshot that is about to replace the log. Until the installation has succeeded
+    or failed, this replica neither fetches nor starts an election in any role: it would append to,
+    or campaign with, a log that is about to be dropped.
     required_end: the log end that this replica must reach again, None for none (`required_end`).
     log_is_stalled: the disk syncs nothing for longer than the fetch timeout. Until it does, this
     replica starts no election: it would resign again and again.
-    replaced: what others said who answered in a voter's place, by that voter's id.
+    replaced: for each voter id, the response of another replica that answered at its address.
     observer_versions: the kraft.versions that the registered brokers support, by their ids.
-    known_endpoints: where one may ask for the leader; None until `follower` asks with these voters.
+    known_endpoints: where to ask for the leader; None until `follower` asks with these voters.
     concurrent: the incarnations of processes that ran at the same time as another of their replica,
     oldest first (`processes`).
     epochs: how far messages may raise the epoch. stepped_down_ms: when this replica stopped leading
     for a replica in a higher epoch.
-    due_ms: the clock alone asks for nothing before it. It may be early, never late: who sets a
-    deadline lowers it (`due`), and `RaftNode.next_deadline_ms` finds it again.
-    epoch, own_leadership, voters, is_voter: the role's epoch, what a leader says of itself, the
-    voter set in force and whether this replica may vote in it. They are asked for at every message
-    and change seldom, so they are kept: `_take_role` and `_know_voters` alone set them.
+    due_ms: no timer expires before it. It may be early, never late: code that sets a deadline
+    lowers it (`due`), and `RaftNode.next_deadline_ms` computes it again.
+    epoch, own_leadership, voters, is_voter: the role's epoch, the leader fields of a leader's own
+    responses, the voter set in force and whether this replica may vote in it. Every message needs
+    them and they change seldom, so they are cached: only `_take_role` and `_know_voters` set them.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Core:
         return None
 
     def why_no_leader(self) -> str:
-        """What is the matter, for those who ask a replica that knows no leader; else empty."""
+        """Why this replica knows no leader, for its responses; empty if it knows one."""
         if self.leader_id is not None:
             return ""
         if not len(self.voters):
@@ -216,7 +216,7 @@ class Core:
 
     @property
     def current_leader(self) -> CurrentLeader:
-        """What every response says of the leader."""
+        """The leader fields of every response."""
         if self.own_leadership is not None:
             return self.own_leadership
         role = self.role
@@ -314,7 +314,7 @@ class Core:
         return tuple(shuffled)
 
     def election_deadline(self) -> int:
-        """When to elect: at once for an only voter, which has nobody to wait for."""
+        """When to start an election: immediately if this replica is the only voter."""
         if self.is_voter and self.voters.is_only(self.local):
             return self.now_ms
         timeout = self.config.election_timeout_ms
@@ -374,7 +374,7 @@ class Core:
         return ElectionState(role.epoch, role.leader_id, role.voted)
 
     def _leave_leader(self, old: Leader) -> None:
-        """Nobody who waits for the old leader is left waiting."""
+        """Answer every request that is pending at the leader that this replica was."""
         self.emit(LeadershipLost(old.epoch))
         self.transfer = self.transfer or old.transfer
         leader = self.current_leader
@@ -423,7 +423,7 @@ class Core:
         self.finish_transfer(leader_id)
 
     def finish_transfer(self, leader_id: int) -> None:
-        """Someone leads: answer the transfer that this replica resigned for, if there is one."""
+        """A leader is known: complete the transfer for which this replica resigned, if any."""
         transfer, self.transfer = self.transfer, None
         if transfer is None:
             return

@@ -6,7 +6,7 @@ Vote (KIP-853 "Vote", KIP-996), the receiver's steps:
 3. The request must be meant for this id and directory (INVALID_VOTER_KEY).
 4. A higher epoch is ignored, vote and all, by a follower that hears its leader and by a leader that
    hears a majority (Ongaro's dissertation, 4.2.3): one voter must not depose a leader that works.
-5. Any other higher epoch is adopted, within limits (`epochs`), whoever asks: neither side checks
+5. Any other higher epoch is adopted, within limits (`epochs`), from any sender: neither side checks
    membership. One that is refused gets no vote.
 6. The vote is granted if the role allows it and the candidate's log is at least as long as ours; a
    granted vote (not a pre-vote) is durable before the answer leaves. A replica that may have lost
@@ -347,7 +347,7 @@ def handle_begin_response(
 
 
 def _note_replaced(core: Core, voter: ReplicaKey, response: VoteResponse) -> None:
-    """Remember who answers in a voter's place: a lost disk that may be what an election lacks."""
+    """Remember the replica that answered at a voter's address: the voter may have lost its disk."""
     if response.error is not ErrorCode.INVALID_VOTER_KEY:
         core.replaced.pop(voter.id, None)
     elif voter.id not in core.replaced:
@@ -374,8 +374,8 @@ def _count(core: Core) -> None:
 def _ask_again(core: Core, role: Prospective) -> None:
     """Ask those that rejected once more, a little later.
 
-    When a leader dies, its followers notice one after the other: who said no may not have noticed
-    yet, and waiting for the vote of the dead would take the whole election timeout.
+    When a leader dies, its followers notice one after the other. A voter that rejected may not have
+    noticed yet, and waiting for the dead voter would take the whole election timeout.
     """
     if not role.ballot.rejected:
         return
@@ -485,8 +485,9 @@ def handle_end_response(core: Core, voter_id: int, response: EndQuorumEpochRespo
 
 
 def handle_end_failure(core: Core, voter_id: int, *, refused: bool) -> None:
-    """The voter did not hear that this replica resigned. From a process that ends, one that is not
-    there need not hear it.
+    """EndQuorumEpoch did not reach the voter: send it again later.
+
+    A process that shuts down does not retry if the connection was refused.
     """
     role = core.role
     if not isinstance(role, Resigned) or voter_id not in role.unacknowledged:

@@ -51,8 +51,8 @@ class Origin(Enum):
 
 @value
 class Verdict:
-    """reason: why the epoch is refused, empty if it is adopted. is_news: nobody was told about
-    this sender for `NOTICE_PERIOD_MS`.
+    """reason: why the epoch is refused, empty if it is adopted. is_news: no notice about this
+    sender was emitted for `NOTICE_PERIOD_MS`.
     """
 
     reason: str = ""

@@ -137,7 +137,7 @@ def handle_fetch_response(core: Core, sent: Inflight, response: FetchResponse) -
 
 
 def _leader_resigned(core: Core, sent: Inflight, response: FetchResponse) -> None:
-    """The leader of this epoch itself says that it leads no more: nobody is protected."""
+    """The leader of this epoch reports that it resigned: an election need not wait for it."""
     role = core.role
     if (
         isinstance(role, Follower)

@@ -133,7 +133,7 @@ def _supersedes(
 
 
 def cancel(leader: Leader, request_id: int) -> None:
-    """Nobody waits for the answer to this request. What is appended stays until it commits."""
+    """Drop the response to this request. A change that is already appended still commits."""
     for change in leader.changes:
         if change.request_id == request_id:
             change.request_id = None

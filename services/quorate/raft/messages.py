@@ -133,11 +133,11 @@ class FetchResponse:
     """Exactly one of: an error, a divergence to truncate to, a snapshot to fetch, or records from
     `records_from`.
 
-    Where the leader's core answers, `records_from` says which offset to read from and `batches` is
-    empty: whoever owns the log fills it in (bytes on the wire; parsed batches for the receiving
-    core). traces: (offset, traceparent) of records that somebody follows; of no meaning here.
-    acknowledged: what an earlier process of the asking replica acknowledged in this epoch, if it
-    asks for less now: the log end that it must reach again.
+    In the response of the leader's core, `records_from` is the offset to read from and `batches` is
+    empty: the owner of the log adds the records (bytes on the wire, parsed batches for the core
+    that receives them). traces: (offset, traceparent) of traced records; the protocol ignores them.
+    acknowledged: what an earlier process of the fetching replica acknowledged in this epoch, if the
+    Fetch is below it: the log end that the replica must reach again.
     """
 
     error: ErrorCode

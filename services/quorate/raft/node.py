@@ -97,7 +97,7 @@ class RaftNode:
 
     @property
     def takes_appends(self) -> bool:
-        """Whether `append` would append: it leads, hands over to nobody and does not shut down."""
+        """Whether `append` accepts records: a leader that neither transfers nor shuts down."""
         core = self._core
         return (
             isinstance(core.role, Leader)
@@ -166,8 +166,8 @@ class RaftNode:
     # --- time -------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int:
-        """When `tick` is wanted at the latest. Nobody whose timer comes no later than `core.due_ms`
-        need ask.
+        """The latest time for the next `tick`. A timer that expires no later than `core.due_ms`
+        need not be set anew.
         """
         core, role = self._core, self._core.role
         if isinstance(role, Leader):
@@ -249,8 +249,8 @@ class RaftNode:
         self._settle()
 
     def cancel_request(self, request_id: int, now_ms: int) -> None:
-        """Nobody waits for the answer to this request any more, and none is given. What it asked
-        for is not done, unless it is in the log already.
+        """Cancel a request: it gets no response, and it has no effect unless its record is in the
+        log already.
         """
         core = self._begin(now_ms)
         if isinstance(core.role, Leader):
@@ -318,9 +318,7 @@ class RaftNode:
         self._settle()
 
     def handle_failure(self, request_id: int, reason: str, now_ms: int, *, refused: bool) -> None:
-        """A `Send` got no answer. refused: nobody is there (connection refused or reset), not just
-        silence.
-        """
+        """A `Send` failed. refused: the connection was refused or reset; otherwise a timeout."""
         self._begin(now_ms)
         self._fail(request_id, reason, refused=refused)
         self._settle()
@@ -453,8 +451,8 @@ class RaftNode:
         election.tick(core)
 
     def shut_down(self, now_ms: int) -> None:
-        """Graceful shutdown: a leader hands over, nobody starts an election. `is_quiet` says when
-        it may end.
+        """Begin a graceful shutdown: a leader resigns, and this replica starts no election. The
+        process may exit once `is_quiet` is true.
         """
         core = self._begin(now_ms)
         core.shutting_down = True
@@ -464,6 +462,6 @@ class RaftNode:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nobody waits for a word of this replica any more."""
+        """Whether no voter has to acknowledge a resignation any more."""
         role = self._core.role
         return not isinstance(role, Resigned) or not role.unacknowledged

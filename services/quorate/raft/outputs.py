@@ -43,8 +43,8 @@ class PersistRequiredEnd:
 
 @value
 class AppendBatches:
-    """Append to the log. A batch with `control` and no `data` is the leader's own: whoever writes
-    it encodes it.
+    """Append to the log. A batch with `control` and no `data` is the leader's own; the
+    writer encodes it.
     """
 
     ticket: int

@@ -1,4 +1,4 @@
-"""Linearizable reads and leadership transfer: both wait for the voters' next words.
+"""Linearizable reads and leadership transfer: both wait for the voters' next Fetch.
 
 ReadIndex (Ongaro's dissertation, section 6.4), steps at the leader:
 1. Wait until a record of this epoch is committed: before that the high watermark may be older than
@@ -185,7 +185,7 @@ def advance_transfer(core: Core, leader: Leader) -> None:
 
 
 def cancel(leader: Leader, request_id: int) -> None:
-    """Nobody waits for the answer to this request: the read or the transfer ends."""
+    """Cancel the read or the transfer of this request; it gets no response."""
     if any(read.request_id == request_id for read in leader.reads):
         leader.reads = deque(read for read in leader.reads if read.request_id != request_id)
     if leader.transfer is not None and leader.transfer.request_id == request_id:
@@ -211,7 +211,7 @@ def tick(core: Core, leader: Leader) -> None:
 
 
 def tick_transferred(core: Core) -> None:
-    """A transfer whose leader resigned and where nobody is known to lead in time."""
+    """Time out a transfer after which no leader became known."""
     transfer = core.transfer
     if transfer is not None and transfer.deadline_ms <= core.now_ms:
         core.transfer = None

@@ -65,9 +65,10 @@ def note_fetch(
 
 
 def _make_room(core: Core, leader: Leader, key: ReplicaKey) -> None:
-    """Before a new replica: forget observers of its id, whose directory this one replaces, and the
-    one that has been silent longest where there are too many. Directory ids are for everybody to
-    choose. What counts as a voter stays.
+    """Make room for a new replica.
+
+    Forget observers with its id, whose directory the new one replaces, and the longest silent
+    observer if there are too many: any caller may invent directory ids. Voters stay.
     """
     kept = {p.key for voter in core.voters if (p := progress_of(leader, voter)) is not None}
     replaced = [each for each in leader.replicas if each.id == key.id and each not in kept]
@@ -220,7 +221,7 @@ def answer_parked_voters(core: Core, leader: Leader) -> None:
 
 
 def is_alone(core: Core) -> bool:
-    """A single voter that is the leader itself has nobody to lose (KAFKA-16144)."""
+    """Whether the leader is the only voter: it cannot lose its majority (KAFKA-16144)."""
     return core.voters.is_only(core.local) and core.is_voter
 
 

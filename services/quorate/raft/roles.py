@@ -85,7 +85,7 @@ class Ballot:
 
     @property
     def is_hopeless(self) -> bool:
-        """Lost, unless someone who is not there comes back or someone changes its mind."""
+        """Whether this election is lost unless a voter returns or changes its vote."""
         return self._cannot_win(self.rejected | self.refused)
 
     def _cannot_win(self, against: set[int]) -> bool:

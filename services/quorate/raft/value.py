@@ -1,4 +1,4 @@
-"""Values: dataclasses that nobody changes once they are made.
+"""Values: dataclasses that are not changed after construction.
 
 The protocol makes a dozen of them for each message. `dataclass(frozen=True)` guards every field at
 run time, and making one takes three times as long; here the type checker alone holds the guard.

@@ -1,1 +1,1 @@
-"""The operator: keeps the quorums of a Kubernetes cluster as their Quorum resources say."""
+"""The Kubernetes operator: keeps quorums in the state that their Quorum resources describe."""

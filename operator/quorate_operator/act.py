@@ -1,16 +1,17 @@
-"""Does one action of the plan.
+"""Executes one action of the plan.
 
 Rules:
-1. The lease is asked for again before each mutation (`is_leading`): who lost it changes nothing.
-   After each, `mutated` is told of it.
-2. What the API server may refuse for a moment is tried again where doing it twice comes to the
-   same; a refusal because somebody was first (409) ends the action: the next observation says more.
-3. Pods are deleted by UID, StatefulSets resized from the version that was observed.
-4. Objects are created, which fails if they exist, or changed and deleted by the UID of what was
-   found to be this Quorum's own. Whose an object is says `ownership`.
-5. A change of the voters that timed out may still happen: nothing is assumed, it is observed again.
+1. The actor confirms the lease before each mutation (`is_leading`), so an operator that lost it
+   changes nothing. After each mutation, the actor calls `mutated`.
+2. The actor retries idempotent calls after transient errors of the API server. A conflict (409)
+   with another writer ends the action; the next observation shows the new state.
+3. Pods are deleted by UID, and StatefulSets are resized from the observed version.
+4. Objects are created, which fails if they exist, or changed and deleted by the UID of an object
+   that is this Quorum's own. `ownership` defines whose an object is.
+5. A voter set change that timed out may still take effect. The actor assumes neither outcome; the
+   next observation shows it.
 
-Each action is a span of OpenTelemetry.
+Each action is an OpenTelemetry span.
 """
 
 from __future__ import annotations
@@ -60,25 +61,29 @@ TRACER = trace.get_tracer("quorate.operator")
 
 MANAGER = "quorate-operator"
 CREATOR = "quorate-operator-create"
-"""Owns what is only set when an object is created, such as a StatefulSet's replicas."""
+"""The field manager of fields that are set only at creation, such as a StatefulSet's replicas."""
 
 ATTEMPTS = 3
 MEMBERSHIP_TIMEOUT_MS = 8_000
-"""A change of the voters; shorter than a lease."""
+"""The timeout of voter set changes and leadership transfers; shorter than a lease."""
 
 T = TypeVar("T")
 
 
 class LeaseLostError(Exception):
-    """Another operator leads: this one must not change anything any more."""
+    """This process does not hold the lease, so it must not change anything."""
 
 
 class ActionFailedError(Exception):
-    """An action did not succeed; one line. It is planned again."""
+    """An action failed; the message is one line. The operator plans again."""
 
 
 class Actor:
-    """Executes actions. is_leading: whether this process holds the lease right now."""
+    """Executes actions.
+
+    is_leading: returns whether this process holds the lease. mutated: called with a description
+    after each mutation.
+    """
 
     def __init__(
         self,
@@ -95,7 +100,7 @@ class Actor:
     async def act(
         self, action: p.Action, quorum: QuorumResource, seen: Snapshot, tls: TlsConfig | None
     ) -> None:
-        """Raises ActionFailedError, LeaseLostError."""
+        """Execute an action. Raises ActionFailedError, LeaseLostError."""
         name = type(action).__name__
         with TRACER.start_as_current_span(f"quorate.operator.{name}") as span:
             span.set_attribute("quorate.quorum", f"{quorum.namespace}/{quorum.name}")
@@ -135,7 +140,7 @@ class Actor:
                 await self._grant(quorum, principals, seen, tls)
 
     async def _mutate(self, what: str, call: Coroutine[Any, Any, T]) -> T:
-        """A call that changes something; `what` names the change. LeaseLostError."""
+        """Await a call that changes something; `what` names the change. Raises LeaseLostError."""
         try:
             if not await self._is_leading():
                 raise LeaseLostError("the lease is not ours any more")
@@ -149,7 +154,7 @@ class Actor:
     # --- Kubernetes -------------------------------------------------------------------------------
 
     async def _again(self, call: Callable[..., T], *arguments: object) -> T:
-        """A call of the API, tried again where the refusal may pass."""
+        """Call the API; try transient errors again, up to ATTEMPTS times in all."""
         retrying = AsyncRetrying(
             retry=retry_if_exception(lambda e: isinstance(e, KubeError) and e.may_pass),
             stop=stop_after_attempt(ATTEMPTS),
@@ -159,8 +164,9 @@ class Actor:
         return await retrying(partial(asyncio.to_thread, call, *arguments))
 
     async def _create_once(self, quorum: QuorumResource, made: Object) -> None:
-        """Create; if the Quorum has it already, that is what counts. ActionFailedError if the name
-        is taken.
+        """Create an object, or keep the Quorum's existing one.
+
+        Raises ActionFailedError if a foreign object has the name.
         """
         kind = made["kind"]
         try:
@@ -174,7 +180,10 @@ class Actor:
             await self._own(quorum, kind, made["metadata"]["name"])
 
     async def _own(self, quorum: QuorumResource, kind: str, name: str) -> Object | None:
-        """The Quorum's object, None if nothing has its name. ActionFailedError if that is taken."""
+        """Return the Quorum's object, or None if no object has the name.
+
+        Raises ActionFailedError if a foreign object has the name.
+        """
         found = await self._again(self._kube.get, kind, quorum.namespace, name)
         if found is not None and not is_controlled_by(found, quorum.uid):
             raise ActionFailedError(conflict(kind, found, quorum.name))
@@ -223,7 +232,7 @@ class Actor:
                 await self._delete(quorum, kind, title)
 
     async def _hand_over(self, quorum: QuorumResource, kind: str, found: Object) -> None:
-        """What is applied from now on may leave out what the object was created with."""
+        """Hand field ownership over, so that an apply can remove fields set at creation."""
         metadata = found["metadata"]
         before = metadata.get("managedFields") or []
         after = handed_over(before, CREATOR, MANAGER)
@@ -248,7 +257,7 @@ class Actor:
     # --- certificates -----------------------------------------------------------------------------
 
     async def _authority(self, quorum: QuorumResource, seen: Snapshot) -> Authority:
-        """The authority; made now if there is none. Somebody else's wins."""
+        """Return the authority, or create it. One that another writer created first wins."""
         if seen.authority is not None:
             return seen.authority
         name = naming.authority_secret(quorum.name)
@@ -293,7 +302,7 @@ class Actor:
         await self._put(quorum, made, manifests.digest(made))
 
     async def _rotate(self, quorum: QuorumResource, authority: Authority, name: str) -> None:
-        """The next step of replacing the authority, from the version that was observed."""
+        """Take the next step of the authority's rotation, from the observed version."""
         patch = await asyncio.to_thread(
             next_step,
             authority,
@@ -367,7 +376,7 @@ class Actor:
                 raise ActionFailedError(f"the brokers' ACLs: {text}")
 
     def _endpoints(self, quorum: QuorumResource, voter: ReplicaKey) -> list[Endpoint]:
-        """What the node says of itself, too."""
+        """Return a voter's endpoints; the node advertises the same ones."""
         ordinal = quorum.ids.ordinal(voter.id)
         assert ordinal is not None, "only pods are made voters"
         host, port = self._locate(quorum.name, quorum.namespace, ordinal)
@@ -382,7 +391,7 @@ def _authority_name(quorum: QuorumResource) -> str:
 
 
 def new_cluster_id() -> str:
-    """A random UUID in Kafka's form that no command line takes for an option."""
+    """Return a random UUID in Kafka's text form that no command line parses as an option."""
     while True:
         text = uuid_from_bytes(uuid.uuid4().bytes)
         if not text.startswith("-"):

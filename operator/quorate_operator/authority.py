@@ -1,23 +1,26 @@
-"""A Quorum's certificate authority, and how it is replaced without a refused connection.
+"""A Quorum's certificate authority, and its rotation without a rejected connection.
 
-The Secret NAME-ca holds the authority that signs (tls.crt, tls.key) and, while it is replaced, its
-successor (next.crt, next.key) or its predecessor (previous.crt). Nodes and clients trust all that
-are there: that is the `ca.crt` of their Secrets.
+The Secret NAME-ca holds the authority that signs (tls.crt, tls.key) and, during a rotation, its
+successor (next.crt, next.key) or its predecessor (previous.crt). Nodes and clients trust all of
+these: they are the `ca.crt` of their Secrets.
 
-Steps, each one change of that Secret; the other Secrets follow before the next one:
+Each step is one change of that Secret. The operator updates the other Secrets before the next step:
 
-1. Due, because two thirds of its time are over or because `spec.tls.authorityRevision` is another
-   than the Secret's: a successor is made, and everybody is told to trust both. (PREPARING)
-2. Every node lets a client of the successor in, and the wait is over: the successor signs, and
-   every certificate is issued anew. (SWITCHING)
-3. Every node shows a certificate of the new authority, and the wait is over: the predecessor is
-   forgotten. (STABLE)
+1. A rotation is due, because two thirds of the authority's lifetime have passed or because
+   `spec.tls.authorityRevision` differs from the Secret's: the operator creates a successor, and
+   nodes and clients trust both. (PREPARING)
+2. Every node accepts a client certificate of the successor, and the wait is over: the successor
+   signs, and every certificate is reissued. (SWITCHING)
+3. Every node presents a certificate of the new authority, and the wait is over: the predecessor is
+   removed. (STABLE)
 
 Rules:
-1. A pod that does not answer holds steps 2 and 3 up: nobody knows what it trusts and shows.
-2. The wait (`spec.tls.rotationWaitSeconds`) is for clients, which read their files when they like.
-3. The state is in the Secret alone, and a step names the version that it rests on: an operator that
-   is killed goes on where it was, and of two only one takes a step.
+1. A pod that does not answer blocks steps 2 and 3, because the certificates that it trusts and
+   presents are unknown.
+2. The wait (`spec.tls.rotationWaitSeconds`) is for clients, which decide themselves when to read
+   their files again.
+3. Only the Secret holds the state, and a step names the version that it rests on. An operator that
+   is killed resumes where it stopped, and only one of two operators takes a step.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class Phase(StrEnum):
-    """What the authority is doing; see the steps above."""
+    """The phase of the rotation; see the steps above."""
 
     STABLE = "Stable"
     PREPARING = "Preparing"
@@ -51,7 +54,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """What the Secret says. since: when the last step was taken. version: the Secret's."""
+    """The authority in the Secret. since: when the last step was taken. version: the Secret's."""
 
     signer: Pair
     successor: Pair | None = None
@@ -68,7 +71,7 @@ class Authority:
 
     @property
     def trusted(self) -> str:
-        """All certificates that nodes and clients are to trust, the signer's first."""
+        """All authority certificates that nodes and clients must trust, the signer's first."""
         found = [self.signer.certificate]
         if self.successor is not None:
             found.append(self.successor.certificate)
@@ -78,12 +81,12 @@ class Authority:
 
     @property
     def material(self) -> tuple[Pair, Pair | None, str]:
-        """What certificates depend on."""
+        """The keys and certificates on which issued certificates and trust depend."""
         return self.signer, self.successor, self.predecessor
 
 
 def secret_files(found: Object | None) -> dict[str, str]:
-    """The data of a Secret as text; what is not text is left out."""
+    """The data of a Secret as text; values that are not text are omitted."""
     files = {}
     for name, value in ((found or {}).get("data") or {}).items():
         try:
@@ -129,10 +132,10 @@ def is_step_due(
     *,
     now: dt.datetime | None = None,
 ) -> bool:
-    """Whether the next step is to be taken.
+    """Whether the next step is due.
 
-    pods: ordinals that exist. confirmed: those that did what the phase waits for. The Secrets of
-    nodes and clients are as they should be already.
+    pods: ordinals that exist. confirmed: those that meet the condition of the phase. The caller has
+    checked that the Secrets of nodes and clients are up to date.
     """
     now = now or dt.datetime.now(dt.UTC)
     if authority.phase is Phase.STABLE:
@@ -146,7 +149,7 @@ def is_step_due(
 def next_step(
     authority: Authority, name: str, revision: int, days: int, *, now: dt.datetime | None = None
 ) -> Object:
-    """The change of the Secret that the next step is, as a merge patch."""
+    """Return the next step's change of the Secret, as a merge patch."""
     now = now or dt.datetime.now(dt.UTC)
     annotations = {SINCE_ANNOTATION: now.strftime(TIME_FORMAT)}
     data: dict[str, str | None]

@@ -1,17 +1,18 @@
-"""The operator's own certificate authority: who is who in a Quorum.
+"""The operator's own certificate authority, which issues a Quorum's certificates.
 
-One authority per Quorum, in a Secret that no pod mounts. Each node has a certificate whose names
-are its host name, the Service's, and `node-N`; a client's names `client`. Everything is server and
-client certificate at once, because nodes dial each other.
+Each Quorum has one authority, in a Secret that no pod mounts. A node's certificate names its host
+name, the Service's, and `node-N`; a client's certificate names `client`. Every certificate is both
+a server and a client certificate, because nodes connect to each other.
 
 Rules:
-1. The authority is created once. A Secret that is there is used, or named as broken; it is replaced
-   step by step only (`authority.py`), since anything else would cut off every node.
-2. A node's certificate is renewed when two thirds of its time are over, or when it is not of this
-   authority. Servers read changed files before the next handshake and clients for the next channel,
-   so no restart is needed. Nodes and brokers keep their private keys: a pod mounts its own alone,
-   as a file that is not brought up to date.
-3. All ordinals have theirs from the beginning: scaling waits for no certificate.
+1. The authority is created once. An existing Secret is used, or reported as broken. The authority
+   is replaced only step by step (`authority.py`), because anything else would disconnect every
+   node.
+2. A node's certificate is renewed when two thirds of its lifetime have passed, or when another
+   authority issued it. Servers read changed files before the next handshake and clients before the
+   next channel, so no restart is needed. Nodes and brokers keep their private keys: a pod mounts
+   only its own key, as a file that Kubernetes does not update.
+3. All ordinals have certificates from the start, so scaling does not wait for any.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 
 def new_authority(name: str, *, days: int = AUTHORITY_DAYS, now: dt.datetime | None = None) -> Pair:
-    """A self-signed authority. No two have the same name: chains are looked up by it."""
+    """Create a self-signed authority. Its name is unique, because chains are found by name."""
     now = now or _now()
     key = ec.generate_private_key(ec.SECP256R1())
     name = f"{name} {secrets.token_hex(4)}"
@@ -106,8 +107,10 @@ def issue(
     key_text: str = "",
     now: dt.datetime | None = None,
 ) -> Pair:
-    """A certificate for `name`, valid for `days`; `hosts`: more names. key_text: the private key
-    that it is for, PEM; a new one if this is none. CertificateError.
+    """Issue a certificate for `name`, valid for `days`, but not beyond the authority's own end.
+
+    hosts: further DNS names. key_text: the private key to certify, PEM; if it is not a valid one,
+    a new key is generated. Raises CertificateError.
     """
     now = now or _now()
     issuer, issuer_key = _load(authority)
@@ -155,7 +158,7 @@ def _load(pair: Pair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
 
 
 def is_due(authority: Pair, certificate: str, *, now: dt.datetime | None = None) -> bool:
-    """Whether to renew a certificate: unreadable, another authority's, or two thirds over."""
+    """Whether to renew a certificate: unreadable, from another authority, or too old (`is_old`)."""
     try:
         found = x509.load_pem_x509_certificate(certificate.encode())
         issuer = x509.load_pem_x509_certificate(authority.certificate.encode())
@@ -166,7 +169,7 @@ def is_due(authority: Pair, certificate: str, *, now: dt.datetime | None = None)
 
 
 def is_old(certificate: str, *, now: dt.datetime | None = None) -> bool:
-    """Whether two thirds of a certificate's time are over. CertificateError."""
+    """Whether two thirds of a certificate's lifetime have passed. Raises CertificateError."""
     try:
         found = x509.load_pem_x509_certificate(certificate.encode())
     except ValueError as error:
@@ -183,7 +186,7 @@ def _is_used_up(found: x509.Certificate, now: dt.datetime) -> bool:
 
 
 def node_hosts(quorum: str, namespace: str, ordinal: int) -> Sequence[str]:
-    """What a node is called by those who dial it."""
+    """The host names under which other processes connect to a node."""
     host = naming.host(quorum, namespace, ordinal)
     service = f"{naming.service(quorum)}.{namespace}.svc"
     names = (host, service, f"{naming.pod(quorum, ordinal)}.{service}")
@@ -192,8 +195,10 @@ def node_hosts(quorum: str, namespace: str, ordinal: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Issues what is due and keeps the rest. trusted: the authorities that all are to trust, PEM.
-    days: how long a certificate is valid.
+    """Issues the certificates that are due and keeps the others.
+
+    trusted: the authorities that all nodes and clients trust, PEM. days: how long a certificate is
+    valid.
     """
 
     signer: Pair
@@ -219,12 +224,12 @@ class Issuer:
     def broker_files(
         self, quorum: str, namespace: str, count: int, known: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """The files of so many brokers: ca.crt, broker-N.crt, broker-N.key."""
+        """The files of `count` brokers: ca.crt, broker-N.crt, broker-N.key."""
         files = {CA_FILE: self.trusted}
         for ordinal in range(count):
             name = naming.broker_name(ordinal)
             host = naming.broker_host(quorum, namespace, ordinal)
-            # Controllers know nodes by this name, brokers among them.
+            # Controllers identify nodes, brokers included, by this name.
             node = naming.node_name(naming.BROKER_ID_FIRST + ordinal)
             hosts = (node, host, f"{host}.cluster.local", "localhost")
             pair = self._kept(known, name) or self._renewed(known, name, hosts)
@@ -234,12 +239,12 @@ class Issuer:
     def client_files(
         self, known: Mapping[str, str] | None = None, name: str = naming.CLIENT
     ) -> dict[str, str]:
-        """The files of a client, named as in a Secret of Kubernetes' type TLS."""
+        """The files of a client, named as in a Secret of type kubernetes.io/tls."""
         pair = self._kept(known, "tls") or issue(self.signer, name, (), self.days)
         return {CA_FILE: self.trusted, "tls.crt": pair.certificate, "tls.key": pair.key}
 
     def _renewed(self, known: Mapping[str, str] | None, name: str, hosts: Iterable[str]) -> Pair:
-        """For the key that is there: pods have mounted it."""
+        """Issue a certificate for the existing key, because pods have mounted it."""
         key = (known or {}).get(f"{name}.key", "")
         return issue(self.signer, name, hosts, self.days, key_text=key)
 
@@ -249,8 +254,10 @@ class Issuer:
         return None if not pair.key or is_due(self.signer, pair.certificate) else pair
 
     def are_due(self, files: Mapping[str, str], count: int = 1) -> bool:
-        """Whether a Secret is to be written again: what is trusted differs, one is due, or there
-        are fewer than `count`.
+        """Whether to rewrite a Secret.
+
+        That is so if its trusted authorities differ, a certificate is due, or there are fewer than
+        `count` certificates.
         """
         found = [text for name, text in files.items() if name.endswith(".crt") and name != CA_FILE]
         if files.get(CA_FILE) != self.trusted or len(found) < count:

@@ -1,11 +1,12 @@
 """The custom resource: group quorate.dev, version v1alpha1, kind Quorum.
 
-`definition()` is the CustomResourceDefinition that the chart carries in `crds/` (a test holds the
-two together) and that the operator applies when it starts, because Helm never upgrades `crds/`.
+`definition()` returns the CustomResourceDefinition. The chart ships it in `crds/` (a test keeps the
+two identical), and the operator applies it at startup, because Helm never upgrades `crds/`.
 
-Rules of validation: what cannot change later is guarded by the parent, `!has(oldSelf.x) ||
-has(self.x) && …`, since `self == oldSelf` alone is bypassed by removing the field. The same rules
-hold for `kubectl scale`. What must never be lost is not here: it lies in immutable ConfigMaps.
+Validation rules: the parent guards a field that cannot change later, with `!has(oldSelf.x) ||
+has(self.x) && …`, because removing the field bypasses `self == oldSelf`. The same rules apply to
+`kubectl scale`. State that must never be lost is not part of the resource: immutable ConfigMaps
+hold it.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _object(description: str, properties: dict[str, Schema], **more: Any) -> Sch
 
 
 def _free(description: str, kind: str = "object", **more: Any) -> Schema:
-    """Kubernetes' own types, checked when the pod is made."""
+    """A field of a Kubernetes type, which the API server validates when it creates the pod."""
     schema: Schema = {"type": kind, "description": description, **more}
     if kind == "array":
         schema["items"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -76,13 +77,13 @@ def _strings(description: str, **more: Any) -> Schema:
 
 
 def _kept(field: str) -> Schema:
-    """Set once, it stays as it is."""
+    """Once set, the field cannot be changed or removed."""
     rule = f"!has(oldSelf.{field}) || (has(self.{field}) && self.{field} == oldSelf.{field})"
     return {"rule": rule, "message": f"{field} cannot be changed"}
 
 
 def _kept_as_created(field: str) -> Schema:
-    """Neither set, changed nor removed later."""
+    """The field cannot be set, changed or removed after creation."""
     rule = (
         f"has(self.{field}) == has(oldSelf.{field}) && "
         f"(!has(self.{field}) || self.{field} == oldSelf.{field})"
@@ -91,7 +92,7 @@ def _kept_as_created(field: str) -> Schema:
 
 
 def _identity() -> dict[str, Schema]:
-    """Who the nodes are; fixed at creation."""
+    """The fields that identify the cluster and its nodes; fixed at creation."""
     highest = NODES_MAX - 1
     apart = {
         "rule": f"self + {highest} < {BROKER_ID_FIRST} || self >= {BROKER_ID_FIRST + BROKERS_MAX}",
@@ -115,7 +116,7 @@ def _identity() -> dict[str, Schema]:
 
 
 def _kafka() -> dict[str, Schema]:
-    """What has to do with brokers of Kafka."""
+    """The fields for Kafka brokers."""
     return {
         "kafkaListener": _object(
             f"A listener on port {KAFKA_PORT} that speaks Kafka's own protocol, unencrypted, to "
@@ -484,7 +485,7 @@ def definition() -> dict[str, Any]:
                     "metadata": {
                         "type": "object",
                         "properties": {
-                            # Pods are named after it, and their names are host names.
+                            # Pod names, which are host names, derive from it.
                             "name": {
                                 "type": "string",
                                 "maxLength": 40,

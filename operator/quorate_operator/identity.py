@@ -16,8 +16,11 @@ OPERATOR_DAYS = 1
 
 
 class Identity:
-    """`tls`: with which nodes are dialled. `probe`: with it only a node gets along that has done
-    what the authority's phase waits for; None while it waits for nothing.
+    """A certificate from the operator's own authority.
+
+    `tls`: the configuration for connections to nodes. `probe`: a configuration with which only
+    connections to nodes succeed that meet the condition of the authority's phase; None if the phase
+    has no condition.
     """
 
     def __init__(self, authority: Authority) -> None:
@@ -47,7 +50,7 @@ class Identity:
 
 
 class GivenIdentity:
-    """A certificate that somebody else issues, cert-manager for one: the files of its Secret."""
+    """A certificate from another issuer such as cert-manager. files: the data of its Secret."""
 
     probe = None
 
@@ -59,7 +62,7 @@ class GivenIdentity:
 
 
 def write_tls(root: Path, name: str, pair: Pair, trusted: str) -> TlsConfig:
-    """A certificate, its key and whom it trusts, as files in a folder."""
+    """Write a certificate, its key and the trusted authorities to files in a folder."""
     certificate, key, ca = root / f"{name}.crt", root / f"{name}.key", root / f"{name}-ca.crt"
     certificate.write_text(pair.certificate)
     key.write_text(pair.key)

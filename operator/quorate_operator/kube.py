@@ -1,7 +1,7 @@
 """The Kubernetes API as values: JSON objects in, JSON objects out, errors with their status.
 
-Over the official client, whose configuration, credentials and connections it uses. Every call has a
-time limit, watches too: a watch without one hangs for good when its connection dies silently.
+It uses the configuration, credentials and connections of the official client. Every call has a
+timeout, and so have watches: without one, a watch hangs forever if its connection dies silently.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MERGE = "application/merge-patch+json"
 CONNECT_TIMEOUT_S = 3.0
 CALL_TIMEOUT_S = 10.0
 WATCH_S = 240
-"""How long the server keeps a watch open; then it is begun again."""
+"""How long the server keeps a watch open; then the operator starts it again."""
 
 
 class Resource(NamedTuple):
-    """Where the objects of a kind are: the path of its API and its plural."""
+    """The location of a kind's objects: the path of its API, and its plural name."""
 
     api: str
     plural: str
@@ -50,7 +50,7 @@ RESOURCES: Mapping[str, Resource] = {
 
 
 class KubeError(Exception):
-    """The API refused, or did not answer (status 0)."""
+    """The API server rejected a request, or did not answer (status 0)."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -58,12 +58,12 @@ class KubeError(Exception):
 
     @property
     def is_conflict(self) -> bool:
-        """Somebody was first: it exists already, or is not what it was."""
+        """Whether another writer was first: the object exists already, or has changed."""
         return self.status == 409
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same call may succeed a little later."""
+        """Whether the error is transient: the same call may succeed later."""
         return self.status in (0, 429) or self.status >= 500
 
 
@@ -98,7 +98,7 @@ class Kube:
             raise KubeError(0, f"{method} {url}: {error}") from None
 
     def call(self, method: str, url: str, **how: Any) -> Object:
-        """One call. KubeError."""
+        """Send one request and return the decoded response. Raises KubeError."""
         response = self._open(method, url, **how)
         try:
             data = response.read() or b"{}"
@@ -110,7 +110,7 @@ class Kube:
         return found
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
-        """An object, or None if it does not exist. KubeError."""
+        """Return an object, or None if it does not exist. Raises KubeError."""
         try:
             return self.call("GET", path(kind, namespace, name))
         except KubeError as error:
@@ -119,17 +119,19 @@ class Kube:
             raise
 
     def list(self, kind: str, namespace: str = "", selector: str = "") -> list[Object]:
-        """The objects of a kind, everywhere or in a namespace. KubeError."""
+        """Return the objects of a kind, in all namespaces or in one. Raises KubeError."""
         found = self.call("GET", path(kind, namespace), query={"labelSelector": selector})
         return list(found.get("items") or ())
 
     def create(self, kind: str, namespace: str, body: Object, manager: str) -> Object:
-        """Create, never change. KubeError (`is_conflict` if it exists)."""
+        """Create an object, never change one. Raises KubeError (`is_conflict` if it exists)."""
         return self.call("POST", path(kind, namespace), body=body, query={"fieldManager": manager})
 
     def apply(self, namespace: str, body: Object, manager: str) -> Object:
-        """Server-side apply: change the fields that `body` names. With a UID in its metadata it
-        changes that very object or nothing; without one it creates what is missing. KubeError.
+        """Server-side apply: change the fields that `body` names. Raises KubeError.
+
+        With a UID in its metadata it changes only that object; without one it creates the object
+        if it is missing.
         """
         return self.call(
             "PATCH",
@@ -142,21 +144,21 @@ class Kube:
     def merge(
         self, kind: str, namespace: str, name: str, body: Object, subresource: str = ""
     ) -> Object:
-        """Change the fields that `body` names. KubeError."""
+        """Merge patch: change the fields that `body` names. Raises KubeError."""
         url = path(kind, namespace, name, subresource)
         return self.call("PATCH", url, body=body, content=MERGE)
 
     def replace(self, kind: str, namespace: str, body: Object) -> Object:
-        """Replace the version that `body` names (optimistic lock). KubeError."""
+        """Replace the version that `body` names (optimistic lock). Raises KubeError."""
         return self.call("PUT", path(kind, namespace, body["metadata"]["name"]), body=body)
 
     def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete this very object, not a successor of the same name. KubeError."""
+        """Delete the object with this UID, not a successor of the same name. Raises KubeError."""
         options = {"preconditions": {"uid": uid}}
         self.call("DELETE", path(kind, namespace, name), body=options)
 
     def watch(self, kind: str, namespace: str = "", selector: str = "") -> Iterator[Object]:
-        """The objects of a kind as they change; ends after WATCH_S at most. KubeError."""
+        """Yield the objects of a kind when they change, for at most WATCH_S. Raises KubeError."""
         query = {"watch": "true", "labelSelector": selector, "timeoutSeconds": WATCH_S}
         timeout_s = WATCH_S + CALL_TIMEOUT_S
         response = self._open("GET", path(kind, namespace), query=query, timeout_s=timeout_s)

@@ -1,8 +1,9 @@
-"""One operator at a time: a Lease of coordination.k8s.io.
+"""Leader election: at most one operator holds a Lease of coordination.k8s.io.
 
-A thread renews the lease every `retry_s`. Who could not renew it for `renew_deadline_s`, by its own
-clock, no longer leads, and never again: the process is to end. Others take the lease after it has
-not changed for `duration_s`, by their own clocks, which is longer; so no clocks are compared.
+A thread renews the lease every `retry_s`. An operator that could not renew it for
+`renew_deadline_s`, by its own clock, has lost leadership for good, and its process must exit.
+Others take the lease after it has not changed for `duration_s`, by their own clocks. That time is
+longer, so no two clocks are compared.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds."""
+    """The times of a lease, in seconds."""
 
     duration_s: float = 15.0
     renew_deadline_s: float = 10.0
@@ -29,7 +30,7 @@ class LeaseTimes:
 
 
 class Lease:
-    """The lease NAME in a namespace, held by `identity` or not."""
+    """The lease `name` in a namespace, which `identity` acquires and renews."""
 
     def __init__(
         self,
@@ -53,11 +54,11 @@ class Lease:
         self.lost = threading.Event()
         self.acquired = threading.Event()
 
-    # --- asking -----------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     @property
     def is_held(self) -> bool:
-        """Whether it was renewed recently enough that nobody else can have it."""
+        """Whether it was renewed recently enough that no other operator can hold it."""
         renewed = self._renewed_at
         return (
             renewed is not None
@@ -66,7 +67,7 @@ class Lease:
         )
 
     def confirm(self) -> bool:
-        """Whether it is ours right now, also in the eyes of the API server. Blocks."""
+        """Whether this process holds it, by its own clock and by the API server. Blocks."""
         if not self.is_held:
             return False
         try:
@@ -75,7 +76,7 @@ class Lease:
             return False
         return found is not None and found["spec"].get("holderIdentity") == self._identity
 
-    # --- keeping ----------------------------------------------------------------------------------
+    # --- renewal ----------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Acquire and renew until `stop`, or until the lease is lost."""
@@ -91,7 +92,7 @@ class Lease:
             self._stop.wait(self._times.retry_s)
 
     def step(self) -> None:
-        """Try once to acquire or to renew. KubeError."""
+        """Try once to acquire or renew the lease. Raises KubeError."""
         asked = self._clock()
         found = self._kube.get("Lease", self._namespace, self._name)
         if found is None:
@@ -120,7 +121,7 @@ class Lease:
                 self._kube.replace("Lease", self._namespace, body)
         except KubeError as error:
             if error.is_conflict:
-                return  # somebody was first; the next attempt sees who
+                return  # another writer was first; the next attempt reads the holder
             raise
         self._renewed_at = asked
         if not self.acquired.is_set():
@@ -128,7 +129,7 @@ class Lease:
             self.acquired.set()
 
     def _has_run_out(self, found: Object) -> bool:
-        """Whether it has stayed as it is for its whole duration, by our clock."""
+        """Whether the lease has not changed for its whole duration, by this process's clock."""
         version = found["metadata"]["resourceVersion"]
         if self._seen[0] != version:
             self._seen = (version, self._clock())
@@ -147,7 +148,7 @@ class Lease:
         }
 
     def release(self) -> None:
-        """Stop renewing, and let the next one have it at once."""
+        """Stop renewing, and clear the holder so that another operator can acquire it at once."""
         self._stop.set()
         if not self.is_held:
             return

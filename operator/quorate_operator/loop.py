@@ -1,13 +1,13 @@
-"""The loop: whatever changes wakes the task of its Quorum, which observes, plans and acts.
+"""The reconcile loop: a change wakes the task of its Quorum, which observes, plans and acts.
 
 Rules:
-1. Level-triggered. Watches only wake; decisions rest on live reads. A lost event costs at most
-   RESYNC_S.
-2. One task owns a Quorum: its actions come one after the other, each planned from what is seen
-   anew.
-3. A watch that fails is begun again after a growing pause (the client itself would retry at once);
-   it has a read timeout, so that a dead connection ends it.
-4. Without the lease nothing is observed or changed; who loses it ends (`LeaseLostError`).
+1. Level-triggered. Watches only wake tasks; decisions rest on live reads. A lost event delays the
+   reaction by at most RESYNC_S.
+2. One task owns a Quorum. It executes one action at a time, each planned from a new observation.
+3. A failed watch restarts after a growing pause (the client itself would retry at once). It has a
+   read timeout, so that a dead connection ends it.
+4. Without the lease, the operator neither observes nor changes anything. When it loses the lease,
+   it stops (`LeaseLostError`).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ LOGGER = logging.getLogger(__name__)
 RESYNC_S = 15.0
 WAITING_S = 1.0
 WAITING_GROWTH = 1.2
-"""How soon to look again while something is under way, and how that grows while all stays as it is,
-up to RESYNC_S.
+"""The pause before the next observation while something is pending, and the factor by which it
+grows while the plan stays the same, up to RESYNC_S.
 """
 ACTED_S = 0.1
 BUNCH_S = 0.3
-"""Events come in bunches."""
+"""How long to collect further events after the first, because they come in bursts."""
 FAILED_S = 2.0
 WATCH_PAUSE_MAX_S = 30.0
 FAILED = "ActionFailed"
@@ -50,13 +50,15 @@ FAILED = "ActionFailed"
 Key = tuple[str, str]
 
 CALM = (Reason.DELETED, Reason.PAUSED, Reason.INVALID_SPEC, Reason.CLUSTER_ID_MISMATCH)
-"""Refusals that only somebody else can end: what they do wakes us."""
+"""Refusals that only a change from outside can end; the event of that change wakes the task."""
 
 
 @dataclass(slots=True)
 class _Worker:
-    """The task of one Quorum. said: the refusals and failures that Events were written for. waits:
-    how often `waiting_for` was planned in a row.
+    """The task of one Quorum.
+
+    said: the reason and text of the refusals and failures that were last reported. waits: how often
+    in a row `waiting_for` was planned again.
     """
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -68,8 +70,9 @@ class _Worker:
 
 
 class Operator:
-    """All Quorums of a namespace, or of the cluster (""). images: the repositories that their pods
-    may be made from.
+    """Reconciles all Quorums of a namespace, or of the cluster ("").
+
+    images: the allowed image repositories of their pods; empty: any. mutated: see `Actor`.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class Operator:
         return await asyncio.to_thread(self._lease.confirm)
 
     async def run(self) -> None:
-        """Until cancelled. Raises LeaseLostError."""
+        """Run until cancelled. Raises LeaseLostError."""
         loop = self._loop = asyncio.get_running_loop()
         self._lost = loop.create_future()
         while not self._lease.acquired.is_set():  # noqa: ASYNC110 - a thread sets it
@@ -128,7 +131,7 @@ class Operator:
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(None)
 
-    # --- what wakes -------------------------------------------------------------------------------
+    # --- waking the tasks -------------------------------------------------------------------------
 
     async def _list(self) -> None:
         try:
@@ -146,7 +149,7 @@ class Operator:
             worker.task = asyncio.create_task(self._work(key, worker))
 
     def _watch(self, kind: str, name_of: Callable[[Object], str]) -> None:
-        """Wake Quorums as their objects change; on a thread of its own, for ever."""
+        """Wake Quorums when their objects change. Runs on its own thread until the loop closes."""
         selector = "" if kind == "Quorum" else f"{naming.MANAGED_LABEL}=quorate-operator"
         loop = self._loop
         assert loop is not None
@@ -186,7 +189,7 @@ class Operator:
             except (KubeError, RpcError, certificates.CertificateError) as error:
                 LOGGER.warning("%s/%s: %s", *key, error)
                 pause_s = FAILED_S
-            except Exception:  # one Quorum's trouble is not the others'
+            except Exception:  # a failure of one Quorum must not affect the others
                 LOGGER.exception("%s/%s: this is a bug", *key)
                 pause_s = RESYNC_S
             if pause_s is None:
@@ -203,7 +206,7 @@ class Operator:
             await asyncio.sleep(BUNCH_S)
 
     async def _reconcile(self, key: Key, worker: _Worker) -> float | None:
-        """Observe, plan, act; how long to rest then, or None if the Quorum is gone."""
+        """Observe, plan and act. Return the pause in seconds, or None if the Quorum is gone."""
         found = await asyncio.to_thread(self._kube.get, "Quorum", *key)
         if found is None:
             return None
@@ -232,12 +235,12 @@ class Operator:
         probe = worker.identity.probe if tls is not None and worker.identity is not None else None
         return await self._observer.observe(quorum, tls, probe)
 
-    # --- telling ----------------------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------------------
 
     async def _report(
         self, quorum: QuorumResource, seen: Snapshot, planned: Plan, worker: _Worker, failure: str
     ) -> None:
-        """Status and Events; that they fail stops nothing."""
+        """Write the status and the Events. An error is logged and stops nothing."""
         made = status.build(quorum, seen, planned, failure)
         try:
             if not status.is_same(made, quorum.status):
@@ -256,7 +259,7 @@ class Operator:
     async def _tell(
         self, quorum: QuorumResource, planned: Plan, worker: _Worker, failure: str
     ) -> None:
-        """An Event for each action, and for each refusal and failure that is new."""
+        """Create an Event for each action, and for each refusal and failure with a new reason."""
         said: set[tuple[str, str]] = set()
         for refusal in planned.refusals:
             said.add((refusal.reason.value, refusal.text))
@@ -296,7 +299,7 @@ class Operator:
 
 
 def _identify(quorum: QuorumResource, worker: _Worker, seen: Snapshot) -> bool:
-    """Have the identity that belongs to what was seen; whether it is a new one."""
+    """Update the worker's identity from the observed certificates. Return whether it changed."""
     known = worker.identity
     if quorum.has_own_authority:
         if seen.authority is None:

@@ -1,7 +1,7 @@
 """The process `quorate-operator`: configured by environment variables and options.
 
-Ends with status 0 when told to stop, with 1 and one line when it cannot run or has lost its lease;
-whatever runs it starts it again.
+It exits with status 0 after a signal to stop, and with status 1 and one line when it cannot run or
+has lost its lease. Its supervisor is expected to restart it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEASE_NAME = "quorate-operator"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options; each has a variable, since pods are configured by them."""
+    """Parse the options. Most have an environment variable, because variables configure pods."""
     get = os.environ.get
     parser = argparse.ArgumentParser(
         prog="quorate-operator", description="Keeps Quorums as their resources say."
@@ -71,7 +71,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def connect() -> Kube:
-    """The API of the cluster that this pod runs in, or that KUBECONFIG names."""
+    """Connect to the API of the cluster that this pod runs in, or that KUBECONFIG names."""
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         config.load_incluster_config()  # type: ignore[no-untyped-call]
     else:
@@ -80,7 +80,7 @@ def connect() -> Kube:
 
 
 def configure_tracing() -> None:
-    """Spans go to the log with OTEL_TRACES_EXPORTER=console; else nobody collects them."""
+    """Write spans to stderr if OTEL_TRACES_EXPORTER=console; otherwise discard them."""
     if os.environ.get("OTEL_TRACES_EXPORTER") != "console":
         return
     provider = TracerProvider(resource=Resource.create({"service.name": "quorate-operator"}))
@@ -89,7 +89,10 @@ def configure_tracing() -> None:
 
 
 def apply_crd(kube: Kube) -> None:
-    """Helm installs what lies in crds/ once and never upgrades it."""
+    """Apply the CRD, because Helm installs `crds/` once and never upgrades it.
+
+    Without the permission (403), the CRD stays as it is.
+    """
     try:
         kube.apply("", crd.definition(), "quorate-operator")
     except KubeError as error:
@@ -104,7 +107,7 @@ def note(what: str) -> None:
 
 
 async def run(options: argparse.Namespace) -> int:
-    """Until SIGTERM; the exit status."""
+    """Run until SIGTERM or SIGINT, and return the exit status."""
     kube = connect()
     if options.apply_crd:
         await asyncio.to_thread(apply_crd, kube)
@@ -144,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KubeError, LeaseLostError, config.ConfigException) as error:
         print(f"quorate-operator: error: {error}", file=sys.stderr)
         status = 1
-    # Threads that wait for the API server must not keep a process that is done.
+    # Threads that wait for the API server must not delay the exit.
     sys.stderr.flush()
     os._exit(status)
 

@@ -1,13 +1,13 @@
-"""The Kubernetes objects of a Quorum, as they should be.
+"""Builds the desired Kubernetes objects of a Quorum.
 
 Rules:
-1. Objects depend on the Quorum only, never on the number of nodes that happen to run: scaling must
-   not change the pods' template. The StatefulSet's replicas are none of its business here; they are
-   changed one decision at a time (`values.Resize`).
-2. Each object carries a digest of itself, so that what differs is seen without comparing fields
-   that the API server fills in.
-3. Pods satisfy the restricted Pod Security Standard and hold no service-account token.
-4. Pods start in parallel and are replaced only by the operator (OnDelete), which knows who leads.
+1. Objects depend only on the Quorum, never on the number of running nodes: scaling must not change
+   the pod template. This module does not set the StatefulSet's replicas; the plan changes them one
+   decision at a time (`values.Resize`).
+2. Each object carries a digest of itself, so the operator detects a difference without comparing
+   fields that the API server fills in.
+3. Pods satisfy the restricted Pod Security Standard and mount no service account token.
+4. Pods start in parallel. Only the operator, which knows the leader, replaces them (OnDelete).
 """
 
 from __future__ import annotations
@@ -42,19 +42,22 @@ TIMEOUTS = {
     "controller.quorum.election.timeout.ms": "500",
     "controller.quorum.election.backoff.max.ms": "300",
 }
-"""Settings that `spec.config` overrides. A pod that vanishes closes no connection: its followers
-notice by the fetch timeout. Pods of one cluster answer in milliseconds, so half of Kafka's default
-is ample.
+"""Defaults that `spec.config` overrides. A pod that vanishes closes no connection, so its followers
+detect the failure by the fetch timeout. Pods of one cluster answer within milliseconds, so at most
+half of each of Kafka's defaults is ample.
 """
 CLIENT_LABEL = f"{naming.GROUP}/client"
-"""Pods with this label, "true", may connect where the NetworkPolicy is enforced."""
+"""Pods with this label set to "true" may connect where the NetworkPolicy is enforced."""
 AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
 KAFKA = "kafka"
-"""The port of Kafka's protocol, by name."""
+"""The name of the Kafka protocol's port."""
 
 
 def objects(quorum: QuorumResource) -> dict[str, Object]:
-    """All objects but the StatefulSet's size, Secrets and records; by "Kind/name"."""
+    """Return all objects by "Kind/name", except Secrets, the record and the marker.
+
+    The StatefulSet has no replicas yet.
+    """
     made = [_service(quorum), _stateful_set(quorum)]
     made += [_node_service(quorum, ordinal) for ordinal in range(naming.NODES_MAX)]
     if quorum.replicas > 1:
@@ -65,7 +68,7 @@ def objects(quorum: QuorumResource) -> dict[str, Object]:
 
 
 def optional(quorum: QuorumResource) -> dict[str, bool]:
-    """The objects that a Quorum may have, and whether this one has them."""
+    """Return the optional objects by "Kind/name", and whether this Quorum has each."""
     wanted = objects(quorum)
     names = (f"PodDisruptionBudget/{quorum.name}", f"NetworkPolicy/{quorum.name}")
     return {name: name in wanted for name in names}
@@ -114,7 +117,7 @@ def record(quorum: QuorumResource, cluster_id: str, *, adopted: bool) -> Object:
 
 
 def marker(quorum: QuorumResource, cluster_id: str) -> Object:
-    """Its existence forbids formatting any node standalone."""
+    """The bootstrap marker, whose existence forbids formatting any node standalone."""
     name = naming.marker(quorum.name)
     return _object(quorum, "v1", "ConfigMap", name, immutable=True, data={"clusterId": cluster_id})
 
@@ -126,7 +129,7 @@ def secret(
     kind: str,
     annotations: dict[str, str] | None = None,
 ) -> Object:
-    """A Secret; `data` is text."""
+    """A Secret. data: the values as plain text, before base64."""
     encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
     made = _object(quorum, "v1", "Secret", name, type=kind, data=encoded)
     if annotations:
@@ -142,7 +145,7 @@ def _service(quorum: QuorumResource) -> Object:
         naming.service(quorum.name),
         spec={
             "clusterIP": "None",
-            # Nodes find each other before they are ready: readiness needs a leader.
+            # Nodes must find each other before they are ready, because readiness needs a leader.
             "publishNotReadyAddresses": True,
             "selector": naming.selector(quorum.name),
             "ports": [
@@ -154,7 +157,7 @@ def _service(quorum: QuorumResource) -> Object:
 
 
 def _node_service(quorum: QuorumResource, ordinal: int) -> Object:
-    """One for each ordinal that may be, since objects do not depend on how many nodes there are."""
+    """The Service of one node. Every possible ordinal has one (rule 1)."""
     return _object(
         quorum,
         "v1",
@@ -190,7 +193,7 @@ def _disruption_budget(quorum: QuorumResource) -> Object:
         spec={
             "maxUnavailable": 1,
             "selector": {"matchLabels": naming.selector(quorum.name)},
-            # A node that is not ready may still hold what a majority needs.
+            # A node that is not ready may still hold data that a majority needs.
             "unhealthyPodEvictionPolicy": "IfHealthyBudget",
         },
     )
@@ -205,13 +208,13 @@ def _network_policy(quorum: QuorumResource) -> Object:
     readers = quorum.part("networkPolicy").get("metricsFrom") or []
     ingress: list[Object] = [{"from": sources, "ports": [{"port": PORT, "protocol": "TCP"}]}]
     if quorum.has_kafka_listener:
-        # The operator reads how far a migration is from the metrics.
+        # The operator reads the progress of a migration from the metrics.
         readers = [*readers, operator]
         brokers = quorum.part("networkPolicy").get("brokersFrom")
         brokers = [clients] if brokers is None else brokers
         if brokers:
             ingress.append({"from": brokers, "ports": [{"port": KAFKA_PORT, "protocol": "TCP"}]})
-    if readers:  # an empty list in a policy would mean everybody
+    if readers:  # an empty `from` in a policy allows all sources
         ingress.append({"from": readers, "ports": [{"port": HTTP_PORT, "protocol": "TCP"}]})
     return _object(
         quorum,
@@ -307,8 +310,10 @@ def _pod_spec(quorum: QuorumResource, template: Object) -> Object:
 
 
 def _tls_volumes(quorum: QuorumResource) -> list[Object]:
-    """Two volumes, since all pods have one template: `tls` has what all may read, the certificates,
-    and is kept up to date; `keys` has POD.key for each, of which a container mounts its own.
+    """Return the volumes `tls` and `keys`, which are separate because all pods share one template.
+
+    `tls` holds the certificates, which all pods may read; Kubernetes keeps it up to date. `keys`
+    holds POD.key for each pod, and a container mounts only its own.
     """
     ids = [quorum.ids.of(ordinal) for ordinal in range(naming.NODES_MAX)]
     certificates: list[Object] = []
@@ -333,7 +338,7 @@ def _tls_volumes(quorum: QuorumResource) -> list[Object]:
 
 
 def _items(secret: str, paths: dict[str, str]) -> Object:
-    """A source of a projected volume: keys of a Secret, and the files that they become."""
+    """A source of a projected volume. paths: the file of each key of the Secret."""
     items = [{"key": key, "path": path} for key, path in paths.items()]
     return {"secret": {"name": secret, "items": items}}
 
@@ -375,7 +380,7 @@ def _container(quorum: QuorumResource, template: Object) -> Object:
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()
         ],
-        # What a process ends with is one line, which the status repeats.
+        # A process that fails ends with one line, which the status repeats.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": template.get("resources") or {},
         "securityContext": {
@@ -384,10 +389,10 @@ def _container(quorum: QuorumResource, template: Object) -> Object:
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": mounts,
-        # Recovery of a long log comes before the first answer.
+        # A node recovers its log, which may be long, before it answers the first probe.
         "startupProbe": _probe("/healthz", period_s=1, failures=600),
         "livenessProbe": _probe("/healthz", period_s=10, failures=6),
-        # Of this member only: whether it leads, or fetches from a leader.
+        # Readiness is of this node only: it leads, or it fetches from a leader.
         "readinessProbe": _probe("/readyz", period_s=2, failures=2),
     }
 
@@ -402,7 +407,7 @@ def _probe(page: str, *, period_s: int, failures: int) -> Object:
 
 
 def environment(quorum: QuorumResource) -> list[Object]:
-    """What the pod's entry (`pod.py`) needs, and `spec.config` as variables."""
+    """Return the variables for the pod's entry point (`pod.py`), and those of `spec.config`."""
     own: dict[str, Object] = {
         "QUORATE_POD_NAME": {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         "QUORATE_POD_NAMESPACE": {"valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
@@ -425,8 +430,11 @@ def environment(quorum: QuorumResource) -> list[Object]:
 
 
 def _principals(quorum: QuorumResource) -> dict[str, str]:
-    """Who formats nodes: the operator. And who the controllers are, by the certificates that the
-    operator issues: brokers and clients have others of the same authority, and never vote.
+    """Return the settings that name the principals of the operator and of the controllers.
+
+    Only the operator may format nodes; without TLS it is `User:ANONYMOUS`. If the operator issues
+    the certificates, only the nodes' principals are controllers: brokers and clients have
+    certificates of the same authority, and never vote.
     """
     formatter = naming.principal(naming.OPERATOR) if quorum.is_tls else "User:ANONYMOUS"
     principals = {"quorate.format.principals": formatter}
@@ -438,8 +446,9 @@ def _principals(quorum: QuorumResource) -> dict[str, str]:
 
 
 def _authorization(quorum: QuorumResource, config: Mapping[str, str]) -> dict[str, str]:
-    """The authorizer, unless the spec switches it off. Super users that `spec.config` names are
-    added to those without which there is no quorum.
+    """Return the authorizer's settings; empty unless `QuorumResource.is_authorizing`.
+
+    The super users in `spec.config` are added to those that the quorum itself requires.
     """
     if not quorum.is_authorizing:
         return {}
@@ -455,7 +464,10 @@ def _authorization(quorum: QuorumResource, config: Mapping[str, str]) -> dict[st
 
 
 def broker_principals(quorum: QuorumResource) -> tuple[str, ...]:
-    """Who needs the cluster action and no more: what a broker forwards it does in its own name."""
+    """The principals of brokers, which need the cluster action and get no other permission.
+
+    A broker forwards requests under its own principal, so they have its permissions.
+    """
     if not quorum.is_authorizing:
         return ()
     names = map(naming.broker_name, range(quorum.broker_certificates))

@@ -1,10 +1,9 @@
-"""What the objects of a Quorum are called, and where its nodes are reached.
+"""The names of a Quorum's objects, and the addresses of its nodes.
 
-The pod of ordinal N is node `NodeIds.first` + N: its node id, its volume and its address follow
-from its name and that number, for the operator and for the pod alike (`pod.py`). Pods, volumes and
-Services are counted by ordinals, what controllers hear and say is by node ids, and nothing but
-`NodeIds` turns one into the other. This module imports nothing but the standard library, because
-pods use it too.
+The pod of ordinal N is node `NodeIds.first` + N. The operator and the pod (`pod.py`) both derive
+its node id, volume and address from its name and that number. Ordinals identify pods, volumes and
+Services; node ids identify nodes in the protocol. Only `NodeIds` converts between the two. This
+module imports only the standard library, because pods use it too.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ LISTENER = "CONTROLLER"
 PORT = 9093
 KAFKA_LISTENER = "KAFKA"
 KAFKA_PORT = 9094
-"""Kafka's own protocol, unencrypted, for Kafka's brokers."""
+"""The port of Kafka's own protocol, unencrypted, for Kafka brokers."""
 HTTP_PORT = 9464
-"""Probes and metrics, unencrypted."""
+"""The port of probes and metrics, unencrypted."""
 VOLUME = "data"
 DATA_PATH = "/var/lib/quorate"
 TLS_PATH = "/etc/quorate/tls"
 KEY_PATH = "/etc/quorate/key/tls.key"
-"""The private key of a pod. It stays the same while the pod lives: its certificates change."""
+"""A pod's private key. It stays the same for the pod's lifetime; only certificates change."""
 ZOOKEEPER_TLS_PATH = "/etc/quorate/zookeeper"
 ZOOKEEPER_CA = "ca.crt"
 ZOOKEEPER_PAIR = "client.pem"
-"""The certificate and its private key that ZooKeeper asks for, if it does, in one file."""
+"""The client certificate and its private key in one file, if ZooKeeper requires them."""
 
 OWN_SETTINGS = (
     "process.roles",
@@ -60,21 +59,21 @@ OWN_SETTINGS = (
     "zookeeper.ssl.truststore.location",
     "zookeeper.ssl.keystore.location",
 )
-"""Settings that the operator decides; `spec.config` may not name them."""
+"""Settings that the operator controls; `spec.config` may not contain them."""
 OWN_PREFIXES = ("ssl.", "pod.")
-"""All settings that begin with one of these, too: the pod's entry is told who it is by `pod.`."""
+"""Prefixes of further such settings. `pod.` settings tell the pod's entry point its identity."""
 
 OPERATOR, CLIENT = "operator", "client"
-"""What the operator's certificate, and that in NAME-client-tls, call themselves."""
+"""The common names of the operator's certificate and of the one in NAME-client-tls."""
 
 BROKER_LISTENER = "BROKER"
 BROKER_PORT = 9092
 BROKER_ID_FIRST = 1000
-"""Broker N is node 1000 + N: ids of controllers and brokers must not meet."""
+"""Broker N is node 1000 + N: ids of controllers and brokers must not overlap."""
 BROKERS_MAX = 100
 
 NODES_MAX = 9
-"""The most voters that a Quorum may have; ordinals beyond belong to nobody."""
+"""The maximum number of voters of a Quorum. Higher ordinals are invalid."""
 FIRST_NODE_ID_MAX = 2**31 - NODES_MAX
 """The highest node id that Kafka's formats can hold is 2^31 - 1."""
 
@@ -84,13 +83,13 @@ MANAGED_LABEL = "app.kubernetes.io/managed-by"
 POD_LABEL = "statefulset.kubernetes.io/pod-name"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 USABLE_LABEL = f"{GROUP}/usable-by"
-"""On a Secret that a Quorum's pods are to mount and that is not the Quorum's own: its name."""
+"""The label of a Secret that is not a Quorum's own but that it may use: the Quorum's name."""
 HASH_ANNOTATION = f"{GROUP}/hash"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeIds:
-    """Which node the pods of a Quorum are: that of ordinal N is node `first` + N."""
+    """Maps ordinals to node ids: the pod of ordinal N is node `first` + N."""
 
     first: int = 0
 
@@ -98,7 +97,7 @@ class NodeIds:
         return self.first + ordinal
 
     def ordinal(self, node_id: int) -> int | None:
-        """The inverse; None for a node that no pod of the Quorum can be."""
+        """The ordinal of a node id; None if no pod of the Quorum can have that id."""
         ordinal = node_id - self.first
         return ordinal if 0 <= ordinal < NODES_MAX else None
 
@@ -115,7 +114,7 @@ def labels(quorum: str) -> dict[str, str]:
 
 
 def selector(quorum: str) -> dict[str, str]:
-    """What selects the pods (and their volume claims) of a Quorum."""
+    """The labels that select the pods (and their volume claims) of a Quorum."""
     return {NAME_LABEL: "quorate", INSTANCE_LABEL: quorum, COMPONENT_LABEL: "controller"}
 
 
@@ -124,24 +123,25 @@ def selector_text(quorum: str) -> str:
 
 
 def service(quorum: str) -> str:
-    """The headless Service of all nodes, for clients that look for any of them."""
+    """The headless Service of all nodes, for clients that can use any of them."""
     return f"{quorum}-controllers"
 
 
 def node_service(quorum: str, ordinal: int) -> str:
-    """The Service of one node. Its address outlives pods, so that nobody who kept a pod's address
-    waits for an answer from where nobody is.
+    """The Service of one node.
+
+    Its address outlives pods, so that clients do not wait at the cached address of a deleted pod.
     """
     return pod(quorum, ordinal)
 
 
 def record(quorum: str) -> str:
-    """The ConfigMap that says for which cluster the Quorum was begun."""
+    """The ConfigMap that records the cluster for which the Quorum was started."""
     return f"{quorum}-bootstrap"
 
 
 def marker(quorum: str) -> str:
-    """The ConfigMap whose existence says that no node may be formatted standalone any more."""
+    """The ConfigMap whose existence forbids formatting any node standalone."""
     return f"{quorum}-bootstrapped"
 
 
@@ -163,17 +163,17 @@ def named_client_secret(quorum: str, client: str) -> str:
 
 
 def client_name(client: str) -> str:
-    """What the certificate of a client in `spec.clients` calls it."""
+    """The common name of the certificate of a client in `spec.clients`."""
     return f"client-{client}"
 
 
 def broker_name(ordinal: int) -> str:
-    """What a broker's certificate calls it, and how its files are named."""
+    """The common name of a broker's certificate, and the stem of its file names."""
     return f"broker-{ordinal}"
 
 
 def principal(name: str) -> str:
-    """Who shows the certificate with this name that the operator issued."""
+    """The principal of a certificate that the operator issued with this common name."""
     return f"User:CN={name}"
 
 
@@ -182,22 +182,22 @@ def broker_secret(quorum: str) -> str:
 
 
 def broker_host(quorum: str, namespace: str, ordinal: int) -> str:
-    """Where a broker is reached, by its StatefulSet's headless Service."""
+    """A broker's host name, through the headless Service of its StatefulSet."""
     return f"{quorum}-broker-{ordinal}.{quorum}-brokers.{namespace}.svc"
 
 
 def operator_secret(quorum: str) -> str:
-    """The operator's own certificate, where somebody else issues it."""
+    """The Secret of the operator's own certificate from another issuer (cert-manager)."""
     return f"{quorum}-operator-tls"
 
 
 def given_node_secret(quorum: str, node_id: int) -> str:
-    """A node's certificate, where somebody else issues it."""
+    """The Secret of a node's certificate from another issuer (cert-manager)."""
     return f"{quorum}-{node_name(node_id)}-tls"
 
 
 def node_name(node_id: int) -> str:
-    """What a node's certificate calls it, and how its files are named."""
+    """The common name of a node's certificate, and the stem of its file names."""
     return f"node-{node_id}"
 
 
@@ -217,12 +217,12 @@ def ordinal_of(name: str) -> int | None:
 
 
 def host(quorum: str, namespace: str, ordinal: int) -> str:
-    """Where the node of an ordinal is reached, from any pod of the cluster."""
+    """The host name of an ordinal's node, which any pod of the cluster can resolve."""
     return f"{node_service(quorum, ordinal)}.{namespace}.svc"
 
 
 def place(quorum: str, namespace: str, ordinal: int) -> tuple[str, int]:
-    """Host and port of a node, for who dials it."""
+    """The host and port for connections to a node."""
     return host(quorum, namespace, ordinal), PORT
 
 
@@ -231,10 +231,10 @@ def address(quorum: str, namespace: str, ordinal: int) -> str:
 
 
 def bootstrap_servers(quorum: str, namespace: str) -> tuple[str, ...]:
-    """Where a new node asks for the leader.
+    """The addresses at which a new node discovers the leader.
 
-    It must not depend on the number of nodes, or scaling would restart them all. The lowest
-    ordinals are the last that go; the Service stands for whoever is there.
+    They must not depend on the number of nodes, or scaling would restart all of them. The lowest
+    ordinals are removed last; the Service resolves to all nodes that exist.
     """
     first = [address(quorum, namespace, ordinal) for ordinal in range(3)]
     return (*first, f"{service(quorum)}.{namespace}.svc:{PORT}")
@@ -248,8 +248,9 @@ def repository(image: str) -> str:
 
 
 def is_allowed(image: str, allowed: Collection[str]) -> bool:
-    """Whether an image is of one of these repositories; one that ends with `/` allows all below.
-    No repositories: any image.
+    """Whether an image is from one of the allowed repositories.
+
+    An entry that ends with `/` allows all repositories below it. No entries allow any image.
     """
     found = repository(image)
     return not allowed or any(
@@ -269,8 +270,9 @@ _OWN_VARIABLE_PREFIXES = tuple(map(variable, OWN_PREFIXES))
 
 
 def problem_of_setting(name: str) -> str:
-    """Why `spec.config` may not have a setting; "" if it may. Names are compared as the variables
-    that they become.
+    """Why `spec.config` may not contain a setting; "" if it may.
+
+    Names are compared in the form of their environment variables.
     """
     found = variable(name)
     if found in _OWN_VARIABLES or found.startswith(_OWN_VARIABLE_PREFIXES):

@@ -1,9 +1,9 @@
-"""What is there for one Quorum: Kubernetes' objects, and what nodes and leader say of themselves.
+"""Observes one Quorum: its Kubernetes objects, and the state that its nodes and leader report.
 
-Reads only. An object that has the name of the Quorum's and is not its own counts as missing, and
-is named (`Observed.conflicts`). Kubernetes is asked first, then every pod that has an address
-(NodeStatus), then the quorum for its leader's view. A node that answers as somebody else counts as
-one that does not.
+Reads only. An object that has the name of one of the Quorum's objects but is not its own counts as
+missing and is reported in `Observed.conflicts`. The observer reads Kubernetes first, then requests
+NodeStatus from every pod that has an address, then the leader's view from the quorum. A node that
+answers with another node id counts as not answering.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from quorate_operator.progress import Progress, read_progress
 from quorate_operator.resource import QuorumResource
 
 CAUGHT_UP_MS = 3_000
-"""A replica that held all within this time, by the leader's clock, is caught up."""
+"""A replica that reached the leader's log end within this time, by its clock, is caught up."""
 STATUS_TIMEOUT_S = 2.0
 CALL_TIMEOUT_MS = 10_000
 Locate = Callable[[str, str, int], tuple[str, int]]
-"""Host and port of the node of a Quorum (name, namespace) and an ordinal."""
+"""Returns a node's host and port, given its Quorum's name and namespace and its ordinal."""
 PERMISSIONS_ALLOW = 3
-"""Kafka's code."""
+"""Kafka's AclPermissionType code of ALLOW."""
 STUCK_VOLUME = "its volume claim is being deleted"
 WRONG_ENSEMBLE = re.compile(r"zookeeper\.connect=\S+: /cluster/id\b.*")
-"""In the line with which a controller ends that finds another cluster in ZooKeeper."""
+"""Matches the last line of a controller that exits because ZooKeeper holds another cluster."""
 PROVEN_S = 20.0
-"""Who ended for that and has run for so long again has found the right one."""
+"""A restarted controller that has run for this long has found the right cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`observed` is what the plan rests on; the rest is for acting and for the status."""
+    """`observed` is the plan's input; the other fields are for actions and the status."""
 
     observed: Observed
     stateful_set: Object | None = None
@@ -69,9 +69,9 @@ class Snapshot:
     description: QuorumDescription | None = None
     authority: Authority | None = None
     given: Mapping[str, str] = field(default_factory=dict)
-    """The operator's certificate from elsewhere, if it has one there."""
+    """The operator's certificate files from another issuer (cert-manager); empty without one."""
     progress: Progress | None = None
-    """Of the migration, where there is one and its leader answers."""
+    """The migration's progress; None without a migration, or if the leader does not answer."""
 
     @property
     def ready_count(self) -> int:
@@ -80,7 +80,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class _Objects:
-    """The Kubernetes objects of a Quorum. Pods and claims are by ordinal."""
+    """The Kubernetes objects of a Quorum. Pods and claims are keyed by ordinal."""
 
     ids: NodeIds
     stateful_set: Object | None
@@ -97,7 +97,7 @@ class _Objects:
 
 
 class _Owned:
-    """Reads the objects of one Quorum. conflicts: by "Kind/name", what is not its own."""
+    """Reads the objects of one Quorum. conflicts: messages by "Kind/name" of foreign objects."""
 
     def __init__(self, kube: Kube, quorum: QuorumResource) -> None:
         self._kube = kube
@@ -105,7 +105,7 @@ class _Owned:
         self.conflicts: dict[str, str] = {}
 
     def get(self, kind: str, name: str) -> Object | None:
-        """The Quorum's own object of that name. KubeError."""
+        """Return the Quorum's own object of that name, or None. Raises KubeError."""
         found = self._kube.get(kind, self._quorum.namespace, name)
         if found is None or is_controlled_by(found, self._quorum.uid):
             return found
@@ -113,12 +113,14 @@ class _Owned:
         return None
 
     def is_taken(self, kind: str, name: str) -> bool:
-        """Whether `get` found somebody else's."""
+        """Whether `get` found an object of that name that the Quorum does not control."""
         return f"{kind}/{name}" in self.conflicts
 
     def claims(self) -> tuple[dict[int, Object], frozenset[int]]:
-        """The StatefulSet's volume claims, which outlive it and have no owner: they have its name
-        and labels. And the ordinals whose claim's name is taken. KubeError.
+        """Return the Quorum's volume claims by ordinal, and the ordinals with a foreign claim.
+
+        Claims outlive the StatefulSet and have no owner reference to the Quorum, so the name and
+        the labels identify them. Raises KubeError.
         """
         quorum, kind = self._quorum, "PersistentVolumeClaim"
         labels = naming.selector(quorum.name).items()
@@ -142,7 +144,7 @@ class _Owned:
 
 
 class Observer:
-    """Reads one Quorum after the other. images: the repositories that pods may be made from."""
+    """Observes Quorums. images: the allowed image repositories of pods; empty: any."""
 
     def __init__(
         self, kube: Kube, locate: Locate = naming.place, images: Collection[str] = ()
@@ -154,8 +156,10 @@ class Observer:
     async def observe(
         self, quorum: QuorumResource, tls: TlsConfig | None, probe: TlsConfig | None = None
     ) -> Snapshot:
-        """tls: with which nodes are dialled; None without TLS, and before there is an authority.
-        probe: see `Identity.probe`. KubeError, CertificateError.
+        """Observe one Quorum. Raises KubeError, CertificateError.
+
+        tls: the configuration for connections to nodes; None without TLS, and before the operator
+        has a certificate. probe: see `Identity.probe`.
         """
         objects = await asyncio.to_thread(self._read, quorum)
         statuses: dict[int, NodeStatus] = {}
@@ -205,7 +209,7 @@ class Observer:
     async def _is_authority_due(
         self, quorum: QuorumResource, objects: _Objects, probe: TlsConfig | None
     ) -> bool:
-        """Whether the authority's next step is to be taken (`authority.py`)."""
+        """Whether the next step of the authority's rotation is due (`authority.py`)."""
         authority = objects.authority
         if authority is None or not quorum.has_own_authority:
             return False
@@ -255,8 +259,10 @@ class Observer:
         )
 
     def _forbidden(self, quorum: QuorumResource) -> Iterable[str]:
-        """What the spec names and the Quorum may not use. Whoever may create Quorums could read any
-        Secret of the namespace otherwise, by an image or by a mount of their choice.
+        """Yield messages about images and Secrets in the spec that the Quorum may not use.
+
+        Without this check, a user with permission to create Quorums could read any Secret of the
+        namespace through an image or a mount of their choice.
         """
         if not naming.is_allowed(quorum.image, self._images):
             allowed = ", ".join(self._images)
@@ -277,7 +283,7 @@ class Observer:
         stateful_set: Object | None,
         authority: Authority | None,
     ) -> Iterable[str]:
-        """The objects that are missing or not as they should be, Secrets first: pods mount them."""
+        """Yield the missing, outdated and unwanted objects, Secrets first: pods mount them."""
         if quorum.has_own_authority and not owned.is_taken(
             "Secret", naming.authority_secret(quorum.name)
         ):
@@ -299,7 +305,7 @@ class Observer:
             if kind == "StatefulSet":
                 found = stateful_set
                 if found is None:
-                    continue  # created with its size, when all else is there
+                    continue  # the plan creates it, with its size, after all other objects
             else:
                 found = owned.get(kind, manifest["metadata"]["name"])
                 if owned.is_taken(kind, manifest["metadata"]["name"]):
@@ -316,8 +322,9 @@ class Observer:
 
 
 def _is_pod_of(pod: Object, stateful_set: Object | None) -> bool:
-    """Whether a pod is the StatefulSet's, or nobody's: a StatefulSet takes over what an earlier one
-    of its name left.
+    """Whether the StatefulSet controls a pod, or no controller does.
+
+    A StatefulSet adopts the orphaned pods of an earlier one with the same name.
     """
     if controller_of(pod) is None:
         return True
@@ -346,7 +353,10 @@ def _record(found: Object | None) -> Record | None:
 
 
 def _inherited(quorum: QuorumResource, claims: dict[int, Object]) -> Iterable[int]:
-    """Ordinals whose claims are older than the Quorum. (Times of one API server, in one form.)"""
+    """Yield the ordinals whose claims are older than the Quorum.
+
+    Timestamps compare as text, because the API server writes all of them in one format.
+    """
     for ordinal, claim in claims.items():
         if claim["metadata"].get("creationTimestamp", "") < quorum.created:
             yield ordinal
@@ -387,7 +397,10 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _is_outdated(pod: Object, stateful_set: Object | None) -> bool:
-    """Whether the pod's template is not the newest that the StatefulSet's controller has seen."""
+    """Whether the pod's template is older than the StatefulSet's update revision.
+
+    False until the StatefulSet's controller has observed the newest generation.
+    """
     if stateful_set is None:
         return False
     status = stateful_set.get("status") or {}
@@ -398,8 +411,9 @@ def _is_outdated(pod: Object, stateful_set: Object | None) -> bool:
 
 
 def _last_words(pod: Object, remembered_s: float = 0.0) -> str:
-    """The last line of a process that ended with an error, until its successor has run for so long;
-    else "".
+    """Return the last line of a container's process that exited with an error; else "".
+
+    The line is ignored once the restarted process has run for `remembered_s` seconds.
     """
     for container in (pod.get("status") or {}).get("containerStatuses") or ():
         now, before = container.get("state") or {}, container.get("lastState") or {}
@@ -418,7 +432,7 @@ def _wrong_ensemble(pod: Object) -> str:
 
 
 def _age_s(at: str | None) -> float:
-    """Since a time of the API server; any length if it is not known."""
+    """Return the seconds since a timestamp of the API server; infinity if it is unknown."""
     if not at:
         return math.inf
     return (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(at)).total_seconds()
@@ -455,7 +469,7 @@ _CLIENT: Final[dict[str, Any]] = {
 def dial(
     quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None, locate: Locate
 ) -> QuorumClient:
-    """A client that knows the nodes of some ordinals."""
+    """Create a client that bootstraps from the nodes of these ordinals."""
     addresses = [address_of(quorum, ordinal, locate) for ordinal in ordinals]
     return QuorumClient(addresses, tls=tls, **_CLIENT)
 
@@ -467,7 +481,7 @@ def address_of(quorum: QuorumResource, ordinal: int, locate: Locate) -> str:
 async def _ask_nodes(
     client: QuorumClient, quorum: QuorumResource, pods: dict[int, Object], locate: Locate
 ) -> tuple[dict[int, NodeStatus], dict[int, str]]:
-    """What each node says of itself, and why some say nothing."""
+    """Request NodeStatus from all pods with an address; return statuses and errors by ordinal."""
     statuses: dict[int, NodeStatus] = {}
     problems: dict[int, str] = {}
 
@@ -505,13 +519,13 @@ async def _describe(
 def metadata_client(
     quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None, locate: Locate
 ) -> MetadataClient:
-    """A client of the metadata that knows the nodes of some ordinals."""
+    """Create a metadata client that bootstraps from the nodes of these ordinals."""
     addresses = [address_of(quorum, ordinal, locate) for ordinal in ordinals]
     return MetadataClient(addresses, tls=tls, **_CLIENT)
 
 
 def cluster_action(principal: str) -> Acl:
-    """What lets a broker of this principal talk to the controllers."""
+    """Return the ACL that lets a broker with this principal send requests to the controllers."""
     kind, name = ResourceType.CLUSTER, CLUSTER_NAME
     action, allow = Operation.CLUSTER_ACTION, PERMISSIONS_ALLOW
     return Acl(kind, name, LITERAL, principal, "*", action, allow)
@@ -523,7 +537,7 @@ async def _without_rights(
     tls: TlsConfig | None,
     locate: Locate,
 ) -> tuple[str, ...]:
-    """The brokers that the ACLs do not give the cluster action; none where nobody says."""
+    """Return the broker principals without the cluster action; none if no leader answers."""
     view = leader_view(description)
     wanted = manifests.broker_principals(quorum)
     ordinal = None if view is None else quorum.ids.ordinal(view.leader.id)
@@ -553,7 +567,7 @@ async def _progress(
 
 
 def leader_view(description: QuorumDescription | None) -> LeaderView | None:
-    """The leader's description as what the plan needs; None if it is another node's."""
+    """Convert a description to the plan's input; None unless the leader itself sent it."""
     if description is None or not description.is_leaders_view:
         return None
     response = description.response
@@ -571,7 +585,7 @@ def leader_view(description: QuorumDescription | None) -> LeaderView | None:
 
 
 def _is_caught_up(status: ReplicaStatus, leader: ReplicaStatus) -> bool:
-    """By the leader's clock: its own times are always now."""
+    """Whether a replica is caught up. The leader's own timestamp is its current time."""
     if status.last_caught_up_ms < 0:
         return False
     return leader.last_caught_up_ms - status.last_caught_up_ms <= CAUGHT_UP_MS
@@ -580,7 +594,7 @@ def _is_caught_up(status: ReplicaStatus, leader: ReplicaStatus) -> bool:
 def _known_voters(
     quorum: QuorumResource, description: QuorumDescription | None
 ) -> frozenset[ReplicaKey]:
-    """The last voter set: a node's own, unless the resource's status has seen a later epoch."""
+    """Return the last known voter set: the described one, unless the status has a later epoch."""
     leader: Any = quorum.status.get("leader") or {}
     written = frozenset(parse_key(text) for text in quorum.status.get("voterSet") or ())
     if description is None or not len(description.response.voter_set):
@@ -591,6 +605,6 @@ def _known_voters(
 
 
 def parse_key(text: str) -> ReplicaKey:
-    """The inverse of a replica key's text, ID-DIRECTORYID."""
+    """Parse a replica key from its text form, ID-DIRECTORYID."""
     number, _, directory = text.partition("-")
     return ReplicaKey(int(number), directory or None)

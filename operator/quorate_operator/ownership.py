@@ -1,11 +1,12 @@
-"""Whose an object is, and who owns which of its fields in the eyes of server-side apply.
+"""The owner of an object, and the managers that own its fields under server-side apply.
 
 An object belongs to a Quorum if the Quorum's UID is that of its controller. Any other object of the
-same name is somebody else's: it is neither used, changed nor deleted.
+same name is foreign: the operator neither uses, changes nor deletes it.
 
-A field goes away when its only owner applies the object without it. Who created an object
-owns all that it was created with, so what the operator leaves out later would stay for ever:
-the ownership of everything but the replicas is handed over to who applies, once.
+Server-side apply removes a field when its only manager applies the object without it. The manager
+that creates an object owns all of its fields, so a field that the operator leaves out later would
+stay forever. Therefore the operator hands the ownership of everything but the replicas over to the
+manager that applies, once.
 
 Source: Kubernetes, "Server-Side Apply", "Upgrading from client-side apply to server-side apply".
 """
@@ -21,19 +22,19 @@ SPEC, REPLICAS = "f:spec", "f:replicas"
 
 
 def controller_of(found: Object) -> Object | None:
-    """The owner that controls an object."""
+    """The owner reference of an object's controller; None without one."""
     owners = found["metadata"].get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), None)
 
 
 def is_controlled_by(found: Object, uid: str) -> bool:
-    """Whether the object with this UID controls another."""
+    """Whether an object's controller has this UID."""
     controller = controller_of(found)
     return bool(uid) and controller is not None and controller.get("uid") == uid
 
 
 def conflict(kind: str, found: Object, quorum: str) -> str:
-    """What to say of an object that has the name of a Quorum's, and is not its own."""
+    """The message about a foreign object that has the name of one of the Quorum's objects."""
     name = found["metadata"]["name"]
     controller = controller_of(found)
     if controller is None:
@@ -46,7 +47,7 @@ def conflict(kind: str, found: Object, quorum: str) -> str:
 
 
 def handed_over(entries: list[Object], creator: str, manager: str) -> list[Object]:
-    """An object's managedFields as they should be; equal to `entries` if they are."""
+    """The managedFields after the handover; equal to `entries` if none is needed."""
     created = next((e for e in entries if _is(e, creator, "Update")), None)
     if created is None:
         return entries
@@ -77,7 +78,7 @@ def _is(entry: Object, manager: str, operation: str) -> bool:
 
 
 def _union(one: Object, other: Object) -> Object:
-    """Sets of fields, as nested objects."""
+    """The union of two sets of fields, which are nested objects."""
     result = dict(one)
     for name, value in other.items():
         result[name] = _union(result.get(name) or {}, value)

@@ -1,33 +1,36 @@
-"""What to do next for one Quorum: a pure function of what is wanted and what is there.
+"""Plans the next action for one Quorum: a pure function of the desired and the observed state.
 
-`plan` returns at most one action that changes something. It has no memory, so an operator that is
-killed between any two actions goes on where it was. Steps, in this order; the first that applies
-decides, and what it may not do is said in `Plan.refusals`:
+`plan` returns at most one action that changes something. It is stateless, so an operator that is
+killed between two actions resumes where it stopped. The first of these steps that applies decides,
+and `Plan.refusals` lists what the plan holds back:
 
- 0. Deleted: nothing, the objects have owners. Paused: nothing. A majority of the voters' disks is
-    provably gone: nothing at all, since whatever is done now could make the loss final.
-    An image or a Secret that the Quorum may not use: nothing, since pods would be made with it.
-    Objects of others have the names of this Quorum's: nothing is begun; a quorum that runs is kept
-    as it is wanted, without them.
-    Then the Kubernetes objects themselves: what pods need, and the StatefulSet.
- 1. Not bootstrapped: the record first, then the seed is formatted standalone, once; a leader that
-    was seen is marked, and from then on nothing is ever formatted standalone again.
- 2. A disk of another cluster, or a ZooKeeper of another: stop. (Dead pods get a newer template.)
- 3. No leader: wait. (Pods for known voters may be created; pods that do not run may get a newer
-    template.)
- 4. A change of the voter set is uncommitted: wait.
+ 0. Deleted: nothing, because the objects have owner references. Paused: nothing. Too few voters'
+    disks remain for a majority, provably: nothing at all, because any action could make the loss
+    final. Invalid spec: nothing.
+    An image or a Secret that the Quorum may not use: nothing, because new pods would use it.
+    Foreign objects with names of this Quorum's objects: a new quorum is not started; an existing
+    one is reconciled without them.
+    Then the Kubernetes objects themselves: those that pods need, and the StatefulSet.
+ 1. Not bootstrapped: create the record, then format the seed standalone, once. When a leader has
+    been seen, create the marker; after that no node is ever formatted standalone again.
+ 2. A disk of another cluster: stop. ZooKeeper holds another cluster (checked before step 1): stop,
+    but restart dead outdated pods.
+ 3. No leader: wait. (Pods of wanted nodes and known voters may be created, and dead outdated pods
+    restarted.)
+ 4. A voter set change is uncommitted: wait.
  5. A voter whose disk was replaced, or a dead surplus voter: remove it, if that is safe.
- 6. A wanted node that is empty and no voter: format it to join.
- 7. A wanted observer that caught up: make it a voter, if that is safe.
- 8. A wanted node that does not exist: create its pod.
+ 6. A wanted node that is empty and not a voter: format it to join.
+ 7. A wanted observer that has caught up: make it a voter, if that is safe.
+ 8. A wanted node or a dead voter without a pod: create the pod.
  9. A live surplus voter, the highest ordinal first, the leader last after a transfer: remove it, if
-    all wanted nodes are voters and alive and it is safe.
-10. A surplus pod that is no voter: shrink the StatefulSet, whose policy decides about its volume.
-11. A broker without the cluster action: give it, before an authorizer asks for it.
-12. An outdated pod: restart it, the dead first, the leader last after a transfer, one at a time.
+    all wanted nodes are live voters and the removal is safe.
+10. A surplus pod that is not a voter: shrink the StatefulSet, whose retention policy decides about
+    the volume.
+11. A broker without the cluster action: grant it, before an authorizer requires it.
+12. An outdated pod: restart it, one at a time, dead pods first, the leader last after a transfer.
 
-What alive and safe mean is in `safety`. Voters have node ids, pods ordinals; a voter that no pod
-can be (`naming.NodeIds`) is foreign, and left alone.
+`safety` defines "alive" and "safe". Voters have node ids, pods have ordinals. A voter whose id no
+pod can have (`naming.NodeIds`) is foreign, and the plan leaves it alone.
 
 Source: KIP-853, "Disk failure recovery", "Add controller", "Remove controller".
 """
@@ -71,7 +74,7 @@ from quorate_operator.values import (
 )
 
 SEED = 0
-"""The ordinal that begins a new quorum. It is wanted at every size."""
+"""The ordinal of the node that starts a new quorum. Every size includes it."""
 
 
 # --- the steps ------------------------------------------------------------------------------------
@@ -79,7 +82,7 @@ SEED = 0
 
 @dataclass(slots=True)
 class _Steps:
-    """The steps with a leader; each returns an action or None, and collects refusals."""
+    """The steps that require a leader. Each returns an action or None, and collects refusals."""
 
     desired: Desired
     observed: Observed
@@ -233,7 +236,8 @@ class _Steps:
         nodes = [node for node in self.observed.nodes if node.outdated and not node.terminating]
         if not nodes:
             return None
-        # Who answers and catches up may already be one of a majority; who is no voter is not.
+        # A voter that answers while it catches up may already be part of a majority, so only dead
+        # pods and non-voters restart without further checks.
         free = [node for node in nodes if _is_dead(node) or node.key not in self.view.voters]
         if free:
             node = free[0]
@@ -247,7 +251,7 @@ class _Steps:
             return None
         node = max(nodes, key=lambda n: (n.key != self.view.leader, n.ordinal))
         voters = self.view.voters
-        # One or two voters cannot do without any of them: a restart is a pause, not a loss.
+        # One or two voters tolerate no failure: a restart is an interruption, not a data loss.
         if len(voters) > 2 and not is_safe(self.alive - {node.key}, voters):
             shown_rest = f"{len(self.alive - {node.key})} of {len(voters)} voters would be alive"
             self.refuse(Reason.ROLLOUT_BLOCKED, f"pod {node.ordinal} waits: {shown_rest}")
@@ -259,7 +263,7 @@ class _Steps:
 
 
 def plan(desired: Desired, observed: Observed) -> Plan:
-    """The next action for one Quorum, or why there is none."""
+    """Return the next action for one Quorum, or why there is none."""
     stop = _reason_to_stop(desired, observed)
     if stop is not None:
         return Plan(refusals=(stop,))
@@ -332,7 +336,7 @@ def _reason_to_stop(desired: Desired, observed: Observed) -> Refusal | None:
 
 
 def _wait_for_pods(steps: _Steps) -> None:
-    """Nothing is left to do, but not all is as wanted: say what is waited for."""
+    """When no step applies: add a refusal for each wanted node that is not a live voter."""
     for ordinal in range(steps.desired.replicas):
         node = steps.observed.node(ordinal)
         node_id = steps.observed.ids.of(ordinal)
@@ -346,7 +350,7 @@ def _wait_for_pods(steps: _Steps) -> None:
         elif not node.answers:
             problem = node.problem or "it does not answer"
         elif voter is None or node.key != voter:
-            continue  # a refusal says more
+            continue  # an earlier refusal has the details
         else:
             problem = "it has not caught up with the leader"
         steps.refuse(Reason.WAITING_FOR_PODS, f"node {node_id}: {problem}")
@@ -386,13 +390,13 @@ def _another_cluster(desired: Desired, found: str) -> Refusal:
 
 
 def _wrong_ensemble(observed: Observed) -> Plan:
-    """Its controllers end when they find another cluster there, and would end again."""
+    """Wait: controllers exit when ZooKeeper holds another cluster, and would exit again."""
     said = [f"node {n.id}: {n.wrong_ensemble}" for n in observed.nodes if n.wrong_ensemble]
     return _waiting(Reason.WRONG_ENSEMBLE, "; ".join(said))
 
 
 def _bootstrap(desired: Desired, observed: Observed) -> Plan:
-    """Step 1. No record and disks of a cluster: it is adopted, and begins nothing."""
+    """Step 1. Without a record, the cluster of existing disks is adopted; no new one starts."""
     size, needed = observed.size or 0, size_for(desired, observed)
     if size < needed:
         return Plan(Resize(needed, size), f"create the pods up to ordinal {needed - 1}")
@@ -420,7 +424,7 @@ def _bootstrap(desired: Desired, observed: Observed) -> Plan:
 
 
 def _first_record(desired: Desired, observed: Observed) -> Plan:
-    """Begin a cluster only when no disk can belong to an earlier one."""
+    """Start a new cluster only if no disk can belong to an earlier one."""
     silent = [
         ordinal
         for ordinal in sorted({SEED, *observed.inherited})
@@ -450,7 +454,7 @@ def _first_record(desired: Desired, observed: Observed) -> Plan:
 
 
 def _without_leader(desired: Desired, observed: Observed) -> Plan:
-    """Step 3: nothing that a quorum would have to agree to."""
+    """Step 3: only actions that need no agreement of the quorum."""
     used = ordinals(observed, observed.known_voters)
     size = observed.size or 0
     needed = max([desired.replicas, *(ordinal + 1 for ordinal in used)])
@@ -467,7 +471,7 @@ def _is_foreign(observed: Observed, size: int, needed: int) -> bool:
 
 
 def _restart_dead(observed: Observed) -> Plan | None:
-    """A pod that neither runs nor answers loses nothing by a newer template."""
+    """Restart a dead outdated pod: it loses nothing, and gets the newer template."""
     for node in observed.nodes:
         if node.outdated and _is_dead(node) and not node.terminating:
             text = f"restart pod {node.ordinal}: outdated, dead"
@@ -476,7 +480,7 @@ def _restart_dead(observed: Observed) -> Plan | None:
 
 
 def _is_dead(node: Node) -> bool:
-    """Both must say so: the kubelet, which is near, and our own call."""
+    """Whether both the kubelet, which probes locally, and the operator find the node dead."""
     return not node.ready and not node.answers
 
 

@@ -1,13 +1,12 @@
-"""The first process of a controller's or a broker's pod: who the pod is follows from its name.
+"""The entry point of a controller's or a broker's pod: the pod's name determines its identity.
 
     python -m quorate_operator.pod            becomes `quorate controller`
     python -m quorate_operator.pod broker     becomes `quorate broker`
 
-Pod NAME-N of a namespace is node N, or QUORATE_POD_FIRST_NODE_ID + N, and is reached at
-NAME-N.NAMESPACE.svc. That is what others are told, and what its certificate (node-ID.crt) names.
-Pod NAME-broker-N is node 1000 + N, at NAME-broker-N.NAME-brokers.NAMESPACE.svc, with broker-N.crt.
-Everything else comes from the environment of the template. This needs neither Kubernetes' client
-nor its API.
+Pod NAME-N of a namespace is node N, or QUORATE_POD_FIRST_NODE_ID + N. It advertises the address
+NAME-N.NAMESPACE.svc, which its certificate (node-ID.crt) names. Pod NAME-broker-N is node 1000 + N,
+at NAME-broker-N.NAME-brokers.NAMESPACE.svc, with broker-N.crt. All other settings come from the
+environment of the pod template. This module needs neither the Kubernetes client nor its API.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ BROKER_INFIX = "-broker"
 
 
 class PodError(Exception):
-    """The environment does not say who this pod is."""
+    """The environment or the command line does not identify this pod."""
 
 
 def settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -121,7 +120,7 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 def _zookeeper_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """TLS to ZooKeeper: the Secret's files. A certificate is shown if there is one."""
+    """TLS to ZooKeeper: the Secret's files. The client certificate is optional."""
     if not _is_set(environment, "QUORATE_POD_ZOOKEEPER_TLS"):
         return {}
     root = Path(naming.ZOOKEEPER_TLS_PATH)
@@ -140,7 +139,7 @@ def _tls_settings(environment: Mapping[str, str], name: str) -> dict[str, str]:
     if _protocol(environment) != "SSL":
         return {}
     root, key = Path(naming.TLS_PATH), Path(naming.KEY_PATH)
-    if not key.exists():  # the template of an operator that is older than this image
+    if not key.exists():  # the pod template is of an operator older than this image
         key = root / f"{name}.key"
     return {
         "QUORATE_SSL_CERTIFICATE_LOCATION": str(root / f"{name}.crt"),
@@ -172,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
     except PodError as error:
         print(f"quorate: error: {error}", file=sys.stderr)
         return 1
-    return os.execve(sys.executable, command, environment)  # noqa: S606 - it becomes that
+    return os.execve(sys.executable, command, environment)  # noqa: S606 - replaces this process
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""How far a migration from ZooKeeper is: two of the metrics of the node that leads.
+"""The progress of a migration from ZooKeeper, from two metrics of the leader.
 
-Read over plain HTTP from the page that Prometheus reads too; nothing is decided by it. Where
-nobody answers, what was said last stays in the status.
+The operator reads them over plain HTTP from the page that Prometheus scrapes. No decision depends
+on them. If the leader does not answer, the status keeps the last values.
 
 Source: KIP-866, "Metrics".
 """
@@ -23,14 +23,14 @@ _SAMPLE = re.compile(rf"^quorate_({STATE}|{BROKERS})(?:{{[^}}]*}})? ([0-9.]+)$",
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """brokers: how many of those that are registered run in ZooKeeper mode."""
+    """The progress of a migration. brokers: how many registered ones run in ZooKeeper mode."""
 
     state: ZkMigrationState
     brokers: int
 
 
 def read_progress(host: str, port: int) -> Progress | None:
-    """What a node says; None if it does not answer, or does not lead."""
+    """Read the progress from a node; None if it does not answer or is not the leader."""
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", "/metrics")
@@ -43,7 +43,7 @@ def read_progress(host: str, port: int) -> Progress | None:
 
 
 def parse_progress(page: str) -> Progress | None:
-    """From the text of Prometheus."""
+    """Parse Prometheus' text format; None if a metric is missing or the state is unknown."""
     found = {name: int(float(value)) for name, value in _SAMPLE.findall(page)}
     if len(found) < 2 or found[STATE] not in {state.value for state in ZkMigrationState}:
         return None

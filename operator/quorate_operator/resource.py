@@ -1,4 +1,4 @@
-"""One Quorum as it was written, with the defaults that the API server fills in."""
+"""The Quorum resource as the API server returns it, and the CRD's defaults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class QuorumResource:
-    """`spec` and `status` are the JSON objects; what steers the operator has a field of its own."""
+    """One Quorum resource. spec, status: the JSON objects; the properties interpret them."""
 
     name: str
     namespace: str
@@ -65,12 +65,12 @@ class QuorumResource:
 
     @property
     def cluster_id(self) -> str:
-        """Of which cluster it must be; "" for any."""
+        """The cluster id that the Quorum must have; "" for any."""
         return str(self.spec.get("clusterId") or "")
 
     @property
     def is_migration(self) -> bool:
-        """Whether a cluster is, or was, taken over from ZooKeeper."""
+        """Whether the Quorum migrates, or has migrated, a cluster from ZooKeeper."""
         return bool(self.part("migration"))
 
     @property
@@ -79,7 +79,7 @@ class QuorumResource:
 
     @property
     def zookeeper_secret(self) -> str:
-        """The Secret with what TLS to ZooKeeper needs; "" for unencrypted connections."""
+        """The Secret with the files for TLS to ZooKeeper; "" if no connection uses TLS."""
         tls = self.part("migration").get("tls") or {}
         return str(tls.get("secretName") or "") if self.is_migrating else ""
 
@@ -89,7 +89,7 @@ class QuorumResource:
 
     @property
     def given_secrets(self) -> tuple[str, ...]:
-        """The Secrets that its pods mount or the operator reads, and that are not its own."""
+        """The Secrets that its pods mount or the operator reads, but that are not its own."""
         names = [self.zookeeper_secret] if self.zookeeper_secret else []
         if self.is_tls and not self.has_own_authority:
             nodes = map(self.ids.of, range(NODES_MAX))
@@ -99,7 +99,7 @@ class QuorumResource:
 
     @property
     def has_kafka_listener(self) -> bool:
-        """Brokers that were migrated stay on it, so it does not end with the migration."""
+        """Whether nodes have the Kafka listener. Migrated brokers keep it after the migration."""
         return self.is_migration or bool(self.part("kafkaListener").get("enabled", False))
 
     @property
@@ -114,21 +114,23 @@ class QuorumResource:
 
     @property
     def is_authorizing(self) -> bool:
-        """Whether controllers ask the authorizer. Only certificates of the operator's own authority
-        have subjects that it knows, and Kafka's brokers come to their listener without any.
+        """Whether controllers have an authorizer.
+
+        The operator knows the subjects only of certificates that it issues itself, and Kafka
+        brokers connect to their listener without a certificate.
         """
         enabled = bool(self.part("authorization").get("enabled", True))
         return enabled and self.has_own_authority and not self.has_kafka_listener
 
     @property
     def clients(self) -> dict[str, bool]:
-        """The named clients, and whether each may do everything."""
+        """The named clients, and whether each is a super user."""
         found = self.spec.get("clients") or ()
         return {each["name"]: bool(each.get("superUser", False)) for each in found}
 
     @property
     def client_secrets(self) -> dict[str, str]:
-        """The Secrets of clients, and what the certificate in each calls them."""
+        """The Secrets of clients, and the common name of the certificate in each."""
         made = {client_secret(self.name): CLIENT}
         return made | {
             named_client_secret(self.name, name): client_name(name) for name in self.clients
@@ -166,7 +168,7 @@ class QuorumResource:
         )
 
     def _invalid(self) -> str:
-        """What the CRD's rules refuse, in case an older one let it through."""
+        """Why the spec is invalid, "" if it is not; an older CRD may not have rejected it."""
         if not 1 <= self.replicas <= NODES_MAX:
             return f"replicas is {self.replicas}: 1 to {NODES_MAX} are possible"
         for name in sorted(self.part("config")):
@@ -179,7 +181,7 @@ class QuorumResource:
 
     @property
     def owner(self) -> Object:
-        """What makes an object go when the Quorum goes."""
+        """The owner reference, by which Kubernetes deletes an object with its Quorum."""
         return {
             "apiVersion": API_VERSION,
             "kind": KIND,

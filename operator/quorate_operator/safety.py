@@ -1,7 +1,8 @@
-"""The arithmetic of the plan: who is alive, which voter sets are safe, which disks are gone.
+"""The arithmetic of the plan: which voters are alive, which voter sets safe, which disks gone.
 
-A voter is alive if its own pod answers with the voter's directory id and it is caught up in the
-leader's eyes. A voter set V is safe if it is not empty and |alive in V| >= |V| // 2 + 1.
+A voter is alive if its own pod answers with the voter's directory id and is not being deleted, and
+the leader reports the voter as caught up. A voter set V is safe if it is not empty and
+|alive in V| >= |V| // 2 + 1.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def majority(count: int) -> int:
 
 
 def alive(observed: Observed) -> frozenset[ReplicaKey]:
-    """The voters that are there for certain: none without a leader."""
+    """The voters that are alive; none without a leader."""
     view = observed.view
     if view is None:
         return frozenset()
@@ -38,12 +39,12 @@ def _is_alive(observed: Observed, view: LeaderView, replica: ReplicaKey) -> bool
 
 
 def is_safe(alive_replicas: Iterable[ReplicaKey], voters: frozenset[ReplicaKey]) -> bool:
-    """Whether a voter set can commit with those that are alive."""
+    """Whether a voter set can commit with the replicas that are alive."""
     return len(voters) > 0 and len(voters & frozenset(alive_replicas)) >= majority(len(voters))
 
 
 def disks_gone(observed: Observed) -> frozenset[ReplicaKey]:
-    """The voters whose disk is provably gone: their own pod answers with another, or with none."""
+    """The voters whose disk is provably gone: their own pod reports another disk, or none."""
     gone = set()
     for voter in observed.voters:
         node = observed.node_of(voter)
@@ -59,8 +60,9 @@ def is_majority_gone(observed: Observed) -> bool:
 
 
 def size_for(desired: Desired, observed: Observed) -> int:
-    """The replicas of a StatefulSet that holds every pod that may be needed: the wanted ones, those
-    of voters, those that run, and those that have a volume.
+    """The size of a StatefulSet with every pod that may be needed.
+
+    These are the wanted pods, those of voters, existing ones, and those that have a volume.
     """
     needed = {desired.replicas - 1, *observed.volumes}
     needed |= {node.ordinal for node in observed.nodes}
@@ -69,6 +71,6 @@ def size_for(desired: Desired, observed: Observed) -> int:
 
 
 def ordinals(observed: Observed, voters: Iterable[ReplicaKey]) -> list[int]:
-    """Of those voters that are pods, or could be."""
+    """The ordinals of voters, without those whose id no pod can have."""
     found = (observed.ordinal_of(voter) for voter in voters)
     return [ordinal for ordinal in found if ordinal is not None]

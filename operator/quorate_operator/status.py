@@ -1,12 +1,12 @@
-"""What the Quorum's status says: a pure function of what was seen and planned.
+"""Builds the Quorum's status: a pure function of the observed state and the plan.
 
-Conditions (True means): Ready: all is as wanted. Quorate: a leader answers and a majority follows.
-Bootstrapped: the quorum was begun and can not begin again. Progressing: something is being changed
-or waited for. Degraded: a node that should be a voter is not, or does not run. DataLossRisk: one
-more lost voter ends commits, or a majority of disks is gone. Conflict: objects of others have the
-names of this Quorum's. Paused: as the spec says.
+Conditions, and what True means: Ready: the state is the desired one. Quorate: a leader answers and
+a majority of the voters is alive. Bootstrapped: the quorum was started and cannot start again.
+Progressing: a change is in progress or pending. Degraded: a wanted node is not a live voter.
+DataLossRisk: the loss of one more voter would stop commits, or too few disks remain for a majority.
+Conflict: foreign objects have names of this Quorum's objects. Paused: `spec.paused` is set.
 
-A condition's time is that of its last change of status.
+A condition's time is that of its last status change.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ URGENT = (
     Reason.ROLLOUT_BLOCKED,
     Reason.FOREIGN_VOTER,
 )
-"""Refusals that somebody may have to act on, the worst first."""
+"""Refusals that may require manual action, the most severe first."""
 
 
 def build(quorum: QuorumResource, seen: Snapshot, plan: Plan, failure: str = "") -> Object:
-    """The status. failure: why the last action did not succeed."""
+    """Build the status. failure: why the last action failed, "" if it did not."""
     observed = seen.observed
     view = observed.view
     now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -80,7 +80,7 @@ def build(quorum: QuorumResource, seen: Snapshot, plan: Plan, failure: str = "")
 
 
 def _migration(quorum: QuorumResource, seen: Snapshot) -> Object | None:
-    """What was said last, where nobody says more."""
+    """The migration's progress; the last known one if the leader reports none."""
     if not quorum.is_migration:
         return None
     if seen.progress is None:
@@ -155,7 +155,7 @@ def _conditions(
 
 
 def worst_refusal(plan: Plan) -> Refusal | None:
-    """The refusal that matters most, if there is any."""
+    """The most severe refusal; None without refusals."""
 
     def rank(refusal: Refusal) -> int:
         return URGENT.index(refusal.reason) if refusal.reason in URGENT else len(URGENT)
@@ -226,7 +226,7 @@ def _members(quorum: QuorumResource, seen: Snapshot) -> list[Object]:
 
 
 def is_same(one: Object, other: Object) -> bool:
-    """Whether a status says the same, apart from what moves with every record."""
+    """Whether two statuses are equal, apart from the lag, which changes with every record."""
     return _still(one) == _still(other)
 
 

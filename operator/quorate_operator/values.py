@@ -1,7 +1,7 @@
-"""What the plan speaks of: what is wanted, what is there, what can be done, and why not.
+"""The plan's values: the desired and the observed state, the actions, and reasons to hold back.
 
-Immutable values without behaviour beyond simple questions. Directory ids are Kafka's text form;
-pods and volumes go by their ordinal, voters by their node id (`naming.NodeIds`).
+The values are immutable and have no behaviour beyond simple queries. Directory ids have Kafka's
+text form. Ordinals identify pods and volumes, node ids identify voters (`naming.NodeIds`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from quorate.raft.types import ReplicaKey
 
 from quorate_operator.naming import SAME_IDS, NodeIds
 
-# --- what is wanted and what is there -------------------------------------------------------------
+# --- the desired and the observed state -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """replicas: how many voters, those of the ordinals below. cluster_id: of which cluster they
-    must be, "" for any. invalid: why the resource cannot be obeyed.
+    """The desired state.
+
+    replicas: the number of voters; their ordinals are 0 to replicas - 1. cluster_id: the cluster
+    that they must belong to, "" for any. invalid: why the spec is invalid, "" if it is valid.
     """
 
     replicas: int
@@ -32,11 +34,11 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The pod of an ordinal and what its process says of itself.
+    """The pod of an ordinal, and the state that its process reports.
 
-    id: its node id. answers: its NodeStatus came; directory_id and cluster_id are None and "" where
-    it is not formatted. ready: as the kubelet sees it. problem: why it does not run, for people.
-    wrong_ensemble: what it ended with when it found another cluster in ZooKeeper; "" if it did not.
+    id: its node id. answers: it returned a NodeStatus; directory_id and cluster_id are None and ""
+    if it is not formatted. ready: as the kubelet sees it. problem: why it does not run, for people.
+    wrong_ensemble: its last line if it exited because ZooKeeper holds another cluster, else "".
     """
 
     ordinal: int
@@ -57,7 +59,7 @@ class Node:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it certainly has no storage of a replica."""
+        """Whether the node itself reports that it has no replica's storage."""
         return self.answers and not self.is_formatted
 
     @property
@@ -67,8 +69,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class LeaderView:
-    """The quorum as its leader describes it. caught_up: the replicas, voters or observers, that
-    held all that the leader held a moment ago.
+    """The quorum as its leader describes it.
+
+    caught_up: the voters and observers that recently reached the leader's log end offset.
     """
 
     leader: ReplicaKey
@@ -80,7 +83,7 @@ class LeaderView:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The bootstrap record. adopted: disks of that cluster were there before the Quorum."""
+    """The bootstrap record. adopted: disks of that cluster existed before the record."""
 
     cluster_id: str
     adopted: bool = False
@@ -88,16 +91,16 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What is there.
+    """The observed state.
 
-    ids: which node each pod is. size: the replicas of the StatefulSet, None if it does not exist.
-    stale: objects that are not as they should be. view: None without a leader; known_voters is then
-    the last voter set that anybody knows of. known_cluster_id: what the resource's status says.
-    inherited: ordinals whose volumes are older than the Quorum. volumes: ordinals that have a
-    volume. conflicts: what has a name of the Quorum's objects and is not its own, for people.
-    foreign_volumes: ordinals whose volume claim is among these. forbidden: what the spec names and
-    the Quorum may not use, for people. brokers_without_rights: principals of brokers that lack the
-    cluster action.
+    ids: maps ordinals to node ids. size: the replicas of the StatefulSet, None if it does not
+    exist. stale: objects that differ from the desired ones. view: None without a leader;
+    known_voters is then the last known voter set. known_cluster_id: the cluster id in the
+    resource's status. inherited: ordinals whose volumes are older than the Quorum. volumes:
+    ordinals that have a volume. conflicts: messages about foreign objects with names of the
+    Quorum's objects. foreign_volumes: ordinals whose volume claim is such an object. forbidden:
+    messages about images and Secrets in the spec that the Quorum may not use.
+    brokers_without_rights: principals of brokers that lack the cluster action.
     """
 
     ids: NodeIds = SAME_IDS
@@ -118,7 +121,7 @@ class Observed:
 
     @property
     def voters(self) -> frozenset[ReplicaKey]:
-        """The voter set in force, or the last that is known."""
+        """The leader's voter set; the last known one without a leader."""
         return self.view.voters if self.view else self.known_voters
 
     @property
@@ -129,15 +132,15 @@ class Observed:
         return next((node for node in self.nodes if node.ordinal == ordinal), None)
 
     def node_of(self, voter: ReplicaKey) -> Node | None:
-        """The node with a voter's id, whatever its disk."""
+        """The node with a voter's id, regardless of its directory id."""
         return next((node for node in self.nodes if node.id == voter.id), None)
 
     def ordinal_of(self, voter: ReplicaKey) -> int | None:
-        """The ordinal of a voter's pod; None if no pod can be it."""
+        """The ordinal of a voter's pod; None if no pod can have the voter's id."""
         return self.ids.ordinal(voter.id)
 
 
-# --- what can be done -----------------------------------------------------------------------------
+# --- actions --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +155,9 @@ class ApplyObjects:
 
 @dataclass(frozen=True, slots=True)
 class CreateRecord:
-    """cluster_id: that of the disks that were found (adopted), or the one that was asked for; None
-    for a new one.
+    """Create the bootstrap record.
+
+    cluster_id: the id of the disks that were found (adopted), or the spec's; None for a new one.
     """
 
     cluster_id: str | None = None
@@ -190,7 +194,7 @@ class TransferLeadership:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """before: the size that this decision rests on."""
+    """Resize the StatefulSet. before: the observed size on which the decision rests."""
 
     replicas: int
     before: int
@@ -204,7 +208,7 @@ class RestartPod:
 
 @dataclass(frozen=True, slots=True)
 class GrantBrokers:
-    """ACLs of the cluster action."""
+    """Create the ACLs that allow the principals the cluster action."""
 
     principals: tuple[str, ...]
 
@@ -225,7 +229,7 @@ Action = (
 
 
 class Reason(StrEnum):
-    """Why nothing is done, or something is not; the reasons of conditions and Events."""
+    """Why the plan holds something back; also the reasons of conditions and Events."""
 
     DELETED = "Deleted"
     PAUSED = "Paused"
@@ -251,7 +255,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Something that is not done now, and why."""
+    """Something that the plan holds back, and why."""
 
     reason: Reason
     text: str
@@ -259,7 +263,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """At most one action, what it is for, and what is not done meanwhile."""
+    """At most one action, its description, and what the plan holds back."""
 
     action: Action | None = None
     text: str = ""

@@ -1,12 +1,13 @@
-"""The bridge to Kafka's own brokers, in the protocol that they speak, for a cluster that migrates.
+"""The bridge to Kafka's own brokers, over Kafka's protocol, during and after a migration.
 
-`server` answers what they send to a controller, in ZooKeeper mode and in KRaft mode: `replication`
-the Fetches, `exchange` the rest, whose forms are in `lifecycle` and `forwarding`. `propagation`
-sends those in ZooKeeper mode what a controller of theirs would have (`telling` says what,
-`channels` sees that it arrives). No rule of the metadata stands here: requests become those of
-`metadata.requests` and go the way of all others.
+`server` receives the requests that brokers in ZooKeeper mode and in KRaft mode send to a
+controller, and `bridge` answers them: `replication` the Fetches, `exchange` the others, whose
+conversions are in `lifecycle` and `forwarding`. `propagation` sends brokers in ZooKeeper mode what
+their own controller would have sent (`telling` builds the requests, `channels` delivers them). This
+package contains no metadata logic: requests are converted to those of `metadata.requests` and
+processed like all others.
 
-`schemas` is the only module that knows the library with Kafka's messages, kio, which the extra
+`schemas` is the only module that loads kio, the library with Kafka's messages, which the extra
 `migration` installs.
 
 Source: KIP-866, "ZK Broker", "Forwarding", "Controller RPCs"; KIP-590 (Envelope), KIP-595 (Fetch),

@@ -1,13 +1,12 @@
-"""The Kafka APIs that the listener for Kafka's brokers serves: the one table for the bridge, its
-authorization and ACCESS.md.
+"""The Kafka APIs served to Kafka's brokers: the table for the bridge, authorization and ACCESS.md.
 
-Which versions of a request are served, `schemas.SERVED` says; what a method needs, `rpc.methods`.
+`schemas.SERVED` has the served versions of each API, `rpc.methods` what each method requires.
 
 Rules:
 1. An API that is not in the table is not served.
 2. An API that only brokers use (`from_brokers`) is authorized by the header of the request, before
    its body is decoded, and again with the body; every other API with the body.
-3. An envelope may hold the requests that are `forwarded`, and nothing else.
+3. An envelope may contain only requests of APIs that are `forwarded`.
 
 Source: Kafka's ControllerApis; KIP-590 "Envelope".
 """
@@ -22,7 +21,7 @@ from quorate.bridge import schemas as s
 
 @dataclass(frozen=True, slots=True)
 class KafkaApi:
-    """One row. method: the gRPC method (`rpc.methods`) whose rules apply; "Envelope" is no such
+    """One row. method: the gRPC method (`rpc.methods`) whose rules apply; "Envelope" is not a gRPC
     method, and ApiVersions has none.
     """
 
@@ -34,7 +33,7 @@ class KafkaApi:
 
     @property
     def versions(self) -> tuple[int, int]:
-        """The lowest and the highest that is served."""
+        """The lowest and the highest served version."""
         return s.SERVED[self.key]
 
 

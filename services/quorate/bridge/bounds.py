@@ -1,12 +1,12 @@
-"""How many items a request has, found without making one of them.
+"""Counts the items of an encoded request without decoding them.
 
-kio makes an object of every item, and a frame of 8 MiB has room for more than a million. Here the
-lengths of arrays are added up over the bytes, and the walk ends where there are too many.
+kio creates an object for every item, and a frame of 8 MiB can contain more than a million. This
+module walks over the bytes, adds up the lengths of arrays, and stops when there are too many.
 
 Rules:
-1. An item is an element of an array at any depth. Its array counts as a whole before it is walked,
-   so that a walk takes at most as many steps as there may be items.
-2. What does not fit the schema is an error here as it is when it is decoded: ValueError.
+1. An item is an element of an array, at any depth, or a tagged field. The length of an array is
+   counted before its elements are walked, so that the limit on items also bounds the walk.
+2. Bytes that do not match the schema raise ValueError, as they raise an error in decoding.
 
 Source: Kafka's protocol guide ("Protocol Primitive Types"); KIP-482.
 """
@@ -25,11 +25,11 @@ FIXED: Final[dict[str, int]] = {
     "int64": 8, "uint64": 8, "float64": 8, "timedelta_i64": 8, "datetime_i64": 8,
     "uuid": 16,
 }  # fmt: skip
-"""Bytes of what always has as many."""
+"""Sizes of the types with a fixed size, bytes."""
 
 
 class _Walk:
-    """One message. at: how far the walk is, bytes."""
+    """The walk over one message. at: its position in `data`. left: items that it may still find."""
 
     __slots__ = ("at", "data", "items_max", "left")
 
@@ -60,7 +60,7 @@ class _Walk:
         raise ValueError("a number of more than five bytes")
 
     def count(self, items: int) -> int:
-        """Rule 1."""
+        """Count items (rule 1); returns `items`. Raises ValueError beyond the limit."""
         self.left -= max(0, items)
         if self.left < 0:
             raise ValueError(f"more than {self.items_max} items")
@@ -71,8 +71,9 @@ _Step = Callable[[_Walk], None]
 
 
 def check_items(kind: Any, data: bytes, at: int, items_max: int) -> None:
-    """Refuse a message of kio's class `kind`, which begins at byte `at`, if its arrays have more
-    than `items_max` items. ValueError.
+    """Raise ValueError if a message has more than `items_max` items, or does not match its schema.
+
+    kind: kio's class of the message. at: the offset in `data` at which it begins.
     """
     _entity(kind)(_Walk(data, at, items_max))
 
@@ -83,7 +84,7 @@ def _entity(kind: Any) -> _Step:
     tagged: dict[int, _Step] = {}
     is_header = kind.__name__ == "RequestHeader"
     for field in fields(kind):
-        # A request's header has its client id in the old form in every version (KIP-482).
+        # The client id in a request header is a non-flexible string in every version (KIP-482).
         step = _field(field, kind.__flexible__ and not (is_header and field.name == "client_id"))
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = step
@@ -119,7 +120,7 @@ def _field(field: Any, flexible: bool) -> _Step:
 
 
 def _unwrapped(kind: Any) -> tuple[Any, bool, bool]:
-    """The class of a field or of its items, whether it is an array, and whether it may be None."""
+    """The type of a field or of its items, whether it is an array, and whether it is nullable."""
     is_optional = is_array = False
     arguments = get_args(kind)
     if type(None) in arguments:

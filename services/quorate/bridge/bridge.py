@@ -1,15 +1,15 @@
-"""The bridge of one controller: its listener, and its messages to brokers in ZooKeeper mode.
+"""The bridge of one controller: its listener, and its requests to brokers in ZooKeeper mode.
 
-What it needs of its node it is given: who answers requests for metadata (`handle`), and the driver
-for the log. It listens from `open` to `close`.
+The node passes in its dependencies: `handle` for metadata requests, and the driver for the log. The
+bridge listens from `open` to `close`.
 
 Rules:
-1. A caller is its certificate's principal, and `User:ANONYMOUS` on an unencrypted listener.
-2. With an authorizer what only brokers ask is refused before it is decoded, and a long frame before
-   it is read, unless the caller is authenticated and has CLUSTER_ACTION. Without one there is
-   nothing to protect.
-3. Whoever sends envelopes speaks for every client: rule 2's callers only. They speak for super
-   users where the settings say so.
+1. A caller has its certificate's principal, or `User:ANONYMOUS` on an unencrypted listener.
+2. With an authorizer, requests that only brokers send are rejected before they are decoded, and
+   long frames before they are read, unless the caller is authenticated and has CLUSTER_ACTION.
+   Without an authorizer this rule does not apply.
+3. The sender of an envelope acts for any client, so only the callers of rule 2 may send one. They
+   may not act for super users unless the settings allow it (`BridgeSettings.not_forwarded`).
 
 Source: KIP-866; KIP-590 "Envelope"; Kafka's EnvelopeUtils.
 """
@@ -52,24 +52,24 @@ LOGGER = logging.getLogger(__name__)
 
 LOG_INTERVAL_S = 60.0
 STRANGERS_FRAME_BYTES_MAX = 256 * 1024
-"""How long a frame may be where rule 2 counts and its sender is none of those callers."""
+"""The longest frame of a caller that lacks what rule 2 demands."""
 
 BARE: Final = LIFECYCLE | FORWARDED
-"""How each API is answered that has no code of its own here, without an envelope too."""
+"""The exchanges of all APIs that `Bridge.answer` does not handle itself, without an envelope."""
 _APART: Final = {s.FETCH, s.FETCH_SNAPSHOT, s.ENVELOPE, s.API_VERSIONS}
 assert BARE.keys() | _APART == KAFKA_APIS.keys() == s.SERVED.keys(), "an API without an answer"
 assert FORWARDED.keys() == {api.key for api in KAFKA_APIS.values() if api.forwarded}
 
 Handle = Callable[[Any, int], Awaitable[MetadataAnswer]]
-"""Gives a request to the metadata controller, with its time in ms."""
+"""Passes a request to the metadata controller, with its timeout in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class BridgeSettings:
-    """node_id, cluster_id: this controller's. listener: the name of the endpoints that brokers
-    dial; host, port: where it listens. broker_listener: the brokers' listener to dial, None for
-    their first that is PLAINTEXT. tls: of the listener, None for an unencrypted one. not_forwarded:
-    principals that no broker may speak for.
+    """node_id, cluster_id: this controller's. listener: the name of the controllers' endpoints for
+    brokers. host, port: where it listens. broker_listener: the brokers' listener to connect to,
+    None for their first PLAINTEXT one. tls: of the listener, None for an unencrypted one.
+    not_forwarded: principals whose requests brokers may not forward.
     """
 
     node_id: int
@@ -86,7 +86,7 @@ class BridgeSettings:
 
 
 class Bridge:
-    """gate: who may ask what; None for everybody everything."""
+    """gate: authorizes requests; None accepts all of them."""
 
     def __init__(
         self,
@@ -121,16 +121,16 @@ class Bridge:
 
     @property
     def handshake_count(self) -> int:
-        """Under way now; they count as connections."""
+        """TLS handshakes under way, which also count as connections."""
         return len(self._handshakes)
 
     @property
     def closed_count(self) -> int:
-        """Connections that were refused, or gave way to others, since the beginning."""
+        """Connections rejected or evicted since the start."""
         return self._connections.closed_count + self._handshakes.closed_count
 
     async def open(self) -> None:
-        """Listen, unless it does already. OSError, TlsError."""
+        """Start listening. Idempotent. Raises OSError, TlsError."""
         if self._server is not None:
             return
         settings = self._settings
@@ -151,22 +151,22 @@ class Bridge:
         )
 
     async def close(self) -> None:
-        """Listen and tell no longer."""
+        """Stop listening and sending to brokers."""
         await self.propagation.silence()
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
 
-    # --- the server's questions -------------------------------------------------------------------
+    # --- limits and authorization -----------------------------------------------------------------
 
     def frame_bytes_max(self, connection: Connection) -> int:
-        """Rule 2."""
+        """The longest frame that this connection may send (rule 2)."""
         if self._gate is None or may_forward(self._gate, connection.caller):
             return FRAME_BYTES_MAX
         return STRANGERS_FRAME_BYTES_MAX
 
     def refuse(self, head: s.Call, connection: Connection) -> Any:
-        """Rules 2 and 3."""
+        """The response that rejects a request by its header; None to decode it (rules 2 and 3)."""
         api = KAFKA_APIS[head.api_key]
         if not api.from_brokers:
             return None
@@ -185,7 +185,7 @@ class Bridge:
         return exchange.write(module, exchange.fail(None, refused.error, refused.message))
 
     def _is_unauthenticated(self, caller: Caller) -> bool:
-        """Whether an envelope is refused for want of a principal, with one line in the log."""
+        """Whether to reject an envelope because its sender is unauthenticated; logs one line."""
         if self._gate is None or not self._gate.authorizes or _is_authenticated(caller):
             return False
         self._unauthenticated.warning(
@@ -201,7 +201,7 @@ class Bridge:
     # --- requests ---------------------------------------------------------------------------------
 
     async def answer(self, call: s.Call, connection: Connection) -> Any:
-        """The response to a request, of its version."""
+        """The response to a request, in the request's version."""
         if call.api_key == s.FETCH:
             return await self._replication.fetch(call, connection)
         if call.api_key == s.FETCH_SNAPSHOT:
@@ -227,7 +227,7 @@ class Bridge:
     async def _ask_for_client(
         self, request: Any, timeout_ms: int, caller: Caller
     ) -> MetadataAnswer:
-        """What a broker forwards (rule 3). caller: the client that it names."""
+        """Process a request that a broker forwards (rule 3). caller: the client in the envelope."""
         if caller.principal in self._settings.not_forwarded:
             return MetadataAnswer(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -239,7 +239,7 @@ class Bridge:
         return await self._ask(request, timeout_ms, caller)
 
     async def _ask(self, request: Any, timeout_ms: int, caller: Caller) -> MetadataAnswer:
-        """What `rpc.metadata_servicers` does with a request that came over gRPC."""
+        """Authorize and process a request, as `rpc.metadata_servicers` does for gRPC."""
         if isinstance(request, DescribeQuorumRequest):
             return await self._describe_quorum(request, caller)
         if self._gate is None:
@@ -265,7 +265,7 @@ class Bridge:
 
 
 def may_forward(gate: NodeGate, caller: Caller) -> bool:
-    """Whether an envelope of this caller is believed (rules 2 and 3). Nothing is logged."""
+    """Whether this caller may send envelopes (rules 2 and 3). Logs nothing."""
     if not gate.authorizes:
         return True
     name = KAFKA_APIS[s.ENVELOPE].method

@@ -1,13 +1,13 @@
-"""Connections to brokers: one ordered queue each, and everything in it arrives or is made needless.
+"""Connections to brokers. Each has an ordered queue, whose requests are delivered or superseded.
 
 Rules:
-1. One request at a time and connection; the next goes when the answer to the last is there.
-2. A request without an answer is sent again on a new connection, after a growing pause, for as long
-   as the broker is registered: control requests may be repeated.
-3. More than `QUEUE_MAX` waiting requests are dropped, and all there is takes their place when the
-   broker answers again: it is asked for then, with `renew`.
-4. What the broker refuses is logged and not repeated: it has heard of a later controller or has
-   another epoch by now, and then somebody tells it everything anyway.
+1. At most one request is in flight per connection; the next is sent after the response to the last.
+2. A request without a response is retried on a new connection with exponential backoff, for as long
+   as the broker is registered: control requests are idempotent.
+3. If more than `QUEUE_MAX` requests are pending, they are dropped. The full state replaces them; it
+   is fetched with `renew` when the broker is connected again.
+4. A request that the broker rejects is logged and not retried: the broker knows a later controller,
+   or has another epoch. In both cases it will be sent the full state.
 
 Source: Kafka's ControllerChannelManager.
 """
@@ -36,11 +36,11 @@ PAUSE_S = 0.1
 PAUSE_S_MAX = 5.0
 
 Renew = Callable[[int], Awaitable[Sequence[Message]]]
-"""Everything that a broker should know, as it is now."""
+"""Returns requests with the current full state for a broker."""
 
 
 class Channel:
-    """To one broker in one of its lives (epoch)."""
+    """The connection to one broker, for one broker epoch."""
 
     def __init__(
         self, broker_id: int, epoch: int, address: tuple[str, int], client_id: str, renew: Renew
@@ -59,11 +59,11 @@ class Channel:
 
     @property
     def waiting(self) -> int:
-        """How many requests the broker has not answered yet."""
+        """The number of pending requests; a pending full state counts as one."""
         return len(self._queue) + self._must_renew
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Queue requests behind those that wait."""
+        """Append requests to the queue."""
         if self._must_renew:
             self._has_dropped = True
             return
@@ -79,7 +79,7 @@ class Channel:
         self._wake.set()
 
     def _failed(self, error: BaseException) -> None:
-        """Without its channel the broker would not be told of anything any more."""
+        """Restart the task with the full state; without it the broker would receive nothing."""
         LOGGER.error("bridge: broker %d: %s: begins again", self.broker_id, error)
         self._must_renew = True
         self._task = supervise(self._run(), f"bridge-broker-{self.broker_id}", self._failed)
@@ -118,7 +118,7 @@ class Channel:
             await self._wake.wait()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-        """Send until the connection breaks; why it did."""
+        """Send requests until the connection fails; returns the reason."""
         try:
             while True:
                 await self._something()
@@ -134,7 +134,7 @@ class Channel:
         except s.BadMessageError as error:
             return str(error)
         except Exception as error:
-            # What was under way may be what cannot be sent: begin again with everything.
+            # The request in flight may be the one that cannot be sent: replace the queue.
             self._queue.clear()
             self._must_renew = True
             return str(explained(error, "a request failed"))
@@ -144,8 +144,10 @@ class Channel:
                 await writer.wait_closed()
 
     async def _take_everything(self) -> None:
-        """Rule 3. What was handed over meanwhile may be missing in it: then it is asked for again,
-        so that nothing older comes after something newer.
+        """Queue the full state (rule 3).
+
+        If `send` drops requests meanwhile, the full state may lack their changes. It is then
+        fetched again, so that the broker never receives older state after newer.
         """
         while self._must_renew:
             self._has_dropped = False

@@ -1,5 +1,6 @@
-"""Requests about the quorum, its features and brokers, from Kafka's form into Quorate's, and the
-answers back.
+"""Requests about the quorum, its features and brokers: conversion from Kafka's messages.
+
+The responses are converted back.
 
 Source: KIP-584, KIP-595 "DescribeQuorum", KIP-631 (UnregisterBroker), KIP-853 (directory ids).
 """
@@ -34,7 +35,7 @@ def describe_quorum(body: Any) -> DescribeQuorumRequest:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"only {METADATA_TOPIC} {METADATA_PARTITION} is a quorum",
         )
-    # An empty name is any cluster: a broker has said in its Fetches which one it means.
+    # Kafka's request has no cluster id (brokers send it in Fetch); an empty one matches any.
     return DescribeQuorumRequest("")
 
 
@@ -107,7 +108,7 @@ def _upgrade_type(update: Any) -> int:
 
 
 def features_updated(module: Any, response: r.UpdateFeaturesResponse) -> Any:
-    """All of them or none were, so one error speaks for all."""
+    """The update is atomic, so one error covers all features."""
     return s.answer(module, **s.outcome(response), results=())
 
 

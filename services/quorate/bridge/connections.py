@@ -1,12 +1,13 @@
-"""Who is connected to the listener for Kafka's brokers, and who gives way to others.
+"""The connections of the listener for Kafka's brokers: limits and eviction.
 
 Rules:
-1. At most `connections_max` connections, and `per_address_max` of one address. One more takes the
-   place of the one that has been idle for longest, of the same address where that has too many.
-2. Neither a connection whose request is being answered gives way, nor one on which a broker has
-   registered or sent a heartbeat within `BROKER_S` without an error. Where all are such, the new
-   one is refused.
-3. A connection is idle from its beginning, and from its last answer.
+1. There are at most `connections_max` connections, and `per_address_max` from one address. A new
+   one beyond a limit evicts the connection that has been idle longest; beyond the address's limit,
+   one of the same address.
+2. A connection is not evicted while its request is being processed, nor for `BROKER_S` after a
+   broker's successful registration or heartbeat on it. If none can be evicted, the new connection
+   is rejected.
+3. A connection is idle from when it is accepted, and after each response.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ BROKER_S = 60.0
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One connection. caller: who authenticated. told: the high watermark that it heard last, -1
-    for none. end: closes it, and says why in the log. idle_since_s, broker_at_s: times of
-    `Connections.now_s`; the latter of the last success of a broker here.
+    """One connection. caller: the authenticated principal and host. told: the high watermark that
+    was sent last, -1 for none. end: closes it and logs the reason. idle_since_s: the start of the
+    idle time. broker_at_s: a broker's last successful registration or heartbeat. Both are times of
+    `Connections.now_s`.
     """
 
     host: str
@@ -41,8 +43,8 @@ class Connection:
 
 
 class Connections:
-    """Those that are open. now_s: seconds that never decrease. closed_count: how many were refused
-    or gave way to others.
+    """The open connections. now_s: a monotonic clock, seconds. closed_count: connections rejected
+    or evicted so far.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Connections:
         return len(self._open)
 
     def admit(self, new: Connection) -> str:
-        """Take a connection, or say why not (rule 1)."""
+        """Add a connection; returns the reason if it is rejected, or "" (rule 1)."""
         if self._addresses[new.host] >= self._per_address_max:
             same = [each for each in self._open if each.host == new.host]
             if not self._end_idlest(same):
@@ -77,7 +79,7 @@ class Connections:
         return ""
 
     def leave(self, connection: Connection) -> None:
-        """It is closed, or about to be."""
+        """Remove a connection that is closed or about to be. Idempotent."""
         if connection not in self._open:
             return
         del self._open[connection]
@@ -86,12 +88,12 @@ class Connections:
             del self._addresses[connection.host]
 
     def note_broker(self, connection: Connection, error: int) -> None:
-        """A broker was told on this connection what came of its registration or heartbeat."""
+        """Record the result of a broker's registration or heartbeat. error: Kafka's error code."""
         if error == 0:
             connection.broker_at_s = self.now_s()
 
     def make_room(self) -> None:
-        """End one, if one gives way."""
+        """Evict the connection that has been idle longest, if any can be evicted."""
         self._end_idlest(self._open)
 
     def _end_idlest(self, among: Iterable[Connection]) -> bool:
@@ -108,6 +110,6 @@ class Connections:
         return True
 
     def _gives_way(self, connection: Connection) -> bool:
-        """Rule 2."""
+        """Whether a connection may be evicted (rule 2)."""
         is_broker = self.now_s() - connection.broker_at_s < BROKER_S
         return not connection.is_busy and not is_broker

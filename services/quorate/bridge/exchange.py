@@ -1,8 +1,8 @@
-"""A request in Kafka's form and its answer: how a kind is read and written, and the way of all.
+"""Conversion and processing of Kafka's requests and responses.
 
-An `Exchange` says it of one API; the tables are in `lifecycle` and `forwarding`. Whatever becomes
-of a request, its answer has the form that its version has for that: where Quorate has no form for
-the request, and where it was refused as a whole, too.
+An `Exchange` converts the messages of one API; the tables are in `lifecycle` and `forwarding`.
+Every request gets a response in its own version, also when Quorate cannot represent the request or
+rejects it as a whole.
 
 Source: Kafka's ControllerApis.
 """
@@ -20,16 +20,16 @@ from quorate.rpc.convert_metadata import TIMEOUT_MS, TIMEOUT_MS_MAX, MetadataAns
 from quorate.rpc.principals import Caller
 
 Ask = Callable[[Any, int, Caller], Awaitable[MetadataAnswer]]
-"""Gives a request to the metadata controller: within so many ms, for whom."""
+"""Passes a request to the metadata controller, with its timeout in ms and its caller."""
 
 Fail = Callable[[Any, ErrorCode, str], Any]
-"""The response to a request that was refused as a whole, and why."""
+"""Builds the response to a request that is rejected as a whole, from its error and message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """read: the body as a request; RefusedCallError. write: the response, of the classes of a
-    version.
+    """The conversions of one API. read: decoded body to request; raises RefusedCallError.
+    write: response to message, given the module with the classes of its version.
     """
 
     read: Callable[[Any], Any]
@@ -38,8 +38,8 @@ class Exchange:
 
 
 class RefusedCallError(Exception):
-    """A request that Quorate has no form for; its text is for the client. request: what stands for
-    it where the answer is made.
+    """Quorate cannot represent this request; the message is for the client. request: passed to
+    `Exchange.fail` in its place.
     """
 
     def __init__(self, error: ErrorCode, text: str, request: Any = None) -> None:
@@ -49,7 +49,7 @@ class RefusedCallError(Exception):
 
 
 class NotControllerError(Exception):
-    """Another node is to be asked. response: what says so in the request's own form."""
+    """This node is not the active controller. response: the NOT_CONTROLLER response."""
 
     def __init__(self, response: Any) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class NotControllerError(Exception):
 
 
 def in_one(response_type: type) -> Fail:
-    """For a response that has one error, of everything."""
+    """A `Fail` for a response type with a single top-level error."""
 
     def fail(_request: object, error: ErrorCode, text: str) -> Any:
         return response_type(error=error, message=text)
@@ -66,7 +66,7 @@ def in_one(response_type: type) -> Fail:
 
 
 async def answer_bare(exchange: Exchange, call: s.Call, ask: Ask, caller: Caller) -> Any:
-    """The response to a request that came without an envelope."""
+    """The response to a request without an envelope."""
     try:
         return await answer(exchange, call, ask, caller)
     except NotControllerError as error:
@@ -74,7 +74,7 @@ async def answer_bare(exchange: Exchange, call: s.Call, ask: Ask, caller: Caller
 
 
 async def answer(exchange: Exchange, call: s.Call, ask: Ask, caller: Caller) -> Any:
-    """The response. NotControllerError."""
+    """Process a request and return its response. Raises NotControllerError."""
     module = s.response_module(call.api_key, call.version)
     try:
         request = exchange.read(call.body)
@@ -93,7 +93,7 @@ async def answer(exchange: Exchange, call: s.Call, ask: Ask, caller: Caller) -> 
 
 
 def _timeout_ms(body: Any) -> int:
-    """How long the client waits; the default where the request does not say."""
+    """The client's timeout, limited to `TIMEOUT_MS_MAX`; the default if the request has none."""
     wanted = getattr(body, "timeout", None)
     count = TIMEOUT_MS if wanted is None else wanted // s.milliseconds(1)
     return min(max(1, count), TIMEOUT_MS_MAX)

@@ -1,13 +1,14 @@
-"""What brokers forward for their clients: which requests, who may ask, and the way back.
+"""Requests that brokers forward for their clients, in envelopes.
 
-A broker in ZooKeeper mode wraps its clients' requests in envelopes once it migrates, with the
-principal and the address that it has authenticated; what it wants for itself (a topic that does not
-exist yet) it sends bare.
+Once a broker in ZooKeeper mode migrates, it wraps its clients' requests in envelopes, with the
+principal and the address that it has authenticated. It sends its own requests (such as creating a
+topic automatically) without an envelope.
 
 Rules:
-1. What is in an envelope is checked as its client's. With an authorizer only an authenticated
-   broker with CLUSTER_ACTION sends envelopes (`bridge.Bridge`): what they say is believed.
-2. NOT_CONTROLLER is said of the envelope, so that the broker, not its client, looks for another.
+1. The request in an envelope is authorized for its client. Envelopes are trusted: with an
+   authorizer only an authenticated broker with CLUSTER_ACTION may send them (`bridge.Bridge`).
+2. NOT_CONTROLLER is an error of the envelope, so that the broker, and not its client, looks for
+   another controller.
 
 Source: KIP-590 "Envelope"; KIP-866 "Forwarding".
 """
@@ -68,11 +69,11 @@ FORWARDED: Final[dict[int, Exchange]] = {
 
 
 Decode = Callable[[bytes], Awaitable[s.Call]]
-"""Reads the request in a frame. BadMessageError."""
+"""Decodes the request in a frame. Raises BadMessageError."""
 
 
 async def answer_envelope(call: s.Call, ask: Ask, decode: Decode) -> Any:
-    """The response to an envelope, with the one to what was in it."""
+    """The response to an envelope, which contains the response to the request in it."""
     try:
         inner = await decode(bytes(call.body.request_data))
         exchange = FORWARDED.get(inner.api_key)
@@ -91,7 +92,7 @@ async def answer_envelope(call: s.Call, ask: Ask, decode: Decode) -> Any:
 
 
 def _caller(body: Any) -> Caller:
-    """The client that the broker has authenticated."""
+    """The client that the broker has authenticated. Raises BadMessageError, ValueError."""
     host = str(ipaddress.ip_address(bytes(body.client_host_address)))
     if body.request_principal is None:
         return Caller(host=host)
@@ -99,5 +100,5 @@ def _caller(body: Any) -> Caller:
 
 
 def envelope_response(version: int, error: ErrorCode, data: bytes | None = None) -> Any:
-    """The response to an envelope. data: the one to what was in it, with its header."""
+    """Build an envelope's response. data: the inner response with its header."""
     return s.response_type(s.ENVELOPE, version)(response_data=data, error_code=s.error_field(error))

@@ -1,14 +1,14 @@
-"""Frames of Kafka's protocol: four bytes of length and a message; and what unfinished ones hold.
+"""Frames of Kafka's protocol (four bytes of length and a message), and limits on unfinished ones.
 
 Rules:
-1. Bytes of a frame are counted when they arrive, not when its length is announced: who announces
-   much and sends nothing takes nothing from others.
-2. All unfinished frames together hold at most `bytes_max`. Beyond it the one that began first is
-   given up with its connection: a frame of somebody who sends it at once is younger.
-3. A message of more than `INLINE_BYTES` is decoded in a thread, one at a time, so that it holds up
-   neither the event loop nor the small messages of others.
-4. After its first piece a frame waits for its turn: one piece of `CHUNK_BYTES` is taken in a turn
-   of the event loop, so that many large frames at once hold up nobody else.
+1. The bytes of a frame are counted when they arrive, not when its length is announced: announcing a
+   large frame without sending it takes no memory from others.
+2. All unfinished frames together hold at most `bytes_max`. Beyond that the oldest one is dropped
+   and its connection closed: a frame that is sent without delay is younger than a slow one.
+3. A message of more than `INLINE_BYTES` is decoded in a thread, one at a time, so that it delays
+   neither the event loop nor the small messages of other connections.
+4. After its first chunk a frame waits for its turn: each iteration of the event loop reads one
+   chunk of `CHUNK_BYTES`, so that many concurrent large frames do not block other connections.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Unfinished:
     def __init__(self, bytes_max: int = UNFINISHED_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._frames: dict[Receipt, None] = {}
-        """In the order in which they began."""
+        """Oldest first."""
         self.bytes = 0
         self._turns = asyncio.Lock()
 
     def begin(self, give_up: Callable[[], None]) -> Receipt:
-        """A frame begins. give_up: ends the connection it comes from."""
+        """Register a new frame. give_up: closes its connection."""
         receipt = Receipt(self, give_up)
         self._frames[receipt] = None
         return receipt
@@ -52,19 +52,19 @@ class Unfinished:
             oldest.give_up()
 
     async def turn(self) -> None:
-        """Wait until it is this frame's turn: one frame goes on in each turn of the loop."""
+        """Wait for this frame's turn: one frame proceeds per iteration of the event loop."""
         async with self._turns:
             await asyncio.sleep(0)
 
     def end(self, receipt: Receipt) -> None:
-        """It is finished, or nobody waits for it."""
+        """Remove a frame that is complete or abandoned. Idempotent."""
         if receipt in self._frames:
             del self._frames[receipt]
             self.bytes -= receipt.size
 
 
 class Receipt:
-    """One unfinished frame. size: its bytes so far."""
+    """One unfinished frame. size: the bytes received so far."""
 
     __slots__ = ("_owner", "give_up", "size")
 
@@ -77,7 +77,7 @@ class Receipt:
         self._owner.add(self, size)
 
     async def turn(self) -> None:
-        """Before more of it is taken (rule 4)."""
+        """Wait before reading the next chunk (rule 4)."""
         await self._owner.turn()
 
     def end(self) -> None:
@@ -85,8 +85,9 @@ class Receipt:
 
 
 async def read_length(reader: asyncio.StreamReader, idle_s: float = IDLE_S) -> int | None:
-    """The length of the next frame; None where the other side has closed. BadMessageError,
-    TimeoutError.
+    """Read the length of the next frame; None if the peer has closed the connection.
+
+    Raises BadMessageError, TimeoutError.
     """
     try:
         async with asyncio.timeout(idle_s):
@@ -103,7 +104,7 @@ async def read_length(reader: asyncio.StreamReader, idle_s: float = IDLE_S) -> i
 async def read_rest(
     reader: asyncio.StreamReader, length: int, receipt: Receipt | None = None
 ) -> bytes:
-    """The frame behind its length. BadMessageError, TimeoutError."""
+    """Read a frame after its length. Raises BadMessageError, TimeoutError."""
     data = bytearray()
     async with asyncio.timeout(FRAME_S):
         while len(data) < length:
@@ -119,8 +120,9 @@ async def read_rest(
 
 
 async def read_frame(reader: asyncio.StreamReader, idle_s: float = IDLE_S) -> bytes | None:
-    """The next frame of a peer that this node has dialled; None where it has closed.
-    BadMessageError, TimeoutError.
+    """Read the next frame on an outgoing connection; None if the peer has closed it.
+
+    Raises BadMessageError, TimeoutError.
     """
     length = await read_length(reader, idle_s)
     return None if length is None else await read_rest(reader, length)
@@ -131,13 +133,13 @@ def write_frame(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 class Decoder:
-    """Rule 3."""
+    """Decodes requests, large ones in a thread (rule 3)."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "bridge-decode")
 
     async def call(self, frame: bytes) -> s.Call:
-        """The request in a frame. BadMessageError."""
+        """Decode the request in a frame. Raises BadMessageError."""
         if len(frame) <= INLINE_BYTES:
             return s.read_call(frame)
         loop = asyncio.get_running_loop()

@@ -47,7 +47,7 @@ class Handshakes:
         self._turns = float(burst)
         self._counted_at_s = now_s()
         self._under_way: dict[str, dict[Connection, None]] = {}
-        """By address, the oldest first; so are those that wait."""
+        """By address, the oldest first; so is `_waiting`."""
         self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._count = 0
@@ -123,7 +123,7 @@ class Handshakes:
         while self._waiting and self._take():
             host, own = next(iter(self._waiting.items()))
             turn = next(iter(own))
-            # The next turn is another address's.
+            # Round-robin: move the address to the end.
             del self._waiting[host]
             self._waiting[host] = own
             self._forget(host, turn)

@@ -1,8 +1,8 @@
-"""What brokers ask of their controller for themselves: registration, heartbeats, ISRs, ids.
+"""Brokers' own requests: registration, heartbeats, ISR changes, producer ids, directories.
 
-Each message becomes the request of `metadata.requests` that the gRPC service gives to the metadata
-controller too, and its answer goes back in Kafka's form. A node that is not the active controller
-answers NOT_CONTROLLER, and the broker looks for the leader with its Fetches.
+Each message is converted to the request of `metadata.requests` that the gRPC service uses as well,
+and the response is converted back. A node that is not the active controller responds with
+NOT_CONTROLLER; brokers find the leader with their Fetches.
 
 Source: KIP-631, KIP-730, KIP-841, KIP-858, KIP-903; KIP-866 "Broker Registration".
 """

@@ -1,8 +1,8 @@
-"""Tells brokers in ZooKeeper mode what a controller of theirs would: the image, and its changes.
+"""Propagates the image and its changes to brokers in ZooKeeper mode, as their controller would.
 
-Owns the channels, one to each broker that is told, and the image that they were told of last (None
-while nobody knows what that is). All calls come from one task, in the order of the log. The work on
-much is a thread's.
+Owns the channels, one per receiving broker, and the image that was propagated last (None while that
+is unknown). All calls come from one task, in log order. The requests are built in a thread, since
+that takes long for large images.
 
 Source: KIP-866 "Controller RPCs"; Kafka's MigrationPropagator.
 """
@@ -23,7 +23,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class Propagation:
-    """controller_id: in whose name. listener: see `telling.Sender`."""
+    """controller_id: the sender's. listener: see `telling.Sender`."""
 
     def __init__(self, controller_id: int, listener: str | None) -> None:
         self._controller_id = controller_id
@@ -35,7 +35,7 @@ class Propagation:
         self._unreachable: set[int] = set()
 
     async def tell_everything(self, image: MetadataImage, zk_epoch: int) -> None:
-        """Everything to everybody. The image stays the caller's, and may change afterwards."""
+        """Send the full state to all receivers. The caller may change the image afterwards."""
         self._sender = sender = Sender(self._controller_id, zk_epoch, self._listener)
         copy = image.copy()
         brokers = frozenset(telling.receivers(copy))
@@ -48,14 +48,16 @@ class Propagation:
         )
 
     async def tell(self, image: MetadataImage, changes: MetadataDelta) -> None:
-        """What changed since, to those whom it concerns. image: with these changes and no others,
-        or what is told of later ones is taken for known.
+        """Send the changes to the brokers that they affect.
+
+        image: the last one with these changes and no others. Other changes in it would count as
+        propagated and never be sent.
         """
         if self._sender is None:
             return
         before, self._told = self._told, None
         if before is None:
-            # The last call failed half way: nobody knows who has heard what.
+            # The last call failed halfway: it is unknown what each broker has received.
             await self.tell_everything(image, self._sender.zk_epoch)
             return
         copy = image.copy()
@@ -63,7 +65,7 @@ class Propagation:
         await self._send(copy, told)
 
     async def silence(self) -> None:
-        """This node is the brokers' controller no longer: nothing more is sent."""
+        """Stop sending: this node is not the brokers' controller. Closes all channels."""
         channels, self._channels = self._channels, {}
         self._told = self._latest = self._sender = None
         await asyncio.gather(*(channel.close() for channel in channels.values()))
@@ -76,7 +78,7 @@ class Propagation:
                 channel.send(messages)
 
     async def _connect(self, image: MetadataImage) -> None:
-        """A channel to each receiver in its present life, and none to others."""
+        """Open a channel to each receiver for its current epoch, and close the others."""
         receivers = telling.receivers(image)
         for broker_id, channel in list(self._channels.items()):
             broker = receivers.get(broker_id)
@@ -110,7 +112,7 @@ class Propagation:
             )
 
     async def _renew(self, broker_id: int) -> Sequence[Message]:
-        """A channel's queue was too long: everything as it was told last to others."""
+        """The full state that was propagated last, for a channel that has dropped its queue."""
         if self._latest is None or self._sender is None:
             return ()
         told = await asyncio.to_thread(telling.everything, self._latest, self._sender, (broker_id,))

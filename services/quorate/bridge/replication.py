@@ -1,11 +1,11 @@
-"""The metadata log as Kafka's observers fetch it: Fetch and FetchSnapshot of `__cluster_metadata`.
+"""Fetch and FetchSnapshot of `__cluster_metadata` for Kafka's observers.
 
-Both become the quorum's own requests, and what is sent are the log's stored bytes: they are Kafka's
-batches already. A Kafka observer does not say which high watermark it knows (version 18 would), so
-the connection remembers what it was told.
+Both are converted to the quorum's own requests. Responses carry the stored bytes of the log, which
+are Kafka's batches already. A Fetch before version 18 does not contain the high watermark that the
+observer knows, so the connection remembers the last one sent.
 
-Errors stand where Kafka's raft client looks for them: an inconsistent cluster at the top, all else
-beside the partition, with the leader and its endpoint of this listener where it is another.
+Errors stand where Kafka's raft client expects them: those that reject the request at the top level,
+those of the quorum in the partition, with the leader and its endpoint of this listener.
 
 Source: KIP-595 "Fetch", KIP-630 "FetchSnapshot", KIP-853 (NodeEndpoints, ReplicaDirectoryId).
 """
@@ -35,11 +35,11 @@ NO_NODE = -1
 
 
 Refuse = Callable[[Connection, FetchRequest | FetchSnapshotRequest], ErrorCode]
-"""What a caller hears instead of an answer; NONE for one who may ask."""
+"""The error that rejects a caller's request; NONE if the caller is authorized."""
 
 
 class Replication:
-    """listener: the name of the endpoints that the brokers dial."""
+    """listener: the name of the controllers' endpoints for brokers."""
 
     def __init__(self, raft: RaftDriver, cluster_id: str, listener: str, refuse: Refuse) -> None:
         self._refuse = refuse
@@ -50,7 +50,7 @@ class Replication:
     # --- Fetch ------------------------------------------------------------------------------------
 
     async def fetch(self, call: s.Call, connection: Connection) -> Any:
-        """Wait for news as long as the broker does, and answer with whole batches."""
+        """Return whole batches, waiting for new records or a high watermark up to `max_wait`."""
         body = call.body
         found = [(t, p) for t in body.topics for p in t.partitions]
         named = [(s.uuid_text(t.topic_id), p.partition) for t, p in found]
@@ -109,7 +109,7 @@ class Replication:
     # --- FetchSnapshot ----------------------------------------------------------------------------
 
     async def fetch_snapshot(self, call: s.Call, connection: Connection) -> Any:
-        """Some bytes of a snapshot."""
+        """Return a range of bytes of a snapshot."""
         body = call.body
         found = [(t, p) for t in body.topics for p in t.partitions]
         named = [(t.name, p.partition) for t, p in found]
@@ -152,10 +152,9 @@ class Replication:
     # --- both -------------------------------------------------------------------------------------
 
     def _wrong(self, cluster_id: str | None, node_id: int, is_log: bool) -> ErrorCode:
-        """NONE for an observer of this cluster that asks for the log and nothing else.
+        """NONE for a request for the metadata log only, from an observer of this cluster.
 
-        What a voter is said to have fetched counts as its acknowledgement, so nobody fetches in a
-        voter's name here.
+        A voter's fetch offset acknowledges records, so requests with a voter's id are rejected.
         """
         if cluster_id is not None and cluster_id != self._cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
@@ -163,7 +162,7 @@ class Replication:
         return ErrorCode.NONE if is_log and is_observer else ErrorCode.INVALID_REQUEST
 
     def _endpoints(self, kind: Any, leader: CurrentLeader) -> tuple[Any, ...]:
-        """Where the brokers reach the leader; nothing where it does not say so."""
+        """The leader's endpoint for brokers; empty if it is unknown."""
         endpoint = bridge_endpoint(leader.endpoints, self._listener)
         if leader.id is None or endpoint is None:
             return ()
@@ -171,7 +170,7 @@ class Replication:
 
 
 def bridge_endpoint(endpoints: Sequence[Endpoint], listener: str) -> Endpoint | None:
-    """A controller's endpoint for brokers in ZooKeeper mode."""
+    """A controller's endpoint for brokers, None if it has none."""
     return next((endpoint for endpoint in endpoints if endpoint.name == listener), None)
 
 
@@ -188,7 +187,7 @@ def _leader(module: Any, leader: CurrentLeader) -> Any:
 def respond(
     call: s.Call, error: ErrorCode, topics: tuple[Any, ...] = (), endpoints: tuple[Any, ...] = ()
 ) -> Any:
-    """The response to either request; Fetch has another name for its topics."""
+    """Build either response; the topics are `responses` in Fetch, `topics` in FetchSnapshot."""
     return s.answer(
         s.response_module(call.api_key, call.version),
         error_code=s.error_field(error),

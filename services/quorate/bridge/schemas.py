@@ -1,11 +1,11 @@
 """Kafka's messages as bytes and back, in the versions that brokers of Kafka 3.9 speak.
 
 Rules:
-1. Messages are kio's classes, got by API key and version: their fields have the names of Kafka's
-   schemas in snake case. `make` builds one and leaves out what a version has no field for.
-2. Whatever does not decode is a `BadMessageError`, be it short, unknown or nonsense, and so is a
-   request with more items in its arrays than `items_max` says, before an object is made of it.
-3. UUIDs are text here as everywhere in Quorate, and errors are `ErrorCode`.
+1. Messages are kio's classes, looked up by API key and version. Their fields have the names of
+   Kafka's schemas in snake case. `make` builds a message and omits fields that its version lacks.
+2. Anything that cannot be decoded raises `BadMessageError`: truncated, unknown or malformed bytes.
+   So does a request with more than `items_max` array items, before any object is created from it.
+3. As elsewhere in Quorate, UUIDs are text and errors are `ErrorCode`.
 
 Source: Kafka's protocol guide; KIP-482 (flexible versions), KIP-511 (ApiVersions).
 """
@@ -81,23 +81,23 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     ALLOCATE_PRODUCER_IDS: (0, 0),
     ASSIGN_REPLICAS_TO_DIRS: (0, 0),
 }
-"""What a controller of the bridge answers: API key to its lowest and highest version."""
+"""The served requests: API key to its lowest and highest version."""
 
 ITEMS_MAX: Final = 20_000
 ISR_ITEMS_MAX: Final = 200_000
-"""AlterPartition tells of every partition that a broker leads, about five items each."""
+"""AlterPartition may contain every partition that a broker leads, about five items each."""
 
 SENT: Final[dict[int, int]] = {LEADER_AND_ISR: 7, STOP_REPLICA: 4, UPDATE_METADATA: 8}
-"""What it sends to brokers, and in which version: the first that names a KRaft controller."""
+"""The requests sent to brokers, in the first version that names a KRaft controller."""
 
 
 class BadMessageError(Exception):
-    """Bytes that are no message of those served here."""
+    """The bytes are not a message that is served here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request with its header. body: kio's; None for a version that is not served, and where
+    """A request with its header. body: kio's object; None for a version that is not served, or if
     only the header has been read.
     """
 
@@ -109,13 +109,15 @@ class Call:
 
 
 def items_max(api_key: int) -> int:
-    """How many items the arrays of a request may have together."""
+    """The most items that the arrays of a request may have in total."""
     return ISR_ITEMS_MAX if api_key == ALTER_PARTITION else ITEMS_MAX
 
 
 def read_head(frame: bytes) -> Call:
-    """A request without its body and the client's id. BadMessageError where it is not served; an
-    unknown version of ApiVersions is.
+    """Read a request's header without the client id.
+
+    Raises BadMessageError if the request is not served. An unknown version of ApiVersions is
+    accepted, since it gets a response.
     """
     if len(frame) < 8:
         raise BadMessageError(f"a request of {len(frame)} bytes")
@@ -135,7 +137,7 @@ def is_served(api_key: int, version: int) -> bool:
 
 
 def read_call(frame: bytes) -> Call:
-    """A request as it came in a frame. BadMessageError."""
+    """Decode the request in a frame. Raises BadMessageError."""
     head = read_head(frame)
     if not is_served(head.api_key, head.version):
         return head
@@ -145,13 +147,13 @@ def read_call(frame: bytes) -> Call:
 
 
 def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
-    """The correlation id and body of a response. BadMessageError."""
+    """Decode the correlation id and body of a response. Raises BadMessageError."""
     header, body = _read_message(response_type(api_key, version), frame)
     return header.correlation_id, body
 
 
 def read_principal(data: bytes) -> str:
-    """The principal in an envelope, as Kafka writes it: `User:name`. BadMessageError."""
+    """Decode the principal in an envelope, as `User:name`. Raises BadMessageError."""
     if data[:2] != b"\0\0":
         raise BadMessageError(f"a principal of version {data[:2].hex()}")
     (found,), _ = _read(data, 2, (principal_type(),), "a principal")
@@ -159,12 +161,12 @@ def read_principal(data: bytes) -> str:
 
 
 def write_response(correlation_id: int, body: Any) -> bytes:
-    """A response with its header."""
+    """Encode a response with its header."""
     return write(body.__header_schema__(correlation_id=correlation_id), body)
 
 
 def write_header(api_key: int, version: int, correlation_id: int, client_id: str) -> bytes:
-    """A request's header, to stand before its body."""
+    """Encode a request's header, which precedes its body."""
     header = request_type(api_key, version).__header_schema__(
         request_api_key=api_key,
         request_api_version=version,
@@ -175,7 +177,7 @@ def write_header(api_key: int, version: int, correlation_id: int, client_id: str
 
 
 def write(*parts: Any) -> bytes:
-    """Messages, or parts of one, one after the other."""
+    """Encode messages, or parts of one, in order."""
     buffer = io.BytesIO()
     for part in parts:
         entity_writer(type(part))(buffer, part)
@@ -183,8 +185,8 @@ def write(*parts: Any) -> bytes:
 
 
 def _read_message(kind: Any, frame: bytes, items_max: int | None = None) -> list[Any]:
-    """The header and body of a message of this class. items_max: None for what this node has asked
-    for. BadMessageError.
+    """Decode the header and body of a message. items_max: None for responses to this node's own
+    requests. Raises BadMessageError.
     """
     what = f"API {kind.__api_key__} version {kind.__version__}"
     (header,), at = _read(frame, 0, (kind.__header_schema__,), what)
@@ -198,8 +200,9 @@ def _read_message(kind: Any, frame: bytes, items_max: int | None = None) -> list
 
 
 def _read(data: bytes, at: int, kinds: tuple[Any, ...], what: str) -> tuple[list[Any], int]:
-    """What stands there, one after the other, and where it ends. BadMessageError, which says `what`
-    it was to be.
+    """Decode consecutive values from byte `at`; returns them and where they end.
+
+    what: the name of the message in a BadMessageError.
     """
     found = []
     try:
@@ -221,13 +224,13 @@ def _reason(error: Exception) -> str:
 
 @cache
 def request_module(api_key: int, version: int) -> Any:
-    """The classes of a request, the nested ones too."""
+    """The classes of a request, including nested ones."""
     return load_payload_module(api_key, version, EntityType.request)
 
 
 @cache
 def response_module(api_key: int, version: int) -> Any:
-    """The classes of a response, the nested ones too."""
+    """The classes of a response, including nested ones."""
     return load_payload_module(api_key, version, EntityType.response)
 
 
@@ -241,13 +244,13 @@ def response_type(api_key: int, version: int) -> Any:
 
 @cache
 def principal_type() -> Any:
-    """The principal of an envelope, behind its version."""
+    """The class of the principal in an envelope, which follows two bytes of version."""
     return load_entity_module("default_principal_data", 0, EntityType.data).DefaultPrincipalData
 
 
 @cache
 def _main(module: Any) -> Any:
-    """The class of the whole message: the one of its module that is not nested."""
+    """The class of the whole message: the only one in its module that is not nested."""
     (found,) = (
         each
         for each in vars(module).values()
@@ -258,13 +261,13 @@ def _main(module: Any) -> Any:
 
 
 def make(kind: Any, **fields: Any) -> Any:
-    """A message or part of one, without the fields that its version does not have."""
+    """Build a message or part of one, without the fields that its version lacks."""
     known = kind.__dataclass_fields__
     return kind(**{name: value for name, value in fields.items() if name in known})
 
 
 def answer(module: Any, **fields: Any) -> Any:
-    """The response of these classes, as `make` makes it; nobody is throttled."""
+    """Build a response with `make`. Its throttle time is always 0."""
     return make(_main(module), throttle_time=milliseconds(), **fields)
 
 
@@ -277,12 +280,12 @@ def error_field(error: ErrorCode) -> KafkaError:
 
 
 def error_fields(error: ErrorCode, message: str = "") -> dict[str, Any]:
-    """Both fields that say what came of something."""
+    """The two error fields of a message or part of one."""
     return {"error_code": error_field(error), "error_message": message or None}
 
 
 def outcome(part: Any) -> dict[str, Any]:
-    """The same of a response or part of one in Quorate's form."""
+    """The two error fields for a response, or part of one, of `metadata.requests`."""
     return error_fields(part.error, part.message)
 
 
@@ -292,7 +295,7 @@ def milliseconds(count: int = 0) -> datetime.timedelta:
 
 
 def uuid_field(text: str) -> uuid.UUID | None:
-    """None is how kio spells the zero UUID."""
+    """kio's value of a UUID. None stands for the zero UUID."""
     return None if text == ZERO_UUID or not text else uuid.UUID(bytes=uuid_to_bytes(text))
 
 

@@ -1,22 +1,22 @@
-"""The listener on which Kafka's brokers find their controller: connections, and who answers.
+"""The listener for Kafka's brokers: accepts connections and passes requests to an `Answerer`.
 
-A frame is four bytes of length and a request; requests of a connection are answered one after the
-other, as Kafka's own server does it, so a Fetch that waits holds up its own connection alone.
+A frame is four bytes of length and a request. Requests of a connection are processed in order, one
+at a time, as in Kafka's server, so a Fetch that waits blocks only its own connection.
 
 Rules:
-1. A frame longer than its sender may send, or one that is no request of those served, closes the
-   connection with one line in the log, and nothing is answered.
-2. With TLS everybody shows a certificate of our authorities, and the principal is the certificate's
-   for as long as the connection lasts. A connection counts from before its handshake; how many of
-   those are under way, and when they begin, `handshakes` says.
-3. One that says nothing for `IDLE_S`, does not finish its handshake within `HANDSHAKE_S`, does not
-   send the rest of a frame within `FRAME_S` or does not take its answer in that time, is closed.
-   How many there may be, and which give way, `connections` says; what their frames hold, `frames`.
-4. A request is decoded after `Answerer.refuse` had no objection to its head.
-5. Who answers must not raise: if it does, the connection closes with the traceback in the log.
+1. A frame above the sender's size limit, or one that is not a served request, closes the connection
+   without a response and with one line in the log.
+2. With TLS every client must present a certificate of our authorities; its principal holds for the
+   lifetime of the connection. A connection counts from before its handshake. `handshakes` limits
+   the concurrency and rate of handshakes.
+3. A connection is closed if it is idle for `IDLE_S`, does not finish its handshake within
+   `HANDSHAKE_S`, or does not send the rest of a frame or read its response within `FRAME_S`.
+   `connections` limits their number and evicts them; `frames` limits the memory of their frames.
+4. A request is decoded only if `Answerer.refuse` does not reject it by its header.
+5. An `Answerer` must not raise. If it does, the connection closes with the traceback in the log.
 
-Source: Kafka's protocol guide ("Network"); KIP-511 (a version of ApiVersions that is not known is
-answered in version 0).
+Source: Kafka's protocol guide ("Network"); KIP-511 (an unknown version of ApiVersions is answered
+in version 0).
 """
 
 from __future__ import annotations
@@ -51,33 +51,35 @@ from quorate.telemetry.limited_log import LimitedLog
 LOGGER = logging.getLogger(__name__)
 
 HANDSHAKE_S = 5.0
-"""From its turn on, as at the listeners for gRPC (`ServerLimits.handshake_timeout_ms`)."""
+"""Measured from the start of the handshake, without its wait in `handshakes`. The gRPC listeners
+have the same limit (`ServerLimits.handshake_timeout_ms`).
+"""
 BUFFER_BYTES = 16 * 1024
-"""What is read ahead of a connection whose request is being answered; twice that at most."""
+"""The read buffer of a connection whose request is being processed; at most twice this size."""
 BACKLOG = 256
 ACCEPT_PAUSE_S = 0.1
 LOG_INTERVAL_S = 10.0
-"""How often closed connections of one host are logged, seconds."""
+"""The shortest interval between log lines about closed connections of one host, seconds."""
 
 
 class Answerer(Protocol):
-    """What is done with requests."""
+    """Limits, authorizes and answers requests."""
 
     def frame_bytes_max(self, connection: Connection) -> int:
-        """How long a frame of this connection may be."""
+        """The longest frame that this connection may send."""
         ...
 
     def refuse(self, head: s.Call, connection: Connection) -> Any:
-        """The response that refuses a request by its head alone; None to have it decoded."""
+        """The response that rejects a request by its header alone; None to decode it."""
         ...
 
     async def answer(self, call: s.Call, connection: Connection) -> Any:
-        """The response, of the request's version."""
+        """The response to a request, in the request's version."""
         ...
 
 
 class BridgeServer:
-    """Listens where it is told, and lets `answerer` answer. tls: None without TLS."""
+    """Listens for brokers and passes their requests to `answerer`. tls: None without TLS."""
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class BridgeServer:
         self._closed = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
     async def start(self, host: str, port: int) -> None:
-        """host: empty for every address. OSError; TlsError where the files cannot be used."""
+        """Listen. host: empty for all addresses. Raises OSError; TlsError for unusable files."""
         if self._tls is not None:
             self._context = ServerContext(self._tls)
         loop = asyncio.get_running_loop()
@@ -123,7 +125,7 @@ class BridgeServer:
 
     @property
     def addresses(self) -> Sequence[tuple[str, int]]:
-        """Where it listens."""
+        """The addresses of the listening sockets."""
         return [each.getsockname()[:2] for each in self._sockets]
 
     async def stop(self) -> None:
@@ -164,7 +166,7 @@ class BridgeServer:
             task.add_done_callback(self._serving.discard)
 
     async def _keep(self, accepted: socket.socket, connection: Connection) -> None:
-        """One connection from its beginning to its end."""
+        """Serve one connection until it ends."""
         writer: asyncio.StreamWriter | None = None
         is_over = False
         try:
@@ -176,7 +178,7 @@ class BridgeServer:
         except (ssl.SSLError, TlsError) as error:
             self._note(connection, f"TLS: {getattr(error, 'reason', None) or error}")
         except (OSError, TimeoutError, asyncio.CancelledError):
-            # Cancelled: it gives way, or the server stops.
+            # Cancelled: the connection was evicted, or the server stops.
             pass
         except Exception:
             LOGGER.exception("bridge: a request from %s failed", connection.host)
@@ -194,7 +196,7 @@ class BridgeServer:
     async def _open(
         self, accepted: socket.socket, connection: Connection
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Rule 2. ssl.SSLError, OSError, TimeoutError."""
+        """Do the TLS handshake, if any (rule 2). Raises ssl.SSLError, OSError, TimeoutError."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=BUFFER_BYTES, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -219,7 +221,7 @@ class BridgeServer:
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     def _note(self, connection: Connection, reason: str, kind: str = "") -> None:
-        """kind: of closed connections, each of which is told of one host apart."""
+        """Log why a connection is closed. kind: each one is rate limited separately per host."""
         self._closed.warning(
             (connection.host, kind),
             "bridge: the connection of %s is closed: %s",
@@ -228,7 +230,7 @@ class BridgeServer:
         )
 
     def _end(self, connection: Connection, task: asyncio.Task[None], reason: str) -> None:
-        """From outside its task."""
+        """Close a connection from outside its task."""
         self._note(connection, reason, kind=reason)
         self._connections.leave(connection)
         task.cancel()
@@ -277,7 +279,7 @@ class BridgeServer:
 
 
 def _listening_socket(family: int, kind: int, protocol: int, address: Any) -> socket.socket:
-    """OSError."""
+    """Bind a listening socket. Raises OSError."""
     made = socket.socket(family, kind, protocol)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -293,7 +295,7 @@ def _listening_socket(family: int, kind: int, protocol: int, address: Any) -> so
 
 
 def api_versions(call: s.Call) -> Any:
-    """What is served; a version that is not known hears so in version 0 (KIP-511)."""
+    """The ApiVersions response; in version 0 with an error for an unknown version (KIP-511)."""
     is_known = call.body is not None
     version = call.version if is_known else 0
     module = s.response_module(s.API_VERSIONS, version)

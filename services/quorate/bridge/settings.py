@@ -1,5 +1,6 @@
-"""Requests about configurations, quotas, credentials and ACLs, from Kafka's form into Quorate's,
-and the answers back.
+"""Requests about configurations, quotas, credentials and ACLs: conversion from Kafka's messages.
+
+The responses are converted back.
 
 Source: KIP-339, KIP-546, KIP-554, KIP-290 (ACLs).
 """

@@ -1,19 +1,19 @@
-"""What brokers in ZooKeeper mode are to be told of the image: a pure plan of control requests.
+"""Control requests that propagate the image to brokers in ZooKeeper mode. Pure.
 
-Owns nothing. The rules, which are those of Kafka's controller in ZooKeeper mode:
+Owns no state. The rules are those of Kafka's controller in ZooKeeper mode:
 
-1. A broker that is new, back, or has another epoch hears everything: UpdateMetadata (full), then
-   LeaderAndIsr (full) of its own replicas. A full LeaderAndIsr lets it put aside what it should not
-   have; a full UpdateMetadata lets it forget topics that are gone.
-2. Others hear what changed, in this order: LeaderAndIsr of their replicas whose leader, epoch or
-   assignment changed, then UpdateMetadata, then StopReplica for what they lose. Where a broker came
-   to life UpdateMetadata goes first, and LeaderAndIsr has what that broker leads too: nobody
-   follows a leader of which it does not know that it lives.
-3. A deleted topic is StopReplica with deletion, and UpdateMetadata with the leader -2.
-4. Every request names the KRaft controller, the number in `/controller_epoch` that its claim wrote
-   and the receiver's broker epoch, so that a late one of an earlier controller is refused there.
+1. A broker that is new, unfenced again, or has another epoch receives the full state:
+   UpdateMetadata (full), then LeaderAndIsr (full) of its own replicas. A full LeaderAndIsr lets it
+   remove stray replicas; a full UpdateMetadata lets it forget deleted topics.
+2. Other brokers receive what changed, in this order: LeaderAndIsr of their replicas whose leader,
+   epoch or assignment changed, then UpdateMetadata, then StopReplica for replicas they lose. When a
+   broker comes alive, UpdateMetadata goes first and LeaderAndIsr also contains the partitions it
+   leads: a follower cannot follow a leader that it does not know to be alive.
+3. A deleted topic is a StopReplica with deletion, and an UpdateMetadata with the leader -2.
+4. Every request names the KRaft controller, the number its claim wrote to `/controller_epoch`, and
+   the receiver's broker epoch, so that brokers reject late requests of an earlier controller.
 
-Fenced brokers are told nothing: they hear everything when they are back.
+Fenced brokers receive nothing; they receive the full state when they are unfenced.
 
 Source: KIP-866 "Controller RPCs"; KIP-380 (broker epochs), KIP-516 (topic ids).
 """
@@ -37,7 +37,7 @@ FULL: Final = 2
 LEADER_OF_THE_DELETED: Final = -2
 EPOCH_OF_THE_DELETED: Final = -2
 BROKER_EPOCH_AT: Final = 9
-"""Where UpdateMetadata names its receiver's epoch: behind the controller's id, kind and epoch."""
+"""Byte offset of the receiver's epoch in UpdateMetadata, after the controller's id, kind, epoch."""
 PLAINTEXT: Final = 0
 
 _UPDATE: Final = s.request_module(s.UPDATE_METADATA, s.SENT[s.UPDATE_METADATA])
@@ -47,8 +47,9 @@ _STOP: Final = s.request_module(s.STOP_REPLICA, s.SENT[s.STOP_REPLICA])
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """In whose name brokers are told. listener: of the brokers, on which they reach each other and
-    are reached; None for the first that is not encrypted.
+    """The controller that sends the requests. zk_epoch: the number in `/controller_epoch`.
+    listener: the brokers' listener, for each other and for this controller; None for the first
+    PLAINTEXT one.
     """
 
     controller_id: int
@@ -58,7 +59,7 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A control request without its header. summary: for people."""
+    """A control request without its header. summary: for the log."""
 
     api_key: int
     body: bytes
@@ -66,11 +67,11 @@ class Message:
 
 
 Told = dict[int, list[Message]]
-"""What each broker is to be sent, in order."""
+"""The requests for each broker, in order."""
 
 
 def receivers(image: MetadataImage) -> dict[int, Broker]:
-    """Who is told: brokers in ZooKeeper mode that are registered and not fenced."""
+    """The receivers of control requests: registered, unfenced brokers in ZooKeeper mode."""
     return {
         broker.broker_id: broker
         for _, broker in sorted(image.cluster.brokers.items())
@@ -79,7 +80,7 @@ def receivers(image: MetadataImage) -> dict[int, Broker]:
 
 
 def reached_at(broker: Broker, listener: str | None) -> RegisteredEndpoint | None:
-    """The endpoint of a broker that others dial; None if it has none that is spoken here."""
+    """The endpoint at which a broker is reached; None if it has none for `listener`."""
     for endpoint in broker.end_points:
         if listener == endpoint.name or (
             listener is None and endpoint.security_protocol == PLAINTEXT
@@ -89,7 +90,7 @@ def reached_at(broker: Broker, listener: str | None) -> RegisteredEndpoint | Non
 
 
 def everything(image: MetadataImage, sender: Sender, brokers: Iterable[int]) -> Told:
-    """Rule 1, for these brokers."""
+    """The full state (rule 1) for these brokers."""
     wanted = [broker for broker in receivers(image).values() if broker.broker_id in set(brokers)]
     if not wanted:
         return {}
@@ -116,7 +117,7 @@ def everything(image: MetadataImage, sender: Sender, brokers: Iterable[int]) -> 
 def changed(
     old: MetadataImage, image: MetadataImage, changes: MetadataDelta, sender: Sender
 ) -> Told:
-    """Rules 1 to 3, for everybody. old: what the receivers were told of before."""
+    """Requests for all receivers by rules 1 to 3. old: the image that was propagated last."""
     before, now = receivers(old), receivers(image)
     fresh = {
         broker_id
@@ -148,7 +149,7 @@ def changed(
 
 
 def _came_to_life(old: MetadataImage, image: MetadataImage) -> frozenset[int]:
-    """Brokers that are not fenced, and were, or were other processes."""
+    """Unfenced brokers that were fenced or unregistered before, or had another epoch."""
     before = {b.broker_id: b.broker_epoch for b in old.cluster.brokers.values() if not b.fenced}
     return frozenset(
         broker.broker_id
@@ -158,7 +159,7 @@ def _came_to_life(old: MetadataImage, image: MetadataImage) -> frozenset[int]:
 
 
 def _led_by(image: MetadataImage, brokers: frozenset[int]) -> list[Partition]:
-    """What these brokers lead."""
+    """The partitions that these brokers lead."""
     if not brokers:
         return []
     return [partition for partition in image.topics.all_partitions() if partition.leader in brokers]
@@ -168,7 +169,7 @@ def _led_by(image: MetadataImage, brokers: frozenset[int]) -> list[Partition]:
 
 
 class _Difference:
-    """What changed between two images, for brokers. deleted: topics with what they had."""
+    """The partition changes between two images. deleted: names and old partitions by topic id."""
 
     def __init__(self, old: MetadataImage, image: MetadataImage, changes: MetadataDelta) -> None:
         self.image = image
@@ -203,8 +204,10 @@ class _Difference:
     def to_lead_or_follow(
         self, broker_id: int, followed: Iterable[Partition]
     ) -> dict[str, list[Partition]]:
-        """Its replicas whose state it must take over; a new ISR alone AlterPartition has told.
-        followed: what has a leader again.
+        """By topic id, the broker's partitions for LeaderAndIsr.
+
+        A change of the ISR alone is not sent: AlterPartition returned it to the leader. followed:
+        partitions whose leader has come alive.
         """
         wanted = {
             (partition.topic_id, partition.partition_id): partition
@@ -219,7 +222,7 @@ class _Difference:
         return found
 
     def to_stop(self, broker_id: int) -> dict[str, list[tuple[int, int]]]:
-        """By topic name, (partition, leader epoch) of the replicas that it loses."""
+        """By topic name, (partition, leader epoch) of the replicas that the broker loses."""
         found: dict[str, list[tuple[int, int]]] = {}
         for before, partition in self.changed:
             if before is None or broker_id not in before.replicas:
@@ -252,7 +255,7 @@ def _assignment(partition: Partition) -> tuple[Any, ...]:
 
 
 class _View:
-    """An image as requests show it."""
+    """Converts an image to requests."""
 
     def __init__(self, image: MetadataImage, sender: Sender) -> None:
         self.image = image
@@ -282,7 +285,7 @@ class _View:
     def topic_states(
         self, topics: Iterable[tuple[str, str, Iterable[Partition]]]
     ) -> tuple[Any, ...]:
-        """Of (name, id, partitions)."""
+        """The UpdateMetadata topic states. topics: (name, id, partitions)."""
         return tuple(
             _UPDATE.UpdateMetadataTopicState(
                 topic_name=name,
@@ -293,7 +296,7 @@ class _View:
         )
 
     def gone(self, deleted: dict[str, tuple[str, list[Partition]]]) -> Iterator[Any]:
-        """Rule 3."""
+        """The UpdateMetadata topic states of deleted topics (rule 3)."""
         for topic_id, (name, partitions) in deleted.items():
             yield _UPDATE.UpdateMetadataTopicState(
                 topic_name=name,
@@ -401,8 +404,9 @@ class _View:
 
 @dataclass(frozen=True, slots=True)
 class _ToAll:
-    """An UpdateMetadata, which is the same for everybody but for the receiver's epoch: a large one
-    takes seconds to encode.
+    """An encoded UpdateMetadata, of which `to` replaces only the receiver's epoch.
+
+    It is encoded once for all receivers, since a large one takes seconds to encode.
     """
 
     message: Message

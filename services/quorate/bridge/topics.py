@@ -1,4 +1,6 @@
-"""Requests about topics and partitions, from Kafka's form into Quorate's, and the answers back.
+"""Requests about topics and partitions: conversion from Kafka's messages.
+
+The responses are converted back.
 
 Source: KIP-4, KIP-195, KIP-455, KIP-460, KIP-516 (topic ids).
 """
@@ -18,7 +20,7 @@ from quorate.raft.errors import ErrorCode
 
 
 def create_topics(body: Any) -> r.CreateTopics:
-    """RefusedCallError."""
+    """Convert a request. Raises RefusedCallError if its partitions are not 0, 1, 2 and so on."""
     if not all(_is_consecutive(topic) for topic in body.topics):
         raise RefusedCallError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -241,7 +243,7 @@ def list_reassignments(body: Any) -> r.ListPartitionReassignments:
 
 
 def reassignments_listed(module: Any, response: Any) -> Any:
-    """The answer to ListPartitionReassignments. A Refused response has an error and no list."""
+    """Convert the response. `Refused` has an error and no reassignments."""
     is_list = isinstance(response, r.ListPartitionReassignmentsResponse)
     found = response.reassignments if is_list else ()
     return s.answer(

@@ -1,1 +1,1 @@
-"""The broker: partition replicas that live by the metadata log (KIP-841)."""
+"""The broker: partition replicas controlled by the metadata log (KIP-841)."""

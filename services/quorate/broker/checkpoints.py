@@ -1,13 +1,13 @@
-"""Two small files in a broker's log directory, both Kafka's.
+"""Two small files in a broker's log directory, both in Kafka's format.
 
 `replication-offset-checkpoint`   the high watermark of each partition: a version, a count, then
-                                  topic, partition and offset a line
-`.kafka_cleanshutdown`            left by a process that flushed all it had, and removed by the
-                                  next when it starts; it names the broker epoch of the process
+                                  one line per partition with topic, partition and offset
+`.kafka_cleanshutdown`            written by a process after it has flushed all logs, with its
+                                  broker epoch; the next process removes it at startup
 
-A broker that comes back tells the controller the epoch of its last clean stop (KIP-966,
-PreviousBrokerEpoch). Where that is not the epoch of its last registration, its unflushed tail may
-be gone, and the controller takes it out of every ISR that has other members.
+A restarting broker reports the epoch of its last clean shutdown to the controller (KIP-966,
+PreviousBrokerEpoch). If that is not the epoch of its last registration, its unflushed tail may be
+lost, and the controller removes it from every ISR that has other members.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_EPOCH = -1
 
 
 def read_high_watermarks(log_dirs: Iterable[Path]) -> dict[tuple[str, int], int]:
-    """High watermark by topic and partition; what cannot be read is unknown."""
+    """Read high watermarks by topic and partition; skip missing files. LogError if malformed."""
     found: dict[tuple[str, int], int] = {}
     for root in log_dirs:
         path = root / HIGH_WATERMARK_FILE
@@ -59,9 +59,9 @@ def write_high_watermarks(
 
 
 def take_clean_shutdown(log_dirs: Sequence[Path]) -> int:
-    """The broker epoch of the process that stopped cleanly before, -1 if it did not.
+    """Return the broker epoch of the previous process, -1 if it did not stop cleanly.
 
-    The files are removed, durably: from now on this process is the last one.
+    The files are durably removed, so that they cannot describe this process.
     """
     epochs = [_read_clean_shutdown(root / CLEAN_SHUTDOWN_FILE) for root in log_dirs]
     disk = Disk()
@@ -80,7 +80,7 @@ def _read_clean_shutdown(path: Path) -> int:
 
 
 def write_clean_shutdown(log_dirs: Sequence[Path], broker_epoch: int) -> None:
-    """All logs are flushed and closed."""
+    """Write the clean shutdown files, after all logs have been flushed and closed."""
     content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode("ascii")
     for root in log_dirs:
         Disk().replace_file(root / CLEAN_SHUTDOWN_FILE, content)

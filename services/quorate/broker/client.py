@@ -1,16 +1,16 @@
-"""Clients of brokers: a producer that doubles nothing and a reader of what is committed.
+"""Clients of brokers: an idempotent producer and a reader of committed records.
 
 Rules:
-1. A producer has a producer id, and its batches to a partition are numbered: a batch whose outcome
-   is unknown is sent again as it is, and a leader that has it already answers with its offset
-   (KIP-98). So every retry is safe, and order is kept.
-2. One batch a partition is under way; what is given meanwhile is the next one.
-3. A batch is sent until it is acknowledged or `delivery_timeout_ms` has passed. Then its outcome is
-   unknown (`OutcomeUnknownError`), and the partition goes on with a new producer id.
-4. What a leader refuses for good (too large, no record) is an `AdminError`.
-5. Readers see what lies below the high watermark.
+1. A producer has a producer id and numbers its batches to each partition. A batch whose outcome is
+   unknown is sent again unchanged, and a leader that already has it answers with its offset
+   (KIP-98). Every retry is therefore safe and keeps the order.
+2. One batch per partition is in flight; records that are sent meanwhile form the next batches.
+3. A batch is retried until it is acknowledged or `delivery_timeout_ms` has passed. Then its outcome
+   is unknown (`OutcomeUnknownError`), and the partition continues with a new producer id.
+4. A permanent rejection by the leader (too large, invalid record) raises `AdminError`.
+5. Readers see records below the high watermark.
 
-Source: Kafka's producer, as far as it is idempotent and not transactional.
+Source: Kafka's producer, with idempotence and without transactions.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from quorate.rpc.tls import TlsConfig
 RETRY_MIN_S = 0.02
 RETRY_MAX_S = 0.25
 RECORD_BYTES = 24
-"""The most that a record takes beside its key and value."""
+"""The most bytes that a record takes in addition to its key and value."""
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43
 _CRC = struct.Struct(">I")
@@ -85,7 +85,7 @@ FETCH_REFUSED_FOR_GOOD = REFUSED_FOR_GOOD | {
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Where a record is."""
+    """The partition and offset of an acknowledged record."""
 
     partition: int
     offset: int
@@ -103,7 +103,7 @@ class _Waiting:
 
 
 def sequenced(batch: bytearray, identity: ProducerIdentity, sequence: int) -> bytearray:
-    """The batch of a producer, with the number of its first record; its checksum anew."""
+    """Write the producer's id and the first sequence number into a batch; update its checksum."""
     _PRODUCER.pack_into(
         batch, _PRODUCER_AT, identity.producer_id, identity.producer_epoch, sequence
     )
@@ -113,7 +113,7 @@ def sequenced(batch: bytearray, identity: ProducerIdentity, sequence: int) -> by
 
 
 class _Client:
-    """What producers and readers share."""
+    """The common base of producers and readers."""
 
     def __init__(self, bootstrap: Sequence[str], tls: TlsConfig | None) -> None:
         if not bootstrap:
@@ -136,15 +136,16 @@ class _Client:
         await self._connections.close()
 
     async def topic(self, name: str, timeout_s: float = 10.0) -> LocatedTopic:
-        """A topic's partitions. AdminError (UNKNOWN_TOPIC_OR_PARTITION,
-        TOPIC_AUTHORIZATION_FAILED), UnreachableError.
+        """Look up a topic's partitions.
+
+        AdminError (UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED), UnreachableError.
         """
         deadline = time.monotonic() + timeout_s
         while (found := self._topology.topic(name)) is None:
             try:
                 await self._topology.refresh(name, since=self._topology.version)
             except (AdminError, UnreachableError) as error:
-                # A broker may not have heard of a new topic yet.
+                # A broker may not have replayed the creation of a new topic yet.
                 is_refused = isinstance(error, AdminError) and error.code in REFUSED_FOR_GOOD
                 if is_refused or time.monotonic() > deadline:
                     raise
@@ -152,7 +153,7 @@ class _Client:
         return found
 
     async def _refresh(self, topic: str, since: int) -> None:
-        """Learn anew who leads; what goes wrong shows at the next attempt."""
+        """Refresh the topic's leaders. Errors are ignored: the next attempt reports them."""
         try:
             await self._topology.refresh(topic, since=since)
         except ClientError:
@@ -160,9 +161,9 @@ class _Client:
 
 
 class Producer(_Client):
-    """Sends records. acks_all: acknowledged when all in-sync replicas have it.
+    """Sends records. acks_all: a record is acknowledged when all in-sync replicas have it.
 
-    request_timeout_ms: how long one broker is waited for.
+    request_timeout_ms: the timeout of one request to a broker.
     """
 
     def __init__(
@@ -193,10 +194,11 @@ class Producer(_Client):
         key: bytes | None = None,
         partition: int | None = None,
     ) -> Acknowledged:
-        """Append one record; where it is. A key always goes to the same partition, else they take
-        turns.
+        """Append one record and return its partition and offset.
 
-        AdminError; OutcomeUnknownError; UnreachableError where nothing was sent.
+        Records with the same key go to the same partition; those without a key are distributed
+        round-robin. AdminError; OutcomeUnknownError; UnreachableError if no broker was reached to
+        look up the topic or to get a producer id, so that nothing was sent.
         """
         located = await self.topic(topic)
         if partition is None:
@@ -216,7 +218,7 @@ class Producer(_Client):
         return self._round_robin % len(topic.partitions)
 
     async def identity(self) -> ProducerIdentity:
-        """A new producer id from any broker. AdminError, UnreachableError."""
+        """Get a new producer id from any broker. AdminError, UnreachableError."""
         attempts: dict[str, str] = {}
         for host, port in self._topology.addresses():
             try:
@@ -232,7 +234,7 @@ class Producer(_Client):
         raise UnreachableError(attempts)
 
     async def deliver(self, lane: _Lane, request: ProduceRequest) -> int:
-        """Send one batch until it is there; the offset of its first record."""
+        """Send one batch until it is acknowledged; return the offset of its first record."""
         deadline = time.monotonic() + self.delivery_timeout_ms / 1000
         pause_s = RETRY_MIN_S
         reason = "no leader is known"
@@ -283,8 +285,8 @@ class Producer(_Client):
         return stream
 
     async def close(self) -> None:
-        """Records that are not acknowledged yet fail with OutcomeUnknownError."""
-        # Batches under way may meanwhile turn to another broker.
+        """Close the producer. Unacknowledged records fail with OutcomeUnknownError."""
+        # A batch in flight may open a stream to another broker meanwhile.
         for lane in list(self._lanes.values()):
             await lane.close()
         for stream in list(self._streams.values()):
@@ -293,7 +295,7 @@ class Producer(_Client):
 
 
 class _Lane:
-    """The records for one partition, in order."""
+    """The pending records of one partition, in order."""
 
     def __init__(self, producer: Producer, topic: str, key: PartitionKey) -> None:
         self.topic = topic
@@ -319,7 +321,7 @@ class _Lane:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                # Callers that one answer woke shall travel together again.
+                # Callers that were woken by the same response share the next batch.
                 await asyncio.sleep(0)
                 await self._carry(self._take())
         finally:
@@ -394,7 +396,7 @@ class _Lane:
 
 
 class Reader(_Client):
-    """Reads what is committed."""
+    """Reads committed records."""
 
     def __init__(
         self,
@@ -409,8 +411,9 @@ class Reader(_Client):
         self._bytes_max = partition_bytes_max
 
     async def end_offset(self, topic: str, partition: int, timeout_s: float = 30.0) -> int:
-        """The end of what can be read now. AdminError where it may not be read; UnreachableError
-        when no leader answers in time.
+        """Return the end offset of the readable records.
+
+        AdminError if the caller may not read them; UnreachableError if no leader answers in time.
         """
         key = await self._key(topic, partition)
         deadline = time.monotonic() + timeout_s
@@ -438,9 +441,9 @@ class Reader(_Client):
     async def records(
         self, topic: str, partition: int, offset: int = 0, until: int | None = None
     ) -> AsyncIterator[StoredRecord]:
-        """Records from `offset` on, before `until` or for ever, whoever leads meanwhile.
+        """Yield records from `offset` on, before `until` or forever, across leader changes.
 
-        AdminError (OFFSET_OUT_OF_RANGE and what else is not mended by asking again).
+        AdminError (OFFSET_OUT_OF_RANGE and other errors that a retry does not resolve).
         """
         key = await self._key(topic, partition)
         stream: FetchStream | None = None
@@ -474,7 +477,7 @@ class Reader(_Client):
         return None if address is None else await self._connections.open_fetch(*address)
 
     async def _fetch(self, stream: FetchStream, key: PartitionKey, offset: int) -> Sequence[bytes]:
-        """The batches from `offset` on, [] if there are none yet. TransportError to ask anew."""
+        """Fetch the batches from `offset` on, () if there are none yet. TransportError to retry."""
         position = FetchPosition(key, offset, max_bytes=self._bytes_max)
         request = PartitionFetch(-1, -1, self._max_wait_ms, 4 * self._bytes_max, (position,))
         response = await stream.fetch(request)
@@ -493,7 +496,7 @@ class Reader(_Client):
 
 
 def _decoded(data: Sequence[bytes], offset: int, until: int | None) -> list[StoredRecord]:
-    """Records from `offset` on: the first batch may begin before it."""
+    """Decode the records from `offset` on; the first batch may begin before it."""
     return [
         record
         for part in data

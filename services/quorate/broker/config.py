@@ -1,21 +1,22 @@
-"""What a broker is told, as one immutable value. Times are milliseconds, sizes bytes.
+"""A broker's configuration, as one immutable value. Times are milliseconds, sizes bytes.
 
 Names and defaults of the settings are Kafka's (KRaftConfigs, ReplicationConfigs, ServerLogConfigs).
-Those that controllers have too are in `process.node_config`.
+Settings that controllers share are in `process.node_config`.
 
-Flushing. As in Kafka, a replica acknowledges what the operating system has; what keeps a record is
-that others have it too, and that a broker which comes back is fenced and out of every ISR that has
-another member before it can lead. What is promised of records acknowledged under acks=all, by how
-much is done for it (the model in tests/unit/broker tries all three):
+Flushing. As in Kafka, a replica acknowledges a record when the operating system has it. Durability
+comes from replication: other replicas have the record, and a restarted broker is fenced and removed
+from every ISR that has another member before it can lead. Records acknowledged with acks=all get
+these guarantees, by configuration (the model in tests/unit/broker checks all three):
 
-1. as it comes: they survive one broker of the ISR at a time that loses its unflushed tail, machine
-   and all, if no other member fails before the controller has noticed. The last member of an ISR is
-   the danger that remains: it stays in, and when it comes back without its tail it leads all the
-   same (KIP-841 keeps it so, for nobody else has more).
-2. eligible.leader.replicas.version=1 (KIP-966): one unclean stop at a time, whatever else happens;
-   a last member that stopped uncleanly does not lead while another one is eligible.
-3. log.flush.interval.messages=1: any number, at any time; nobody acknowledges what it has not
-   flushed, at the price of two flushes on the way of each batch.
+1. Default: records survive if one ISR member at a time loses its unflushed tail, or its whole
+   machine, and no other member fails before the controller has noticed. The last member of an ISR
+   remains a risk: it stays in the ISR, and leads again even if it comes back without its tail
+   (KIP-841 keeps this, because no other replica has more).
+2. eligible.leader.replicas.version=1 (KIP-966): records survive one unclean stop at a time,
+   whatever else happens. A last member that stopped uncleanly does not lead while another replica
+   is eligible.
+3. log.flush.interval.messages=1: records survive any number of unclean stops, at any time. No
+   replica acknowledges unflushed records, at the cost of two flushes in the path of each batch.
 """
 
 from __future__ import annotations
@@ -32,16 +33,17 @@ from quorate.rpc.tls import TlsConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(NodeConfig):
-    """What a broker is told. The first of log_dirs holds new partitions; metadata_log_dir may be
-    the same directory.
+    """A broker's configuration.
+
+    The first of log_dirs holds new partitions; metadata_log_dir may be the same directory.
     """
 
     role: ClassVar[str] = "broker"
 
     listen: tuple[str, ...]
-    """`host:port` each, in the order of `endpoints`."""
+    """The `host:port` of each listener, in the order of `endpoints`."""
     encrypted: frozenset[str] = frozenset()
-    """The names of listeners that use TLS, this broker's and others' of the same names."""
+    """The names of listeners that use TLS, on this broker and on other nodes."""
     tls: TlsConfig | None = None
     rack: str | None = setting("broker.rack", types.text(), None, "Where the broker stands.")
     heartbeat_interval_ms: int = setting(
@@ -126,11 +128,11 @@ class BrokerConfig(NodeConfig):
 
     @property
     def flush_before_ack(self) -> bool:
-        """log.flush.interval.messages=1."""
+        """Whether log.flush.interval.messages is 1."""
         return self.flush_interval_messages == 1
 
     def is_encrypted(self, listener_name: str) -> bool:
-        """Whether a listener of that name is dialled with TLS."""
+        """Whether connections to a listener of this name use TLS."""
         return self.protocols.get(listener_name, listener_name in self.encrypted)
 
 

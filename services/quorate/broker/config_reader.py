@@ -1,4 +1,4 @@
-"""Makes a broker's configuration of its properties, and checks which settings must fit together."""
+"""Builds a broker's configuration from its properties, and checks that the settings agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quorate.rpc.tls import TlsConfig
 
 
 def build_config(parsed: ParsedProperties) -> BrokerConfig:
-    """The configuration of a broker, whose settings fit together. ConfigError."""
+    """Build a broker's configuration. ConfigError if settings are missing or contradictory."""
     parsed.require("process.roles")
     names: tuple[str, ...] = parsed.require("controller.listener.names")
     listeners: tuple[Endpoint, ...] = parsed.require("listeners")
@@ -65,7 +65,7 @@ def build_config(parsed: ParsedProperties) -> BrokerConfig:
 def _encrypted(
     parsed: ParsedProperties, names: tuple[str, ...], protocols: Mapping[str, str]
 ) -> frozenset[str]:
-    """The listeners that use TLS, of the broker and of the controllers."""
+    """The names of the listeners that use TLS, of the broker and of the controllers."""
     found = set()
     for name in names:
         protocol = protocols.get(name, "SSL" if name == "SSL" else "PLAINTEXT")
@@ -77,7 +77,7 @@ def _encrypted(
 
 
 def _endpoints(parsed: ParsedProperties, listeners: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
-    """How others dial the listeners."""
+    """The endpoints that other nodes and clients connect to."""
     advertised = {e.name: e for e in parsed.get("advertised.listeners") or ()}
     for name in advertised.keys() - {e.name for e in listeners}:
         parsed.fail("advertised.listeners", f"{name} is not in listeners")

@@ -1,12 +1,13 @@
-"""A follower's side: one task and one stream for each broker that leads something we follow.
+"""The follower's side of replication: one task and one stream for each broker that it follows.
 
-1. The first request of a stream names all partitions, later ones those whose position changed.
-2. An answer's records are checked and appended, and the next request acknowledges them.
-3. A partition that is refused (this broker or the other does not know of the newest epoch yet) is
-   left out for `fetch_backoff_ms`.
-4. When partitions come or go, the stream is given up for a new one: no parked fetch is waited for.
-5. A leader that is not reached is tried again after `fetch_backoff_ms`. Who leads is the metadata
-   log's word, never a guess of the fetcher.
+1. The first request of a stream names all partitions; later ones name those whose position changed.
+2. A response's records are checked and appended, and the next request acknowledges them.
+3. A rejected partition (one of the two brokers has not replayed the newest epoch yet) is left out
+   for `fetch_backoff_ms`.
+4. When partitions are added or removed, a new stream replaces the old one, so that no parked fetch
+   delays the change.
+5. An unreachable leader is retried after `fetch_backoff_ms`. The metadata log alone determines the
+   leader; the fetcher never guesses it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Of one request, in milliseconds and bytes."""
+    """Limits of one fetch request, in milliseconds and bytes."""
 
     wait_max_ms: int
     bytes_max: int
@@ -46,9 +47,9 @@ class FetchLimits:
 
 
 class Fetcher:
-    """Fetches from broker `leader_id`. address: where it listens, None while that is not known.
+    """Fetches from broker `leader_id`. address: returns its address, None while it is unknown.
 
-    broker_epoch: this broker's. fail: the broker cannot go on.
+    broker_epoch: returns this broker's epoch. fail: called with a fatal error.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Fetcher:
         self._task = supervise(self._run(), f"fetcher-{leader_id}", fail)
 
     def add(self, replica: Replica) -> None:
-        """Fetch this partition too, now."""
+        """Add a partition and fetch it immediately."""
         self._replicas[replica.key] = replica
         self._refused_until.pop(replica.key, None)
         self._changed.set()
@@ -86,7 +87,7 @@ class Fetcher:
             self._changed.set()
 
     def poke(self) -> None:
-        """A partition may be fetched again, or the leader's address changed."""
+        """Wake the task: a partition may be fetched again, or the leader's address changed."""
         self._changed.set()
 
     @property
@@ -136,14 +137,14 @@ class Fetcher:
             return
 
     def _next_retry_s(self) -> float | None:
-        """Until a refused partition is asked for again; None if there is none."""
+        """Seconds until the first rejected partition is retried; None if there is none."""
         if not self._refused_until:
             return None
         now = asyncio.get_running_loop().time()
         return max(0.0, min(self._refused_until.values()) - now)
 
     def _wanted(self) -> dict[PartitionKey, ReplicaPosition]:
-        """What to ask for now."""
+        """The partitions to fetch, with their positions."""
         now = asyncio.get_running_loop().time()
         found: dict[PartitionKey, ReplicaPosition] = {}
         for key, replica in self._replicas.items():
@@ -156,13 +157,13 @@ class Fetcher:
         return found
 
     async def _follow(self, stream: FetchStream) -> None:
-        """Fetch over one stream until what is wanted changes while a fetch is under way."""
+        """Fetch over one stream until the wanted partitions change while a fetch is in flight."""
         asked: dict[PartitionKey, ReplicaPosition] = {}
         while self._replicas:
             self._changed.clear()
             wanted = self._wanted()
             if not wanted:
-                # All are refused for a moment, or being flushed.
+                # All partitions are backing off or waiting for a flush.
                 await self._wait(self._next_retry_s())
                 continue
             request = PartitionFetch(
@@ -196,7 +197,7 @@ class Fetcher:
     async def _or_changed(
         self, stream: FetchStream, request: PartitionFetch
     ) -> tuple[FetchedPartition, ...] | None:
-        """The answer, or None when what is wanted changed meanwhile."""
+        """Return the response, or None if the wanted partitions changed meanwhile."""
         fetch = asyncio.ensure_future(stream.fetch(request))
         changed = asyncio.ensure_future(self._changed.wait())
         retry_s = self._next_retry_s()

@@ -1,7 +1,7 @@
-"""Formatting a broker's directories: meta.properties in each, and a place for the metadata log.
+"""Formats a broker's directories: meta.properties and a metadata log directory in each.
 
-A broker is never a voter, so there is no bootstrap checkpoint: what it follows, it fetches. A
-formatted directory is left as it is if it is of this cluster and this node.
+A broker is never a voter, so there is no bootstrap checkpoint: it fetches the metadata log. A
+directory that is already formatted for this cluster and node stays unchanged.
 
 Source: KIP-858 (directory ids), KIP-853.
 """
@@ -20,9 +20,9 @@ from quorate.log.metadata_log import create_partition_directory
 def format_broker(
     node_id: int, cluster_id: str, metadata_log_dir: Path, log_dirs: Iterable[Path]
 ) -> tuple[MetaProperties, ...]:
-    """Format what is not formatted; the properties of all, the metadata log's directory first.
+    """Format unformatted directories; return the properties of all, the metadata log's first.
 
-    MetaPropertiesError for a directory of another cluster or node.
+    MetaPropertiesError if a directory belongs to another cluster or node.
     """
     directories = dict.fromkeys((metadata_log_dir, *log_dirs))
     return tuple(_format_one(directory, node_id, cluster_id) for directory in directories)

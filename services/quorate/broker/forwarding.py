@@ -1,9 +1,9 @@
-"""A broker as a node that administrators may ask: it passes their requests on to the controller.
+"""A broker's service for administrators: it forwards metadata requests to the active controller.
 
-The quorum's own requests are answered as any observer does, with the leader's address. Requests for
-metadata are forwarded in the broker's own name, and the answer is the controller's: with an
-authorizer (`broker.gate`) only those that their sender may make. What only nodes say of themselves
-is not forwarded: a broker would speak for them.
+Like any observer, a broker answers quorum requests with the leader's address. It forwards metadata
+requests under its own identity and returns the controller's response. With an authorizer
+(`broker.gate`), it forwards only requests that the caller is authorized to make. Requests that
+nodes send about themselves are not forwarded, because the broker would impersonate those nodes.
 
 Source: KIP-590 (forwarding), KIP-853 (`--bootstrap-server`).
 """
@@ -54,7 +54,7 @@ class ForwardingService(NodeService):
         self._node = driver.node
 
     async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
-        """The active controller's answer; see `rpc.metadata_servicers.MetadataHandler`."""
+        """Return the active controller's answer; see `rpc.metadata_servicers.MetadataHandler`."""
         leader = self._node.current_leader
         if isinstance(request, OF_NODES):
             text = "nodes say this to the controllers themselves"

@@ -1,15 +1,16 @@
-"""The authorizer of a broker: the rules of a controller, and those for records of topics.
+"""The authorizer of a broker: a controller's rules, and rules for topic records.
 
 Rules:
-1. The Raft, Quorum and Metadata services pass `runtime.gate`, with the ACLs of the broker's own
-   metadata image.
+1. `runtime.gate` authorizes calls of the Raft, Quorum and Metadata services, with the ACLs of the
+   broker's own metadata image.
 2. A Fetch in the name of a follower acknowledges records. It is authorized like a replica's Fetch
    of the metadata log: over TLS the certificate must name that follower, and with an authorizer it
-   needs CLUSTER_ACTION. ACLs of topics do not apply to it.
-3. With an authorizer every other request for a topic needs what `methods.PARTITION_METHODS` says on
-   that topic. A caller whose ACLs allow it on no topic is refused before its request is decoded.
-4. The metadata log contains credentials. Without an authorizer only callers whose certificate names
-   a node may read it (`Read`).
+   needs CLUSTER_ACTION. Topic ACLs do not apply to it.
+3. With an authorizer, every other request for a topic needs the operation that
+   `methods.PARTITION_METHODS` lists, on that topic. A caller whose ACLs allow it on no topic is
+   rejected before its request is decoded.
+4. The metadata log contains credentials. Without an authorizer, only callers whose certificate
+   names a node may read it (`Read`).
 
 Source: Kafka's KafkaApis; the table of KIP-11.
 """
@@ -40,7 +41,7 @@ class BrokerGate(NodeGate):
     """Implements `rpc.gate.Gate` and `rpc.gate.PartitionGate`."""
 
     def refusal(self, caller: Caller, name: str, request: object = None) -> Refusal | None:
-        """Rules 1 and 4."""
+        """Authorize a call by rules 1 and 4."""
         refused = super().refusal(caller, name, request)
         if refused is not None or name != _READ_LOG or self.authorizes or caller.nodes:
             return refused
@@ -53,7 +54,7 @@ class BrokerGate(NodeGate):
         return refused
 
     def partition_refusal(self, caller: Caller, rpc: RpcMethod) -> Refusal | None:
-        """Rule 3, before the request is decoded. A Fetch may also be a follower's."""
+        """Apply rule 3 before the request is decoded. A Fetch may also come from a follower."""
         refused = self._no_topic(caller, rpc)
         if refused is not None and rpc is _FETCH and self.is_authorized(caller, rpc.name):
             return None
@@ -62,11 +63,11 @@ class BrokerGate(NodeGate):
         return refused
 
     def follower_refusal(self, caller: Caller, node: int) -> Refusal | None:
-        """Rule 2."""
+        """Authorize a follower's Fetch by rule 2."""
         return self.refusal(caller, "Fetch", FetchRequest("", ReplicaKey(node), 0, 0, 0))
 
     def refused_topic(self, caller: Caller, operation: Operation, topic_id: str) -> ErrorCode:
-        """Rule 3."""
+        """Authorize an operation on a topic by rule 3."""
         if self._authorizer is None or self._is_super_user(self._authorizer, caller):
             return ErrorCode.NONE
         name = None if self._loader is None else self._loader.image.topics.names.get(topic_id)
@@ -113,8 +114,9 @@ class BrokerGate(NodeGate):
 
 
 def broker_gate(config: BrokerConfig) -> BrokerGate | None:
-    """The authorizer that the settings ask for, None if everything is allowed. TlsError if this
-    broker's certificate cannot be read, or does not name this broker.
+    """Create the configured authorizer; None if everything is allowed.
+
+    TlsError if this broker's certificate cannot be read or does not name this broker.
     """
     security = config.security
     identity = PeerIdentity(security.peer_identity)
@@ -139,7 +141,7 @@ def broker_gate(config: BrokerConfig) -> BrokerGate | None:
 
 
 def _check_own_name(config: BrokerConfig) -> None:
-    """Raise TlsError where other brokers would refuse this one's fetches."""
+    """Raise TlsError if other brokers would reject this broker's fetches."""
     assert config.tls is not None
     certificate = config.tls.certificate
     assert certificate is not None, "the settings require it"

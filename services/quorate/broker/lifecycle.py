@@ -1,15 +1,15 @@
-"""The broker's life as the controller sees it: registration, heartbeats, controlled shutdown.
+"""The broker's lifecycle at the controller: registration, heartbeats, controlled shutdown.
 
-1. Register with a new incarnation id and the epoch of the last clean stop. An earlier process of
-   this id whose session has not ended yet makes the controller refuse (DUPLICATE_BROKER_
-   REGISTRATION): asked again until `registration_timeout_ms`.
-2. Heartbeats every `heartbeat_interval_ms`, each with the last metadata offset that was replayed.
-   The broker is fenced until that has reached its own registration, and whenever its session ended.
-   It asks to stay fenced until its replicas are what the metadata says (`ready`).
-3. Controlled shutdown: heartbeats that want it, until the controller has moved all leaderships and
-   everyone active has passed that offset, or time is up.
-4. STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED: another process has taken this id, or it was
-   unregistered. This one can never be unfenced again, and ends.
+1. Register with a new incarnation id and the epoch of the last clean shutdown. While an earlier
+   process of this id still has a session, the controller rejects the registration
+   (DUPLICATE_BROKER_REGISTRATION), and the broker retries until `registration_timeout_ms`.
+2. Send a heartbeat every `heartbeat_interval_ms`, each with the last replayed metadata offset. The
+   broker is fenced until that offset reaches its own registration, and when its session expires. It
+   asks to stay fenced until its replicas match the metadata (`ready`).
+3. Controlled shutdown: heartbeats request it until the controller has moved all leaderships and all
+   active brokers have passed that offset, or until the timeout.
+4. STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED: another process has registered with this id, or the
+   id was unregistered. This process can never be unfenced again, and stops.
 
 Source: KIP-631 "Broker registration and heartbeats", KIP-841; Kafka's BrokerLifecycleManager.
 """
@@ -43,11 +43,11 @@ REPLACED = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGI
 
 
 class LifecycleError(Exception):
-    """The broker cannot be part of the cluster; the text says why."""
+    """The broker cannot be part of the cluster; the message gives the reason."""
 
 
 class BrokerState(StrEnum):
-    """What the controller makes of this broker."""
+    """The state of this broker at the controller."""
 
     STARTING = "starting"
     FENCED = "fenced"
@@ -56,7 +56,11 @@ class BrokerState(StrEnum):
 
 
 class Lifecycle:
-    """metadata_offset: the last replayed offset. fail: called once when step 4 applies."""
+    """Registers the broker and sends its heartbeats.
+
+    metadata_offset: returns the last replayed offset. fail: called when step 4 applies, or when the
+    heartbeat task fails.
+    """
 
     def __init__(
         self,
@@ -87,7 +91,7 @@ class Lifecycle:
 
     @property
     def why_fenced(self) -> str:
-        """Why this broker serves nobody, "" while it is unfenced."""
+        """Why this broker is not in service, "" while it is unfenced."""
         if self.unfenced.is_set():
             return ""
         match self.state:
@@ -98,9 +102,9 @@ class Lifecycle:
         return "the controller fences this broker"
 
     async def register(self) -> int:
-        """Step 1; the broker's epoch, which is the offset of its registration record.
+        """Register (step 1); return the broker epoch, the offset of the registration record.
 
-        LifecycleError when it is refused for good or for too long.
+        LifecycleError if the registration is rejected permanently, or until the timeout.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._registration_timeout_ms / 1000
@@ -136,15 +140,15 @@ class Lifecycle:
             await asyncio.sleep(REGISTRATION_RETRY_MS / 1000)
 
     def start(self) -> None:
-        """Begin with heartbeats."""
+        """Start sending heartbeats."""
         self._task = supervise(self._run(), "heartbeats", self._fail, endless=False)
 
     def hurry(self) -> None:
-        """Something that the controller waits for has happened: send the next heartbeat now."""
+        """Send the next heartbeat immediately, because the controller waits for its content."""
         self._hurry.set()
 
     async def shut_down(self, timeout_ms: int) -> bool:
-        """Step 3; whether the controller agreed in time."""
+        """Request a controlled shutdown (step 3); True if the controller agreed in time."""
         self._wants_shutdown = True
         self.state = BrokerState.SHUTTING_DOWN
         self._hurry.set()
@@ -185,7 +189,7 @@ class Lifecycle:
     async def _pause(self, answer: BrokerHeartbeatResponse) -> None:
         pause_ms = self._interval_ms
         if self._wants_shutdown or (self.ready and answer.is_fenced):
-            # Whoever waits to be let in, or to leave, asks more often.
+            # Heartbeats are more frequent while the broker waits to be unfenced or to shut down.
             pause_ms = min(pause_ms, SHUTDOWN_HEARTBEAT_MS)
         try:
             async with asyncio.timeout(pause_ms / 1000):
@@ -194,7 +198,7 @@ class Lifecycle:
             return
 
     def _take(self, answer: BrokerHeartbeatResponse) -> bool:
-        """What the controller said; False when there is no more to say to it."""
+        """Handle a heartbeat response; False if no more heartbeats are to be sent."""
         if answer.error in REPLACED:
             if self._wants_shutdown:
                 self._shut_down.set()
@@ -226,7 +230,7 @@ class Lifecycle:
 
 
 def _is_final(error: ErrorCode) -> bool:
-    """Whether it makes no sense to register again."""
+    """Whether no retry of the registration can succeed."""
     return error in (
         ErrorCode.INCONSISTENT_CLUSTER_ID,
         ErrorCode.UNSUPPORTED_VERSION,

@@ -1,14 +1,14 @@
 """The broker's process: an observer of the metadata log that hosts partitions.
 
 Start:
-1. lock the directories, check whose they are, take the note of the last clean stop;
+1. lock the directories, check their cluster and node, read and remove the clean shutdown file;
 2. follow the metadata log as an observer, and listen;
 3. register with a new incarnation id, and wait until the registration is in the image;
-4. open the logs, apply what the image says, and only then ask to be unfenced.
+4. open the logs, apply the image, and only then ask to be unfenced.
 
-End, on SIGTERM or SIGINT: controlled shutdown (the controller moves leaderships and takes this
-broker out of the ISRs), flush and close all logs, leave the note of a clean stop. What goes wrong
-ends the process with one line and an exit status that is not 0, and without that note.
+Stop, on SIGTERM or SIGINT: controlled shutdown (the controller moves leaderships and removes this
+broker from the ISRs), flush and close all logs, write the clean shutdown file. A failure ends the
+process with a one-line message and a nonzero exit status, and without that file.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ SECURITY_PROTOCOLS = {False: 0, True: 1}
 
 
 def run_broker(config: BrokerConfig) -> int:
-    """Run until SIGTERM or SIGINT; the exit status."""
+    """Run until SIGTERM or SIGINT; return the exit status."""
     return run_node(config, lambda context: Broker(config, context).run(), (LifecycleError,))
 
 
 class Broker:
-    """One broker. `run` is its whole life."""
+    """One broker. `run` starts, serves and stops it."""
 
     def __init__(self, config: BrokerConfig, context: NodeContext) -> None:
         self._config = config
@@ -139,7 +139,7 @@ class Broker:
             self._gate.follow(node.loader, node.voter_ids)
 
         def is_ready() -> bool:
-            """Whether this broker does its part: it is unfenced, and hears from the quorum."""
+            """Whether this broker is in service: it is unfenced and attached to the quorum."""
             return node.is_attached and not lifecycle.why_fenced
 
         partitions = PartitionServicer(
@@ -198,7 +198,7 @@ class Broker:
         manager: ReplicaManager,
         proposals: IsrProposals,
     ) -> bool:
-        """Steps 3 and 4 of the start; False when the process was told to stop meanwhile."""
+        """Run steps 3 and 4 of the start; False if a shutdown was requested meanwhile."""
 
         async def begin() -> None:
             epoch = await lifecycle.register()
@@ -224,7 +224,7 @@ class Broker:
         return True
 
     async def _leave(self, lifecycle: Lifecycle) -> None:
-        """Controlled shutdown, if there is still something to leave in order."""
+        """Run a controlled shutdown, unless it is disabled or the broker has failed."""
         config = self._config
         if self._shutdown.failure is not None or not config.controlled_shutdown:
             return

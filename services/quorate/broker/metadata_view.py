@@ -1,7 +1,7 @@
-"""What a broker wants to know of the committed metadata, in its own values.
+"""A broker's view of the committed metadata, in its own values.
 
-Reads the loader's image on the event loop's thread; what it gives away is frozen. The brokers'
-states are put together once a change, not once a fetch.
+It reads the loader's image on the event loop's thread and returns immutable values. The states of
+the brokers are computed once per change, not once per fetch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
 class MetadataView:
-    """Follows the loader: `follow` is called with every change."""
+    """Follows the metadata loader, which calls `follow` with every change."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -39,7 +39,7 @@ class MetadataView:
         self._image = MetadataImage()
 
     def follow(self, image: MetadataImage, changes: MetadataDelta) -> None:
-        """The image is this now."""
+        """Replace the image."""
         self._image = image
         self.offset = image.offset
         if changes.brokers:
@@ -67,7 +67,7 @@ class MetadataView:
                 yield PartitionKey(partition.topic_id, partition.partition_id)
 
     def min_insync(self, topic_id: str, default: int) -> int:
-        """min.insync.replicas of a topic: its own, this broker's, all brokers', or the file's."""
+        """min.insync.replicas of a topic: its own, this broker's, all brokers', or `default`."""
         resources = self._image.configs.resources
         for resource in (
             (TOPIC_RESOURCE, self.topic_name(topic_id) or ""),
@@ -82,7 +82,7 @@ class MetadataView:
     # --- brokers ----------------------------------------------------------------------------------
 
     def address(self, broker_id: int, listener: str) -> tuple[str, int] | None:
-        """Where a broker listens: at the listener of that name, else at its first."""
+        """The address of a broker's listener of that name, or else of its first listener."""
         broker = self._image.cluster.brokers.get(broker_id)
         if broker is None or not broker.end_points:
             return None
@@ -91,7 +91,7 @@ class MetadataView:
         return chosen.host, chosen.port
 
     def locate(self, topics: Sequence[str]) -> Located:
-        """The answer to Locate: the topics of these names, or all."""
+        """Answer a Locate request for these topics, or for all topics if none is named."""
         image = self._image
         brokers = tuple(
             LocatedBroker(

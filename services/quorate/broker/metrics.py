@@ -1,4 +1,4 @@
-"""A broker's own metrics as they are now (`telemetry.catalogue.BROKER_METRICS`)."""
+"""Current values of a broker's own metrics (`telemetry.catalogue.BROKER_METRICS`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quorate.telemetry.samples import Sample
 
 
 def broker_samples(lifecycle: Lifecycle, manager: ReplicaManager) -> Iterator[Sample]:
-    """Belongs to the event loop's thread."""
+    """Sample the broker's metrics. Runs on the event loop's thread."""
     machines = [replica.machine for replica in manager.replicas.values()]
     led = [(each, each.role) for each in machines if isinstance(each.role, Leader)]
     under_replicated = [each for each, role in led if len(role.isr) < len(each.replicas)]

@@ -1,25 +1,27 @@
-"""One replica of one partition, sans-IO: inputs and a time in, answers and outputs out.
+"""The sans-IO state machine of one partition replica: inputs and time in, results and outputs out.
 
-Owns the role, the ISR as the leader sees it, the high watermark, and the offsets and epochs of the
-log (not its bytes: `take_outputs` says what to write and drop, in order).
+Owns the role, the leader's view of the ISR, the high watermark, and the offsets and epochs of the
+log. It does not own the log's bytes: `take_outputs` returns what to write and truncate, in order.
 
 Rules:
-1. Who leads, and in which epoch, comes from the metadata log alone. What is older than what is
-   known is ignored; a leader's own confirmed proposals may be newer than the log that reached it.
-2. The high watermark is the lowest end among the maximal ISR, and never falls while this replica
-   leads. It stands still while the committed ISR is smaller than min.insync.replicas (KIP-966), so
-   that what a reader saw, and what acks=all confirmed, was on that many brokers.
-3. A follower is proposed for the ISR when it has reached the high watermark and the start of the
-   leader's epoch, is active, and fetched as the process that is registered (KIP-841, KIP-903); a
-   member is proposed out of it when it has not been caught up for replica.lag.time.max.ms.
-4. One proposal at a time. Refused for certain (INELIGIBLE_REPLICA): back to the committed ISR.
-   Perhaps applied (an epoch was behind): the proposal stays in the maximal ISR until the metadata
-   log tells. Not answered: asked again with the same content.
-5. A follower's fetch names the epoch of its last record. Where the leader's log says otherwise, the
-   follower truncates to the end of the last epoch that both have, and asks again (KIP-101,
-   KIP-595); offsets alone decide nothing.
-6. With `flush_before_ack` nobody acknowledges what it has not flushed: a leader counts itself only
-   up to there, and a follower does not fetch on before.
+1. The leader and the leader epoch come from the metadata log alone. A state older than the known
+   one is ignored: a leader's own confirmed proposals may be newer than its replayed metadata.
+2. The high watermark is the lowest log end offset among the maximal ISR, and never falls while this
+   replica leads. It does not advance while the committed ISR is smaller than min.insync.replicas
+   (KIP-966), so every record that a reader saw or that acks=all confirmed was on that many brokers.
+3. The leader proposes to add a follower to the ISR when the follower has reached the high watermark
+   and the start of the leader's epoch, is active, and fetched as the registered process (KIP-841,
+   KIP-903). It proposes to remove a member that has not been caught up for
+   replica.lag.time.max.ms.
+4. One proposal is in flight at a time. If it was certainly rejected (INELIGIBLE_REPLICA), the ISR
+   reverts to the committed one. If it may have been applied (an epoch was stale), it stays in the
+   maximal ISR until the metadata log resolves it. Without a response, the same proposal is sent
+   again.
+5. A follower's fetch names the epoch of its last record. If that contradicts the leader's log, the
+   follower truncates to the end of the last epoch that both have, and fetches again (KIP-101,
+   KIP-595). Offsets alone decide nothing.
+6. With `flush_before_ack`, no replica acknowledges unflushed records: the leader counts its own log
+   only up to the flushed end, and a follower flushes before it fetches again.
 
 Source: KIP-841; Kafka's Partition and ReplicaManager for the conditions of rule 3.
 """
@@ -54,7 +56,7 @@ from quorate.raft.logstate import Diverging
 from quorate.raft.types import NO_NODE
 
 REVERTED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
-"""The controller refused and changed nothing: the ISR is what it was."""
+"""The controller rejected the proposal and changed nothing: the committed ISR stays in force."""
 
 SETTLED_BY_METADATA = frozenset(
     {
@@ -66,13 +68,15 @@ SETTLED_BY_METADATA = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
-"""What this replica believes is behind: the metadata log will say what is so."""
+"""This replica's state is stale: the metadata log resolves the proposal."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """Times are milliseconds. check_eligibility: False takes rule 3's conditions of KIP-841 and
-    KIP-903 away, for tests that show what they are good for.
+    """Settings of one partition. Times are milliseconds.
+
+    check_eligibility: False disables the KIP-841 and KIP-903 conditions of rule 3, for tests that
+    show why they are needed.
     """
 
     min_insync_replicas: int = 1
@@ -83,7 +87,7 @@ class PartitionConfig:
 
 
 class PartitionReplica:
-    """The replica of broker `local_id`. `log` is what recovery found."""
+    """The replica on broker `local_id`. `log` is the recovered log state."""
 
     def __init__(
         self, local_id: int, log: LogState, config: PartitionConfig, high_watermark: int = 0
@@ -100,11 +104,11 @@ class PartitionReplica:
         self._outputs: list[Output] = []
 
     def take_outputs(self) -> Sequence[Output]:
-        """What is to be done, in order."""
+        """Return and clear the pending outputs, in the order of execution."""
         outputs, self._outputs = self._outputs, []
         return outputs
 
-    # --- what it is -------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     @property
     def is_leader(self) -> bool:
@@ -125,22 +129,22 @@ class PartitionReplica:
 
     @property
     def min_isr(self) -> int:
-        """min.insync.replicas, as far as there are that many replicas."""
+        """min.insync.replicas, limited to the number of replicas."""
         return min(self.config.min_insync_replicas, max(1, len(self.replicas)))
 
     @property
     def is_under_min_isr(self) -> bool:
         return isinstance(self.role, Leader) and len(self.role.isr) < self.min_isr
 
-    # --- inputs: metadata -------------------------------------------------------------------------
+    # --- inputs from metadata ---------------------------------------------------------------------
 
     def configure(self, config: PartitionConfig) -> None:
-        """Settings changed."""
+        """Apply changed settings."""
         self.config = config
         self._advance()
 
     def apply(self, state: PartitionState, brokers: Brokers, now_ms: int) -> None:
-        """What the metadata log says now, of the partition and of all brokers."""
+        """Apply the state of the partition and of all brokers from the metadata log."""
         self._brokers = brokers
         if (state.leader_epoch, state.partition_epoch) < (self.role.epoch, self.partition_epoch):
             return
@@ -160,7 +164,7 @@ class PartitionReplica:
         self._advance()
 
     def brokers_changed(self, brokers: Brokers) -> None:
-        """Brokers came, went, were fenced: the next fetches act on it."""
+        """Update the brokers after a registration, removal or fencing, for the next fetches."""
         self._brokers = brokers
 
     def _become(self, role: Role) -> None:
@@ -175,24 +179,24 @@ class PartitionReplica:
         )
 
     def _update_isr(self, leader: Leader, isr: frozenset[int], now_ms: int) -> None:
-        """The controller's word on the ISR and the replicas; what was proposed is settled by it."""
+        """Apply the committed ISR and replicas; a proposal with an older epoch is resolved."""
         for replica in self.replicas:
             if replica != self.local_id and replica not in leader.followers:
                 leader.followers[replica] = Progress(now_ms)
         for gone in leader.followers.keys() - set(self.replicas):
             del leader.followers[gone]
         for member in (isr - leader.isr) & leader.followers.keys():
-            # Who has just joined has its whole time to stay caught up.
+            # A new member gets the full lag time before it counts as lagging.
             progress = leader.followers[member]
             progress.caught_up_ms = max(progress.caught_up_ms, now_ms)
         leader.isr = isr
         if leader.proposal is not None and leader.proposal.partition_epoch < self.partition_epoch:
             leader.proposal = None
 
-    # --- inputs: a leader's -----------------------------------------------------------------------
+    # --- inputs of a leader -----------------------------------------------------------------------
 
     def append(self, batch: Batch, *, acks_all: bool) -> int | ErrorCode:
-        """Take one batch, whose offsets begin at 0; where it begins, or why it is refused."""
+        """Append one batch; return its base offset in the log, or the error that rejects it."""
         leader = self.role
         if not isinstance(leader, Leader):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -209,7 +213,7 @@ class PartitionReplica:
     def fetch(
         self, replica_id: int, broker_epoch: int, position: ReplicaPosition, now_ms: int
     ) -> FetchAnswer:
-        """A follower's fetch: it acknowledges everything before its offset."""
+        """Handle a follower's fetch, which acknowledges everything before its offset."""
         leader = self.role
         error = self._check_epoch(position.leader_epoch)
         if error is not ErrorCode.NONE or not isinstance(leader, Leader):
@@ -236,7 +240,10 @@ class PartitionReplica:
         return self._records(position.offset, self.log.end_offset)
 
     def read(self, offset: int, leader_epoch: int | None = None) -> FetchAnswer:
-        """A reader's fetch: up to the high watermark. leader_epoch: the reader's belief, if any."""
+        """Handle a reader's fetch, up to the high watermark.
+
+        leader_epoch: the epoch that the reader expects, None for no check.
+        """
         if leader_epoch is not None:
             error = self._check_epoch(leader_epoch)
         else:
@@ -255,7 +262,7 @@ class PartitionReplica:
         return ErrorCode.NONE if self.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _is_stale(self, replica_id: int, broker_epoch: int, progress: Progress) -> bool:
-        """Whether a newer process of that broker is known."""
+        """Whether a newer process of that broker has fetched or registered."""
         known = self._brokers.get(replica_id)
         registered = known.epoch if known is not None else NO_BROKER_EPOCH
         return broker_epoch < max(progress.broker_epoch, registered)
@@ -276,12 +283,12 @@ class PartitionReplica:
         )
 
     def flushed(self, end_offset: int) -> None:
-        """Everything before `end_offset` is on disk."""
+        """Note that everything before `end_offset` is on disk."""
         self.flushed_end = max(self.flushed_end, min(end_offset, self.log.end_offset))
         self._advance()
 
     def tick(self, now_ms: int) -> None:
-        """Time passed: members that have not been caught up for too long leave the ISR."""
+        """Propose to remove members that have not been caught up for too long from the ISR."""
         leader = self.role
         if not isinstance(leader, Leader) or leader.proposal is not None:
             return
@@ -297,7 +304,7 @@ class PartitionReplica:
         if progress is None:
             return True
         if progress.end_offset == self.log.end_offset:
-            return False  # it has everything, however long nothing was written
+            return False  # it has the entire log, however long ago the last write was
         return now_ms - progress.caught_up_ms > self.config.lag_time_max_ms
 
     # --- the ISR ----------------------------------------------------------------------------------
@@ -326,7 +333,7 @@ class PartitionReplica:
         self._outputs.append(ProposeIsr(leader.epoch, self.partition_epoch, members))
 
     def _broker_epoch(self, leader: Leader, member: int) -> int:
-        """Under which epoch a member fetched; who has not yet is named as it is registered."""
+        """The broker epoch of a member's last fetch, or its registered one if it never fetched."""
         progress = leader.followers.get(member)
         if progress is not None and progress.end_offset != NOT_FETCHED:
             return progress.broker_epoch
@@ -334,7 +341,7 @@ class PartitionReplica:
         return known.epoch if known is not None else NO_BROKER_EPOCH
 
     def is_asked(self, proposed: ProposeIsr) -> bool:
-        """Whether this proposal still waits for its answer."""
+        """Whether this proposal is still pending."""
         leader = self.role
         return (
             isinstance(leader, Leader)
@@ -344,7 +351,7 @@ class PartitionReplica:
         )
 
     def isr_answered(self, proposed: ProposeIsr, answer: ProposalAnswer, now_ms: int) -> bool:
-        """The controller's answer. True when it is to be asked again, with the same content."""
+        """Handle the controller's response; True if the same proposal must be sent again."""
         leader = self.role
         if not isinstance(leader, Leader) or not self.is_asked(proposed):
             return False
@@ -364,12 +371,12 @@ class PartitionReplica:
             return
         self.partition_epoch = answer.partition_epoch
         self._update_isr(leader, frozenset(answer.isr), now_ms)
-        # The controller may find that the ISR is this already, and then its epoch stays.
+        # If the ISR already is the proposed one, the controller keeps the partition epoch.
         leader.proposal = None
         self._advance()
 
     def _advance(self) -> None:
-        """Rule 2."""
+        """Advance the high watermark if possible (rules 2 and 6)."""
         leader = self.role
         if not isinstance(leader, Leader) or len(leader.isr) < self.min_isr:
             return
@@ -381,10 +388,10 @@ class PartitionReplica:
             self.high_watermark = end
             self._outputs.append(HighWatermarkAdvanced(end))
 
-    # --- inputs: a follower's ---------------------------------------------------------------------
+    # --- inputs of a follower ---------------------------------------------------------------------
 
     def position(self) -> ReplicaPosition | None:
-        """What to fetch with, None if there is nobody to fetch from or a flush comes first."""
+        """Where to fetch from; None if this is no follower or a flush must finish first."""
         if not isinstance(self.role, Follower):
             return None
         if self.config.flush_before_ack and self.flushed_end < self.log.end_offset:
@@ -394,10 +401,9 @@ class PartitionReplica:
     def fetched(
         self, asked: ReplicaPosition, answer: FetchAnswer, batches: Sequence[Batch]
     ) -> ErrorCode:
-        """The leader's answer to a fetch. What no longer fits is dropped; ask again from
-        `position`.
+        """Handle the leader's response to a fetch; ignore it if `position` has changed since.
 
-        Returns the answer's error. ViolationError when the batches do not follow the log's end.
+        Returns the response's error. ViolationError if the batches do not continue the log.
         """
         if not isinstance(self.role, Follower) or asked != self.position():
             return ErrorCode.NONE
@@ -433,6 +439,6 @@ class PartitionReplica:
         self._outputs.append(TruncateLog(end_offset))
 
     def _append(self, batches: tuple[Batch, ...]) -> None:
-        # Durability is counted by `flushed_end`; to the log's state, written is done.
+        # `flushed_end` tracks durability; the log state treats written records as durable.
         self.log.durable(self.log.append(batches))
         self._outputs.append(AppendBatches(batches))

@@ -1,12 +1,13 @@
-"""What a partition remembers of idempotent producers, so that a repeated batch is not doubled.
+"""The state of a partition's idempotent producers, which detects duplicate batches.
 
-For each producer id: its epoch and its last batches, in order. A batch that continues the sequence
-is new; one of those remembered is a repetition and is answered with the offset it has; anything
-else is an error. The table follows from the log alone: whoever appends, leader or follower, notes
-the batch's header, and after a truncation the table is built again from the headers that are left.
+For each producer id, the table keeps its epoch and its last batches, in order. A batch that
+continues the sequence is new. One of the kept batches is a duplicate and is answered with its
+existing offset. Any other batch is an error. The table depends on the log alone: leader and
+followers note the header of each batch that they append, and after a truncation the table is
+rebuilt from the remaining headers.
 
-An unknown producer may begin with any sequence: it may have been forgotten here (the least recent
-go first), or its batches may lie before a truncation.
+An unknown producer may begin with any sequence number: the table may have evicted it (least
+recently used first), or a truncation may have removed its batches.
 
 Source: KIP-98 "Idempotent producer guarantees", KIP-360; Kafka's ProducerStateManager.
 """
@@ -21,13 +22,13 @@ from quorate.raft.errors import ErrorCode
 from quorate.records.batch import NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader
 
 BATCHES_MAX = 5
-"""How many batches of a producer are remembered: as many as Kafka's may have under way."""
+"""The number of batches kept per producer: as many as a Kafka producer may have in flight."""
 PRODUCERS_MAX = 10_000
 _SEQUENCES = 1 << 31
 
 
 class Repetition(NamedTuple):
-    """The batch is in the log already, at these offsets."""
+    """A duplicate: the batch is in the log already, at these offsets."""
 
     base_offset: int
     last_offset: int
@@ -50,7 +51,7 @@ class ProducerTable:
         self._producers: OrderedDict[int, _Producer] = OrderedDict()
 
     def check(self, header: BatchHeader) -> Repetition | ErrorCode:
-        """Whether a batch may be appended: NONE, the offsets it has, or why not."""
+        """Return NONE if a batch may be appended, the offsets of a duplicate, or the error."""
         if header.producer_id == NO_PRODUCER_ID:
             return ErrorCode.NONE
         if header.producer_epoch < 0 or header.base_sequence < 0:
@@ -71,7 +72,7 @@ class ProducerTable:
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def note(self, header: BatchHeader, base_offset: int) -> None:
-        """A batch was appended at `base_offset`."""
+        """Note a batch that was appended at `base_offset`."""
         if header.producer_id == NO_PRODUCER_ID or header.base_sequence == NO_SEQUENCE:
             return
         known = self._producers.get(header.producer_id)

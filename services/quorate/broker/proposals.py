@@ -1,7 +1,7 @@
-"""ISR proposals on their way to the controller: one AlterPartition at a time, with those that wait.
+"""Sends ISR proposals to the controller: one AlterPartition at a time, with all pending proposals.
 
-A proposal whose partition has moved on is dropped. What is not answered, or not for certain, is
-asked again after `retry_ms`: the partition epoch in it makes that harmless.
+A proposal that its partition has superseded is dropped. A proposal without a definite response is
+sent again after `retry_ms`: its partition epoch makes the retry safe.
 
 Source: Kafka's AlterPartitionManager; KIP-497, KIP-841, KIP-903 (version 3).
 """
@@ -31,13 +31,15 @@ LOGGER = logging.getLogger(__name__)
 
 VERSION = 3
 PROPOSALS_PER_REQUEST = 1_000
-"""The controller takes requests that weigh no more than `rpc.methods.METADATA_WEIGHT_MAX`."""
+"""The controller accepts requests up to a weight of `rpc.methods.METADATA_WEIGHT_MAX`."""
 REQUEST_TIMEOUT_MS = 2_000
 
 
 class IsrProposals:
-    """broker_epoch: that of the registration, which the controller checks. fail: the broker cannot
-    go on.
+    """Batches and sends ISR proposals.
+
+    broker_epoch: returns the epoch of the registration, which the controller checks. fail: called
+    with a fatal error.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class IsrProposals:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def add(self, replica: Replica, proposal: ProposeIsr) -> None:
-        """Send a proposal; the answer goes to `replica.isr_answered`."""
+        """Send a proposal; the response is passed to `replica.isr_answered`."""
         self._waiting[replica.key] = (replica, proposal)
         self._wake.set()
 
@@ -83,7 +85,7 @@ class IsrProposals:
                 await asyncio.sleep(self._retry_ms / 1000)
 
     async def _send(self, sent: dict[PartitionKey, tuple[Replica, ProposeIsr]]) -> bool:
-        """One request; False when some of it is to be asked again, later."""
+        """Send one request; False if some of its proposals must be sent again later."""
         try:
             response = await self._client.ask(self._request(sent), timeout_ms=REQUEST_TIMEOUT_MS)
         except ClientError as error:

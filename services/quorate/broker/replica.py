@@ -1,10 +1,10 @@
-"""A partition's replica on this broker: its state machine, its log, and pending requests.
+"""A partition replica on this broker: its state machine, its log, and pending requests.
 
-Executes what the machine puts out, in one step with the input that caused it, on the event loop's
-thread. Appends are written at once (the operating system has them); flushes go to a worker thread.
+Each input and the outputs it causes are processed in one step, on the event loop's thread. Appends
+are written to the operating system immediately; flushes run in a worker thread.
 
-Waiting: producers for the high watermark (answered, or told that this broker no longer leads), and
-fetch sessions for anything that changes.
+Producers wait for the high watermark, or for an error when this broker loses leadership. Fetch
+sessions wait for any change.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from quorate.rpc.partition_values import PartitionKey, ProduceResponse
 
 
 class Host(Protocol):
-    """What a replica asks of its broker."""
+    """The broker functions that a replica uses."""
 
     def now_ms(self) -> int: ...
 
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
-        """Send an AlterPartition; its answer comes back through `isr_answered`."""
+        """Send an AlterPartition request; the result is passed to `isr_answered`."""
         ...
 
     def role_changed(self, replica: Replica, change: RoleChanged) -> None: ...
 
     def may_fetch(self, replica: Replica) -> None:
-        """What held back the next fetch of a follower is done."""
+        """A flush finished that a follower's next fetch may have waited for."""
         ...
 
     def fail(self, error: BaseException) -> None:
-        """The broker cannot go on."""
+        """Stop the broker because of a fatal error."""
         ...
 
 
@@ -66,7 +66,7 @@ class Watcher(Protocol):
 
 @dataclass(slots=True)
 class _Waiting:
-    """A producer that waits until everything before `end_offset` is on all in-sync replicas."""
+    """A produce request that waits for the high watermark to reach `end_offset`."""
 
     end_offset: int
     done: asyncio.Future[ErrorCode]
@@ -77,9 +77,9 @@ def _end_offset(waiting: _Waiting) -> int:
 
 
 class Replica:
-    """The replica of `key`. name: `<topic>-<index>`, as its directory is called.
+    """The replica of `key`. name: `<topic>-<index>`, the name of its directory.
 
-    flush_messages: a flush begins when that many records wait for one; None for never.
+    flush_messages: the number of unflushed records that starts a flush; None for never.
     """
 
     def __init__(
@@ -107,18 +107,18 @@ class Replica:
     # --- inputs -----------------------------------------------------------------------------------
 
     def apply(self, state: PartitionState, brokers: Brokers) -> None:
-        """What the metadata log says now."""
+        """Apply the partition's state from the metadata log."""
         self._step(lambda: self.machine.apply(state, brokers, self._host.now_ms()))
 
     def configure(self, config: PartitionConfig) -> None:
-        """Settings changed."""
+        """Apply changed settings."""
         self._step(lambda: self.machine.configure(config))
 
     def tick(self) -> None:
         self._step(lambda: self.machine.tick(self._host.now_ms()))
 
     def fetch(self, replica_id: int, broker_epoch: int, position: ReplicaPosition) -> FetchAnswer:
-        """A follower's fetch (see `PartitionReplica.fetch`)."""
+        """Serve a follower's fetch (see `PartitionReplica.fetch`)."""
         now_ms = self._host.now_ms()
         answer = self.machine.fetch(replica_id, broker_epoch, position, now_ms)
         self._settle()
@@ -127,13 +127,13 @@ class Replica:
     def fetched(
         self, asked: ReplicaPosition, answer: FetchAnswer, batches: Sequence[Batch]
     ) -> ErrorCode:
-        """The leader's answer to this follower's fetch."""
+        """Handle the leader's response to this follower's fetch."""
         error = self.machine.fetched(asked, answer, batches)
         self._settle()
         return error
 
     def isr_answered(self, proposed: ProposeIsr, answer: ProposalAnswer) -> bool:
-        """The controller's answer; True when it is to be asked again."""
+        """Handle the controller's response; True if the proposal must be sent again."""
         again = self.machine.isr_answered(proposed, answer, self._host.now_ms())
         self._settle()
         return again
@@ -141,7 +141,10 @@ class Replica:
     async def produce(
         self, batch: bytearray, header: BatchHeader, *, acks_all: bool, timeout_ms: int
     ) -> ProduceResponse:
-        """Append a checked batch; answered as `acks_all` asks. `batch` is given away."""
+        """Append a validated batch; wait for the high watermark if `acks_all`.
+
+        The replica takes ownership of `batch`.
+        """
         machine = self.machine
         if self._has_failed:
             return self._answer(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -166,7 +169,7 @@ class Replica:
 
     async def _committed(self, base: int, end_offset: int, timeout_ms: int) -> ProduceResponse:
         waiting = _Waiting(end_offset, asyncio.get_running_loop().create_future())
-        # A repeated batch may wait for less than others that came before it.
+        # A duplicate batch may wait for a lower offset than earlier requests do.
         insort(self._waiting, waiting, key=_end_offset)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -188,8 +191,9 @@ class Replica:
         self._settle()
 
     def _settle(self) -> None:
-        """Do what the machine puts out. What cannot be written ends the broker: the machine has
-        counted on it.
+        """Execute the machine's outputs.
+
+        A failed write stops the broker, because the machine's state already includes the write.
         """
         outputs = self.machine.take_outputs()
         try:
@@ -243,7 +247,10 @@ class Replica:
             self.flush_soon()
 
     def flush_soon(self) -> None:
-        """Begin a flush in a worker thread, unless one is under way: that one is repeated."""
+        """Start a flush in a worker thread, unless one is in flight.
+
+        With `flush_before_ack`, a flush in flight is repeated until it covers the log end.
+        """
         if self._flusher is None and not self._is_closed:
             self._flusher = asyncio.create_task(self._flush())
 
@@ -265,10 +272,10 @@ class Replica:
         finally:
             self._flusher = None
 
-    # --- the end ----------------------------------------------------------------------------------
+    # --- closing ----------------------------------------------------------------------------------
 
     async def close(self, *, delete: bool = False) -> None:
-        """Release the log, flushed; or remove it."""
+        """Fail pending produce requests; flush and close the log, or delete it."""
         self._is_closed = True
         self._end_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._tell_watchers()
@@ -278,7 +285,7 @@ class Replica:
 
 
 def _placed(batch: Batch) -> bytes | bytearray | memoryview:
-    """The bytes of a batch; a leader's get their offset and epoch here."""
+    """Return the bytes of a batch; a leader's batch is stamped with its offset and epoch here."""
     data = batch.data
     if isinstance(data, bytearray):
         stamp(data, batch.base_offset, batch.epoch)

@@ -1,23 +1,25 @@
-"""The bytes of one partition's replica: `<log dir>/<topic>-<partition>/`, as Kafka lays it out.
+"""The on-disk log of one partition replica: `<log dir>/<topic>-<partition>/`, in Kafka's layout.
 
     00000000000000000000.log, …   segments of record batches
     partition.metadata            the topic's id
-    leader-epoch-checkpoint       epochs and where they begin
-    recovery-point                ours: everything before this offset was flushed
+    leader-epoch-checkpoint       leader epochs and their start offsets
+    recovery-point                Quorate's own file: everything before this offset was flushed
 
 Rules:
-1. An append is done when the operating system has it: a process that dies loses nothing, a machine
-   may lose what was not flushed. `flush` makes durable what was appended before, from any thread.
-2. Opening scans all segments. A fault at or beyond the recovery point is where the log ends now,
-   for what follows was never flushed: replication brings back what others have (the broker that
-   comes back so is in no ISR but where it is the last member). A fault before it is damage, and
-   raises: cutting there could drop what was acknowledged.
-3. What is left after opening is flushed, and the recovery point says so.
-4. After a write or a flush that failed nothing more is said of the log: what the disk holds is
-   found out when it is opened again.
-5. One thread appends, truncates and reads.
+1. An append completes when the operating system has the data. A process crash loses nothing; a
+   machine crash may lose unflushed data. `flush` makes all earlier appends durable and may run on
+   any thread.
+2. Opening a log scans all segments. A fault at or beyond the recovery point truncates the log
+   there, because nothing after it was flushed. Replication then restores the records that other
+   replicas have: a broker that restarts with such a log is in no ISR, unless it is the last member.
+   A fault before the recovery point is damage and raises LogError: truncation could drop
+   acknowledged records.
+3. After opening, the remaining log is flushed and the recovery point is saved.
+4. After a failed write or flush, no recovery point is saved: only a scan when the log is opened
+   again determines what the disk holds.
+5. A single thread appends, truncates and reads.
 
-Nothing of a log is deleted but with its topic: there is no retention, and every log starts at 0.
+A log is only deleted as a whole: there is no retention, and every log starts at offset 0.
 
 Source: Kafka's UnifiedLog and LogLoader; KIP-101.
 """
@@ -51,7 +53,7 @@ SEGMENT_BYTES_MAX = 1 << 30
 
 
 def read_topic_id(directory: Path) -> str | None:
-    """Which topic a partition's directory belongs to; None if it does not say."""
+    """Return the id of the topic that a partition directory belongs to, None if unknown."""
     try:
         lines = (directory / PARTITION_METADATA_FILE).read_text("ascii").splitlines()
     except (OSError, ValueError):
@@ -61,7 +63,7 @@ def read_topic_id(directory: Path) -> str | None:
 
 
 def read_recovery_point(directory: Path) -> int:
-    """Everything before this offset was flushed; 0 if nothing is known."""
+    """Return the saved recovery point, 0 if there is none. LogError if the file is malformed."""
     try:
         return int((directory / RECOVERY_POINT_FILE).read_text("ascii"))
     except FileNotFoundError:
@@ -75,7 +77,7 @@ def read_recovery_point(directory: Path) -> int:
 
 @dataclass(slots=True)
 class _Found:
-    """What the segments hold so far."""
+    """The contents of the segments that were scanned so far."""
 
     end_offset: int
     epochs: list[tuple[int, int]]
@@ -83,7 +85,7 @@ class _Found:
     torn_bytes: int = 0
 
     def follows(self, header: BatchHeader) -> str | None:
-        """Why a batch does not belong here; None if it does."""
+        """Return why a batch cannot follow the scanned ones, None if it can."""
         if header.base_offset != self.end_offset:
             return f"a batch with offset {header.base_offset} lies there"
         if self.epochs and header.epoch < self.epochs[-1][0]:
@@ -98,7 +100,7 @@ class _Found:
 
 
 class ReplicaLog:
-    """An open log. `state` is what the protocol starts from; `torn_bytes` were cut when opening."""
+    """An open log. Opening it cut off `torn_bytes` bytes."""
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class ReplicaLog:
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         disk: Disk | None = None,
     ) -> None:
-        """Open the log in `directory`, created if it is not there. LogError when it is damaged."""
+        """Open the log in `directory`; create it if it is missing. LogError if it is damaged."""
         self.directory = directory
         self._disk = disk or Disk()
         self._segment_bytes_max = segment_bytes_max
@@ -130,7 +132,7 @@ class ReplicaLog:
 
     @property
     def state(self) -> LogState:
-        """Offsets and epochs, as found."""
+        """Offsets and epochs, from which the replica's state machine starts."""
         return LogState(BOOTSTRAP_SNAPSHOT, self._end_offset, self._epochs)
 
     @property
@@ -139,12 +141,12 @@ class ReplicaLog:
 
     @property
     def generation(self) -> int:
-        """Changes with each truncation: a flush that began before one says nothing after it."""
+        """Incremented by each truncation, which invalidates the result of a flush in flight."""
         return self._generation
 
     @property
     def has_rolled(self) -> bool:
-        """Whether a segment before the active one waits to be flushed."""
+        """Whether a segment before the active one is not flushed yet."""
         return self._first_unflushed < self._segments.active.base_offset
 
     def _create(self, topic_id: str) -> None:
@@ -181,7 +183,7 @@ class ReplicaLog:
         return found
 
     def _scan(self, found: _Found, segment: Segment) -> str | None:
-        """Take a segment's batches; the reason where it does not end well."""
+        """Add a segment's batches to `found`; return the fault that stopped the scan, if any."""
         if segment.base_offset != found.end_offset:
             return f"the segment begins at offset {segment.base_offset}"
         try:
@@ -197,7 +199,7 @@ class ReplicaLog:
         return None
 
     def _cut(self, found: _Found, index: int, fault: str) -> None:
-        """Let the log end at a fault (rule 2)."""
+        """Truncate the log at a fault (rule 2). LogError if that would drop flushed records."""
         segment = self._segments.segments[index]
         if found.end_offset < self._recovery_point:
             raise LogError(
@@ -214,7 +216,7 @@ class ReplicaLog:
             last.close()
             self._disk.unlink(last.path)
         if segment.size == 0 and index > 0:
-            # An empty segment of another name would not fit what is appended next.
+            # The name of this empty segment may not match the offset of the next append.
             self._segments.segments.pop()
             segment.close()
             self._disk.unlink(segment.path)
@@ -226,7 +228,7 @@ class ReplicaLog:
     # --- use --------------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[Buffer]) -> None:
-        """Append whole batches, each with its offset and epoch, that follow the end."""
+        """Append complete batches, each with its offset and epoch, that continue the log."""
         segment = self._segments.active
         offsets: list[int] = []
         views: list[Buffer] = []
@@ -259,7 +261,7 @@ class ReplicaLog:
             raise write_failure(segment.path, error) from error
 
     def truncate(self, end_offset: int) -> None:
-        """Drop everything from `end_offset` on, durably."""
+        """Durably drop everything from `end_offset` on."""
         if end_offset >= self._end_offset:
             return
         with self._flushing:
@@ -280,7 +282,7 @@ class ReplicaLog:
         self._rebuild_producers()
 
     def _rebuild_producers(self) -> None:
-        """From the active segment if it is known what preceded it, else from the whole log."""
+        """Rebuild the table from its state at the last roll if known, else from the whole log."""
         segments = self._segments.segments
         if self._at_roll is not None:
             table, segments = self._at_roll.copy(), segments[-1:]
@@ -292,9 +294,10 @@ class ReplicaLog:
         self.producers = table
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> list[memoryview]:
-        """Whole batches from the one that holds `offset`: at least one, none beyond `end_offset`.
+        """Return complete batches, starting with the one that contains `offset`.
 
-        [] when there is none.
+        At least one is returned, whatever `max_bytes` is, and none beyond `end_offset`. [] if there
+        is none.
         """
         limit = min(end_offset, self._end_offset)
         if offset >= limit:
@@ -304,12 +307,12 @@ class ReplicaLog:
     # --- durability -------------------------------------------------------------------------------
 
     def flush(self) -> int:
-        """Make durable what is appended now; where that ends. Any thread. LogFailedError."""
+        """Flush the log; return the durable end offset. Runs on any thread. LogFailedError."""
         with self._flushing:
             return self._flush()
 
     def flush_and_save(self) -> int:
-        """The same, and say so on disk."""
+        """Flush the log like `flush`, and save the recovery point."""
         with self._flushing:
             end = self._flush()
             if not self._is_closed and not self._has_failed:
@@ -339,7 +342,7 @@ class ReplicaLog:
         return end
 
     def save_recovery_point(self, end_offset: int) -> None:
-        """Say on disk that everything before `end_offset` is flushed."""
+        """Record on disk that everything before `end_offset` is flushed."""
         if end_offset != self._recovery_point:
             self._disk.replace_file(
                 self.directory / RECOVERY_POINT_FILE, str(end_offset).encode("ascii")
@@ -347,7 +350,7 @@ class ReplicaLog:
             self._recovery_point = end_offset
 
     def close(self) -> None:
-        """Flush, say so, release."""
+        """Flush the log, save its epochs and recovery point, and close its files."""
         if self._is_closed:
             return
         try:
@@ -362,7 +365,7 @@ class ReplicaLog:
                 self._segments.close()
 
     def delete(self) -> None:
-        """Remove the directory: the topic is gone, or the partition went to other brokers."""
+        """Remove the directory: the topic was deleted or the partition reassigned."""
         with self._segments.guard:
             self._is_closed = True
             self._segments.close()
@@ -370,7 +373,7 @@ class ReplicaLog:
 
 
 def delete_directory(directory: Path, disk: Disk | None = None) -> None:
-    """Rename, so that no half of it is ever taken for a replica, then remove."""
+    """Rename the directory, so that a partial one is never opened as a replica, then remove it."""
     gone = directory.with_name(directory.name + DELETED_SUFFIX)
     shutil.rmtree(gone, ignore_errors=True)
     directory.rename(gone)
@@ -379,7 +382,7 @@ def delete_directory(directory: Path, disk: Disk | None = None) -> None:
 
 
 def set_aside(directory: Path, disk: Disk | None = None) -> Path:
-    """Rename a partition's directory that nobody claims: a person decides what becomes of it."""
+    """Rename a partition directory that belongs to no replica; an operator decides its fate."""
     stray = directory.with_name(f"{directory.name}.{read_topic_id(directory)}{STRAY_SUFFIX}")
     shutil.rmtree(stray, ignore_errors=True)
     directory.rename(stray)

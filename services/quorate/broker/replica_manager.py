@@ -1,15 +1,15 @@
-"""All replicas of this broker: opened, closed and told of metadata; fetchers; checkpoints.
+"""Manages the replicas of this broker, with their metadata updates, fetchers and checkpoints.
 
-1. Nothing is applied before the broker's own registration has been replayed: what the log said
-   before that was said of an earlier process, whose unflushed tail may be gone (KIP-841).
-2. A change in the image names the partitions it concerns. Logs that are not open yet are opened in
-   worker threads; then each partition gets what the image says at that moment.
-3. A partition that left this broker, or whose topic is gone, is closed and its directory removed.
-   What is found at the start and belongs to no partition here is renamed and kept: it may be all
-   that is left of somebody's records.
-4. Followers are grouped by leader, one `Fetcher` each.
-5. High watermarks are written to `replication-offset-checkpoint` now and then and at the end, so
-   that a broker that comes back knows what readers had.
+1. No metadata is applied before the broker's own registration has been replayed. Earlier records
+   refer to an earlier process, whose unflushed tail may be lost (KIP-841).
+2. A metadata change names the partitions that it affects. Logs that are not open yet are opened in
+   worker threads; then each partition gets its current state in the image.
+3. When a partition is reassigned to other brokers, or its topic is deleted, its log is closed and
+   its directory removed. A directory that is found at startup and belongs to no partition of this
+   broker is renamed and kept: it may hold the only copy of its records.
+4. Followers are grouped by leader, with one `Fetcher` each.
+5. High watermarks are written to `replication-offset-checkpoint` periodically and at shutdown, so
+   that a restarted broker knows which records readers could see.
 
 Source: Kafka's ReplicaManager and BrokerMetadataPublisher.
 """
@@ -48,14 +48,13 @@ from quorate.runtime.clock import Clock
 LOGGER = logging.getLogger(__name__)
 
 OPENED_AT_ONCE_MAX = 4
-"""Logs that are opened at the same time."""
+"""The most logs that are opened concurrently."""
 
 
 class ReplicaManager:
-    """Implements `replica.Host`. view: what the committed metadata says now.
+    """Implements `replica.Host`. view: the committed metadata.
 
-    fail: called with the reason when the broker cannot go on. check_eligibility: see
-    `PartitionConfig`.
+    fail: called with a fatal error. check_eligibility: see `PartitionConfig`.
     """
 
     def __init__(
@@ -86,10 +85,10 @@ class ReplicaManager:
         self._idle = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    # --- life -------------------------------------------------------------------------------------
+    # --- lifecycle --------------------------------------------------------------------------------
 
     def start(self, broker_epoch: int) -> None:
-        """The broker's registration, with this epoch, is in the image: begin with all of it."""
+        """Start with the whole image, which contains this broker's registration with this epoch."""
         self.broker_epoch = broker_epoch
         self._marks = read_high_watermarks(self.config.log_dirs)
         self._set_strays_aside()
@@ -102,11 +101,11 @@ class ReplicaManager:
         ]
 
     async def settled(self) -> None:
-        """Wait until all that the image says has been applied."""
+        """Wait until all pending metadata changes have been applied."""
         await self._idle.wait()
 
     async def stop(self) -> None:
-        """Stop fetching, flush and close all logs, note the high watermarks."""
+        """Stop fetching, flush and close all logs, write the high watermarks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -126,10 +125,10 @@ class ReplicaManager:
         except Exception as error:
             self.fail(error)
 
-    # --- what others use --------------------------------------------------------------------------
+    # --- use by other components ------------------------------------------------------------------
 
     def find(self, key: PartitionKey) -> Replica | ErrorCode:
-        """The replica of a partition here, or what to answer."""
+        """Return the local replica of a partition, or the error to answer with."""
         replica = self.replicas.get(key)
         if replica is not None:
             return replica
@@ -168,7 +167,7 @@ class ReplicaManager:
     # --- metadata ---------------------------------------------------------------------------------
 
     def partitions_changed(self, keys: Iterable[PartitionKey]) -> None:
-        """The image says something new of these partitions."""
+        """Schedule an update of partitions that changed in the image."""
         if not self._tasks:
             return
         self._pending.update(dict.fromkeys(keys))
@@ -176,13 +175,13 @@ class ReplicaManager:
         self._wake.set()
 
     def brokers_changed(self) -> None:
-        """Brokers came, went, moved, were fenced."""
+        """Update all replicas after broker registrations, removals, moves or fencing."""
         brokers = self.view.brokers
         for replica in self.replicas.values():
             replica.machine.brokers_changed(brokers)
 
     def configs_changed(self) -> None:
-        """Settings of topics changed."""
+        """Apply changed topic settings to all replicas."""
         for replica in self.replicas.values():
             replica.configure(self._partition_config(replica.key.topic_id))
 
@@ -218,7 +217,7 @@ class ReplicaManager:
         name = f"{topic}-{key.index}"
         directory = self._directory(name)
         if directory.exists() and read_topic_id(directory) not in (None, key.topic_id):
-            # A topic of that name was deleted and created again while this broker was away.
+            # The topic was deleted and recreated while this broker was down.
             stray = await asyncio.to_thread(set_aside, directory)
             LOGGER.warning("%s was another topic's: it is %s now", directory, stray)
         log = await asyncio.to_thread(
@@ -268,7 +267,7 @@ class ReplicaManager:
             await replica.close(delete=True)
 
     def _set_strays_aside(self) -> None:
-        """Finish deletions, and rename directories of partitions that are not this broker's."""
+        """Finish interrupted deletions; rename directories that belong to no local partition."""
         expected = {
             f"{self.view.topic_name(key.topic_id)}-{key.index}"
             for key in self.view.partitions_of(self.config.node_id)
@@ -313,7 +312,7 @@ class ReplicaManager:
         if leader_id is not None:
             self._fetchers[leader_id].remove(key)
 
-    # --- time -------------------------------------------------------------------------------------
+    # --- periodic tasks ---------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         period_s = self.config.lag_time_max_ms / 2 / 1000

@@ -1,15 +1,15 @@
 """The roles of a partition's replica, one class each, with the fields of that role only.
 
-    Idle      no leader is known, or this broker is not (or no longer) a replica of it
+    Idle      no leader is known, or this broker is not a replica of the partition
     Follower  fetches from `leader_id`
-    Leader    takes records, serves fetches, proposes the ISR
+    Leader    accepts records, serves fetches, proposes the ISR
 
-Every transition is in `TRANSITIONS`; the metadata log alone causes them. A leader's own state
-changes on fetches, answers of the controller, and time.
+`TRANSITIONS` lists every transition; only the metadata log causes them. A leader's own state
+changes with fetches, controller responses and time.
 
-The ISR as the leader sees it has a committed part, which the controller has confirmed, and perhaps
-a proposal under way. A change that would let the high watermark move sooner counts only once it is
-committed: the offsets that count are those of the maximal ISR, the union of both (KIP-497).
+The leader's view of the ISR has a committed part, which the controller has confirmed, and possibly
+a proposal in flight. A change that would let the high watermark advance sooner takes effect only
+when it is committed: the high watermark depends on the maximal ISR, the union of both (KIP-497).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ NOT_FETCHED = -1
 
 @dataclass(slots=True)
 class Progress:
-    """How far a follower is, as its fetches told.
+    """A follower's replication progress, as its fetches report it.
 
-    broker_epoch: of the process that fetched; another process's offsets say nothing of this one's.
-    caught_up_ms: when it last had all that the leader had. fetched_end, fetched_ms: the leader's
-    end at its last fetch, and when that was: a follower that has reached that end by its next fetch
-    was caught up then, even if the log has grown meanwhile.
+    broker_epoch: of the process that fetched; the offsets of another process do not apply to it.
+    caught_up_ms: when the follower last had the leader's entire log. fetched_end, fetched_ms: the
+    leader's log end offset at the last fetch, and the time of that fetch. A follower that reaches
+    this offset by its next fetch was caught up at that time, even if the log has grown since.
     """
 
     caught_up_ms: int
@@ -38,7 +38,7 @@ class Progress:
     fetched_ms: int = 0
 
     def fetched(self, offset: int, broker_epoch: int, leader_end: int, now_ms: int) -> None:
-        """It asks for what follows `offset`."""
+        """Record a fetch at `offset`, when the leader's log ended at `leader_end`."""
         if offset >= leader_end:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif broker_epoch == self.broker_epoch and offset >= self.fetched_end >= 0:
@@ -51,7 +51,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An ISR that the controller was asked for, based on `partition_epoch`."""
+    """An ISR proposed to the controller, based on `partition_epoch`."""
 
     isr: frozenset[int]
     partition_epoch: int
@@ -59,7 +59,7 @@ class Proposal:
 
 @dataclass(slots=True)
 class Idle:
-    """Nobody leads."""
+    """No leader is known, or this broker is not a replica."""
 
     name = "idle"
     epoch: int = NO_EPOCH
@@ -78,7 +78,7 @@ class Follower:
 class Leader:
     """Leads `epoch`, whose first record is at `epoch_start` or later.
 
-    retry_at_ms: no proposal before that, since the controller refused one.
+    retry_at_ms: the earliest time of the next proposal after the controller rejected one.
     """
 
     epoch: int
@@ -101,4 +101,4 @@ TRANSITIONS: dict[type[Role], tuple[type[Role], ...]] = {
     Follower: (Idle, Follower, Leader),
     Leader: (Idle, Follower, Leader),
 }
-"""From which role to which. A new leader epoch makes a new role, of the same class perhaps."""
+"""The next roles of each role. A new leader epoch creates a new role, perhaps of the same class."""

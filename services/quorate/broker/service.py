@@ -1,7 +1,8 @@
-"""What a broker answers over gRPC: implements `rpc.partition_servicer.PartitionHandler`.
+"""The broker's gRPC request handler: implements `rpc.partition_servicer.PartitionHandler`.
 
-A batch is checked here, once: whole, alone, with its checksum, no control batch, not transactional,
-not over `message.max.bytes`. After that its bytes are the log's.
+Each produce request is validated here, once: it holds exactly one complete batch with a correct
+checksum, which is neither a control batch, nor transactional, nor empty, nor larger than
+`message.max.bytes`. The log then takes its bytes without further checks.
 """
 
 from __future__ import annotations
@@ -103,7 +104,10 @@ class PartitionService:
         return self._view.locate(topics)
 
     async def init_producer_id(self) -> ProducerIdentity:
-        """Ids come in blocks from the controller; what is left of a block dies with the process."""
+        """Assign an id from a block that the controller allocated.
+
+        The unused ids of a block are lost when the process stops.
+        """
         async with self._allocating:
             if not self._producer_ids:
                 config = self._manager.config
@@ -122,7 +126,7 @@ class PartitionService:
 
 
 def _checked(records: bytes) -> BatchHeader | ProduceResponse:
-    """The header of a batch that may be appended, or the refusal."""
+    """Return the header of a valid batch, or the error response."""
     try:
         header = read_header(records)
     except RecordsError as error:

@@ -1,12 +1,13 @@
 """The leader's side of one Fetch stream, of a follower broker or of a reader.
 
-A session remembers what its requests said of each partition. A request is an acknowledgement of all
-of them (a follower has what lies before its offsets), so all are looked at once; then it is parked,
-and only partitions in which something happened are looked at again. It is answered as soon as there
-are records, an error or a divergence, and after `max_wait_ms` at the latest; a high watermark that
-moved travels along, it does not wake.
+A session keeps the last position that its requests gave for each partition. Each request of a
+follower acknowledges the records before all these positions, so the session first checks every
+partition. Then it parks the request and checks only partitions that have changed. It responds as
+soon as there are records, an error or a divergence, and after `max_wait_ms` at the latest. An
+advanced high watermark is included in the response but does not trigger it.
 
-Partitions that were answered go to the end of the order, so that a limited answer starves none.
+Partitions whose records were returned move to the end of the order, so that a size-limited response
+starves none.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ from quorate.rpc.partition_values import (
 
 WAIT_MS_MAX = 30_000
 ROOM_BYTES = 1 << 20
-"""What an answer may take beside its records, bytes."""
+"""The part of the message size limit that is reserved for other fields than records, bytes."""
 
 
 class Session:
-    """One stream. find: the replica of a partition, or why there is none. refuse: why its reader
-    may not read a topic now, NONE if it may; followers are not asked about topics.
+    """One Fetch stream. find: returns the replica of a partition, or an error.
+
+    refuse: returns why the reader may not read a topic, NONE if it may. It does not apply to
+    followers.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class Session:
         self._wake = asyncio.Event()
 
     def touch(self, key: PartitionKey) -> None:
-        """Something happened in a partition."""
+        """Note that a partition has changed, and wake a parked request."""
         if key in self._positions:
             self._touched[key] = None
             self._wake.set()
@@ -90,7 +93,7 @@ class Session:
     def _look(
         self, request: PartitionFetch, keys: Iterable[PartitionKey]
     ) -> tuple[dict[PartitionKey, FetchedPartition], bool]:
-        """What there is to tell of some partitions, and whether it is worth an answer now."""
+        """Collect news of these partitions; also return whether to respond immediately."""
         found: dict[PartitionKey, FetchedPartition] = {}
         has_news = False
         room = min(request.max_bytes, MESSAGE_BYTES_MAX - ROOM_BYTES)
@@ -134,7 +137,7 @@ class Session:
         *,
         is_first: bool,
     ) -> FetchedPartition:
-        """The answer with its bytes: at least one batch if it is the first with any."""
+        """Add the records: at least one batch for the first partition of the response."""
         records: list[memoryview] = []
         if answer.read_from is not None and (room > 0 or is_first):
             wanted = max(1, min(position.max_bytes, room))
@@ -165,7 +168,7 @@ class Session:
             watched.watchers.discard(self)
 
     def close(self) -> None:
-        """The stream ended."""
+        """Release all watched replicas when the stream ends."""
         for replica in self._watched.values():
             replica.watchers.discard(self)
         self._watched.clear()

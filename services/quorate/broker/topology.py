@@ -1,4 +1,4 @@
-"""Where a client finds topics' partitions: what brokers said last, asked again when it is wrong."""
+"""A client's cache of partition leaders and broker addresses, refreshed when it is stale."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quorate.rpc.partition_values import LocatedPartition, LocatedTopic, Partiti
 from quorate.rpc.routing import Address
 
 REFRESH_PAUSE_S = 0.05
-"""At least that long between two questions, seconds."""
+"""The minimum time between two refreshes, seconds."""
 ASK_TIMEOUT_MS = 2_000
 
 
@@ -33,7 +33,7 @@ class Topology:
 
     @property
     def version(self) -> int:
-        """Grows with every answer: `refresh(topic, since=version)` asks at most once."""
+        """Incremented by each response, so `refresh(topic, since=version)` asks at most once."""
         return self._version
 
     def topic(self, name: str) -> LocatedTopic | None:
@@ -46,12 +46,12 @@ class Topology:
         return found.partitions[index]
 
     def leader(self, key: PartitionKey) -> Address | None:
-        """Where the leader listens, as far as is known."""
+        """The leader's address, None if it is unknown."""
         known = self._leaders.get(key)
         return None if known is None else self._brokers.get(known[1])
 
     def note_leader(self, key: PartitionKey, leader_id: int, epoch: int) -> bool:
-        """A broker says who leads; True when that is news of somebody whose address is known."""
+        """Note the leader that a broker reported; True if it is new and its address is known."""
         known = self._leaders.get(key, (-1, -1))
         if leader_id < 0 or epoch < known[0] or (epoch, leader_id) == known:
             return False
@@ -59,16 +59,16 @@ class Topology:
         return leader_id in self._brokers
 
     def addresses(self) -> list[Address]:
-        """Brokers to ask, beginning with another one each time."""
+        """The addresses of all known brokers, rotated on each call."""
         known = list(dict.fromkeys((*self._brokers.values(), *self._bootstrap)))
         self._next = (self._next + 1) % len(known)
         return known[self._next :] + known[: self._next]
 
     async def refresh(self, topic: str, *, since: int) -> None:
-        """Ask some broker about a topic, unless somebody did after version `since`.
+        """Ask a broker about a topic, unless another caller did so after version `since`.
 
-        UnreachableError when none answers; AdminError when the topic is not there, or may not be
-        known here.
+        UnreachableError if no broker answers; AdminError if the topic does not exist, or the caller
+        may not describe it.
         """
         async with self._asking:
             if self._version > since and topic in self._topics:

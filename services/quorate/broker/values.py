@@ -1,6 +1,7 @@
-"""The values that a partition's replica speaks of: what metadata says, what peers say, what to do.
+"""Values of the partition replica's state machine: metadata, replica messages and outputs.
 
-Offsets count records; epochs are Kafka's leader, partition and broker epochs; times milliseconds.
+Offsets count records; epochs are Kafka's leader, partition and broker epochs; times are
+milliseconds.
 
 Source: KIP-101 and KIP-595 (positions and diverging epochs), KIP-497 (AlterPartition), KIP-841,
 KIP-903 (broker epochs in fetches and proposals).
@@ -22,7 +23,7 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What the metadata log says of a partition. leader: -1 for none."""
+    """A partition's state in the metadata log. leader: -1 for none."""
 
     leader: int
     leader_epoch: int
@@ -37,8 +38,9 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """What the metadata log says of a broker. is_active: neither fenced nor in controlled
-    shutdown.
+    """A broker's state in the metadata log.
+
+    is_active: neither fenced nor in controlled shutdown.
     """
 
     epoch: int
@@ -48,14 +50,14 @@ class BrokerState:
 Brokers = Mapping[int, BrokerState]
 
 
-# --- between replicas -----------------------------------------------------------------------------
+# --- messages between replicas --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPosition:
-    """Where a follower stands: it has everything before `offset`, the last of it of `last_epoch`.
+    """A follower's log end: it has everything before `offset`; its last record is of `last_epoch`.
 
-    leader_epoch: the epoch of the leader that it takes the receiver for.
+    leader_epoch: the epoch in which the follower expects the receiver to lead.
     """
 
     leader_epoch: int
@@ -65,10 +67,11 @@ class ReplicaPosition:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """A leader's answer for one partition.
+    """A leader's fetch response for one partition.
 
-    read_from: where records begin that go with the answer, None for none. read_end: they end there
-    at the latest. diverging: the follower's log is not a prefix of the leader's; it truncates.
+    read_from: the offset from which to return records, None for none. read_end: the offset before
+    which they end. diverging: set if the follower's log is not a prefix of the leader's and must be
+    truncated.
     """
 
     error: ErrorCode
@@ -82,12 +85,12 @@ class FetchAnswer:
     diverging: OffsetAndEpoch | None = None
 
 
-# --- what is to be done ---------------------------------------------------------------------------
+# --- outputs --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class AppendBatches:
-    """Append to the log what follows its end."""
+    """Append batches that continue the log."""
 
     batches: tuple[Batch, ...]
 
@@ -101,15 +104,16 @@ class TruncateLog:
 
 @dataclass(frozen=True, slots=True)
 class HighWatermarkAdvanced:
-    """All in-sync replicas have what lies before `offset`."""
+    """The high watermark is `offset`: all in-sync replicas have everything before it."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProposeIsr:
-    """Ask the controller for another ISR (AlterPartition). Answered with
-    `PartitionReplica.isr_answered`.
+    """Propose an ISR to the controller (AlterPartition).
+
+    `PartitionReplica.isr_answered` handles the response.
     """
 
     leader_epoch: int
@@ -119,7 +123,7 @@ class ProposeIsr:
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """This replica now leads, follows `leader_id`, or waits for a leader (-1)."""
+    """This replica leads, follows `leader_id`, or is idle (-1)."""
 
     role: str
     leader_id: int
@@ -131,7 +135,7 @@ Output = AppendBatches | TruncateLog | HighWatermarkAdvanced | ProposeIsr | Role
 
 @dataclass(frozen=True, slots=True)
 class ProposalAnswer:
-    """The controller's answer to a ProposeIsr. With NONE the fields say what was committed."""
+    """The controller's response to a ProposeIsr. With NONE, the fields are the committed state."""
 
     error: ErrorCode
     leader_id: int = NO_NODE

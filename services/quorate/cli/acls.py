@@ -1,7 +1,7 @@
 """`quorate acls`: Kafka's `kafka-acls`: list, add and remove access control entries.
 
-They are kept in the metadata log. Controllers authorize by them once an authorizer is set
-(`authorizer.class.name`), and so do the brokers of the cluster, Kafka's among them.
+The entries are stored in the metadata log. Controllers enforce them once an authorizer is set
+(`authorizer.class.name`), and so do the brokers of the cluster, including Kafka's brokers.
 
 Source: Kafka's AclCommand; messages are Kafka's. KIP-290 (prefixed patterns).
 """
@@ -103,7 +103,7 @@ def acls(context: typer.Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A resource, or several: type, name (None for any), pattern type; Kafka's numbers."""
+    """One or more resources: type, name (None for any), pattern type. Types are Kafka's codes."""
 
     resource_type: int
     name: str | None
@@ -169,7 +169,7 @@ async def _find(client: MetadataClient, pattern: Pattern, principal: str | None)
 
 
 def acl_lines(found: Iterable[Acl]) -> Iterable[str]:
-    """As Kafka lists them, an empty line behind each resource."""
+    """Format entries as Kafka lists them, with an empty line after each resource."""
     by_resource: dict[Pattern, list[Acl]] = {}
     for acl in found:
         key = Pattern(acl.resource_type, acl.resource_name, acl.pattern_type)
@@ -182,7 +182,7 @@ def acl_lines(found: Iterable[Acl]) -> Iterable[str]:
 
 
 def _what(acl: Acl) -> tuple[str, str]:
-    """The operation, and whether it is allowed; numbers for what has no name here."""
+    """Return the names of the operation and the permission type; codes if unknown."""
     from quorate.metadata.acls import OPERATIONS, PERMISSIONS
 
     operation = OPERATIONS.get(acl.operation, str(acl.operation))
@@ -328,7 +328,7 @@ _Resources = tuple[
 def _patterns(
     given: _Resources, pattern: str, *, is_filter: bool, needs_one: bool = True
 ) -> list[Pattern]:
-    """The resources that the options name."""
+    """Return the resources that the options name. Raises UsageError."""
     kind = pattern.strip().upper()
     number = PATTERNS.get(kind)
     if number is None or (not is_filter and kind in ("ANY", "MATCH")):
@@ -361,7 +361,7 @@ def _entries(
     deny_hosts: list[str] | None,
     operations: list[str] | None,
 ) -> list[_Entry]:
-    """(principal, host, operation, permission) of all combinations."""
+    """Return (principal, host, operation, permission) of all combinations. Raises UsageError."""
     if allow_hosts and not allow:
         raise UsageError("--allow-host goes with --allow-principal")
     if deny_hosts and not deny:
@@ -383,7 +383,7 @@ def _entries(
 def _operation(name: str) -> int:
     from quorate.metadata.acls import OPERATIONS
 
-    # Kafka takes DescribeConfigs, describe_configs and what lies between.
+    # Ignore case and underscores: Kafka accepts DescribeConfigs, describe_configs and similar.
     wanted = name.strip().replace("_", "").upper()
     for number, text in OPERATIONS.items():
         if text.replace("_", "") == wanted:

@@ -1,7 +1,7 @@
-"""A broker's settings, from a properties file and the environment to a `BrokerConfig`.
+"""Reads a broker's settings from a properties file and the environment into a `BrokerConfig`.
 
-What is wrong is a `ConfigError`, one line. Settings of Kafka and of Quorate's controllers that mean
-nothing to a broker are ignored, each with a warning; any other name is an error.
+An invalid setting raises a one-line `ConfigError`. Settings of Kafka and of Quorate's controllers
+that do not apply to a broker are ignored, each with a warning. Any other name is an error.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ BROKER = ConfigDef(
 
 
 def settings_text(width: int) -> str:
-    """Every setting with its type, default, variable and meaning, in `width` columns."""
+    """Explain each setting: type, default, environment variable and meaning, in `width` columns."""
     return explained(sorted(BROKER.settings.values(), key=lambda each: each.name), width)
 
 
 def load_broker(path: Path | None, environment: Mapping[str, str] | None = None) -> BrokerConfig:
-    """The configuration in `path`, overridden by the environment (`os.environ` if not given).
+    """Load the configuration in `path`; the environment (default: `os.environ`) overrides it.
 
     Raises ConfigError, and UsageError if there is neither file nor QUORATE_NODE_ID.
     """

@@ -1,6 +1,6 @@
-"""`quorate cluster`: Kafka's `kafka-cluster`: the cluster's id, its nodes, and brokers forgotten.
+"""`quorate cluster`: Kafka's `kafka-cluster`: shows the cluster id and nodes, unregisters brokers.
 
-Source: Kafka's ClusterTool; KIP-919 (controllers have endpoints too).
+Source: Kafka's ClusterTool; KIP-919 (endpoints of controllers).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def list_endpoints(
 def _node(
     node_id: int, endpoints: Sequence[Endpoint], rack: str | None, state: str | None
 ) -> dict[str, Any]:
-    """state: None for a controller, which is never fenced."""
+    """Return a node as JSON. state: None for a controller, which is never fenced."""
     return {
         "id": node_id,
         "type": "controller" if state is None else "broker",

@@ -1,6 +1,6 @@
-"""The requests that `quorate configs alter` makes of an entity and of what is set and removed.
+"""Builds the requests of `quorate configs alter` from an entity and its added and deleted values.
 
-SCRAM passwords are salted here: they never travel (KIP-554).
+SCRAM passwords are salted here, so they are never sent over the network (KIP-554).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def configs(
 def quotas(
     entity: Entity, added: Mapping[str, str], deleted: Sequence[str], dry_run: bool
 ) -> AlterClientQuotas | None:
-    """None if only SCRAM credentials are meant."""
+    """Return the request for quotas; None if all names are SCRAM mechanisms. Raises UsageError."""
     ops = [QuotaOp(k, _number(k, v)) for k, v in added.items() if k not in MECHANISMS]
     ops += [QuotaOp(name, None) for name in deleted if name not in MECHANISMS]
     if not ops:
@@ -63,7 +63,7 @@ def _number(name: str, text: str) -> float:
 def scram(
     entity: Entity, added: Mapping[str, str], deleted: Sequence[str]
 ) -> AlterUserScramCredentials | None:
-    """None if no SCRAM credential is meant."""
+    """Return the request for SCRAM credentials; None if there are none. Raises UsageError."""
     set_here = {name: text for name, text in added.items() if name in MECHANISMS}
     gone = [name for name in deleted if name in MECHANISMS]
     if not set_here and not gone:
@@ -78,7 +78,7 @@ def scram(
 
 
 def _upsertion(user: str, name: str, text: str) -> ScramUpsertion:
-    """`iterations=8192,password=secret` as a credential."""
+    """Convert `iterations=8192,password=secret` to a credential. Raises UsageError."""
     found: dict[str, str] = {}
     for pair in text.split(","):
         key, separator, value = pair.partition("=")

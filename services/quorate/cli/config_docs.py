@@ -61,14 +61,14 @@ def config_docs(
 
 
 def settings_text(width: int) -> str:
-    """Every setting of a controller, explained in `width` columns."""
+    """Explain every setting of a controller in `width` columns."""
     from quorate.controller.config import CONTROLLER
 
     return explained(CONTROLLER.settings.values(), width)
 
 
 def explained(settings: Iterable[Setting], width: int) -> str:
-    """Each setting with its type, default, variable and meaning, in `width` columns."""
+    """Explain each setting: type, default, environment variable and meaning, in `width` columns."""
     blocks = []
     for setting in settings:
         value = setting.type

@@ -1,4 +1,4 @@
-"""Which entity a `configs` command line means, and what it sets: Kafka's options as values.
+"""Parses the options of `configs`: the entity that they name, and the values that they set.
 
 Source: Kafka's ConfigCommand.
 """
@@ -13,7 +13,7 @@ from typing import Final
 from quorate.cli.output import UsageError
 
 DEFAULT_MARK: Final = "\0default"
-"""Stands where --entity-default was."""
+"""The name that replaces --entity-default on the command line."""
 
 RESOURCE_TYPES: Final = {"topics": 2, "brokers": 4, "client-metrics": 16, "groups": 32}
 QUOTA_TYPES: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
@@ -30,7 +30,7 @@ SINGULAR: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A type with its name. name: None where none was given; is_default: the type's default."""
+    """An entity type with a name. name: None if not given. is_default: the type's default."""
 
     type: str
     name: str | None = None
@@ -39,18 +39,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """What the options name: one part, or users and clients together."""
+    """The entity that the options name: one part, or a user and a client together."""
 
     parts: tuple[Part, ...]
 
     @property
     def resource_type(self) -> int | None:
-        """Kafka's number; None for what has quotas."""
+        """Kafka's code of the resource type; None for an entity with quotas."""
         return RESOURCE_TYPES.get(self.parts[0].type)
 
     @property
     def shown(self) -> str:
-        """As Kafka's "Completed updating …" says it."""
+        """The entity as Kafka's message "Completed updating …" names it."""
         part = self.parts[0]
         if part.is_default and part.type == "brokers":
             return "default config for brokers in the cluster"
@@ -67,7 +67,7 @@ def parse_entity(
     *,
     is_alter: bool,
 ) -> Entity:
-    """The entity. named, defaults: the short options by type (--topic, --broker-defaults, …)."""
+    """Parse the entity. named, defaults: short options by type (--topic, --broker-defaults, …)."""
     short = [Part(kind, name) for kind, name in named.items() if name is not None]
     short += [Part(kind, is_default=True) for kind, wanted in defaults.items() if wanted]
     if short and types:
@@ -111,11 +111,11 @@ def _check(parts: Sequence[Part], is_alter: bool) -> None:
             )
 
 
-# --- what is set ----------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 def parse_additions(texts: Iterable[str]) -> dict[str, str]:
-    """`a=1,b=[x,y]` as names and values."""
+    """Parse `a=1,b=[x,y]` to values by name. Raises UsageError."""
     found: dict[str, str] = {}
     for text in texts:
         for pair in split_outside_brackets(text):
@@ -133,7 +133,7 @@ def parse_additions(texts: Iterable[str]) -> dict[str, str]:
 
 
 def split_outside_brackets(text: str) -> list[str]:
-    """Split at commas that stand in no brackets; empty pieces are left out."""
+    """Split at commas outside brackets, and drop empty pieces. Raises UsageError."""
     pieces, depth, start = [], 0, 0
     for index, character in enumerate(text):
         if character == "[":
@@ -150,7 +150,7 @@ def split_outside_brackets(text: str) -> list[str]:
 
 
 def parse_file(path: Path) -> dict[str, str]:
-    """The properties in a file."""
+    """Read the properties in a file."""
     from quorate.process.properties import read_properties
 
     return {name: value for name, (value, _) in read_properties(path).items()}

@@ -1,9 +1,11 @@
-"""`quorate configs`: Kafka's `kafka-configs`: describe and alter configurations of topics, brokers,
-client metrics and groups, quotas of users, clients and addresses, and SCRAM credentials of users.
+"""`quorate configs`: Kafka's `kafka-configs`: configurations, quotas and SCRAM credentials.
+
+It describes and alters configurations of topics, brokers, client metrics and groups, quotas of
+users, clients and addresses, and SCRAM credentials of users.
 
 Several entity types name one entity with several parts: `--entity-type users --entity-name alice
---entity-type clients --entity-default` is alice with any client that has no quota of its own. Names
-belong to types in the order given.
+--entity-type clients --entity-default` is alice with any client that has no quota of its own. The
+n-th name belongs to the n-th type.
 
 Source: Kafka's ConfigCommand; messages are Kafka's. KIP-226, KIP-546 (quotas), KIP-554 (SCRAM).
 """
@@ -42,7 +44,7 @@ ONE_KIND = "quotas and SCRAM credentials cannot be altered in one command"
 
 
 class EntityCommand(typer.core.TyperCommand):
-    """Takes --entity-default where it stands, as the name of the type before it."""
+    """Replaces each --entity-default by an --entity-name, which keeps names and types in order."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         taken: list[str] = []
@@ -133,7 +135,7 @@ def describe(
     defaults = {"brokers": broker_defaults, "users": user_defaults}
     defaults |= {"clients": client_defaults, "ips": ip_defaults}
     entity = parse_entity(entity_type, entity_name, named, defaults, is_alter=False)
-    del entity_default  # EntityCommand made a name of it
+    del entity_default  # EntityCommand replaced it by a name
 
     async def ask(asked: MetadataClient) -> Any:
         return await configs_text.describe(asked, entity, with_defaults=all_configs)
@@ -190,7 +192,7 @@ def alter(
     defaults = {"brokers": broker_defaults, "users": user_defaults}
     defaults |= {"clients": client_defaults, "ips": ip_defaults}
     entity = parse_entity(entity_type, entity_name, named, defaults, is_alter=True)
-    del entity_default  # EntityCommand made a name of it
+    del entity_default  # EntityCommand replaced it by a name
     if add_config and add_config_file is not None:
         raise UsageError("--add-config and --add-config-file exclude each other")
     added = parse_file(add_config_file) if add_config_file else parse_additions(add_config or ())

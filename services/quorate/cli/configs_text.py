@@ -1,8 +1,8 @@
-"""What `quorate configs describe` found, as Kafka's `kafka-configs` prints it and as JSON.
+"""The output of `quorate configs describe`, as Kafka's `kafka-configs` prints it and as JSON.
 
-A value's synonyms are where it could come from, the strongest first: what is set for the entity,
-what is set for all brokers, and the default of the broker's config of that meaning, as far as it
-has one. Brokers' own files are theirs; nothing is known of them here.
+The synonyms of a value are its possible sources in order of precedence: the value set for the
+entity, the value set for all brokers, and the default of the corresponding broker config, if it
+has one. The properties files of brokers are not available here.
 
 Source: Kafka's ConfigCommand, ConfigHelper.
 """
@@ -146,11 +146,11 @@ def _quota_part(kind: str, name: str | None) -> str:
     return f"the default {text}" if name is None else f"{text} '{name}'"
 
 
-# --- asking ---------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
 
 async def describe(client: MetadataClient, entity: Entity, *, with_defaults: bool) -> Described:
-    """What is configured of the entity, or of all of its type."""
+    """Describe the configuration of the entity, or of all entities of its type."""
     found = Described(with_defaults)
     if entity.resource_type is not None:
         await _describe_resources(client, entity.parts[0], entity.resource_type, found)
@@ -196,7 +196,7 @@ async def _describe_resources(
 
 
 async def _all_names(client: MetadataClient, resource_type: int) -> list[str]:
-    """Every topic; every broker and their default; what of other types is configured."""
+    """Return all topics; or all brokers and their default (""); or the configured names."""
     if resource_type == TOPIC:
         topics = await client.ask(r.DescribeTopics())
         return [each.name for each in topics.topics]

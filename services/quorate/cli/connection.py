@@ -1,8 +1,9 @@
-"""How a command reaches a quorum: addresses, TLS, how long to wait, and what its errors mean.
+"""How a command connects to a quorum: addresses, TLS, timeouts and error messages.
 
-`--bootstrap-controller`, `--bootstrap-server` and `--command-config` are taken before the
-subcommand, as Kafka does, and after it. Without an address, that of the controller's own
-configuration is used, which is what one wants inside a controller's pod.
+`--bootstrap-controller`, `--bootstrap-server` and `--command-config` are accepted before the
+subcommand, as in Kafka's tools, and after it. Without an address option, a command uses the
+bootstrap servers of the controller's own configuration, so that it needs no options inside a
+controller's pod.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ READ_TIMEOUT_S = 10.0
 CHANGE_TIMEOUT_S = 30.0
 """KIP-853: the tool sets AddVoter's TimeoutMs to 30 seconds."""
 REQUEST_MS_MIN = 100
-"""What is left for the request itself at the least, milliseconds."""
+"""The least time that `reach` leaves for the request itself, milliseconds."""
 
 TLS_FILES = (
     "ssl.certificate.location",
@@ -90,7 +91,7 @@ CLIENT_SETTINGS = (
 
 @dataclass(slots=True)
 class Options:
-    """What was given on the command line, before or after the subcommand."""
+    """The connection options of the command line, given before or after the subcommand."""
 
     bootstrap_controller: str | None = None
     bootstrap_server: str | None = None
@@ -99,7 +100,7 @@ class Options:
 
     @classmethod
     def of(cls, context: typer.Context) -> Options:
-        """Those of the command that runs."""
+        """Return the options of the running command."""
         options: Options = context.meta.setdefault(KEY, cls())
         return options
 
@@ -112,14 +113,15 @@ _PLACE: dict[str, Any] = {
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """A command or a group with the options that say which quorum is meant. What they say is found
-    in `Options.of(context)`, merged with what stood before the subcommand.
+    """Add the options that select the quorum to a command or a group.
+
+    `Options.of(context)` holds their values, merged with those given before the subcommand.
     """
     return _with_options(command, _PLACE)
 
 
 def asking(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that asks the quorum: `connected`, and how long it waits."""
+    """Add the options of `connected`, and the timeout, to a command that sends requests."""
     return _with_options(command, _PLACE | {"timeout": Timeout})
 
 
@@ -131,7 +133,7 @@ def _with_options(command: Callable[..., None], added: dict[str, Any]) -> Callab
             setattr(options, name, given.pop(name) or getattr(options, name))
         command(context, **given)
 
-    # The parser of command lines makes options of the parameters, so it must see these too.
+    # Typer derives the options from the signature, so it must include the added parameters.
     signature = inspect.signature(command, eval_str=True)
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
@@ -145,7 +147,7 @@ def _with_options(command: Callable[..., None], added: dict[str, Any]) -> Callab
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where and how to ask. timeout_s: from the properties, None if they name none."""
+    """How to reach the quorum. timeout_s: from the properties, None if they do not set it."""
 
     addresses: tuple[Address, ...]
     tls: TlsConfig | None = None
@@ -153,7 +155,7 @@ class Connection:
 
 
 def resolve(options: Options) -> Connection:
-    """What the options mean. Raises UsageError and ConfigError."""
+    """Resolve the options to a connection. Raises UsageError and ConfigError."""
     from quorate.process.config_types import parse_address, split_list
 
     if options.bootstrap_controller is not None and options.bootstrap_server is not None:
@@ -181,7 +183,7 @@ def resolve(options: Options) -> Connection:
 
 
 def _from_file(path: Path | None) -> Connection:
-    """The connection that a properties file describes: a controller's own, or a client's."""
+    """Read the connection from a properties file: a controller's own, or a client's."""
     if path is None:
         return Connection(())
     from quorate.controller.config_reader import load_config
@@ -191,7 +193,7 @@ def _from_file(path: Path | None) -> Connection:
     given = read_properties(path)
     if "process.roles" in given:
         config = load_config(path)
-        # The bootstrap servers are those of the first listener, whatever the others speak.
+        # The bootstrap servers are those of the first listener, so only its protocol counts.
         files = config.tls if config.listeners[0].tls else None
         tls = None if files is None else TlsConfig(files.certificate, files.key, files.ca)
         return Connection(config.bootstrap_servers, tls)
@@ -240,8 +242,10 @@ def _client_timeout(path: Path, values: dict[str, str]) -> float | None:
 
 
 async def reach(client: QuorumClient) -> QuorumDescription:
-    """Describe the quorum before it is asked for something; the time that takes is part of the
-    command's. UnreachableError, soon, where no node answers.
+    """Describe the quorum before the actual request, and deduct the time from the client's timeout.
+
+    At least REQUEST_MS_MIN remains for the request. Raises UnreachableError within about two
+    seconds if no node answers.
     """
     started = time.monotonic()
     description = await client.describe_quorum()
@@ -252,8 +256,9 @@ async def reach(client: QuorumClient) -> QuorumDescription:
 
 @contextmanager
 def plainly(look: str | None) -> Iterator[None]:
-    """Say of errors of the quorum what they mean here. look: how to see what was done, where an
-    answer that does not come leaves that open.
+    """Turn errors for unreachable nodes and unknown outcomes into a CommandError with advice.
+
+    look: how to check whether a change took effect; None for a command that changes nothing.
     """
     try:
         yield
@@ -278,11 +283,11 @@ def run(
     changes: bool = False,
     reach_first: bool = True,
 ) -> T:
-    """Run `ask` with a client of the quorum that the options name.
+    """Run `ask` with a client of the quorum that the options select.
 
-    It waits as long as the command line says; else the properties; else default_timeout, seconds.
-    changes: whether an answer that does not come leaves open what was done. reach_first: whether to
-    `reach` somebody first, since `ask` by itself goes on until its time is up.
+    The timeout comes from the command line, else from the properties, else default_timeout,
+    seconds. changes: whether a missing response leaves the outcome unknown. reach_first: whether to
+    call `reach` first, because `ask` alone retries until its timeout.
     """
     options = Options.of(context)
     connection = resolve(options)

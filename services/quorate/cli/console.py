@@ -56,7 +56,7 @@ def console(
 
 
 def _check_port(host: str, port: int) -> None:
-    """The server would say this in many lines."""
+    """Raise a one-line CommandError if the port is taken; the server's error has many lines."""
     try:
         with socket.create_server((host, port)):
             pass

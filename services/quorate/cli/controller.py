@@ -1,4 +1,4 @@
-"""`quorate controller FILE`: run one controller until it is told to stop."""
+"""`quorate controller FILE`: run one controller until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def controller(
             "environment (node.id from QUORATE_NODE_ID).",
         ),
     ] = None,
-    explained: Annotated[  # noqa: ARG001 - the option acts by itself
+    explained: Annotated[  # noqa: ARG001 - the option's callback does the work
         bool, help_settings("quorate.cli.config_docs")
     ] = False,
 ) -> None:

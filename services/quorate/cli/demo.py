@@ -1,9 +1,8 @@
-"""`quorate quickstart --demo`: KIP-853's story, told by real processes under load.
+"""`quorate quickstart --demo`: KIP-853's scenarios, run with real processes under load.
 
-Each step changes the quorum while callers append, waits until the change is through, then pauses
-the callers, reads the whole log and checks it against everything they were told. What is printed of
-a
-step is what was measured in it: the longest time in which no append was acknowledged.
+Each step changes the quorum while callers append, and waits until the change is complete. It then
+pauses the callers, reads the whole log and checks it against every response they received. For each
+step the demo prints the longest time without an acknowledged append, among other measurements.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from quorate.rpc.client import ClientError, QuorumClient
 
 STEP_TIMEOUT_S = 30.0
 LOAD_S = 0.7
-"""How long the callers go on after a change before the log is checked, seconds."""
+"""How long the callers keep appending between a change and the check of the log, seconds."""
 SNAPSHOTS = {
     "internal.metadata.log.segment.bytes": 64 * 1024,
     "metadata.log.max.record.bytes.between.snapshots": 64 * 1024,
     "metadata.log.max.snapshot.interval.ms": 2_000,
     "metadata.max.retention.bytes": 64 * 1024,
 }
-"""The log's beginning is soon in snapshots only: the check reads those too."""
+"""Small limits: the start of the log is soon only in snapshots, so the check reads those too."""
 
 Condition = Callable[[DescribeQuorumResponse], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step did. longest_wait_ms: the longest time without an acknowledgement."""
+    """The result of one step. longest_wait_ms: the longest time without an acknowledgement."""
 
     name: str
     outcome: str
@@ -54,7 +53,7 @@ class Step:
 
 
 class Demo:
-    """The story over one folder."""
+    """Runs the demo in one folder."""
 
     def __init__(self, folder: Path, console: Console) -> None:
         self._folder = folder
@@ -65,7 +64,7 @@ class Demo:
         self._load: Workload | None = None
 
     async def tell(self) -> None:
-        """All chapters; raises CommandError at the first that does not end well."""
+        """Run all chapters. Raises CommandError at the first that fails."""
         chapters: list[tuple[str, Callable[[], Awaitable[str]]]] = [
             ("form a quorum of three from one", self._form),
             ("commit under load", self._commit),
@@ -219,7 +218,7 @@ class Demo:
         await asyncio.to_thread(self.cluster.stop, gone)
         return f"removed {leader} (the leader) and {other}; {described.leader.id} leads"
 
-    # --- asking -----------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     async def _leader(self) -> tuple[int, int]:
         described = await self._until(lambda d: d.leader.id is not None)
@@ -232,7 +231,7 @@ class Demo:
 
 
 class UpgradeChapter:
-    """The last chapter: three static voters (kraft.version 0) become dynamic, and one leaves."""
+    """The last chapter: three static voters (kraft.version 0) become dynamic; one is removed."""
 
     def __init__(self, folder: Path) -> None:
         self.cluster = LocalCluster(folder, static_voters=True, controller_settings=SNAPSHOTS)
@@ -273,7 +272,7 @@ class UpgradeChapter:
 async def until(
     cluster: LocalCluster, admin: QuorumClient, condition: Condition
 ) -> DescribeQuorumResponse:
-    """Ask the leader for a description until it is as wanted; the step's timeout ends the wait."""
+    """Poll the leader's description until `condition` holds; the step's timeout ends the wait."""
     while True:
         try:
             description = await admin.describe_quorum()
@@ -286,7 +285,7 @@ async def until(
 
 
 def _all_caught_up(description: DescribeQuorumResponse) -> bool:
-    """Whether every voter holds all that is committed."""
+    """Whether every voter's log reaches the high watermark."""
     floor = description.high_watermark
     return all(status.log_end_offset >= floor for status in description.voters)
 
@@ -296,8 +295,9 @@ def _status(console: Console, name: str) -> Status:
 
 
 def run_demo(folder: Path | None, *, as_json: bool) -> int:
-    """Tell the story; 0 if nothing was lost. Without a folder a temporary one is used and
-    removed.
+    """Run the demo. Returns 0 if no record was lost, and raises CommandError otherwise.
+
+    Without a folder, the demo uses a temporary one and removes it after success.
     """
     temporary = folder is None
     root = Path(tempfile.mkdtemp(prefix="quorate-demo-")) if folder is None else folder

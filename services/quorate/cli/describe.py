@@ -1,11 +1,11 @@
 """A description of the quorum as text, exactly as Kafka's `kafka-metadata-quorum` prints it.
 
-`describe --status` and `describe --replication` have Kafka 4's names, order and spacing. Added:
-CommittedVoters while they are not the current ones (KIP-853, "describe --status"), and what a node
-knows while there is no leader, which Kafka's tool cannot show.
+`describe --status` and `describe --replication` use the names, order and spacing of Kafka 4.
+Additions: CommittedVoters while they differ from the current voters (KIP-853, "describe --status"),
+and one node's view while there is no leader, which Kafka's tool cannot show.
 
-Rules: lags are distances from the leader's log end, -1 stands for "unknown". A leader that is no
-voter any more (it removed itself, and that is not committed yet) is found among the observers.
+Rules: a lag is the distance from the leader's log end offset; -1 means "unknown". A leader that is
+removing itself, before that change is committed, is among the observers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADER = (
 
 
 SILENT_AFTER_MS = 2_000
-"""Kafka's default of controller.quorum.fetch.timeout.ms; a voter that runs fetches more often."""
+"""Kafka's default of controller.quorum.fetch.timeout.ms; a running voter fetches more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +49,29 @@ def endpoint_text(endpoint: Endpoint) -> str:
 
 
 def from_leader(description: DescribeQuorumResponse) -> bool:
-    """Whether the leader gave this description; else it is what some other node knows."""
+    """Whether this description is the leader's, and not the view of another node."""
     return description.error is ErrorCode.NONE and description.leader.id is not None
 
 
 def silent_voters(description: DescribeQuorumResponse) -> list[ReplicaKey]:
-    """The voters that do not fetch, by the leader's own clock: it counts itself as present."""
+    """Return the voters that do not fetch.
+
+    The latest fetch time of any replica is the current time of the leader's clock, because the
+    leader reports itself as up to date.
+    """
     statuses = (*description.voters, *description.observers)
     now_ms = max((status.last_fetch_ms for status in statuses), default=0)
     return [v.replica for v in description.voters if now_ms - v.last_fetch_ms > SILENT_AFTER_MS]
 
 
 def leader_id(description: DescribeQuorumResponse) -> int:
-    """Who leads, -1 if that is not known: another node's word for it may be out of date."""
+    """Return the leader's id; -1 in another node's view, because that may be out of date."""
     known = description.leader.id
     return known if known is not None and from_leader(description) else NO_NODE
 
 
 def status_text(cluster_id: str, description: DescribeQuorumResponse) -> str:
-    """What `describe --status` prints."""
+    """Format the output of `describe --status`."""
     lag, lag_ms = max_follower_lag(description)
     lines = [
         ("ClusterId", cluster_id),
@@ -85,7 +89,7 @@ def status_text(cluster_id: str, description: DescribeQuorumResponse) -> str:
 
 
 def status_json(cluster_id: str, description: DescribeQuorumResponse) -> dict[str, object]:
-    """The same as `describe --status`, for programs."""
+    """Return the JSON form of `describe --status`."""
     lag, lag_ms = max_follower_lag(description)
     return {
         "clusterId": cluster_id,
@@ -105,7 +109,7 @@ def status_json(cluster_id: str, description: DescribeQuorumResponse) -> dict[st
 
 
 def replication_text(description: DescribeQuorumResponse, now_ms: int | None = None) -> str:
-    """What `describe --replication` prints; with `now_ms`, ages instead of times."""
+    """Format the output of `describe --replication`; with `now_ms`, ages instead of timestamps."""
     return kafka_table(
         HEADER,
         [
@@ -124,7 +128,7 @@ def replication_text(description: DescribeQuorumResponse, now_ms: int | None = N
 
 
 def replication_json(description: DescribeQuorumResponse) -> list[dict[str, object]]:
-    """The same as `describe --replication`, for programs."""
+    """Return the JSON form of `describe --replication`."""
     return [
         {
             "nodeId": row.status.replica.id,
@@ -140,7 +144,7 @@ def replication_json(description: DescribeQuorumResponse) -> list[dict[str, obje
 
 
 def replication_rows(description: DescribeQuorumResponse) -> list[Row]:
-    """The leader first, then the other voters, then the observers, each in the answer's order."""
+    """Return the leader, then the other voters, then the observers, in the response's order."""
     leader = _leader(description)
     end = -1 if leader is None else leader.log_end_offset
 
@@ -154,7 +158,7 @@ def replication_rows(description: DescribeQuorumResponse) -> list[Row]:
 
 
 def max_follower_lag(description: DescribeQuorumResponse) -> tuple[int, int]:
-    """How far the last voter is behind the leader: in records, in milliseconds."""
+    """Return the lag of the slowest voter, in records and in milliseconds; -1 if unknown."""
     leader = _leader(description)
     if leader is None:
         return -1, -1
@@ -168,7 +172,7 @@ def max_follower_lag(description: DescribeQuorumResponse) -> tuple[int, int]:
 
 
 def _leader(description: DescribeQuorumResponse) -> ReplicaStatus | None:
-    """The leader's own row, from which lags count; None in what another node knows."""
+    """Return the leader's status, the reference for lags; None in another node's view."""
     if not from_leader(description):
         return None
     for replica in (*description.voters, *description.observers):
@@ -190,7 +194,7 @@ def _members(voters: VoterSet) -> list[tuple[ReplicaKey, tuple[Endpoint, ...]]]:
 
 
 def _uncommitted(description: DescribeQuorumResponse) -> bool:
-    # Not with the directories that voters tell of themselves: at kraft.version 0 no set has any.
+    # The set has precedence: statuses have directory ids even at kraft.version 0, sets do not.
     current = {v.key for v in description.voter_set} or {key for key, _ in _voters(description)}
     committed = {voter.key for voter in description.committed_voters}
     return bool(committed) and committed != current
@@ -220,5 +224,5 @@ def _member_json(key: ReplicaKey, endpoints: tuple[Endpoint, ...]) -> dict[str, 
 def _time(moment_ms: int, now_ms: int | None) -> str:
     if moment_ms < 0 or now_ms is None:
         return str(moment_ms)
-    # The leader's clock may be ahead of ours by what the network and NTP leave over.
+    # Because of clock skew, the leader's timestamp may be ahead of the local clock.
     return f"{max(0, now_ms - moment_ms)} ms ago"

@@ -1,9 +1,10 @@
-"""`quorate dump-log`: what is in segments and checkpoints, in the lines of kafka-dump-log.
+"""`quorate dump-log`: prints segments and checkpoints in the format of kafka-dump-log.
 
-Salts, keys and secret settings are left out unless they are asked for, which Kafka's tool does not.
-A file is printed up to its end or its first fault. Room that was allocated and never written is no
-fault; bytes of an incomplete batch at the end are counted, as Kafka does; anything else is said in
-one line on stderr, and the exit status is 1. Files are only read, also those of a running node.
+Unlike Kafka's tool, it hides salts, keys and secret settings unless --show-secrets is given. It
+prints a file up to its end or its first fault. Preallocated space that was never written is not a
+fault. The bytes of an incomplete batch at the end are counted, as in Kafka's tool. Any other fault
+is reported in one line on stderr, and the exit status is 1. Files are only read, so they may belong
+to a running node.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Options:
 
 @dataclass(slots=True)
 class Faults:
-    """What is told after all files: gaps by file, and the line for stderr of each broken file."""
+    """What is reported after all files: gaps by file, and one stderr line per damaged file."""
 
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
@@ -129,7 +130,7 @@ def dump_log(
 
 
 def _known(path: Path) -> Path:
-    """Refuse what is no segment and no checkpoint before anything is printed."""
+    """Reject a path that is neither a segment nor a checkpoint, before anything is printed."""
     if not path.is_file():
         raise CommandError(f"{path}: there is no such file")
     if path.suffix == LOG_SUFFIX and parse_offset_name(path.stem) is not None:
@@ -162,7 +163,7 @@ def _dump_file(path: Path, printer: Printer, options: Options, faults: Faults) -
 def _dump_batches(
     path: Path, descriptor: int, printer: Printer, options: Options, faults: Faults
 ) -> str | None:
-    """Print one file's batches; what is wrong with the file, None if nothing is."""
+    """Print one file's batches. Returns the file's fault, or None."""
     size = os.fstat(descriptor).st_size
     last_offset = -1
     expected = end = 0
@@ -208,7 +209,7 @@ def _what_follows(descriptor: int, position: int, size: int, expected: int) -> s
 
 @contextmanager
 def _progress(name: str, size: int) -> Iterator[Any]:
-    """Yields what takes the position; a bar on stderr once a second has passed."""
+    """Yield a function that takes the position; show a bar on a terminal after PROGRESS_AFTER_S."""
     began = time.monotonic()
     bars: list[Any] = []
 
@@ -238,7 +239,7 @@ def _progress(name: str, size: int) -> Iterator[Any]:
 
 
 def _payload(record: Record, options: Options) -> tuple[str, Any]:
-    """A value's decoded form: as Kafka's text, and as JSON. Errors are texts, as in Kafka."""
+    """Decode a value to Kafka's text and to JSON. Errors become texts, as in Kafka's tool."""
     from quorate.cli.secret_fields import masked
     from quorate.records.metadata import UnsupportedVersionError, decode_json, json_text
 
@@ -272,7 +273,7 @@ def _timestamp_type(header: BatchHeader) -> str:
 
 
 class TextPrinter:
-    """Kafka's lines."""
+    """Prints the lines of kafka-dump-log."""
 
     def __init__(self, out: TextIO, options: Options) -> None:
         self._out = out
@@ -282,7 +283,7 @@ class TextPrinter:
         self._out.write(printable(text) + "\n")
 
     def begin(self) -> None:
-        """Nothing comes before the first file."""
+        """Print nothing: the text has no header."""
 
     def file(self, path: Path) -> None:
         self._line(f"Dumping {path}")
@@ -325,17 +326,17 @@ class TextPrinter:
                 parts.append(_control_text(record, decode_control(record.key, record.value)))
         if self._options.decode and not header.is_control:
             parts.append(f"payload: {_payload(record, self._options)[0]}")
-        # Kafka leaves the line empty when nothing of a record is asked for.
+        # Kafka prints an empty line when the options exclude every part of a record.
         self._line(" ".join(["|", *parts]) if parts else "")
 
     def end_batch(self) -> None:
-        """A batch has no last line."""
+        """Print nothing: a batch has no closing line."""
 
     def trailing(self, path: Path, size: int) -> None:
         self._line(f"Found {size} invalid bytes at the end of {path.name}")
 
     def end_file(self) -> None:
-        """A file has no last line."""
+        """Print nothing: a file has no closing line."""
 
     def end(self, faults: Faults) -> None:
         for name, pairs in faults.gaps.items():
@@ -349,7 +350,7 @@ def _java(value: bool) -> str:
 
 
 class JsonPrinter:
-    """One JSON array with an object a file; printed batch by batch, whatever the file's size."""
+    """Prints one JSON array with an object per file, batch by batch to bound the memory used."""
 
     def __init__(self, out: TextIO, options: Options) -> None:
         self._out = out

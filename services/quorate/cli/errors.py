@@ -1,6 +1,6 @@
-"""What the errors of the layers below mean to the person at the command line.
+"""Explains exceptions of the lower layers to the user of the command line.
 
-Loaded only after something went wrong, since it looks into every layer.
+Import this module only after an error, because it imports every layer.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from quorate.records.errors import RecordsError
 from quorate.rpc.errors import AdminError, OutcomeUnknownError, RpcError, TransportError
 
 FORESEEN = (ConfigError, FormatError, LogError, RaftError, RecordsError, RpcError)
-"""Exceptions whose text is written for the person."""
+"""Exceptions whose message is written for the user."""
 
 OUTCOME_UNKNOWN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR})
-"""Answers after which a change may still be committed."""
+"""Error codes after which a change may still be committed."""
 
 NOTHING_WRITTEN = (ChangeStage.PROBING, ChangeStage.CATCHING_UP, CANNOT_COMMIT, STILL_LEADS)
-"""Texts of a leader after which nothing is in the log. A change that waited for its turn is not
-among them: what it waited for may be an earlier attempt.
+"""Texts in a leader's error message that mean that the leader wrote nothing to the log.
+
+The text for a change that waited for another change is not included, because the other change may
+be an earlier attempt of the same command.
 """
 
 
 def explain(error: Exception) -> str | None:
-    """One line for the person, or None for an error that nobody foresaw."""
+    """Return a one-line message for the user, or None for an unexpected error."""
     if isinstance(error, FORESEEN):
         return str(error)
     if isinstance(error, OSError):
@@ -36,7 +38,7 @@ def explain(error: Exception) -> str | None:
 
 
 def unknown_outcome(error: Exception) -> bool:
-    """Whether a change that ended with `error` may have been done, or may be done yet."""
+    """Whether a change that failed with `error` may have taken effect, or may still do so."""
     if isinstance(error, AdminError):
         is_certain = any(stage in error.message for stage in NOTHING_WRITTEN)
         return error.code in OUTCOME_UNKNOWN and not is_certain

@@ -1,4 +1,4 @@
-"""The options `--feature name=level` and `--release-version`, and reading them."""
+"""The options `--feature name=level` and `--release-version`, and their parsers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ LEVEL_MAX = 32767
 
 
 def feature_option(explained: str) -> Any:
-    """`--feature`, which may be repeated."""
+    """Return the option `--feature`, which may be repeated."""
     return typer.Option("--feature", "-f", metavar="NAME=LEVEL", help=explained)
 
 
 def release_option(explained: str) -> Any:
-    """`--release-version`."""
+    """Return the option `--release-version`."""
     return typer.Option("--release-version", "-r", metavar="VERSION", help=explained)
 
 
 def parse_features(texts: Sequence[str]) -> dict[str, int]:
-    """Names and levels of `name=level` texts. Raises UsageError."""
+    """Parse `name=level` texts to levels by name. Raises UsageError."""
     levels: dict[str, int] = {}
     for text in texts:
         name, separator, level = (part.strip() for part in text.partition("="))
@@ -39,7 +39,7 @@ def parse_features(texts: Sequence[str]) -> dict[str, int]:
 
 
 def numbered(text: str) -> str:
-    """metadata.version=4.3-IV0 with the level's number."""
+    """Replace the release in `metadata.version=4.3-IV0` by the number of its level."""
     from quorate.metadata.metadata_version import METADATA_VERSION, level_of_release
 
     name, _, level = (part.strip() for part in text.partition("="))
@@ -48,8 +48,9 @@ def numbered(text: str) -> str:
 
 
 def release_level(release: str) -> int:
-    """The metadata.version of a release of Kafka (4.3, 4.3.0, 4.3-IV0). UsageError for one that is
-    unknown.
+    """Return the metadata.version of a release of Kafka (4.3, 4.3.0, 4.3-IV0).
+
+    Raises UsageError for an unknown release.
     """
     from quorate.metadata.metadata_version import RELEASES, level_of_release
 
@@ -66,6 +67,6 @@ def release_level(release: str) -> int:
 
 
 def parse_release(text: str) -> tuple[int, int] | None:
-    """Major and minor version of a release of Kafka (4.3, 4.3.0, 4.3-IV0); None if it is none."""
+    """Parse major and minor version of a Kafka release (4.3, 4.3.0, 4.3-IV0); None if invalid."""
     found = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?(-IV[0-9]{1,4})?", text)
     return None if found is None else (int(found[1]), int(found[2]))

@@ -1,7 +1,7 @@
 """`quorate features`: Kafka's `kafka-features`: describe, upgrade, downgrade.
 
-Source: KIP-584, KIP-853 "kafka-features". The quorum's own feature is kraft.version; the others are
-those of the cluster's metadata, and stay out of it until something is written there.
+Source: KIP-584, KIP-853 "kafka-features". The quorum's own feature is kraft.version. The others
+belong to the cluster's metadata and have no level until metadata is written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 KRAFT_VERSION_1_SINCE = (3, 9)
-"""The release of Kafka that brought kraft.version 1."""
+"""The release of Kafka that introduced kraft.version 1."""
 
 FeatureLevels = Annotated[
     list[str] | None, feature_option("A feature and its new level; may be repeated.")
@@ -102,14 +102,14 @@ def describe(
 
 
 def _level_text(feature: str, level: int) -> str:
-    """A level of metadata.version has the name of a release, others are numbers."""
+    """Return a level as text: the release for metadata.version, the number for other features."""
     from quorate.metadata.metadata_version import METADATA_VERSION, release_of
 
     return release_of(level) if feature == METADATA_VERSION and level else str(level)
 
 
 def feature_line(name: str, lowest: str, highest: str, level: str, epoch: str) -> str:
-    """One line of `describe`, as Kafka spaces it."""
+    """Format one line of `describe` with Kafka's spacing."""
     return (
         f"Feature: {name:<42}SupportedMinVersion: {lowest:<17}SupportedMaxVersion: {highest:<17}"
         f"FinalizedVersionLevel: {level:<17}Epoch: {epoch}"
@@ -209,7 +209,7 @@ def _highest(context: typer.Context) -> dict[str, int]:
 
 
 def _in_order(levels: dict[str, int], kind: UpgradeType) -> list[tuple[str, int]]:
-    """Features depend on metadata.version: it is raised first, and lowered last."""
+    """Sort the levels: raise metadata.version first and lower it last, as others depend on it."""
     from quorate.metadata.metadata_version import METADATA_VERSION
     from quorate.rpc.values import UpgradeType
 
@@ -229,7 +229,7 @@ def _update(
     from quorate.rpc.client import AdminError
 
     async def ask(client: QuorumClient) -> dict[str, str | None]:
-        """The failure of each feature, None for success."""
+        """Return each feature's failure, None for success."""
         failures: dict[str, str | None] = {}
         for name, level in _in_order(levels, kind):
             try:

@@ -1,13 +1,12 @@
-"""A quorum of real controller processes on loopback, perhaps with brokers, under one folder.
+"""A quorum of real controller processes on loopback, optionally with brokers, in one folder.
 
 FOLDER/cluster.json               cluster id, and each controller's and broker's id and port
 FOLDER/controller-N/controller.properties, controller.log, data/
 FOLDER/broker-N/broker.properties, broker.log, data/
 
-The first controller is formatted standalone, the others without initial controllers; they join by
-themselves (KIP-853 "Automatic joining controllers"). What is there already is started as it is.
-Processes run in sessions of their own, so that Ctrl-C at the terminal reaches only who started
-them.
+The first controller is formatted standalone, the others without initial controllers; they join
+automatically (KIP-853 "Automatic joining controllers"). An existing folder is started unchanged.
+Each process runs in its own session, so that Ctrl-C at the terminal reaches only the parent.
 """
 
 from __future__ import annotations
@@ -36,8 +35,10 @@ STOP_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LocalNode:
-    """One controller or broker of the folder. kind: "controller" or "broker". kafka_port: where a
-    controller listens for Kafka's brokers.
+    """One controller or broker of the folder.
+
+    kind: "controller" or "broker". kafka_port: the port on which a controller listens for Kafka's
+    brokers.
     """
 
     id: int
@@ -68,7 +69,7 @@ class LocalNode:
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nothing listens on now."""
+    """Return loopback ports that are currently free."""
     sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
     ports = [int(s.getsockname()[1]) for s in sockets]
     for opened in sockets:
@@ -85,12 +86,12 @@ class Migration:
 
 
 class LocalCluster:
-    """The folder and its processes. static_voters: at kraft.version 0, all from the start.
-    migration: where the controllers are new, what they take over.
+    """The folder and its processes.
 
-    broker_settings, controller_settings: what is written to their files besides. launcher: the
-    arguments of Python that precede `quorate`'s. The processes get this one's environment without
-    settings of a node.
+    static_voters: all controllers are voters from the start, at kraft.version 0. migration: the
+    cluster that new controllers take over. broker_settings, controller_settings: additional lines
+    of their properties files. launcher: the arguments of Python that precede those of `quorate`.
+    The processes inherit the environment without the settings of a node (QUORATE_…).
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class LocalCluster:
         return self._index.exists()
 
     def load(self) -> None:
-        """Take over a folder that an earlier quickstart made."""
+        """Load a folder that an earlier quickstart created. Raises CommandError."""
         try:
             index = json.loads(self._index.read_text())
             self.cluster_id = str(index["cluster_id"])
@@ -144,7 +145,7 @@ class LocalCluster:
             ) from None
 
     def create(self, ids: Sequence[int], brokers: Sequence[int] = ()) -> None:
-        """Make the folder and format the controllers, the first standalone, and the brokers."""
+        """Create the folder and format the controllers, the first standalone, and the brokers."""
         if self.folder.exists() and not self.folder.is_dir():
             raise CommandError(f"{self.folder} is a file, not a folder; name another --dir")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -166,7 +167,7 @@ class LocalCluster:
         self._save()
 
     def add(self, node_id: int) -> LocalNode:
-        """Make one more controller, which joins by itself once it is started."""
+        """Create another controller, which joins automatically once it is started."""
         port, kafka_port = free_ports(2)
         is_migrating = self.migration is not None
         node = self._place(node_id, port, kafka_port=kafka_port if is_migrating else None)
@@ -176,7 +177,7 @@ class LocalCluster:
         return node
 
     def add_broker(self, node_id: int) -> LocalNode:
-        """Make one more broker."""
+        """Create another broker."""
         node = self._place(node_id, free_ports(1)[0], "broker")
         self._format_broker(node)
         self._save()
@@ -250,7 +251,7 @@ class LocalCluster:
         format_directory(config, self.cluster_id, mode)
 
     def lose_disk(self, node_id: int) -> None:
-        """What a broken disk leaves: nothing. The controller must not be running."""
+        """Delete a controller's data, like a lost disk. The controller must not be running."""
         assert node_id not in self.running, f"controller {node_id} still runs"
         shutil.rmtree(self.nodes[node_id].data)
 
@@ -262,17 +263,17 @@ class LocalCluster:
 
     @property
     def addresses(self) -> list[str]:
-        """Where clients find the quorum: every controller of the folder."""
+        """The bootstrap addresses of the quorum: every controller of the folder."""
         return [node.address for node in self.nodes.values()]
 
     @property
     def kafka_voters(self) -> str:
-        """What brokers of Kafka take as controller.quorum.voters while they migrate."""
+        """The value of controller.quorum.voters for Kafka brokers during a migration."""
         return ",".join(f"{node.id}@{HOST}:{node.kafka_port}" for node in self.nodes.values())
 
     @property
     def broker_addresses(self) -> list[str]:
-        """Where clients find the brokers."""
+        """The bootstrap addresses of the brokers."""
         return [node.address for node in self.brokers.values()]
 
     def _node(self, node_id: int) -> LocalNode:
@@ -294,15 +295,15 @@ class LocalCluster:
                 )
 
     def kill(self, node_id: int) -> None:
-        """kill -9, and wait until it is gone."""
+        """Send SIGKILL and wait until the process has exited."""
         process = self.processes[node_id]
         process.kill()
         process.wait()
 
     def stop(self, ids: Iterable[int] | None = None) -> None:
-        """SIGTERM, all at once or those given; SIGKILL for who does not end in time.
+        """Send SIGTERM to all nodes, or to `ids`; SIGKILL those that exceed STOP_TIMEOUT_S.
 
-        Brokers go before the controllers, which they need to leave in order.
+        Brokers stop before the controllers, because their controlled shutdown needs a controller.
         """
         chosen = self.running if ids is None else [i for i in ids if i in self.running]
         self._end([i for i in chosen if i in self.brokers])
@@ -321,7 +322,7 @@ class LocalCluster:
                 process.wait()
 
     def check_running(self) -> None:
-        """Raise CommandError if a process that should run has ended, with its last words."""
+        """Raise CommandError, with the last log line, if a process has exited with an error."""
         for node_id, process in self.processes.items():
             status = process.poll()
             if status is not None and status not in (-signal.SIGKILL, -signal.SIGTERM, 0):
@@ -333,7 +334,7 @@ class LocalCluster:
                 )
 
     async def poll(self, seconds: float) -> None:
-        """Wait a little, watching the processes."""
+        """Sleep for `seconds`, then call `check_running`."""
         await asyncio.sleep(seconds)
         self.check_running()
 

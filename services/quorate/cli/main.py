@@ -1,7 +1,7 @@
-"""The `quorate` command: finds the subcommand, runs it, turns what goes wrong into one line.
+"""The `quorate` command: finds the subcommand, runs it and reports errors in one line.
 
-Subcommands are imported when they are asked for, so that `quorate --help` and completion answer at
-once. A subcommand's module offers a `typer.Typer` or a function. Tracebacks are printed only with
+A subcommand is imported only when it is used, so that `quorate --help` and completion are fast. A
+subcommand's module provides a `typer.Typer` or a function. Tracebacks are printed only with
 QUORATE_DEBUG=1.
 """
 
@@ -30,7 +30,7 @@ from quorate.cli.output import (
 
 
 class Lazy(NamedTuple):
-    """Where a subcommand is to be found, and what `quorate --help` says of it."""
+    """The location of a subcommand, and its text in `quorate --help`."""
 
     module: str
     attribute: str
@@ -88,7 +88,7 @@ COMMANDS: dict[str, Lazy] = {
 
 
 class LazyGroup(typer.core.TyperGroup):
-    """A group that knows its commands by name and imports one when it is needed."""
+    """A group that lists its commands by name and imports a command on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -110,7 +110,7 @@ class LazyGroup(typer.core.TyperGroup):
 
 
 def load(name: str, lazy: Lazy) -> Any:
-    """The command `name`, imported."""
+    """Import the command `name`."""
     found = getattr(importlib.import_module(lazy.module), lazy.attribute)
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -146,14 +146,14 @@ def quorate(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line (that of the process if none is given); the exit status."""
+    """Run one command line (default: that of the process). Returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(app)
     try:
         status = command.main(args=given or ["--help"], prog_name="quorate", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has gone (`quorate … | head`); nothing is left to say to them.
+        # The reader of stdout has exited (`quorate … | head`): discard the remaining output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
@@ -168,14 +168,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Say what went wrong, in one line; the exit status."""
+    """Print the error in one line. Returns the exit status."""
     if isinstance(error, UsageError):
         print_error(f"{error} (see --help)")
         return USAGE
     if isinstance(error, CommandError):
         print_error(error)
         return FAILED
-    if hasattr(error, "format_message"):  # of the parser of command lines
+    if hasattr(error, "format_message"):  # from the command-line parser
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "quorate"
         message = error.format_message().replace("Value error, ", "").rstrip(".")

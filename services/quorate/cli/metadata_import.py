@@ -1,14 +1,14 @@
-"""`quorate topics import`: a Kafka cluster's metadata, from its files into a running quorum.
+"""`quorate topics import`: imports a Kafka cluster's metadata from files into a running quorum.
 
-1. The source's state is read from a checkpoint or a directory (`runtime.metadata_files`).
-2. What the quorum has already decides what is left to do: a topic with the same name and id is
-   left as it is, one with the same name and another id refuses the whole import.
-3. The rest is appended as records: features first, then each topic with its partitions and
-   configurations whole in one batch, then everything else. The controller replays each batch before
-   it appends it, and refuses what does not fit.
+1. Read the source's state from a checkpoint or a directory (`runtime.metadata_files`).
+2. Compare it with the quorum. An existing topic with the same name and id stays unchanged. One with
+   the same name and another id fails the whole import.
+3. Append the rest as records: features first, then the topics, then everything else. A topic, its
+   partitions and its configurations are never split across batches. The controller replays each
+   batch before it appends it, and rejects an invalid batch.
 
-Brokers and controllers are left out: they register themselves. A partition whose leader is not
-active in the quorum has no leader until one of its replicas registers.
+Brokers and controllers are not imported, because they register themselves. A partition whose leader
+is not active in the quorum has no leader until one of its replicas registers.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ OF_TOPICS = (rec.TopicRecord, rec.PartitionRecord)
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be appended. groups: each stays whole in one batch. producer_ids: for a batch of
-    its own, since the quorum may have given away as many, and then it is not needed.
+    """What the import appends.
+
+    groups: each is appended within one batch. producer_ids: appended in a separate batch, because
+    the controller rejects it, harmlessly, if the quorum has already allocated as many ids.
     """
 
     groups: list[list[AnyRecord]] = field(default_factory=list)
@@ -74,7 +76,7 @@ def import_metadata(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """See the steps above. CommandError; what was appended before it stays."""
+    """Run the steps above. Raises CommandError; records appended before the error remain."""
     image = load_image(source)
     wanted = _chosen_topics(image, patterns)
 
@@ -105,7 +107,7 @@ def import_metadata(
 
 
 def _chosen_topics(image: MetadataImage, patterns: list[str] | None) -> dict[str, str]:
-    """Name to id of what is to be imported."""
+    """Return the ids of the topics to import, by name. Raises CommandError."""
     import re
 
     if not patterns:
@@ -162,7 +164,7 @@ def _is_level(record: AnyRecord) -> bool:
 
 
 def _at(records: Iterable[AnyRecord], level: int) -> list[AnyRecord]:
-    """The records in the versions that the quorum's metadata.version allows."""
+    """Convert records to the versions that the quorum's metadata.version allows."""
     return [
         record if isinstance(record, rec.UnknownRecord) else at_level(record, level or LATEST_LEVEL)
         for record in records
@@ -172,7 +174,7 @@ def _at(records: Iterable[AnyRecord], level: int) -> list[AnyRecord]:
 def _topic_groups(
     image: MetadataImage, names: Iterable[str], active: set[int]
 ) -> Iterator[list[AnyRecord]]:
-    """A topic, its partitions, its configurations."""
+    """Yield one group per topic: the records of the topic, its partitions and configurations."""
     for name in names:
         topic_id = image.topics.ids[name]
         group: list[AnyRecord] = [rec.TopicRecord(name, topic_id)]
@@ -208,7 +210,7 @@ def _others(image: MetadataImage, acls: set[r.Acl]) -> Iterator[AnyRecord]:
 
 
 async def _append(quorum: QuorumClient, plan: Plan, advance: Callable[[int], None]) -> None:
-    """Batches of whole groups, one after the other."""
+    """Append the groups in consecutive batches, without splitting a group."""
     batch: list[tuple[bytes | None, bytes]] = []
     size = 0
     for group in plan.groups:

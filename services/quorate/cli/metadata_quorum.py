@@ -119,7 +119,7 @@ def _describe(context: typer.Context) -> QuorumDescription:
 
 
 def _no_leader(description: QuorumDescription) -> str:
-    """Why there is only one node's view, and what to do about it."""
+    """Explain why only one node's view is available, and what to do about it."""
     response = description.response
     voters = response.voter_set
     if not len(voters):
@@ -258,7 +258,7 @@ def transfer_leadership(
 
 
 def _confirm_forced(context: typer.Context, key: ReplicaKey, *, ask: bool) -> None:
-    """Name the voters that must come back before the removal of `key` commits."""
+    """Warn which voters must return before the removal of `key` commits; confirm if `ask`."""
     from quorate.cli.describe import silent_voters
 
     description = _describe(context)
@@ -281,7 +281,7 @@ def _confirm_forced(context: typer.Context, key: ReplicaKey, *, ask: bool) -> No
 
 
 def _voter(context: typer.Context, controller_id: int, directory_id: str | None) -> ReplicaKey:
-    """The replica that is meant: as given, or the voter that has this id now."""
+    """Return the replica with the given directory id, else the current voter with this id."""
     from quorate.controller.formatting import parse_uuid
     from quorate.raft.types import ReplicaKey
 

@@ -1,4 +1,4 @@
-"""How a command asks the metadata controller, and how it tells what became of many parts."""
+"""Runs commands against the metadata controller and reports failures of parts of a request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PROGRESS_PARTS_MIN = 200
-"""From so many parts on a bar is shown, if somebody watches."""
+"""The least number of parts for which a progress bar is shown."""
 
 
 def run_metadata(
@@ -29,10 +29,10 @@ def run_metadata(
     *,
     changes: bool = False,
 ) -> T:
-    """Run `ask` with a client of the metadata controller that the options lead to.
+    """Run `ask` with a client of the metadata controller of the quorum that the options select.
 
-    It waits as long as the command line says; else the properties; else default_timeout, seconds.
-    changes: whether an answer that does not come leaves open what was done.
+    The timeout comes from the command line, else from the properties, else default_timeout,
+    seconds. changes: whether a missing response leaves the outcome unknown.
     """
     options = Options.of(context)
     connection = resolve(options)
@@ -43,7 +43,7 @@ def run_metadata(
     addresses = [str(address) for address in connection.addresses]
 
     async def whole() -> T:
-        # Where nobody listens, this says so at once; the client proper waits for a controller.
+        # This fails early if no node listens; MetadataClient would wait for a controller.
         async with QuorumClient(
             addresses, tls=connection.tls, request_timeout_ms=timeout_ms
         ) as quorum:
@@ -60,7 +60,7 @@ def run_metadata(
 
 
 class Part(Protocol):
-    """What a response says of one topic, resource, …"""
+    """The result of one topic, resource, … in a response."""
 
     @property
     def error(self) -> ErrorCode: ...
@@ -69,7 +69,7 @@ class Part(Protocol):
 
 
 def failure(part: Part) -> str | None:
-    """What went wrong with a part, None if nothing did."""
+    """Return the error of a part as text, or None if it succeeded."""
     from quorate.raft.errors import ErrorCode
 
     if part.error is ErrorCode.NONE:
@@ -78,14 +78,18 @@ def failure(part: Part) -> str | None:
 
 
 def check(part: Part) -> None:
-    """CommandError for a part, or a whole response, that failed."""
+    """Raise CommandError if a part, or a whole response, failed."""
     text = failure(part)
     if text is not None:
         raise CommandError(text)
 
 
 def tell_failures(failures: Sequence[tuple[str, str]], asked: int) -> None:
-    """CommandError if anything failed: the one failure, or each on a line and how many."""
+    """Raise CommandError if anything failed.
+
+    The error is the failure itself if there is only one. Otherwise the failures are printed, one
+    per line, and the error has their number.
+    """
     if not failures:
         return
     if len(failures) == 1:
@@ -103,7 +107,10 @@ def chunks(parts: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 @contextmanager
 def progress_bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr for much work, if somebody watches; what is yielded takes what is done."""
+    """Yield a function that takes the number of parts just done and advances a progress bar.
+
+    The bar appears only if stderr is a terminal and there are PROGRESS_PARTS_MIN parts or more.
+    """
     import sys
 
     if total < PROGRESS_PARTS_MIN or not sys.stderr.isatty():
@@ -119,5 +126,5 @@ def progress_bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def names_of(texts: Iterable[str]) -> tuple[str, ...]:
-    """Names without doubles, in the order given."""
+    """Return the names without duplicates, in the given order."""
     return tuple(dict.fromkeys(texts))

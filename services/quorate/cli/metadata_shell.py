@@ -1,8 +1,8 @@
-"""`quorate metadata-shell`: look around in a metadata log's state, as Kafka's metadata shell does.
+"""`quorate metadata-shell`: explores the state of a metadata log, like Kafka's metadata shell.
 
-Reads a checkpoint (--snapshot) or a directory (--log-dir) once, without locking or changing it, and
-shows the image as a tree (`metadata_tree`). With a command it prints that command's result and
-ends; without, it reads commands until `exit` or the end of input.
+It reads a checkpoint (--snapshot) or a directory (--log-dir) once, without locking or changing it,
+and shows the image as a tree (`metadata_tree`). With a command, it prints the command's result and
+exits. Without one, it reads commands until `exit` or the end of input.
 
 Source: Kafka's org.apache.kafka.shell.MetadataShell.
 """
@@ -90,7 +90,7 @@ def metadata_shell(
 
 
 def load_image(path: Path) -> MetadataImage:
-    """The image in a checkpoint or a directory. CommandError."""
+    """Load the image from a checkpoint or a directory. Raises CommandError."""
     from quorate.metadata.image import ReplayError
     from quorate.runtime.metadata_files import read_directory, read_snapshot
 
@@ -131,7 +131,7 @@ def _existing(root: Directory, path: str) -> Directory | str:
 
 
 class Shell:
-    """Runs commands on a tree; `write` takes what they print."""
+    """Runs commands on a tree and passes their output to `write`."""
 
     def __init__(self, root: Directory, write: Callable[[str], object]) -> None:
         self._root = root
@@ -148,7 +148,7 @@ class Shell:
         }
 
     def run(self, words: Sequence[str]) -> None:
-        """One command. CommandError for a path that is not there, UsageError for no command."""
+        """Run one command. Raises CommandError (missing path), UsageError (unknown command)."""
         run = self._commands.get(words[0])
         if run is None:
             near = difflib.get_close_matches(words[0], COMMANDS, n=1)
@@ -167,7 +167,7 @@ class Shell:
         return posixpath.normpath(posixpath.join(self._here, path))
 
     def _expand(self, paths: Sequence[str]) -> list[tuple[str, Directory | str]]:
-        """(path, what is there), with * and ? standing for names."""
+        """Return (path, node) for all paths, with * and ? as wildcards. Raises CommandError."""
         found: list[tuple[str, Directory | str]] = []
         for path in paths or (self._here,):
             matched: list[tuple[str, Directory | str]] = []

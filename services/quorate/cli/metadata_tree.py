@@ -1,7 +1,7 @@
 """The cluster's metadata as a tree of directories and files, as Kafka's metadata shell shows it.
 
-The tree is built from the records of an image, so it shows what a snapshot would hold: each record
-has its place, and records that this release does not know are shown too, below `unknown`.
+The tree is built from the records of an image, so it shows the contents of a snapshot. Each type of
+record has its place. Records of a type that this release does not know are below `unknown`.
 
     /image/topics/byName/orders/{id, name, 0, 1, …}     /image/topics/byId/…
     /image/cluster/brokers/101                           /image/cluster/controllers/1
@@ -32,10 +32,10 @@ DEFAULT = "(default)"
 
 
 class Directory(dict[str, "Directory | str"]):
-    """Names to directories and to the texts of files."""
+    """Maps names to directories and to the texts of files."""
 
     def at(self, *names: str) -> Directory:
-        """A directory below this one, made if it is missing."""
+        """Return a directory below this one, and create it if it is missing."""
         here = self
         for name in names:
             found = here.setdefault(name, Directory())
@@ -44,7 +44,7 @@ class Directory(dict[str, "Directory | str"]):
         return here
 
     def find(self, path: str) -> Directory | str | None:
-        """What is at an absolute path, None if nothing is."""
+        """Return the directory or file at an absolute path, or None."""
         here: Directory | str = self
         for name in PurePosixPath(path).parts[1:]:
             if not isinstance(here, Directory) or name not in here:
@@ -53,7 +53,7 @@ class Directory(dict[str, "Directory | str"]):
         return here
 
     def sorted_names(self) -> list[str]:
-        """Numbers by value, then names."""
+        """Return the names: numbers by value, then all others."""
         return sorted(
             self, key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name)
         )
@@ -62,7 +62,7 @@ class Directory(dict[str, "Directory | str"]):
 def build_tree(
     records: Iterable[m.MetadataRecord | m.UnknownRecord], provenance: dict[str, Any]
 ) -> Directory:
-    """The tree of an image's records. provenance: of what offset, epoch and time it is."""
+    """Build the tree of an image's records. provenance: the image's offset, epoch and time."""
     root = Directory()
     image = root.at("image")
     names: dict[str, str] = {}
@@ -174,7 +174,7 @@ _PLACES: dict[type, Callable[[Directory, Any, dict[str, str]], None]] = {
 
 
 def draw(directory: Directory, indent: int = 0) -> Iterator[str]:
-    """The lines of `tree`: names with their contents below, two spaces a level."""
+    """Yield the lines of `tree`: names with their contents below, two spaces per level."""
     for name in directory.sorted_names():
         inner = directory[name]
         yield f"{'  ' * indent}{name}{':' if isinstance(inner, Directory) else ''}"

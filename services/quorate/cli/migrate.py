@@ -1,10 +1,10 @@
-"""`quorate migrate`: out of ZooKeeper (KIP-866): plan, status, finalize, rollback.
+"""`quorate migrate`: migration from ZooKeeper (KIP-866): plan, status, finalize, rollback.
 
-The migration itself is done by the quorum's controllers, which run with
+The quorum's controllers perform the migration. They run with
 `zookeeper.metadata.migration.enable=true` and `zookeeper.connect` (`quorate controller FILE`).
-`plan` and `status` only read. `finalize` ends a migration for good once no controller has
-`zookeeper.metadata.migration.enable` any more. `rollback` gives ZooKeeper back to its brokers; the
-controllers must be stopped by then.
+`plan` and `status` only read. `finalize` ends a migration permanently, once every controller runs
+without `zookeeper.metadata.migration.enable`. `rollback` returns ZooKeeper to its brokers; the
+controllers must be stopped first.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def status(
 
 
 def _waits(image: MetadataImage, tree: Tree) -> dict[str, Any]:
-    """Who has not said or done yet what the migration waits for."""
+    """Return the brokers and controllers that are ready, and those the migration waits for."""
     from quorate.migration.reading import known_brokers
 
     known = known_brokers(tree)
@@ -192,7 +192,7 @@ def _waits(image: MetadataImage, tree: Tree) -> dict[str, Any]:
 
 
 def _position(image: MetadataImage, tree: Tree) -> dict[str, Any]:
-    """Who holds ZooKeeper, and up to where it shows the log."""
+    """Return ZooKeeper's active controller, the log offset written to ZooKeeper, and the lag."""
     from quorate.migration import znodes
     from quorate.migration.zookeeper import Position
 
@@ -208,8 +208,10 @@ def _position(image: MetadataImage, tree: Tree) -> dict[str, Any]:
 
 
 def _differences(image: MetadataImage, tree: Tree) -> list[Difference]:
-    """The version of a partition's znode says how often it was written, and by whom: once both are
-    written it is no difference.
+    """Compare ZooKeeper with the log, except for partition epochs.
+
+    ZooKeeper's partition epoch is the version of the partition's znode, which counts writes. It
+    does not stay equal to the log's epoch once the controllers write to both.
     """
     from quorate.migration.verification import compare
 
@@ -296,12 +298,12 @@ def _listens(host: str, port: int) -> bool:
         return False
 
 
-# --- what they share ------------------------------------------------------------------------------
+# --- shared helpers -------------------------------------------------------------------------------
 
 
 @contextmanager
 def _extra() -> Iterator[None]:
-    """Imports of what only the extra brings."""
+    """Turn a failed import of a package of the `migration` extra into a CommandError."""
     try:
         yield
     except ImportError as error:
@@ -310,7 +312,7 @@ def _extra() -> Iterator[None]:
 
 
 def read_cluster_id(zookeeper: str) -> str:
-    """The id of the cluster that an ensemble holds; CommandError if there is none."""
+    """Read the cluster id from an ensemble. Raises CommandError if there is none."""
     with _extra():
         from quorate.migration import znodes
 
@@ -324,7 +326,7 @@ def read_cluster_id(zookeeper: str) -> str:
 
 @contextmanager
 def _ensemble(connect: str, tls_file: Path | None) -> Iterator[ZooKeeper]:
-    """A connection to ZooKeeper; its errors as one line."""
+    """Yield a connection to ZooKeeper, and turn its errors into CommandError."""
     with _extra():
         from quorate.migration.zookeeper import ZooKeeper
     from quorate.controller.config import CONTROLLER
@@ -335,7 +337,7 @@ def _ensemble(connect: str, tls_file: Path | None) -> Iterator[ZooKeeper]:
     tls = (
         None if tls_file is None else read_zookeeper_tls(parse_properties(tls_file, {}, CONTROLLER))
     )
-    # What the library would say of each attempt is in the one error.
+    # Suppress kazoo's message for each attempt: the raised error has the same information.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     try:
         client = ZooKeeper(connect, tls=tls)
@@ -355,7 +357,7 @@ def _read(client: ZooKeeper) -> Tree:
 
 @contextmanager
 def _bar(text: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, if somebody watches; told how much of how much is done."""
+    """Yield a function (done, total) that updates a progress bar, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _done, _all: None
         return
@@ -369,7 +371,7 @@ def _bar(text: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _image(context: typer.Context) -> MetadataImage:
-    """The committed metadata, read from the quorum."""
+    """Read the committed metadata from the quorum."""
     from quorate.metadata.image import MetadataImage
     from quorate.records.metadata import decode
 
@@ -377,7 +379,7 @@ def _image(context: typer.Context) -> MetadataImage:
         image = MetadataImage()
         async for record in client.read():
             if record.key is None:
-                # Metadata of a snapshot has no offset.
+                # A metadata record of a snapshot has no offset.
                 image.apply(decode(record.value or b""), record.offset or 0)
         return image
 

@@ -1,7 +1,7 @@
-"""What every subcommand shares: errors as one line, exit statuses, tables, JSON, progress.
+"""Output of all subcommands: one-line errors, exit statuses, tables, JSON, progress.
 
-Exit statuses: 0 the thing was done, 1 it was not, 2 the command line was wrong, 130 interrupted.
-Data goes to stdout, everything about the data to stderr. `--json` prints one JSON value.
+Exit statuses: 0 success, 1 failure, 2 invalid command line, 130 interrupted. Data goes to stdout,
+errors, warnings and progress go to stderr. `--json` prints one JSON value.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _ESCAPES_IN_LINES = {code: text for code, text in _ESCAPES.items() if code != or
 
 
 class CommandError(Exception):
-    """The command could not do what was asked; its text is one line for the person who asked."""
+    """The command failed. The message is one line for the user."""
 
 
 class UsageError(Exception):
-    """The command line is wrong; its text is one line for the person who wrote it."""
+    """The command line is invalid. The message is one line for the user."""
 
 
 def fail(message: str) -> NoReturn:
@@ -55,16 +55,16 @@ def print_warning(message: object) -> None:
 
 
 def printable(text: str, *, keep_lines: bool = False) -> str:
-    """The text without what a terminal obeys: control characters but tabs, and characters that
-    change the direction of what follows, are written as in JSON.
+    """Escape, as in JSON, the characters that a terminal interprets.
 
-    keep_lines: the line feeds of `text` are ours.
+    These are control characters except tabs, line separators, and characters that change the text
+    direction. keep_lines: do not escape line feeds, which then are layout and not data.
     """
     return text.translate(_ESCAPES_IN_LINES if keep_lines else _ESCAPES)
 
 
 def print_line(line: str = "") -> None:
-    """One line of text, whatever is in the names and values that it shows."""
+    """Print one line of text, with special characters in its names and values escaped."""
     print(printable(line))
 
 
@@ -74,7 +74,7 @@ def print_json(value: object) -> None:
 
 
 def kafka_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table as Kafka's tools print it: each cell padded to its column's width, then a tab."""
+    """Format a table like Kafka's tools: each cell padded to its column's width, then a tab."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [
         max(len(name), *(len(row[column]) for row in rows)) if rows else len(name)
@@ -88,7 +88,7 @@ def kafka_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 @contextmanager
 def progress(text: str) -> Iterator[None]:
-    """A spinner on stderr while something is waited for, if somebody watches."""
+    """Show a spinner on stderr during a wait, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield
         return

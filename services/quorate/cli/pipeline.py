@@ -1,11 +1,11 @@
 """`quorate pipeline`: Spark jobs over metadata logs, local by default.
 
-Also by spark-submit: this file is its application, and `--master` is then Spark's business:
+spark-submit can also run this file as its application, and then takes `--master` itself:
 
     spark-submit --master k8s://… …/quorate/cli/pipeline.py run /data --out s3a://bucket/tables
 
-Rules: tables on stdout, progress on stderr while somebody watches; every error is one line. Java is
-looked for before a JVM is started.
+Rules: tables go to stdout, progress goes to stderr if it is a terminal, and every error is one
+line. The commands check for Java before they start a JVM.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _hex(row: dict[str, Any]) -> str:
 
 
 def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> dict[str, str]:
-    """The files as options of the data source."""
+    """Return the TLS files as options of the data source. Raises UsageError."""
     if (certificate is None) != (key is None):
         raise UsageError("--tls-certificate and --tls-key go together")
     given = {"tlsCa": ca, "tlsCertificate": certificate, "tlsKey": key}
@@ -250,7 +250,7 @@ def _source(paths: Sequence[Path] | None, bootstrap: str, replica: str, tls: dic
         from quorate.spark.live import LiveReader, Quorum
 
         source = Source(tuple(paths or ()), bootstrap, replica, tls)
-        # Looked at before a JVM is started: a wrong path is told at once.
+        # Check the source before starting a JVM, so that a wrong path fails at once.
         if paths:
             find_replicas(list(source.paths))
         else:
@@ -261,7 +261,7 @@ def _source(paths: Sequence[Path] | None, bootstrap: str, replica: str, tls: dic
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """What the pipeline foresees, and what Spark made of it, as one line."""
+    """Turn the pipeline's expected errors, also as wrapped by Spark, into one-line errors."""
     try:
         yield
     except (CommandError, UsageError):
@@ -279,7 +279,7 @@ def _explained() -> Iterator[None]:
 def _spark(
     master: str | None, *, delta: bool = False
 ) -> Iterator[tuple[Any, Callable[[str], None]]]:
-    """A session, and what tells the person how far its work is."""
+    """Yield a Spark session, and a function that sets the progress text."""
     from quorate.spark.session import build_session
 
     with _explained(), _Progress() as progress:
@@ -294,7 +294,7 @@ def _spark(
 
 
 class _Progress:
-    """A bar on stderr, if somebody watches: what is done, and how many of its tasks."""
+    """A progress bar on stderr, if it is a terminal: the current job and its finished tasks."""
 
     def __init__(self) -> None:
         self._bar: Any = None

@@ -1,5 +1,6 @@
-"""`quorate quickstart`: a quorum of real controllers on this machine, brokers if they are wanted,
-and a live table of their state.
+"""`quorate quickstart`: a quorum of real controllers on this machine, optionally with brokers.
+
+It shows a live table of their state.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CONTROLLERS_MAX = 9
 BROKERS_MAX = 9
 FIRST_BROKER = 101
 FIRST_MIGRATING = 3001
-"""Kafka's custom for the controllers that a migration adds: their ids must not be a broker's."""
+"""Kafka's convention for a migration's controllers: their ids must differ from broker ids."""
 REFRESH_S = 0.5
 
 
@@ -97,7 +98,7 @@ def quickstart(
 
 
 def _prepare(folder: Path, controllers: int, brokers: int, zookeeper: str | None) -> LocalCluster:
-    """The folder's cluster, made if it is new."""
+    """Load the folder's cluster, or create it if the folder has none."""
     from quorate.cli.local_cluster import LocalCluster, Migration
 
     cluster = LocalCluster(folder)
@@ -129,7 +130,7 @@ async def _run(
 
     kept = LocalCluster(folder).exists
     cluster = _prepare(folder, controllers, brokers, zookeeper)
-    # Paths and commands are there to be copied: they are not broken into lines.
+    # Users copy paths and commands, so the console must not wrap them.
     console = Console(stderr=as_json, soft_wrap=True)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -167,7 +168,7 @@ async def _run(
 
 
 def _for_brokers(cluster: LocalCluster) -> str:
-    """What a person does next, so that the migration goes on."""
+    """Return the user's next steps in the migration: the restart of the brokers."""
     assert cluster.migration is not None
     zookeeper = cluster.migration.zookeeper
     return (
@@ -191,7 +192,7 @@ async def _watch(
     *,
     as_json: bool,
 ) -> None:
-    """Show the quorum's state until `stop`: a live table, or a line of JSON for each change."""
+    """Show the quorum's state until `stop`: a live table, or a line (of JSON) for each change."""
     last = ""
     live = None if as_json or not console.is_terminal else Live(console=console, auto_refresh=False)
     if live is not None:
@@ -216,7 +217,7 @@ async def _watch(
 
 
 async def _state(cluster: LocalCluster, client: QuorumClient) -> dict[str, Any]:
-    """What there is to show, as plain data. Offsets count records; -1 is unknown."""
+    """Return the state to show, as plain data. Offsets and lags are in records; -1 is unknown."""
     from quorate.rpc.client import ClientError
 
     nodes: dict[int, dict[str, Any]] = {
@@ -252,7 +253,7 @@ async def _state(cluster: LocalCluster, client: QuorumClient) -> dict[str, Any]:
 
 
 async def _brokers(cluster: LocalCluster) -> list[dict[str, Any]]:
-    """Each broker's state as the metadata has it: active, fenced, unknown or stopped."""
+    """Return each broker's state: active or fenced as in the metadata, unknown, or stopped."""
     from quorate.raft.errors import RaftError
     from quorate.rpc.errors import RpcError
     from quorate.rpc.partition_client import BrokerConnections
@@ -289,7 +290,7 @@ def _without_offsets(state: dict[str, Any]) -> str:
 
 
 def _sentence(state: dict[str, Any]) -> str:
-    """One line for a terminal that cannot be redrawn, or a log file."""
+    """Format the state as one line, for output that is not a terminal."""
     leader = "no leader" if state["leader"] is None else f"leader {state['leader']}"
     roles = ", ".join(f"{node['id']} {node['role']}" for node in state["controllers"])
     said = f"{leader}, epoch {state['epoch']}, {state['voters']} voters: {roles}"

@@ -1,7 +1,7 @@
-"""`quorate recover`: what is left when the quorum's own means end (see `quorate.recovery`).
+"""`quorate recover`: repairs that a quorum cannot make by itself (see `quorate.recovery`).
 
-Every subcommand works on directories whose controllers are stopped: it takes their locks. Only
-`lost-majority --at-restart` leaves the work to the controller's next start.
+Every subcommand works on directories of stopped controllers and takes their locks. Only
+`lost-majority --at-restart` defers the work to the controller's next start.
 """
 
 from __future__ import annotations
@@ -414,7 +414,7 @@ def epochs(
     print("Start the controllers" if yes else "Repeat it with --yes")
 
 
-# --- what all of them need ------------------------------------------------------------------------
+# --- shared helpers -------------------------------------------------------------------------------
 
 
 def _print_lines(indent: str, lines: Iterable[str]) -> None:
@@ -442,13 +442,13 @@ def _lock(locks: ExitStack, directory: Path) -> None:
     from quorate.log.lock import DirectoryLock
     from quorate.log.meta_properties import MetaProperties
 
-    # Before the lock file is made: a directory that is no replica's stays as it is.
+    # Read this before creating the lock file, to leave a directory without a replica unchanged.
     MetaProperties.read(directory)
     locks.enter_context(DirectoryLock(directory))
 
 
 def _gather(locks: ExitStack, places: Iterable[Path]) -> tuple[list[Path], list[Examination]]:
-    """The directories among `places`, locked, and what the files among them tell of others."""
+    """Lock the directories among `places`; return them, and the examinations in its files."""
     directories: list[Path] = []
     reports: list[Examination] = []
     for place in places:

@@ -1,4 +1,4 @@
-"""What the commands that print records and images leave out: SCRAM keys and secret settings.
+"""Hides secrets in printed records and images: SCRAM keys and secret settings.
 
 Source: Kafka's RecordRedactor.
 """
@@ -18,7 +18,7 @@ _SCRAM_FIELDS = ("salt", "storedKey", "serverKey")
 
 
 def masked(document: dict[str, Any]) -> dict[str, Any]:
-    """A record as JSON (`decode_json`, `to_json`) without its secrets."""
+    """Return a record's JSON (of `decode_json` or `to_json`) without its secrets."""
     data = document["data"]
     if document["type"] == _SCRAM:
         data = {**data, **dict.fromkeys(_SCRAM_FIELDS, HIDDEN)}
@@ -28,5 +28,5 @@ def masked(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def config_value(resource_type: int, name: str, value: str) -> str:
-    """The value, unless it is a password or may be a plugin's."""
+    """Return the value, or HIDDEN for a password and for an unknown setting (of a plugin)."""
     return HIDDEN if is_sensitive(resource_type, name) else value

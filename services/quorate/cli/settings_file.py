@@ -1,5 +1,6 @@
-"""The settings of a node: read from the properties file that a command names, or the environment
-where it names none; explained where `--help-settings` asks.
+"""Options that load a node's settings, and `--help-settings`, which explains them.
+
+The settings come from the properties file that the command names, or else from the environment.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ConfigFile = Annotated[
 
 
 def help_settings(module: str) -> Any:
-    """The option `--help-settings`. module: whose `settings_text` explains them."""
+    """Return the option `--help-settings`. module: the module whose `settings_text` it prints."""
 
     def explain(wanted: bool) -> None:
         if wanted:
@@ -44,7 +45,7 @@ def help_settings(module: str) -> Any:
 
 
 def load(path: Path | None, option: str = "the properties FILE") -> ControllerConfig:
-    """The configuration in `path`, or in the environment if that names a node at all.
+    """Load the configuration from `path`, or from the environment if that has QUORATE_NODE_ID.
 
     Raises ConfigError, and UsageError if there is neither.
     """

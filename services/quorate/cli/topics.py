@@ -1,7 +1,7 @@
 """`quorate topics`: Kafka's `kafka-topics`, and the import of a Kafka cluster's metadata.
 
-Kafka's actions are subcommands here and its options keep their names. Where Kafka takes a topic's
-name or a regular expression (describe, list, alter, delete), so does this.
+Kafka's actions are subcommands here, and its options keep their names. As in Kafka's tool,
+describe, list, alter and delete take a topic name or a regular expression.
 
 Source: Kafka's TopicCommand; messages are Kafka's.
 """
@@ -47,7 +47,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 TOPICS_PER_REQUEST = 200
 PARTITIONS_PER_REQUEST = 5_000
-"""Of new topics in one request, which is one batch: Kafka refuses more than 10,000 records."""
+"""New partitions per request, which is one batch: Kafka rejects more than 10,000 records."""
 DESCRIBED_PER_REQUEST = 20_000
 INTERNAL = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
@@ -355,7 +355,7 @@ def describe(
 
 
 async def _described(client: MetadataClient) -> list[TopicDescription]:
-    """All topics, page by page."""
+    """Fetch all topics, page by page."""
     from quorate.metadata.requests import DescribeTopics
 
     found: dict[str, TopicDescription] = {}
@@ -377,7 +377,7 @@ async def _described(client: MetadataClient) -> list[TopicDescription]:
 def _matching(
     found: list[TopicDescription], patterns: list[str] | None, missing_is_fine: bool
 ) -> list[TopicDescription]:
-    """Those that one of the names or expressions means."""
+    """Return the topics that match one of the names or regular expressions."""
     if not patterns:
         return found
     chosen: dict[str, TopicDescription] = {}

@@ -20,11 +20,11 @@ MIN_ISR = "min.insync.replicas"
 RESOURCES_PER_REQUEST = 1_000
 
 Configs = dict[str, dict[str, str]]
-"""By topic: what is set for it, and what is set for all brokers and means topics too."""
+"""By topic: its own settings, and settings of all brokers that also apply to topics."""
 
 
 async def effective_configs(client: MetadataClient, topics: list[str]) -> Configs:
-    """The configurations of topics that are not defaults, as Kafka describes a topic."""
+    """Return the topics' non-default configurations, as Kafka describes a topic."""
     from quorate.metadata.configs import ResourceType
     from quorate.metadata.requests import ConfigResource, DescribeConfigs
 
@@ -47,7 +47,7 @@ async def effective_configs(client: MetadataClient, topics: list[str]) -> Config
 def topic_lines(
     topic: TopicDescription, configs: Mapping[str, str], only: str | None, overrides: bool
 ) -> Iterator[str]:
-    """The topic's line and its partitions', or only those partitions that `only` chooses."""
+    """Yield the lines of a topic and its partitions, or of the partitions that `only` selects."""
     if overrides and not topic.configs:
         return
     if only is None:

@@ -1,7 +1,7 @@
-"""A writer that never stops: unique values, every acknowledgement checked, the longest wait known.
+"""A continuous write load: unique values, checked acknowledgements, the longest wait.
 
-Several callers append one value after the other through one client. Each append begins once: one
-whose outcome is unknown is not repeated, and the history allows both outcomes.
+Several callers append values one after the other through one client. An append whose outcome is
+unknown is not retried, and the history allows both outcomes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ VALUE_BYTES = 64
 
 
 class Workload:
-    """Callers that append unique values, and the history of what they were told.
+    """Callers that append unique values, and the history of the responses.
 
-    pause_s: how long a caller rests between two appends, seconds.
+    pause_s: the pause of a caller between two appends, seconds.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Workload:
         self._tasks = [asyncio.create_task(self._call()) for _ in range(self._callers)]
 
     async def use(self, client: QuorumClient) -> None:
-        """Go on through another client; the appends under way on the old one end first."""
+        """Switch to another client, after all appends in flight on the old one have ended."""
         await self._pause()
         old, self.client = self.client, client
         self._go.set()
@@ -68,7 +68,7 @@ class Workload:
             await self._idle.wait()
 
     async def stop(self) -> None:
-        """Let the appends under way end, then close the client."""
+        """Cancel the callers, with their appends in flight, then close the client."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -105,17 +105,17 @@ class Workload:
         self._last_ack_s = now
 
     def measure(self) -> None:
-        """Begin to measure the longest time without an acknowledgement (see `longest_gap_s`)."""
+        """Start a new measurement of `longest_gap_s`."""
         self._longest_gap_s = 0.0
         self._last_ack_s = time.monotonic()
 
     @property
     def longest_gap_s(self) -> float:
-        """The longest time without an acknowledgement since `measure`, until now, seconds."""
+        """The longest time without an acknowledgement since `measure`, seconds."""
         return max(self._longest_gap_s, time.monotonic() - self._last_ack_s)
 
     async def verify(self) -> list[Violation]:
-        """Pause the callers, read the whole log, linearizably, and check the history against it."""
+        """Pause the callers, read the whole log linearizably, and check the history against it."""
         await self._pause()
         try:
             token = self.history.begin_read()

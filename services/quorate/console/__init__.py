@@ -1,5 +1,6 @@
-"""The web console: who votes, who leads, who lags, what changed, and the few things to do about it.
+"""The web console: shows a quorum's voters, leader, lags and events; can change voters and leader.
 
-`state` is pure: it turns what controllers answer into what there is to see. `watch` asks them.
-`charts` and `page` show it (nicegui). It works while there is no leader, and says why.
+`state` is pure: it derives the displayed state from the responses of controllers. `watch` polls the
+controllers. `charts` and `page` display the state (nicegui). The console works without a leader,
+and then shows why there is none.
 """

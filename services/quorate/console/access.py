@@ -1,8 +1,8 @@
-"""Who may use the console: requests for a known host name, from its own page, with its token.
+"""Access control of the console: a known host name, the console's own origin, and its token.
 
-ASGI middleware around the whole application, for HTTP and WebSockets. The checks of Host and
-Origin keep out pages of other sites that the same browser shows (DNS rebinding, cross-site
-WebSockets). The token keeps out everybody who has not read the printed URL.
+The checks are ASGI middleware around the whole application, for HTTP and WebSockets. The checks of
+Host and Origin reject requests from other sites' pages in the same browser (DNS rebinding,
+cross-site WebSockets). The token rejects users that do not have the printed URL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 TOKEN_BYTES = 32
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 HEADERS = {
-    # nicegui has scripts and styles in its page, and Vue compiles templates in the browser.
+    # nicegui's page has inline scripts and styles, and Vue compiles templates in the browser.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
         "style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self'; "
@@ -46,15 +46,16 @@ UNKNOWN_CALLER = "open the URL that `quorate console` printed: it has the token"
 
 
 class Access:
-    """What a console that listens at host:port lets in.
+    """Authorizes requests to a console that listens at host:port.
 
-    names: host names of requests beside the address itself; loopback has its usual names.
+    names: host names to accept in addition to the address. A loopback or wildcard address also
+    accepts the usual names of loopback.
     """
 
     def __init__(self, host: str, port: int, names: Iterable[str] = ()) -> None:
         given = tuple(names)
         self._token = secrets.token_urlsafe(TOKEN_BYTES)
-        # Browsers send cookies to every port of a host: two consoles need two names.
+        # Browsers send a cookie to every port of a host, so two consoles need different names.
         self._cookie = f"quorate-console-{port}"
         self._hosts = {_plain(name) for name in given}
         if is_wildcard(host) or is_loopback(host):
@@ -65,7 +66,7 @@ class Access:
         self.url = f"http://{format_address(shown, port)}/?token={self._token}"
 
     def around(self, app: App) -> App:
-        """The application behind these checks, with the headers on every response."""
+        """Wrap the application in these checks, and add the headers to every response."""
 
         async def checked(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] not in ("http", "websocket"):
@@ -91,7 +92,7 @@ class Access:
         return checked
 
     def _refusal(self, scope: Scope) -> str | None:
-        """Why a request is refused; None if it is not."""
+        """Return why the request is rejected, or None if it is authorized."""
         hosts = _values(scope, b"host")
         if len(hosts) != 1 or _host_of(hosts[0]) not in self._hosts:
             return UNKNOWN_HOST
@@ -112,14 +113,14 @@ class Access:
         return hmac.compare_digest(text.encode(), self._token.encode())
 
     async def _let_in(self, send: Send) -> None:
-        """The token goes from the address bar into a cookie that scripts cannot read."""
+        """Move the token from the URL into a cookie that scripts cannot read."""
         cookie = f"{self._cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
         more = [(b"location", b"/"), (b"set-cookie", cookie.encode())]
         await _answer(send, HTTPStatus.SEE_OTHER, "see /", more)
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether it stands for every address of the machine."""
+    """Whether `host` means every address of the machine."""
     return host in ("", "0.0.0.0", "::")  # noqa: S104  compared, not bound
 
 
@@ -135,7 +136,7 @@ def _plain(name: str) -> str:
 
 
 def _host_of(header: str) -> str | None:
-    """The name in a Host header; None where there is none."""
+    """Return the name in a Host header; None if it has none."""
     try:
         return _plain(urlsplit(f"//{header}").hostname or "") or None
     except ValueError:
@@ -147,7 +148,10 @@ def _values(scope: Scope, name: bytes) -> list[str]:
 
 
 def _cookies(headers: Iterable[str], name: str) -> list[str]:
-    """The values of one cookie; `http.cookies` stops at another server's that is malformed."""
+    """Return the values of one cookie.
+
+    This does not use `http.cookies`, which stops at a malformed cookie of another server.
+    """
     pairs = (part.strip().partition("=") for header in headers for part in header.split(";"))
     return [value for found, _, value in pairs if found == name]
 

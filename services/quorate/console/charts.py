@@ -1,4 +1,4 @@
-"""The plots as options of Apache ECharts: plain data, so that tests read them as they are."""
+"""The plots as options of Apache ECharts: plain data, so that tests can inspect them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Options = dict[str, Any]
 
 
 def colour(node_id: int | None) -> str:
-    """A controller's colour everywhere; grey for nobody."""
+    """Return the colour of a controller, the same in all plots; grey for None."""
     return NOBODY_COLOUR if node_id is None else COLOURS[node_id % len(COLOURS)]
 
 
@@ -64,7 +64,7 @@ def lag(state: QuorumState) -> Options:
 
 
 def tenures(state: QuorumState) -> Options:
-    """Who led when: a bar for each leader's time, one line a controller, grey without a leader."""
+    """The leaders over time: a bar for each term, one row per controller, grey without a leader."""
     shown = list(state.tenures)[-TENURES_SHOWN:]
     names = sorted({tenure.leader for tenure in shown}, key=lambda leader: (leader is None, leader))
     lines = {leader: index for index, leader in enumerate(names)}

@@ -1,8 +1,9 @@
-"""What the console shows of the cluster that the quorum serves: brokers, and the health of ISRs.
+"""The state of the cluster that the quorum serves, for the console: brokers, and ISR health.
 
-No I/O, no clock. A cluster may have a hundred thousand partitions, so they are looked at a page at
-a time: `Census.want` says which page is next, and a round that is complete becomes what is shown.
-Of unhealthy partitions the worst `WORST_MAX` are kept by name, of all of them the number.
+No I/O, no clock. A cluster may have a hundred thousand partitions, so the console reads one page at
+a time: `Census.want` returns the request for the next page, and a complete round over all pages
+replaces the displayed health. It has the names of the worst `WORST_MAX` unhealthy partitions and
+the number of all.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _RANK = {LEADERLESS: 0, ALONE: 1, UNDER_REPLICATED: 2}
 
 @dataclass(frozen=True, slots=True)
 class UnhealthyPartition:
-    """A partition whose ISR is not what it should be. leader: None for none."""
+    """A partition without a leader or with an incomplete ISR. leader: None for none."""
 
     topic: str
     partition: int
@@ -41,7 +42,7 @@ class UnhealthyPartition:
 
 @dataclass(frozen=True, slots=True)
 class IsrHealth:
-    """One round over all partitions. counts: how many have each problem."""
+    """The result of one round over all partitions. counts: number of partitions by problem."""
 
     at_ms: int = 0
     partitions: int = 0
@@ -55,7 +56,7 @@ class IsrHealth:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLook:
-    """What was seen at one moment. error: why nothing was."""
+    """The result of one poll of the cluster. error: why a response is missing."""
 
     at_ms: int
     cluster: DescribeClusterResponse | None = None
@@ -64,10 +65,10 @@ class ClusterLook:
 
 
 def problem_of(partition: PartitionDescription) -> str | None:
-    """What is wrong with a partition; None if every replica is in sync.
+    """Return the problem of a partition, or None if every replica is in sync.
 
-    A partition that is being reassigned has more replicas than it will have: those that it gains
-    count only once they are in sync.
+    A partition that is being reassigned has more replicas than it will have. The replicas that are
+    being added need not be in sync.
     """
     wanted = set(partition.replicas) - set(partition.adding_replicas)
     missing = wanted - set(partition.isr)
@@ -79,7 +80,7 @@ def problem_of(partition: PartitionDescription) -> str | None:
 
 
 class Census:
-    """Goes round the partitions, page by page."""
+    """Reads the health of all partitions in rounds, page by page."""
 
     def __init__(self) -> None:
         self.health: IsrHealth | None = None
@@ -91,7 +92,7 @@ class Census:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether there is a cluster to speak of."""
+        """Whether the quorum serves a cluster, that is, any broker or topic."""
         return bool(self.brokers or self.topics)
 
     @property
@@ -99,11 +100,11 @@ class Census:
         return tuple(broker.id for broker in self.brokers if broker.is_fenced)
 
     def want(self) -> DescribeTopics:
-        """The next page."""
+        """Return the request for the next page."""
         return DescribeTopics(None, self._round.cursor, PAGE_PARTITIONS)
 
     def look(self, look: ClusterLook) -> None:
-        """Take in one look."""
+        """Apply the result of a poll."""
         self.error = look.error
         if look.cluster is not None:
             self.brokers = look.cluster.brokers
@@ -118,7 +119,7 @@ class Census:
 
 
 class _Round:
-    """What has been seen since the first page."""
+    """The partitions read since the first page."""
 
     def __init__(self) -> None:
         self.cursor: tuple[str, int] | None = None

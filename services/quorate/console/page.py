@@ -1,7 +1,7 @@
-"""The page: one for everybody, redrawn after each look (nicegui; all its files are served locally).
+"""The page, the same for all users, redrawn after each poll (nicegui; all files served locally).
 
-Without `Watch.allows_changes` there is nothing to press. Everything else asks before it does
-something, and says afterwards what came of it.
+Without `Watch.allows_changes` the page has no buttons. Every action asks for confirmation, and
+shows its result.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HEALTH_COLOURS = {
 
 
 def _column(name: str, label: str, align: str) -> dict[str, str]:
-    """Shows the field `name` of a row."""
+    """Return a column that shows the field `name` of a row."""
     return {"name": name, "label": label, "field": name, "align": align}
 
 
@@ -73,7 +73,7 @@ def _clock(at_ms: int) -> str:
 def _ago(value: int | None) -> str:
     if value is None:
         return "–"
-    # To the second: a row that does not change is not drawn again under somebody's mouse.
+    # Whole seconds: an unchanged row is not redrawn under the user's mouse.
     return "now" if value < 2_000 else f"{value // 1000} s ago"
 
 
@@ -82,7 +82,7 @@ def _number(value: int | None) -> str:
 
 
 def _address(text: str) -> tuple[str, int] | None:
-    """Where something listens; None for what is no address of one."""
+    """Parse HOST:PORT; None if `text` is invalid or lacks one of them."""
     try:
         host, port = parse_address(text)
     except MisuseError:
@@ -95,7 +95,7 @@ def _key(replica: Replica) -> str:
 
 
 def _row(replica: Replica, brokers: Collection[int]) -> dict[str, object]:
-    """brokers: their ids; they observe as well, and must not be made voters."""
+    """Return a row. brokers: ids of brokers, which are observers that must not become voters."""
     is_broker = replica.role == "observer" and replica.key.id in brokers
     return {
         "key": _key(replica),
@@ -163,7 +163,7 @@ class Page:
         self._drawn_events = -1
 
     def _build_cluster(self) -> None:
-        """Brokers and ISRs; hidden as long as the quorum serves none."""
+        """Build the part for brokers and ISRs; it is hidden while the quorum serves no cluster."""
         self._of_cluster = ui.column().classes("w-full gap-2").props('data-testid="cluster"')
         with self._of_cluster:
             with ui.row().classes("w-full"):
@@ -212,10 +212,10 @@ class Page:
     def _replica(self, row: dict[str, object]) -> Replica:
         return next(r for r in self._watch.state.replicas if _key(r) == row["key"])
 
-    # --- what there is to see ---------------------------------------------------------------------
+    # --- display ----------------------------------------------------------------------------------
 
     def draw(self) -> None:
-        """Show the state after a look."""
+        """Show the state after a poll."""
         self._draw()
         for title, options in PLOTS.items():
             chart = self._plots[title]
@@ -254,7 +254,7 @@ class Page:
 
     def _draw_cluster(self) -> None:
         census = self._watch.census
-        # Where the quorum itself has no answer, that is said above.
+        # The verdict above already explains a quorum that is unreachable or has no leader.
         is_known_why = self._watch.state.health in (Health.NO_LEADER, Health.UNREACHABLE)
         has_news = bool(census.error) and not is_known_why
         self._of_cluster.set_visibility(census.is_in_use or has_news)
@@ -292,7 +292,7 @@ class Page:
         )
         return f"{'; '.join(parts)}{shown}"
 
-    # --- what there is to do ----------------------------------------------------------------------
+    # --- actions ----------------------------------------------------------------------------------
 
     def _lead(self, replica: Replica) -> None:
         self._confirm(
@@ -309,7 +309,7 @@ class Page:
         )
 
     def _add(self, replica: Replica | None) -> None:
-        """Ask for id, directory id and address; filled in for a replica that fetches already."""
+        """Ask for id, directory id and address, prefilled for a replica that fetches already."""
         known = replica.key if replica is not None else None
         with ui.dialog() as dialog, ui.card():
             ui.label("Add a controller to the voters").classes("text-h6")

@@ -1,7 +1,7 @@
-"""What the console shows, derived from successive looks at the quorum. No I/O, no clock.
+"""The state that the console shows, derived from successive polls of the quorum. No I/O, no clock.
 
-Times are milliseconds since 1970, offsets count records. What is remembered is bounded: see
-`EVENTS_MAX`, `POINTS_MAX`.
+Times are milliseconds since 1970, offsets count records. The history is bounded: see `EVENTS_MAX`,
+`POINTS_MAX`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from quorate.rpc.values import NodeStatus
 EVENTS_MAX = 500
 POINTS_MAX = 1_200
 LATE_AFTER_MS = 5_000
-"""A voter that has not caught up for longer than this is behind (Kafka: replica.lag.time.max.ms is
-larger; a metadata quorum has no reason to be that patient)."""
+"""A voter that has not been caught up for longer than this is behind.
+
+Kafka's replica.lag.time.max.ms is larger, but a metadata quorum does not need that tolerance.
+"""
 
 
 class Health(StrEnum):
-    """How the quorum is, worst last."""
+    """The health of the quorum, from best to worst."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -35,11 +37,11 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen at one moment.
+    """The result of one poll of the quorum.
 
-    view: the leader's answer, or that of a node that knows no leader (is_leaders_view False), or
-    None if nobody answered. nodes: what each controller that answered says of itself, by address.
-    silent: why the others did not, by address. confirm_ms: how long a linearizable read took.
+    view: the leader's response, or that of another node (is_leaders_view False), or None if no node
+    answered. nodes: the status of each controller that answered, by address. silent: why the
+    others did not answer, by address. confirm_ms: the duration of a linearizable read.
     """
 
     at_ms: int
@@ -52,7 +54,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One row of the table. lag in records and late_ms are None where they are not known."""
+    """One row of the table. lag: in records. Unknown numbers are None."""
 
     key: ReplicaKey
     role: str
@@ -66,7 +68,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that changed."""
+    """A change of the quorum."""
 
     at_ms: int
     kind: str
@@ -75,7 +77,7 @@ class Event:
 
 @dataclass(slots=True)
 class Tenure:
-    """One leader's time, or a time without one (leader None); to_ms None: it goes on."""
+    """The term of one leader, or a time without one (leader None). to_ms: None while it lasts."""
 
     leader: int | None
     epoch: int
@@ -85,7 +87,7 @@ class Tenure:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One moment of the plots. lags: of each replica by id, records."""
+    """One data point of the plots. lags: the lag of each replica by id, records."""
 
     at_ms: int
     confirm_ms: float | None
@@ -94,7 +96,7 @@ class Point:
 
 
 class QuorumState:
-    """Everything there is to see. Feed it with `look`."""
+    """The state that the console shows. `look` updates it."""
 
     def __init__(self) -> None:
         self.health = Health.UNREACHABLE
@@ -113,7 +115,7 @@ class QuorumState:
         self._seen = False
 
     def look(self, look: Look) -> None:
-        """Take in one look; events are what differs from the one before."""
+        """Apply the result of a poll. Differences from the previous one become events."""
         self.at_ms = look.at_ms
         view = look.view
         if view is not None and len(view.voter_set):
@@ -201,7 +203,7 @@ def _row(
 
 
 def place_of(endpoints: Sequence[Endpoint]) -> str:
-    """Where a controller is reached; empty where that is not known."""
+    """Return the address of a controller; empty if unknown."""
     return format_address(endpoints[0].host, endpoints[0].port) if endpoints else ""
 
 
@@ -210,13 +212,13 @@ def _ago(now_ms: int, then_ms: int) -> int | None:
 
 
 def _unknown(voter: Voter) -> Replica:
-    """A voter of whom nothing is known now."""
+    """Return the row of a voter whose status is unknown."""
     place = place_of(voter.endpoints)
     return Replica(voter.key, "voter", place, None, None, None, None, False)
 
 
 def _judge(look: Look, rows: Sequence[Replica], voters: VoterSet) -> tuple[Health, str]:
-    """How it is, and why, in one sentence for a person."""
+    """Return the quorum's health, and the reason in one sentence for the user."""
     if look.view is None:
         reasons = "; ".join(f"{place}: {why}" for place, why in sorted(look.silent.items()))
         return Health.UNREACHABLE, f"no controller answers ({reasons})"

@@ -1,4 +1,4 @@
-"""Looks at the quorum once a second and keeps the state; carries out what a person confirmed."""
+"""Polls the quorum once a second, keeps its state, and executes the changes users confirm."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from quorate.rpc.values import NodeStatus
 
 PERIOD_S = 1.0
 ANSWER_WITHIN_S = 1.5
-"""Who answers later than this counts as silent in this look."""
+"""A controller that takes longer than this counts as silent in this poll."""
 
 
 class Watch:
-    """One quorum under observation, and the cluster that it serves. `state` and `census` change
-    only between awaits of `run`. Without `allow_changes` it refuses every change.
+    """Observes one quorum and the cluster that it serves.
+
+    `state` and `census` change only between awaits of `run`. Without `allow_changes`, all changes
+    are rejected.
     """
 
     def __init__(
@@ -40,13 +42,15 @@ class Watch:
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after each look; call what is returned to end that."""
+        """Call `listener` after each poll. Returns a function that removes the listener."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     async def run(self) -> None:
-        """Look again and again, until cancelled. The cluster by itself: it is not known while there
-        is no leader, and the quorum's state must not wait for that.
+        """Poll the quorum and the cluster until cancelled.
+
+        Two independent tasks do this: the cluster is unavailable without a leader, and the quorum's
+        state must not wait for it.
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(self._look_at_quorum))
@@ -82,7 +86,7 @@ class Watch:
         return Look(now_ms, view, is_leaders, nodes, silent, confirm_ms)
 
     async def _look_at_cluster(self) -> None:
-        """Brokers, and the next page of partitions. Without a leader nothing is known anew."""
+        """Fetch the brokers and the next page of partitions; without a leader, record the error."""
         cluster = page = None
         error = ""
         try:
@@ -94,7 +98,7 @@ class Watch:
         self.census.look(ClusterLook(time.time_ns() // 1_000_000, cluster, page, error))
 
     async def _statuses(self) -> tuple[dict[str, NodeStatus], dict[str, str]]:
-        """What each known controller says of itself, and why the others say nothing."""
+        """Return the status of each controller that answers and why others do not, by address."""
         places = set(self._bootstrap)
         places |= {place_of(voter.endpoints) for voter in self.state.voters} - {""}
         nodes: dict[str, NodeStatus] = {}
@@ -115,7 +119,7 @@ class Watch:
         return nodes, silent
 
     async def _confirm(self) -> float | None:
-        """How long a linearizable read takes, milliseconds: a majority confirms the leader."""
+        """Measure a linearizable read, in which a majority confirms the leader, milliseconds."""
         end = self.state.high_watermark
         if end is None:
             return None
@@ -130,7 +134,7 @@ class Watch:
     # --- changes ----------------------------------------------------------------------------------
 
     async def add(self, key: ReplicaKey, host: str, port: int) -> str:
-        """Make a replica a voter; returns what to tell the person."""
+        """Make a replica a voter. Returns a message for the user."""
         endpoints = [Endpoint("CONTROLLER", host, port)]
         await self._for_changes().add_voter(key, endpoints)
         return f"{key} is a voter now"
@@ -144,7 +148,7 @@ class Watch:
         return f"{key.id} leads now"
 
     def _for_changes(self) -> QuorumClient:
-        """ClientError and MisuseError are the caller's to show."""
+        """Return the client for changes, whose errors the caller shows. Raises MisuseError."""
         if not self.allows_changes:
             raise MisuseError("this console only shows: start it with --allow-changes")
         return self._changes

@@ -1,11 +1,12 @@
-"""The features that a quorum's metadata begins with: chosen at formatting, read at the start.
+"""The initial feature levels of a quorum: chosen at formatting, read at startup.
 
-A quorum that is formatted without any of them has no metadata until somebody writes some. With
-`--release-version`, or `--feature` for another feature than kraft.version, the levels go into
-`bootstrap.checkpoint`, and the first active controller writes them, as with Kafka: metadata.version
-is the one that is given, else the newest; other features have the levels of that release.
+A quorum that is formatted without feature levels has no metadata until a client writes some. With
+`--release-version`, or `--feature` for a feature other than kraft.version, the levels go into
+`bootstrap.checkpoint`. The first active controller appends them to the log, as in Kafka.
+metadata.version is the given one, or the highest that this controller can serve. The other features
+take the given levels, or those of that release.
 
-Source: KIP-778, KIP-1022; Kafka's Formatter, whose errors these are.
+Source: KIP-778, KIP-1022; Kafka's Formatter, including the text of most errors.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from quorate.runtime.metadata_batches import build_metadata_batch, metadata_reco
 
 
 class BootstrapError(Exception):
-    """Features that cannot be what metadata begins with; one line for the person who asked."""
+    """The initial feature levels are invalid. The text is one line for the user."""
 
 
 def metadata_version_max(config: ControllerConfig) -> int:
@@ -48,10 +49,10 @@ def metadata_version_max(config: ControllerConfig) -> int:
 def bootstrap_levels(
     config: ControllerConfig, features: Mapping[str, int], release: int | None
 ) -> dict[str, int]:
-    """All levels that the metadata begins with; empty for "none until metadata is written".
+    """All initial feature levels; empty if the quorum starts without metadata.
 
     features: as given, without kraft.version. release: the metadata.version of --release-version.
-    BootstrapError.
+    Raises BootstrapError.
     """
     if release is None and not features:
         return {}
@@ -93,13 +94,13 @@ def _too_high(config: ControllerConfig, level: int) -> str:
 
 
 def write_bootstrap(directory: Path, levels: Mapping[str, int], now_ms: int) -> None:
-    """Durable on return."""
+    """Write the levels to `bootstrap.checkpoint` in `directory`. Durable on return."""
     batch = build_metadata_batch(bootstrap_records(levels), now_ms)
     write_bootstrap_metadata(directory, [batch])
 
 
 def read_bootstrap(config: ControllerConfig) -> tuple[AnyRecord, ...]:
-    """What the metadata log's directory was formatted with. BootstrapError."""
+    """The records of `bootstrap.checkpoint`; empty if there are none. Raises BootstrapError."""
     directory = config.metadata_log_dir
     path = directory / BOOTSTRAP_METADATA_FILE
     records: list[AnyRecord] = []

@@ -1,12 +1,12 @@
 """A controller's configuration as one immutable value, and the declarations of its settings.
 
-Kafka's settings that mean nothing here are known by name, so that a controller.properties written
-for Kafka is taken as it is: they are ignored with a warning each. What would change security if it
-were ignored is refused instead. A name that neither knows is an error, because a misspelt timeout
-must not go unnoticed.
+A controller.properties file written for Kafka works unchanged: Kafka's settings that have no effect
+here are known by name, and each is ignored with a warning. A setting that would change security if
+it were ignored is rejected instead. A name that neither Kafka nor Quorate knows is an error,
+because a misspelled timeout must not go unnoticed.
 
-The settings that brokers have too are in `process.node_config`, those of the migration from
-ZooKeeper in `migration_settings`.
+`process.node_config` declares the settings that brokers have too, `migration_settings` those of the
+migration from ZooKeeper.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files. `key` and `certificate` may be one file. `ca`: the authorities whose certificates
-    the other side must have, in both directions.
+    """PEM files. `key` and `certificate` may be one file. `ca`: the authorities that must have
+    signed the peer's certificate, on incoming and outgoing connections.
     """
 
     certificate: Path
@@ -59,12 +59,12 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSecurity(Security):
-    """Who may call, and how much."""
+    """Authentication, authorization, and the limits of connections and calls."""
 
     controller_principals: tuple[str, ...] = ()
-    """Of all controllers, empty for "not said"."""
+    """The principals of all controllers; empty if none are configured."""
     node_principals: tuple[tuple[str, int], ...] = ()
-    """(principal, node) for each node that a principal speaks for."""
+    """(principal, node id) for each node that a principal may act for."""
     format_principals: tuple[str, ...] = setting(
         "quorate.format.principals",
         types.principals(),
@@ -112,7 +112,7 @@ class ControllerSecurity(Security):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig(NodeConfig):
-    """What a controller is told. log_dirs are all directories to format."""
+    """The configuration of a controller. log_dirs: all directories to format."""
 
     role: ClassVar[str] = "controller"
 
@@ -122,7 +122,7 @@ class ControllerConfig(NodeConfig):
     """None if no listener is encrypted."""
     security: ControllerSecurity = ControllerSecurity()
     migration: MigrationSettings = field(default_factory=MigrationSettings)
-    """From ZooKeeper."""
+    """The migration from ZooKeeper."""
     auto_join: bool = setting(
         "controller.quorum.auto.join.enable",
         types.boolean(),
@@ -228,17 +228,19 @@ class ControllerConfig(NodeConfig):
 
     @property
     def grpc_listeners(self) -> tuple[Listener, ...]:
-        """All but the one on which Kafka's brokers speak their own protocol."""
+        """All listeners except the one for Kafka's brokers, which speaks Kafka's protocol."""
         return tuple(each for each in self.listeners if each.name != self.migration.listener)
 
     @property
     def kafka_listener_is_encrypted(self) -> bool:
-        """Whether Kafka's brokers authenticate."""
+        """Whether the listener for Kafka's brokers is encrypted, so that they authenticate."""
         return any(each.tls for each in self.listeners if each.name == self.migration.listener)
 
     def is_encrypted(self, listener_name: str) -> bool:
-        """Whether to dial a listener of that name with TLS. A name that means nothing here is taken
-        for one like the first of controller.listener.names, which the bootstrap servers' have.
+        """Whether to dial a listener of that name with TLS.
+
+        An unknown name is treated like the first of controller.listener.names, which is the
+        listener of the bootstrap servers.
         """
         own = {listener.name: listener.tls for listener in self.listeners}
         return own.get(listener_name, self.protocols.get(listener_name, self.listeners[0].tls))
@@ -297,7 +299,7 @@ CONTROLLER_SETTINGS: tuple[Setting, ...] = (
         "Kafka's name for what is ssl.ca.location here.",
     ),
 )
-"""Of a controller, besides those that its configuration declares."""
+"""The settings of a controller that its configuration does not declare as fields."""
 
 CONTROLLER = ConfigDef(
     "controller",

@@ -1,7 +1,7 @@
-"""Reads a controller's configuration: a Java properties file and the environment, checked.
+"""Reads and validates a controller's configuration: a Java properties file and the environment.
 
-The rules of `process.properties` hold. This module checks which settings must fit together. It
-opens no other file, except the PEM files that an SSL listener needs.
+The rules of `process.properties` apply. This module checks constraints between settings. Apart from
+the properties file it opens only the PEM files that TLS needs.
 
 Source: Kafka's KafkaConfig and SocketServerConfigs; KIP-853, "Configuration".
 """
@@ -34,14 +34,14 @@ def load_config(
 ) -> ControllerConfig:
     """The configuration in the properties file `path`, overridden by the environment.
 
-    path: None for "everything is in the environment". environment: `os.environ` if not given.
+    path: None if all settings are in the environment. environment: None for `os.environ`.
     Raises ConfigError.
     """
     parsed = parse_properties(path, os.environ if environment is None else environment, CONTROLLER)
     return _build(parsed)
 
 
-# --- checking what must fit together --------------------------------------------------------------
+# --- constraints between settings -----------------------------------------------------------------
 
 
 def _build(parsed: ParsedProperties) -> ControllerConfig:
@@ -81,8 +81,9 @@ def _build(parsed: ParsedProperties) -> ControllerConfig:
 
 
 def _listeners(parsed: ParsedProperties) -> tuple[Listener, ...]:
-    """The controller's listeners in the order of controller.listener.names; a controller has no
-    others.
+    """The controller's listeners in the order of controller.listener.names.
+
+    A controller has no others.
     """
     names: tuple[str, ...] = parsed.require("controller.listener.names")
     by_name: dict[str, Endpoint] = {e.name: e for e in parsed.require("listeners")}

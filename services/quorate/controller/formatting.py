@@ -1,18 +1,20 @@
-"""Formatting: what makes a directory a replica's, once, before its controller starts.
+"""Formats the directories of a replica, once, before its controller starts.
 
-Steps of `format_directory` (KIP-853, "kafka-storage format"; the refusals are those of Kafka's
+Steps of `format_directory` (KIP-853, "kafka-storage format"; the checks are those of Kafka's
 Formatter and MetaPropertiesEnsemble):
 
-1. What is asked for must fit together: a dynamic quorum (--standalone, --initial-controllers,
+1. The options must be consistent: a dynamic quorum (--standalone, --initial-controllers,
    --no-initial-controllers) has kraft.version 1, a static one (controller.quorum.voters) 0.
-2. A directory that is formatted must be of this cluster and this node; it is left as it is, and
-   refused unless that is wanted. A directory that holds a log but no meta.properties is refused:
-   an old log under a new directory id would be another replica with this one's memory.
-3. The bootstrap checkpoints (voters, features) are written first, `meta.properties` last: a
-   directory counts as formatted only when everything else is durable, and formatting that was cut
-   short is repeated.
+2. A formatted directory must belong to this cluster and this node. It is never changed, and it is
+   an error unless formatted directories are to be ignored. A directory that holds a log but no
+   meta.properties is rejected: an old log under a new directory id would be a different replica
+   with the state of this one.
+3. The bootstrap checkpoints (voters, features) are written first, `meta.properties` last. A
+   directory counts as formatted only once everything else is durable, so that interrupted
+   formatting can be repeated.
 
-Every directory gets a new random id, except that --initial-controllers says the id of this node's.
+Every directory gets a new random id. The id of the metadata log's directory can also be given, with
+--initial-controllers or `directory_id`.
 """
 
 from __future__ import annotations
@@ -44,16 +46,16 @@ KRAFT_VERSION = "kraft.version"
 KRAFT_VERSION_DYNAMIC = 1
 ONE_UUID: DirectoryId = "AAAAAAAAAAAAAAAAAAAAAQ"
 RESERVED_UUIDS = (ZERO_UUID, ONE_UUID)
-"""Kafka's Uuid.RESERVED: "unknown", and the metadata topic's."""
+"""Kafka's Uuid.RESERVED: the unknown id, and the id of the metadata topic."""
 
 
 class FormatError(Exception):
-    """A directory that is not formatted, and why; its text is one line for the person who asked."""
+    """Formatting is not possible. The text is one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormattedDirectory:
-    """One directory after formatting. `kind` is Kafka's name for its part."""
+    """One directory after formatting. `kind` is Kafka's name for its role."""
 
     path: Path
     kind: str
@@ -63,8 +65,9 @@ class FormattedDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Formatted:
-    """What `format_directory` did. features: the levels that the metadata begins with, empty for
-    none. `warnings` are lines for the person who asked.
+    """The result of `format_directory`.
+
+    features: the initial feature levels; empty for none. warnings: one line each, for the user.
     """
 
     cluster_id: str
@@ -76,8 +79,9 @@ class Formatted:
 
     @property
     def directory_id(self) -> DirectoryId | None:
-        """The id of the metadata log's directory: with node.id it names this replica. None only
-        for a directory that Kafka formatted before 3.7.
+        """The id of the metadata log's directory; with node.id it identifies this replica.
+
+        None only for a directory that Kafka formatted before 3.7.
         """
         return self.directories[0].directory_id
 
@@ -86,10 +90,10 @@ class Formatted:
 
 
 def parse_uuid(text: str) -> DirectoryId:
-    """A UUID in Kafka's text form, in its one canonical spelling. Raises ValueError.
+    """The canonical form of a UUID in Kafka's text form. Raises ValueError.
 
-    22 characters hold four bits too many, which people who make up ids do not leave empty (the
-    KIP's own examples do not); Kafka ignores them too.
+    22 characters encode four bits more than a UUID has. Hand-written ids often set these bits, as
+    the examples of the KIP do. They are ignored, as in Kafka.
     """
     try:
         data = base64.b64decode(text.removesuffix("==") + "==", altchars=b"-_", validate=True)
@@ -145,14 +149,15 @@ def format_directory(
     release: int | None = None,
     ignore_formatted: bool = False,
 ) -> Formatted:
-    """Format what `config` names for the cluster `cluster_id`.
+    """Format the directories of `config` for the cluster `cluster_id`.
 
-    mode: who the voters of a new quorum are; None for those of controller.quorum.voters.
+    mode: how the voters of a new quorum are chosen; None for those of controller.quorum.voters.
     initial_controllers: with FormatMode.INITIAL_CONTROLLERS only. directory_id: of the metadata
-    log's directory; None for a new one, or for this node's in the list. features: levels that the
-    person insists on; that of kraft.version follows from the mode. release: the metadata.version of
-    --release-version. ignore_formatted: leave formatted directories as they are instead of
-    refusing. Raises FormatError, OSError, and the log's errors.
+    log's directory; None for a random one, or for the one that initial_controllers gives this node.
+    features: the requested levels; the mode determines kraft.version, and a requested level must
+    not contradict it. release: the metadata.version of --release-version. ignore_formatted: skip
+    formatted directories instead of raising FormatError. Raises FormatError, OSError, and the log's
+    errors.
     """
     _check_cluster_id(config, cluster_id)
     wanted = dict(features or {})
@@ -194,8 +199,9 @@ def format_directory(
 
 
 def _look_at(directory: Path, config: ControllerConfig, cluster_id: str) -> MetaProperties | None:
-    """What `directory` was formatted with, None if it was not. Raises FormatError if it is not
-    ours to format.
+    """The meta.properties of `directory`; None if it is not formatted.
+
+    Raises FormatError if the directory belongs to another cluster or node, or cannot be formatted.
     """
     if directory.exists() and not directory.is_dir():
         raise FormatError(f"{directory} is not a directory")
@@ -223,7 +229,7 @@ def _look_at(directory: Path, config: ControllerConfig, cluster_id: str) -> Meta
 def _write(
     directory: Path, properties: MetaProperties, voters: VoterSet, levels: Mapping[str, int]
 ) -> None:
-    """Step 3: everything else, then the file that says that all is there."""
+    """Step 3: write the checkpoints, then `meta.properties`, which marks them as complete."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
     for created in missing:
@@ -237,12 +243,12 @@ def _write(
         properties.write(directory)
 
 
-# --- looking --------------------------------------------------------------------------------------
+# --- inspection -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What `storage info` tells. metadata: the first directory's properties, by name."""
+    """The report of `storage info`. metadata: the first formatted directory's properties."""
 
     directories: tuple[Path, ...]
     metadata: dict[str, str] | None
@@ -250,7 +256,7 @@ class Inspection:
 
 
 def inspect_directories(config: ControllerConfig) -> Inspection:
-    """Look at every directory of `config`, and change nothing."""
+    """Inspect every directory of `config` without changing it."""
     found: list[Path] = []
     problems: list[str] = []
     first: MetaProperties | None = None
@@ -303,7 +309,7 @@ def _contradictions(
     return problems
 
 
-# --- what must fit together -----------------------------------------------------------------------
+# --- consistency of the options -------------------------------------------------------------------
 
 
 def _check_cluster_id(config: ControllerConfig, cluster_id: str) -> None:
@@ -320,7 +326,7 @@ def _check_cluster_id(config: ControllerConfig, cluster_id: str) -> None:
 
 
 def _kraft_version(config: ControllerConfig, mode: FormatMode | None, wanted: int | None) -> int:
-    """The level that the mode means; refuses what contradicts it."""
+    """The kraft.version that the mode implies. Raises FormatError for contradictory options."""
     if wanted not in (None, 0, 1):
         raise FormatError(f"{KRAFT_VERSION} {wanted} is not supported: the levels are 0 and 1")
     if mode is None:

@@ -1,10 +1,10 @@
 """The controller process: one directory, one raft node, one gRPC server.
 
-Start: 1. lock the directory, 2. read meta.properties and check who this is, 3. let `prepare` apply
-what was staged for this start (`quorate recover --at-restart`), 4. recover the log and
-quorum-state, 5. listen, 6. run. End, on SIGTERM or SIGINT: hand over leadership, answer what is
-parked, close the log with its clean-shutdown marker, release the lock. What goes wrong ends the
-process with one line and an exit status that is not 0.
+Startup: 1. read meta.properties and check it against the configuration, 2. lock the directory,
+3. let `prepare` apply the change staged for this start (`quorate recover --at-restart`), 4. recover
+the log and quorum-state, 5. listen, 6. run. Shutdown, on SIGTERM or SIGINT: hand over leadership,
+answer parked requests, close the log with its clean-shutdown marker, release the lock. A failure
+ends the process with a one-line message and a nonzero exit status.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ from quorate.telemetry.logs import NodeContext
 LOGGER = logging.getLogger("quorate.controller")
 
 SHUTDOWN_TIMEOUT_S = 3.0
-"""How long a leader that stops waits for the voters to hear of it, seconds."""
+"""How long a stopping leader waits until the voters are notified, seconds."""
 
 Prepare = Callable[[Path], str]
-"""Called with the locked directory before its log is opened; what it did as one line, or ""."""
+"""Called with the locked directory before its log is opened. Returns one line that says what it
+did, or "".
+"""
 
 
 def run_controller(
@@ -65,7 +67,7 @@ def run_controller(
 
 
 class Controller:
-    """One controller. `run` is its whole life."""
+    """One controller, from the start of `run` until it returns."""
 
     def __init__(
         self,
@@ -113,7 +115,7 @@ class Controller:
         LOGGER.info("stopped")
 
     async def _wait_for_format(self) -> bool:
-        """Serve Format until it was done (True), or the process is told to stop (False)."""
+        """Serve Format until the node is formatted (True), or the process must stop (False)."""
         node = UnformattedNode(self._config)
         self._telemetry.waits_for = "this node is not formatted and waits for Format"
         await self._listen(node)
@@ -232,7 +234,11 @@ def _raft_config(config: ControllerConfig, meta: MetaProperties) -> RaftConfig:
 def _metadata_controller(
     config: ControllerConfig, meta: MetaProperties, end_offset: int
 ) -> MetadataController:
-    """end_offset: of the log; what it was formatted with matters while it is empty."""
+    """Build the metadata controller. Raises NodeError.
+
+    end_offset: the log end offset. An unusable bootstrap checkpoint matters only if the log is
+    empty.
+    """
     try:
         formatted_with = read_bootstrap(config)
     except BootstrapError as error:

@@ -1,27 +1,27 @@
-"""A controller that takes part in the migration from ZooKeeper: the driver, fed and obeyed.
+"""A controller that takes part in the migration from ZooKeeper: runs the migration driver.
 
-Owns the driver of KIP-866 on this node, and its work in ZooKeeper. Steps:
+Owns the driver of KIP-866 on this node, and its operations in ZooKeeper. Steps:
 
-0. The ensemble must hold this quorum's cluster: if it answers and does not, the process ends. Not
-   where the log says that there is nothing to migrate (any more): who has no quorum yet to learn
-   that from says what is wrong, and waits.
-1. This node leads and its metadata is empty: it writes PRE_MIGRATION, and metadata.version beside
-   it, before anything else. From then on until the copy is committed only brokers' registrations
-   and heartbeats are taken; everything else hears NOT_CONTROLLER.
-2. Every controller registers itself in the log (`registration`) with whether
-   `zookeeper.metadata.migration.enable` is true for it; the driver waits until all voters say so.
-3. What the driver asks for is done one thing after the other: in ZooKeeper by a thread, in the log
-   by the metadata controller. An answer carries the epoch it was asked in.
-4. Changes of the image are collected from the beginning of a synchronization on, and written with
-   the next dual write.
-5. A controller without the setting that leads while others have it resigns; once no voter has it
-   any more, and no broker is in ZooKeeper mode, whoever leads ends the migration for good
+0. The ensemble must hold this quorum's cluster. If it responds and holds none or another one, the
+   process ends. The check does not apply if the log says that there is nothing to migrate. A
+   controller without a quorum cannot know that yet: it logs the mismatch and waits for the quorum.
+1. When this node leads and its metadata is empty, it first writes PRE_MIGRATION, together with
+   metadata.version. From then until the copy is committed it accepts only broker registrations and
+   heartbeats, DescribeCluster and RegisterController. All other requests fail with NOT_CONTROLLER.
+2. Every controller registers itself in the log (`registration`), and states whether its
+   `zookeeper.metadata.migration.enable` is true. The driver waits until it is true for all voters.
+3. The outputs of the driver are carried out one at a time: in ZooKeeper by a worker thread, in the
+   log by the metadata controller. Each result carries the epoch of its output.
+4. Changes of the image are collected from the start of a synchronization on, and written with the
+   next dual write.
+5. A controller without the setting resigns if it leads while others have the setting. Once no voter
+   has it and no broker is in ZooKeeper mode, the leader ends the migration for good
    (POST_MIGRATION).
-6. Where `quorate.kafka.listener.name` is set, Kafka's brokers find their controller there
-   (`bridge`), from the beginning of the migration on. They replicate the metadata log as observers
-   before they register, so without it they never do, and the driver waits for them without having
-   claimed anything. Those in ZooKeeper mode are told of leaders and ISRs after ZooKeeper says the
-   same; those in KRaft mode read the log, during the migration and after it.
+6. If `quorate.kafka.listener.name` is set, Kafka's brokers find their controller on that listener
+   (`bridge`) from the start of the migration on. They replicate the metadata log as observers
+   before they register. Without the listener they never register, and the driver waits for them
+   without claiming ZooKeeper. Brokers in ZooKeeper mode receive leaders and ISRs after ZooKeeper
+   holds the same state. Brokers in KRaft mode read the log, during the migration and after it.
 
 Source: KIP-866; KIP-919 (controller registration).
 """
@@ -72,30 +72,32 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 
 LEVEL = 21
-"""3.9-IV0, the last metadata.version that brokers in ZooKeeper mode know."""
+"""3.9-IV0, the last metadata.version that brokers in ZooKeeper mode support."""
 APPEND_TIMEOUT_MS = 30_000
 UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
 
 LOOK_PERIOD_S = 0.2
-"""How often leadership and registrations are looked at, seconds."""
+"""How often leadership and registrations are checked, seconds."""
 LOG_KNOWN_S = 10.0
-"""After so long without knowing what is committed a wrong ensemble is said, if it is one."""
+"""How long to wait for the committed log before a wrong ensemble is logged, seconds."""
 
 GRACE_S = 3.0
-"""How long a leader without the setting waits for the others to be restarted, seconds."""
+"""How long a leader without the setting waits for the others to restart, seconds."""
 POSITION_PERIOD_S = 5.0
-"""How often /migration follows a log whose records change nothing in ZooKeeper, seconds."""
+"""How often the offset in /migration is updated while the log changes nothing else in ZooKeeper,
+seconds.
+"""
 
 TAKEN_ALWAYS = (DescribeCluster, RegisterController)
 TAKEN_BEFORE_THE_COPY = (RegisterBroker, BrokerHeartbeat, *TAKEN_ALWAYS)
 
 
 class _AppendError(MigrationError):
-    """The log did not take a batch, or it is not known whether it did."""
+    """The log rejected a batch, or the outcome of the append is unknown."""
 
 
 class Migration:
-    """One controller's: a `process.extension.Extension`."""
+    """The migration on one controller; implements `process.extension.Extension`."""
 
     def __init__(self, components: NodeComponents[ControllerConfig]) -> None:
         self.measures = Measures()
@@ -121,7 +123,7 @@ class Migration:
     # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Without the setting nothing runs until there is a migration in the log."""
+        """Start. Without the setting the tasks start only once the log holds a migration."""
         self._bridge.start()
         if self._settings.enabled:
             self._run()
@@ -141,7 +143,7 @@ class Migration:
             await asyncio.to_thread(self._office.close)
 
     def samples(self) -> Iterator[Sample]:
-        """The listener's metrics, and on the leader the migration's."""
+        """The metrics of the listener for Kafka's brokers and, on the leader, of the migration."""
         yield from self._bridge.samples()
         if isinstance(self._raft.node.core.role, Leader):
             yield from migration_samples(self._loader.image, self.measures, self.lag)
@@ -152,11 +154,11 @@ class Migration:
 
     @property
     def lag(self) -> int:
-        """ZkWriteBehindLag, records."""
+        """ZkWriteBehindLag, in records."""
         return self._driver.lag
 
     def refuses(self, request: object) -> str:
-        """Why a request for metadata is not taken now, or ""."""
+        """Why the node must reject this metadata request for the time being, or ""."""
         undecided = self._settings.enabled and _is_new(self._loader.image)
         if isinstance(request, TAKEN_ALWAYS if undecided else TAKEN_BEFORE_THE_COPY):
             return ""
@@ -172,7 +174,7 @@ class Migration:
         return self._raft.now_ms()
 
     def _changed(self, image: MetadataImage, changes: MetadataDelta) -> None:
-        """The loader's listener."""
+        """Called by the loader for each change of the image."""
         if not self._tasks:
             if image.features.zk_migration not in UNDER_WAY:
                 return
@@ -196,7 +198,7 @@ class Migration:
             self._changes = None
 
     async def _look(self) -> None:
-        """Follow leadership, readiness and time; hand over what the driver asks for."""
+        """Feed leadership, readiness and time to the driver, and queue its outputs."""
         while True:
             self._wake.clear()
             if self._knows_the_log():
@@ -254,7 +256,7 @@ class Migration:
         )
 
     def _readiness(self, image: MetadataImage) -> dict[int, bool | None]:
-        """What each voter says of its setting; None for one that has not said anything."""
+        """Whether each voter has registered with the setting; None if it has not registered."""
         found: dict[int, bool | None] = {}
         for voter in self._raft.node.voters:
             registered = image.cluster.controllers.get(voter.id)
@@ -302,7 +304,7 @@ class Migration:
         return self._office
 
     async def _check(self) -> None:
-        """Step 0. An ensemble that does not answer now may answer later: every claim looks too."""
+        """Step 0. An ensemble that does not respond here is checked again by every claim."""
         try:
             async with asyncio.timeout(LOG_KNOWN_S):
                 await self._log_known.wait()
@@ -320,9 +322,11 @@ class Migration:
             LOGGER.warning("migration: %s", error)
 
     async def _warn_of_another_cluster(self) -> None:
-        """Without a quorum the log may still hold a migration that has ended, which needs no
-        ensemble: no reason to end the process, but one to say what is wrong. The controllers that
-        have ended for it may be why there is no quorum.
+        """Log that the ensemble holds no cluster, or another one, while there is no quorum.
+
+        The process goes on: the committed log may hold a migration that has ended, which needs no
+        ensemble. The log line matters because controllers that ended for this reason may be why
+        there is no quorum.
         """
         try:
             await asyncio.to_thread(self._zookeeper.check_cluster)
@@ -330,7 +334,7 @@ class Migration:
             self._complain(str(error))
 
     def _knows_the_log(self) -> bool:
-        """Whether all that was committed before this epoch is in the image."""
+        """Whether the image holds everything that was committed before this epoch."""
         node = self._raft.node
         committed = node.high_watermark
         return (
@@ -412,8 +416,10 @@ class Migration:
                 self._driver.changes_written(epoch, offset, self._now_ms)
 
     async def _write_changes(self) -> int:
-        """The dual write; the offset up to which ZooKeeper shows the log then. What is written and
-        told is the image with just these changes, whatever is committed meanwhile.
+        """Perform the dual write, and return the offset up to which ZooKeeper reflects the log.
+
+        ZooKeeper and the brokers receive a copy of the image with exactly these changes, whatever
+        is committed in the meantime.
         """
         changes, self._changes = self._changes or MetadataDelta(), MetadataDelta()
         image = self._loader.image
@@ -436,7 +442,7 @@ class Migration:
     # --- the log ----------------------------------------------------------------------------------
 
     async def _copy(self, tree: Tree) -> None:
-        """All of the tree as one transaction; whatever goes wrong aborts it."""
+        """Copy the whole tree to the log in one transaction. Any error aborts it."""
         batches = copy(tree, random_uuid, self._loader.image.level)
         count = 0
         begun = False
@@ -464,7 +470,7 @@ class Migration:
 
 
 def _is_new(image: MetadataImage) -> bool:
-    """Whether the log holds nothing that a copy could contradict."""
+    """Whether the log holds no metadata that a copy could conflict with."""
     return (
         image.features.zk_migration == ZkMigrationState.NONE
         and not image.topics.names

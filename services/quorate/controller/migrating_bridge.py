@@ -1,11 +1,11 @@
-"""The bridge to Kafka's own brokers, as the migration uses it: when it is open, and who answers.
+"""The migration's bridge to Kafka's own brokers: when it is open, and what serves its requests.
 
-It listens on every controller that has `quorate.kafka.listener.name`, as soon as this knows what is
-committed, whatever that is: brokers find the one that leads, and a cluster that was migrated goes
-on with it, since its brokers speak Kafka's protocol in KRaft mode too. What they ask is refused and
-answered as over gRPC. Without the setting there is none: then this says so once, and nothing else.
-It is closed while metadata.version is above KAFKA_LISTENER_MAX: every broker would be fenced for
-good.
+It listens on every controller that has `quorate.kafka.listener.name`, once the controller has
+loaded the committed metadata, whatever the state of the migration. Brokers find the leader there.
+A migrated cluster keeps the listener, since its brokers speak Kafka's protocol in KRaft mode too.
+Requests are checked and served as over gRPC. Without the setting there is no bridge; the first
+attempt to send the whole state to brokers then logs an error. The bridge is closed while
+metadata.version is above KAFKA_LISTENER_MAX, because every broker would be fenced for good.
 
 Source: KIP-866, "Controller RPCs", "Broker Registration".
 """
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 
 LOOK_PERIOD_S = 0.1
-"""How often it is looked whether anything is known to be committed, seconds."""
+"""How often to check whether the committed metadata is loaded, seconds."""
 
 
 class BrokersBridge:
-    """One controller's. refuses: why a request is not taken now, or ""."""
+    """The bridge of one controller. refuses: why a request must be rejected, or ""."""
 
     def __init__(
         self, components: NodeComponents[ControllerConfig], refuses: Callable[[object], str]
@@ -63,8 +63,8 @@ class BrokersBridge:
         self._wake.set()
 
     async def _follow(self, bridge: Bridge) -> None:
-        """Listen while metadata.version allows it."""
-        # The loader tells its listeners nothing where there is no metadata.
+        """Keep the listener open while metadata.version allows it."""
+        # Poll: the loader does not call its listeners while there is no metadata.
         while not self._components.loader.has_caught_up:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_PERIOD_S)
         self._warn_of_clear()
@@ -111,15 +111,16 @@ class BrokersBridge:
             await self._bridge.close()
 
     def samples(self) -> Iterator[Sample]:
-        """The listener's metrics; 0 where there is none."""
+        """The metrics of the listener; 0 if there is none."""
         bridge = self._bridge
         yield Sample("kafka-open-connections", 0 if bridge is None else bridge.connection_count)
         yield Sample("kafka-handshakes", 0 if bridge is None else bridge.handshake_count)
         yield Sample("kafka-closed-connections", 0 if bridge is None else bridge.closed_count)
 
     async def tell_everything(self, image: MetadataImage, zk_epoch: int) -> None:
-        """The whole state to every broker in ZooKeeper mode, in the name of the claim of
-        `zk_epoch`.
+        """Send the whole state to every broker in ZooKeeper mode.
+
+        zk_epoch: the controller epoch that this node has claimed in ZooKeeper.
         """
         if self._bridge is not None:
             await self._bridge.propagation.tell_everything(image, zk_epoch)
@@ -132,12 +133,12 @@ class BrokersBridge:
             )
 
     async def tell(self, image: MetadataImage, changes: MetadataDelta) -> None:
-        """What changed."""
+        """Send the changes to the brokers in ZooKeeper mode that they affect."""
         if self._bridge is not None:
             await self._bridge.propagation.tell(image, changes)
 
     async def silence(self) -> None:
-        """This node is not the brokers' controller any more."""
+        """Stop sending to brokers, because this node is not their controller."""
         if self._bridge is not None:
             await self._bridge.propagation.silence()
 

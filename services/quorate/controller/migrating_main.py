@@ -1,9 +1,9 @@
 """The process of a controller that may take part in the migration from ZooKeeper (see `migrating`).
 
-It is the controller's own with the migration beside its node. A controller without
-`zookeeper.metadata.migration.enable` has it too: it must not lead while others migrate, and says so
-in the log; the libraries that speak to ZooKeeper and to Kafka's brokers are needed by those alone
-that are set to.
+It is the controller process with the migration as an extension. A controller without
+`zookeeper.metadata.migration.enable` runs the extension too: it must not lead while others migrate,
+and logs that it resigns. Only controllers that are configured to talk to ZooKeeper or to Kafka's
+brokers need the libraries for that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EXTRA = "migration"
 
 
 def run_migrating_controller(config: ControllerConfig, prepare: Prepare | None = None) -> int:
-    """As `run_controller`, with the migration. ConfigError."""
+    """Like `run_controller`, with the migration. Raises ConfigError if an extra is missing."""
     if config.migration.enabled:
         _require(config, "quorate.migration.office", ENABLE, "true")
     if config.migration.listener is not None:

@@ -1,7 +1,7 @@
-"""The migration's metrics (`telemetry.catalogue`), read from its state; the leader's only.
+"""The metrics of the migration (`telemetry.catalogue`), which only the leader exports.
 
-Numbers of states are those of the log, as Kafka reports them: KIP-866's text has 1 and 2 swapped.
-Where no migration is under way the counts are 0.
+State numbers are those in the log, as Kafka reports them; the text of KIP-866 swaps 1 and 2.
+Without a migration the counts are 0.
 
 Source: KIP-866, "Metrics".
 """
@@ -18,7 +18,7 @@ from quorate.telemetry.samples import Sample
 
 
 class MetadataType(IntEnum):
-    """Where the cluster's metadata is decided."""
+    """Where the authoritative metadata of the cluster is kept."""
 
     ZOOKEEPER = 1
     KRAFT = 2
@@ -40,7 +40,7 @@ class Measures:
 
 
 def migration_samples(image: MetadataImage, measures: Measures, lag: int) -> Iterator[Sample]:
-    """lag: in records."""
+    """The current metrics of the migration. lag: in records."""
     state = ZkMigrationState(image.features.zk_migration)
     brokers = image.cluster.brokers.values()
     yield Sample("ZkMigrationState", state)

@@ -1,23 +1,23 @@
-"""The settings of the migration from ZooKeeper: declared, and checked against each other.
+"""The settings of the migration from ZooKeeper: their declarations, and the checks between them.
 
-They have Kafka's names and defaults, and are read like every setting of a controller. What does not
-fit together is refused before anything starts, with one line that names the setting; what only the
-log or ZooKeeper can tell is found as soon as they are read.
+They have Kafka's names and defaults, and are read like every setting of a controller. Inconsistent
+settings are rejected before anything starts, with one line that names the setting. Errors that only
+the log or ZooKeeper can reveal are reported once these have been read.
 
-| misconfiguration | refused by | said of |
+| misconfiguration | rejected by | reported for |
 |---|---|---|
-| a value that is no boolean, number or list of addresses | the configuration | the setting |
+| a value that is not a boolean, number or list of addresses | the configuration | the setting |
 | the migration without an ensemble | the configuration | zookeeper.connect |
-| the migration in a process that is a broker too | the configuration | ...migration.enable |
+| the migration in a process that is also a broker | the configuration | ...migration.enable |
 | TLS without authorities, without a key, with Java's stores | the configuration | the store |
 | access control lists on znodes | the configuration | zookeeper.set.acl |
-| a listener for brokers that is no other of the controller's | the configuration | the listener |
-| the migration without the libraries that it needs | the start | ...migration.enable |
-| an ensemble that holds no cluster, or another cluster | the start | zookeeper.connect |
-| a leader without the setting while others have it | it resigns | ...migration.enable |
+| a broker listener that is the first or no controller listener | the configuration | the listener |
+| the migration without the libraries that it needs | startup | ...migration.enable |
+| an ensemble that holds no cluster, or another cluster | startup | zookeeper.connect |
+| a leader without the setting while others have it | its resignation | ...migration.enable |
 | a cluster that was never in ZooKeeper, or left it for good | the log | ...migration.enable |
 
-In the last row the quorum goes on as if the setting were not there, as the KIP has it.
+In the last row the quorum ignores the setting, as the KIP specifies.
 
 Source: KIP-866, "Configuration" and "Misconfigurations"; Kafka 3.9's ZkConfigs.
 """
@@ -95,7 +95,11 @@ def _identification() -> ConfigType[bool]:
 
 @dataclass(frozen=True, slots=True)
 class MigrationSettings:
-    """What a controller is told of it; all at their defaults where no migration is asked for."""
+    """The migration settings of a controller.
+
+    If the migration is not enabled, all but those of the listener for Kafka's brokers have their
+    defaults.
+    """
 
     enabled: bool = False
     connect: str | None = None
@@ -109,9 +113,9 @@ class MigrationSettings:
     tls: ZooKeeperTls | None = None
     """None without TLS."""
     listener: str | None = None
-    """On which Kafka's brokers find this controller, if any, during the migration and after it."""
+    """The listener for Kafka's brokers, during the migration and after it; None for none."""
     broker_listener: str | None = None
-    """On which brokers are dialled."""
+    """The brokers' listener that this controller dials; None for a broker's first PLAINTEXT one."""
     forwards_super_users: bool = False
     """Whether brokers may forward requests of super users."""
     connections_max: int = setting(
@@ -230,7 +234,7 @@ WITHOUT_MIGRATION = (
     CONNECTIONS_MAX,
     CONNECTIONS_PER_ADDRESS_MAX,
 )
-"""What has a meaning where no migration is asked for."""
+"""The settings that have an effect even if the migration is not enabled."""
 
 MIGRATION_REFUSED: dict[str, str] = {
     "zookeeper.ssl.keystore.password": "an encrypted private key cannot be read here: decrypt it "
@@ -240,12 +244,16 @@ MIGRATION_REFUSED: dict[str, str] = {
     "zookeeper.ssl.crl.enable": "lists of revoked certificates are not looked at here",
     "zookeeper.ssl.ocsp.enable": "nobody is asked for revoked certificates here",
 }
-"""Kafka's settings that would leave the connection less protected than its owner believes."""
+"""Kafka's settings that are rejected, each with the reason. If they were ignored, the connection
+would be less secure than the user believes.
+"""
 
 
 def check_roles(parsed: ParsedProperties) -> None:
-    """Refuse the migration in a process that is a broker too, before anything else about roles:
-    the migration is what its owner has to give up, or to do elsewhere.
+    """Reject the migration in a process that is also a broker.
+
+    This precedes every other check of the roles, so that the error names the migration: that is
+    the setting to remove here, or to use in another process.
     """
     is_wanted = parsed.texts.get(ENABLE, "").lower() == "true"
     if is_wanted and "broker" in split_list(parsed.texts.get("process.roles", "")):
@@ -256,7 +264,7 @@ def check_roles(parsed: ParsedProperties) -> None:
 
 
 def read_migration(parsed: ParsedProperties) -> MigrationSettings:
-    """The migration's part of a configuration. ConfigError."""
+    """The migration settings of a configuration. Raises ConfigError."""
     enabled: bool = parsed.get(ENABLE)
     if not enabled:
         _warn_of_idle(parsed)
@@ -275,7 +283,7 @@ def read_migration(parsed: ParsedProperties) -> MigrationSettings:
 
 
 def _kafkas(parsed: ParsedProperties) -> dict[str, Any]:
-    """What is about the listener for Kafka's brokers."""
+    """The fields that concern the listener for Kafka's brokers."""
     listener = _listener(parsed)
     for name in (FORWARDED_SUPER_USERS, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX):
         if listener is None and name in parsed:
@@ -313,7 +321,7 @@ def _warn_of_idle(parsed: ParsedProperties) -> None:
 
 
 def read_zookeeper_tls(parsed: ParsedProperties) -> ZooKeeperTls | None:
-    """How to connect to ZooKeeper; None for an unencrypted connection. ConfigError."""
+    """The TLS settings for ZooKeeper; None for an unencrypted connection. Raises ConfigError."""
     if not parsed.get(SECURE):
         return None
     parsed.require(TRUST_STORE, f", and {SECURE} is true")

@@ -1,10 +1,10 @@
-"""How a controller tells the quorum in the log what it supports, once in the life of its process.
+"""Registers a controller and the features that it supports in the log, once per process.
 
-It registers at the active controller (RegisterController) as soon as the finalized metadata.version
-has registrations and the image holds none of this process: at the first start after an upgrade, and
-again after each restart, with a new incarnation id. A quorum without metadata gets no record. What
-it registers limits the levels to which features can be raised, and says whether it has the setting
-of the migration from ZooKeeper.
+It sends RegisterController to the active controller as soon as the finalized metadata.version
+supports registrations and the image holds none of this process: at the first start after an
+upgrade, and again after each restart, with a new incarnation id. A quorum without metadata gets no
+record. The registration limits the levels to which features can be upgraded, and states whether the
+migration from ZooKeeper is enabled on this controller.
 
 Source: KIP-919, "Controller Registration"; KIP-866, "Migration Trigger"; Kafka's
 ControllerRegistrationManager.
@@ -43,11 +43,14 @@ REQUEST_TIMEOUT_MS = 5_000
 RETRY_MIN_S = 0.5
 RETRY_MAX_S = 30.0
 COMMITTED_S = 1.0
-"""How long after an answer the record may take to this node's image, seconds."""
+"""How long after the response the record may take to reach this node's image, seconds."""
 
 
 class Registration:
-    """One controller's; `start` it when the node listens, `stop` it before the node ends."""
+    """The registration of one controller.
+
+    Start it when the node listens, and stop it before the node ends.
+    """
 
     def __init__(self, components: NodeComponents[ControllerConfig]) -> None:
         self._components = components
@@ -69,7 +72,7 @@ class Registration:
             self._changed.set()
 
     def is_wanted(self) -> bool:
-        """Whether the log lacks a registration of this process and can have one."""
+        """Whether the log lacks a registration of this process and can hold one."""
         image = self._components.loader.image
         if image.features.metadata_version < CONTROLLER_REGISTRATION or image.in_transaction:
             return False
@@ -91,7 +94,7 @@ class Registration:
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
     async def _try(self) -> str:
-        """Why the active controller did not take the registration, "" if it did."""
+        """Send the registration. Returns why it failed, or "" if it succeeded."""
         try:
             answer = await self._ask()
         except RpcError as error:

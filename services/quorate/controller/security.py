@@ -1,7 +1,8 @@
-"""Who may call a controller, and how much, as its settings say.
+"""Builds the authorization and the limits of a controller's server from its settings.
 
-Where nothing is to be decided there is no gate at all: no listener is encrypted, so that no peer
-has an identity, and no authorizer is configured.
+There is no `NodeGate` if it would have nothing to check: peers have no identity, because no
+listener is encrypted or quorate.peer.identity is off; neither an authorizer nor the principals of
+controllers are configured; and the node does not wait to be formatted.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from quorate.runtime.gate import NodeGate, PeerIdentity
 LOGGER = logging.getLogger(__name__)
 
 OTHER_FILES = 256
-"""Open files that are kept for what is no connection of a client: the log, peers, the process."""
+"""Open files that are reserved for the log, peers and the process, not for client connections."""
 
 
 def node_gate(config: ControllerConfig) -> NodeGate | None:
-    """TlsError where this node's certificate cannot be read, or its peers would refuse it."""
+    """The gate that authorizes requests; None if it would have nothing to check.
+
+    Raises TlsError if this node's certificate cannot be read, or if peers would reject it.
+    """
     security = config.security
     identity = PeerIdentity(security.peer_identity)
     if config.tls is None and identity is PeerIdentity.AUTO:
@@ -57,7 +61,7 @@ def node_gate(config: ControllerConfig) -> NodeGate | None:
 
 
 def _check_own_name(config: ControllerConfig, certificate: Path) -> None:
-    """Raise TlsError where peers would refuse what this node sends."""
+    """Raise TlsError if peers would reject the requests of this node."""
     node = config.node_id
     mapped = {each for _, each in config.security.node_principals}
     if node in mapped or node in nodes_of(dns_names(certificate)):
@@ -70,7 +74,7 @@ def _check_own_name(config: ControllerConfig, certificate: Path) -> None:
 
 
 def server_limits(config: ControllerConfig) -> ServerLimits:
-    """As configured, with no more connections than the process may have open files for."""
+    """The configured limits, with connections capped by the limit of open files."""
     wanted = config.security.connections_max
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = wanted if soft == resource.RLIM_INFINITY else max(8, soft - OTHER_FILES)

@@ -1,8 +1,8 @@
 """A controller without storage that waits to be formatted over gRPC.
 
-For pods: a new volume must not become a replica of its own accord, so the process waits, says so,
-and serves nothing but NodeStatus and Format until somebody who knows the quorum (the operator)
-decides what it shall be. At a terminal an unformatted directory is an error instead.
+This is for pods: a new volume must not become a replica by itself. The process logs that it waits,
+and serves only NodeStatus and Format until a client that knows the quorum (the operator) formats
+it. Without quorate.unformatted.wait an unformatted directory is an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class UnformattedNode:
-    """A `rpc.handler.NodeHandler`; `formatted` is set once there is a replica here."""
+    """A `rpc.handler.NodeHandler`. `formatted` is set once the directory is formatted."""
 
     def __init__(self, config: ControllerConfig) -> None:
         self._config = config
@@ -36,7 +36,7 @@ class UnformattedNode:
         )
 
     async def format(self, request: FormatRequest) -> FormatResponse:
-        """Format as asked, once: of two requests at a time the second finds it done."""
+        """Format the directory, once: the second of two concurrent requests finds it formatted."""
         async with self._guard:
             try:
                 done = await asyncio.to_thread(

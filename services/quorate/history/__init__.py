@@ -1,21 +1,21 @@
-"""The client's view of a replicated log, checked: what was told to clients must fit one history.
+"""A linearizability checker for a replicated log: all client observations must fit one history.
 
-`HistoryChecker` is told what clients did and saw, in the real-time order in which it happened
-(`begin` before a request leaves, `acknowledged` after its answer arrived). It owns these rules,
-named in `Rule`:
+`HistoryChecker` records client operations and their responses in real-time order. Call `begin`
+before a request is sent, and `acknowledged` after its response has arrived. The checker owns these
+rules, named in `Rule`:
 
-- one offset holds one value, one value stands at one offset, whoever says so (one history);
-- what was acknowledged is in the final log, at its offset; nothing is there twice; nothing is there
-  that nobody appended, or whose append was refused;
+- one offset holds one value, and one value is at one offset, in every response (one history);
+- an acknowledged append is in the final log, at its offset; no value is in the log twice; every
+  value in the log was appended by a client, and its append was not refused;
 - an append that began after another was acknowledged has the larger offset (real-time order);
-- a read shows every record of its range and no other (a prefix of the history);
-- a linearizable read ends beyond all that was acknowledged or read before it began.
+- a read returns every record of its range and no other (a prefix of the history);
+- a linearizable read ends beyond everything that was acknowledged or read before it began.
 
-An append whose outcome is unknown may be in the log or not. Values are unique and hashable; offsets
-count records, and offsets that hold no client's record (control records) are never named.
+An append with an unknown outcome may or may not be in the log. Values are unique and hashable.
+Offsets count records; offsets without a client's record (control records) are never reported.
 
-The rules are those of linearizability (Herlihy and Wing) for a log: because every acknowledgement
-names its offset, the order of the operations is known and needs no search.
+The rules are those of linearizability (Herlihy and Wing) for a log: every acknowledgement carries
+its offset, so the order of the operations is known and needs no search.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NONE_YET = -1
 
 
 class Rule(StrEnum):
-    """What a history can break."""
+    """The rules that a history can violate."""
 
     ONE_HISTORY = "one offset holds one value"
     NOTHING_LOST = "what was acknowledged stays"
@@ -47,7 +47,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that the history breaks, and how."""
+    """A rule that the history violates, and the details."""
 
     rule: Rule
     text: str
@@ -58,7 +58,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class ReadToken:
-    """A read that began. `floor`: where it must end at least, if it is linearizable."""
+    """A read in progress. `floor`: the smallest end offset allowed for a linearizable read."""
 
     number: int
     floor: int
@@ -83,12 +83,12 @@ class _Read:
 
 
 class HistoryChecker(Generic[ValueT]):
-    """Collects a history and checks it, as it grows and at its end.
+    """Records a history and checks it, both while it grows and at its end.
 
     Appends: `begin(value)`, then at most one of `acknowledged(value, offset)`, `refused(value)`
     (certainly not appended) and `unknown(value)`. Reads: `token = begin_read()`, then
-    `read(token, end_offset, records)` unless the read failed. Violations found on the way are in
-    `violations`; `verify(committed)` returns them with those that the final log shows.
+    `read(token, end_offset, records)` unless the read failed. `violations` holds the violations
+    found so far; `verify(committed)` returns them together with those found in the final log.
     """
 
     def __init__(self) -> None:
@@ -116,13 +116,13 @@ class HistoryChecker(Generic[ValueT]):
     # --- appends ----------------------------------------------------------------------------------
 
     def begin(self, value: ValueT) -> None:
-        """A client is about to append `value`, for the only time."""
+        """Record that a client is about to append `value`. ValueError if it was appended before."""
         if value in self._appends:
             raise ValueError(f"the append of {value!r} began already: values are unique")
         self._appends[value] = _Append(self._acknowledged_max)
 
     def acknowledged(self, value: ValueT, offset: int) -> None:
-        """The client was told that `value` is committed at `offset`."""
+        """Record the response that `value` is committed at `offset`."""
         append = self._known(value)
         append.offset = offset
         self._acknowledged_count += 1
@@ -131,11 +131,11 @@ class HistoryChecker(Generic[ValueT]):
         self._see(offset, value, "an acknowledgement")
 
     def refused(self, value: ValueT) -> None:
-        """The client was told that `value` was certainly not appended."""
+        """Record the response that `value` was certainly not appended."""
         self._known(value).refused = True
 
     def unknown(self, value: ValueT) -> None:
-        """The client does not know the outcome, and never will: both are allowed."""
+        """Record that the outcome will never be known: both outcomes are allowed."""
         self._known(value)
 
     def _known(self, value: ValueT) -> _Append:
@@ -149,7 +149,7 @@ class HistoryChecker(Generic[ValueT]):
     # --- reads ------------------------------------------------------------------------------------
 
     def begin_read(self, *, linearizable: bool = True) -> ReadToken:
-        """A client is about to read."""
+        """Record that a client is about to read."""
         self._reads_begun += 1
         floor = max(self._acknowledged_max + 1, self._read_end_max)
         return ReadToken(self._reads_begun, floor, linearizable)
@@ -162,8 +162,9 @@ class HistoryChecker(Generic[ValueT]):
         *,
         from_offset: int = 0,
     ) -> None:
-        """The read showed exactly `records`, (offset, value), of the range
-        [from_offset, end_offset).
+        """Record the response of a read of the range [from_offset, end_offset).
+
+        records: exactly the records that the read returned, as (offset, value).
         """
         if token.linearizable:
             if end_offset < token.floor:
@@ -183,13 +184,15 @@ class HistoryChecker(Generic[ValueT]):
             self._see(offset, value, f"read {token.number}")
         self._reads.append(_Read(token.number, from_offset, end_offset, len(records)))
 
-    # --- the end ----------------------------------------------------------------------------------
+    # --- verification -----------------------------------------------------------------------------
 
     def verify(
         self, committed: Iterable[tuple[int, ValueT]], *, from_offset: int = 0
     ) -> list[Violation]:
-        """Check the history against the final log: the clients' committed records as (offset,
-        value), in the log's order, from `from_offset` on. Return every violation, none if all fits.
+        """Check the history against the final log and return every violation.
+
+        committed: the clients' committed records as (offset, value), in log order, from
+        `from_offset` on.
         """
         found: list[Violation] = list(self.violations)
         log = list(committed)
@@ -229,7 +232,7 @@ class HistoryChecker(Generic[ValueT]):
             yield Violation(Rule.ONE_HISTORY, text)
 
     def _check_reads(self, offsets: list[int], from_offset: int) -> Iterable[Violation]:
-        """Every value that a read showed was checked already; here, that it showed all of them."""
+        """Check that each read returned all records; `read` already checked their values."""
         for read in self._reads:
             if read.from_offset < from_offset:
                 continue
@@ -242,7 +245,7 @@ class HistoryChecker(Generic[ValueT]):
                     f"{read.end_offset}), the log has {count}",
                 )
 
-    # --- both -------------------------------------------------------------------------------------
+    # --- shared checks ----------------------------------------------------------------------------
 
     def _check_order(self, value: ValueT, append: _Append, offset: int) -> None:
         if offset <= append.floor:

@@ -1,5 +1,5 @@
-"""The cluster's metadata, sans-IO: the image that records make, and the controller that makes them.
+"""The cluster's metadata, sans-IO: the image built from records, and the controller logic.
 
-Nothing here reads a clock or does I/O: a time is an integer in milliseconds that the caller gives,
-new topic ids come from an injected source of randomness.
+Nothing here reads a clock or does I/O. The caller passes each time as an integer in milliseconds,
+and injects the source of randomness for new ids.
 """

@@ -1,4 +1,4 @@
-"""Access control lists, as part of the image, and what a filter matches.
+"""Access control lists, as part of the image, and the matching of filters.
 
 The numbers are Kafka's codes: 0 unknown and 1 any (in filters only) of each kind, then
 
@@ -84,8 +84,10 @@ def matches(chosen: AclFilter, acl: Acl) -> bool:
 
 
 def _matches_pattern(chosen: AclFilter, acl: Acl) -> bool:
-    """ANY takes either pattern type with the very name; MATCH what would apply to a resource of
-    that name: the name itself, the wildcard, and the prefixes.
+    """Whether the filter's pattern selects an ACL.
+
+    ANY selects both pattern types with exactly that name. MATCH selects the ACLs that apply to a
+    resource of that name: literal ones for the name or the wildcard, and prefixes of the name.
     """
     if chosen.pattern_type not in (ANY, MATCH, acl.pattern_type):
         return False
@@ -100,7 +102,7 @@ def _matches_pattern(chosen: AclFilter, acl: Acl) -> bool:
 
 
 class AclsImage:
-    """acls: the records that would write them, by id; `ids`: the id of each ACL."""
+    """acls: the ACL records by id; ids: the id of each ACL."""
 
     __slots__ = ("acls", "ids")
 

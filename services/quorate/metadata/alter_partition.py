@@ -1,21 +1,21 @@
-"""AlterPartition: a leader proposes another ISR.
+"""AlterPartition: a leader proposes a new ISR.
 
-Steps, in this order; the first that applies is the answer:
+Steps, in this order; the first that applies determines the response:
 
-1.  the broker's epoch is another                                   STALE_BROKER_EPOCH (all of it)
-2.  no such topic or partition                UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION
-3.  leader or partition epoch ahead of ours                         NOT_CONTROLLER
-4.  leader epoch behind                                             FENCED_LEADER_EPOCH
-5.  the sender does not lead                                        INVALID_REQUEST
-6.  partition epoch behind                                          INVALID_UPDATE_VERSION
-7.  an ISR that is empty, names one twice, or one that is no replica    INVALID_REQUEST
-8.  an ISR without the leader                                       INVALID_REQUEST
-9.  recovering with more than the leader in sync, or recovering where it had recovered
-                                                                    INVALID_REQUEST
-10. a member is unregistered, fenced or shutting down, or another process than the one that
-    fetched (version 3)                       INELIGIBLE_REPLICA, before version 2
+1.  the broker epoch does not match           STALE_BROKER_EPOCH (whole request)
+2.  unknown topic or partition                UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION
+3.  leader or partition epoch ahead of the controller's             NOT_CONTROLLER
+4.  stale leader epoch                                              FENCED_LEADER_EPOCH
+5.  the sender is not the leader                                    INVALID_REQUEST
+6.  stale partition epoch                                           INVALID_UPDATE_VERSION
+7.  the ISR is empty, has a duplicate, or a broker that is not a replica    INVALID_REQUEST
+8.  the leader is not in the ISR                                    INVALID_REQUEST
+9.  an unknown recovery state, RECOVERING with more than the leader in the ISR, or RECOVERING
+    although the leader has recovered                               INVALID_REQUEST
+10. a member is unregistered, fenced or shutting down, or its broker epoch differs from that of
+    its fetches (version 3)                   INELIGIBLE_REPLICA, before version 2
                                               OPERATION_NOT_ATTEMPTED
-11. it is applied; if that completed a reassignment and the sender leads no longer
+11. the change is applied; if it completed a reassignment and another broker leads
                                               NEW_LEADER_ELECTED, before version 2
                                               FENCED_LEADER_EPOCH
 
@@ -56,7 +56,7 @@ LEADER_RECOVERY = 1
 def alter_partition(
     context: ControllerContext, request: AlterPartition
 ) -> tuple[list[MetadataRecord], AlterPartitionResponse]:
-    """The records of what is accepted, and an answer for each proposal."""
+    """The records of the accepted proposals, and a result for each proposal."""
     if not 0 <= request.version <= LATEST_VERSION:
         message = f"AlterPartition has versions 0 to {LATEST_VERSION}"
         return [], AlterPartitionResponse((), ErrorCode.UNSUPPORTED_VERSION, message)
@@ -134,7 +134,7 @@ def _checked(
     partition: Partition,
     proposal: PartitionProposal,
 ) -> tuple[int, ...]:
-    """Steps 3 to 10: the ISR that may be."""
+    """Steps 3 to 10: the accepted ISR."""
     if (
         proposal.leader_epoch > partition.leader_epoch
         or proposal.partition_epoch > partition.partition_epoch

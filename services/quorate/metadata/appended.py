@@ -1,12 +1,14 @@
-"""What a client may append as metadata records itself: what some request could have made.
+"""Validation of metadata records that a client appends directly, without a request.
 
-A record must hold what the managers of requests ask for. `Appended.fault` is asked for one record
-at a time, with the image that the records before it made. Records that follow from what brokers and
-controllers do (registrations, fencing, changes of partitions, transactions) are the controller's.
-What differs from requests, so that the metadata of another cluster can be imported: partitions and
-configurations may name brokers that are not registered yet, and settings are not looked up. And
-while a migration from ZooKeeper is under way, who stands between its brokers and the quorum may
-append their registrations (KIP-866).
+A client may append only records that a request could have produced: they must pass the checks of
+the request managers. `Appended.fault` checks one record against the image that the records before
+it produced. Records that result from the actions of brokers and controllers (registrations,
+fencing, partition changes, transactions) are reserved for the controller.
+
+Some checks are weaker than those of requests, so that the metadata of another cluster can be
+imported: partitions and configs may name brokers that are not registered yet, and configs are not
+checked against their definitions. While a migration from ZooKeeper is under way, the bridge between
+its brokers and the quorum may append their registrations (KIP-866).
 """
 
 from __future__ import annotations
@@ -28,18 +30,18 @@ from quorate.records import metadata as rec
 from quorate.records.metadata.partitions import NO_LEADER, RECOVERED, RECOVERING
 
 NEXT_PRODUCER_ID_MAX = 2**62
-"""As many ids are left to be given away."""
+"""The highest next id that a client may append. It leaves as many ids for allocation."""
 
 
 class Appended:
-    """The records of one append. image: what they are appended to; it is not kept up to date."""
+    """Checks the records of one append. image: the image before the append; it is not retained."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._begins_with_level = image.features.metadata_version > 0
         self._names: dict[str, str] | None = None
 
     def fault(self, record: AnyRecord, image: MetadataImage) -> str | None:
-        """Why a client cannot append it, None if it can. image: with the records before it."""
+        """Why a client may not append a record, None if it may. image: includes earlier records."""
         check = _CHECKS.get(type(record))
         if check is None:
             return f"{_name(record)}: clients do not append records of this kind"
@@ -147,12 +149,12 @@ class Appended:
         return None
 
     def _anything(self, _record: AnyRecord, _image: MetadataImage) -> str | None:
-        """Replaying it checks what there is to check."""
+        """No checks beyond those of replay."""
         return None
 
 
 def unfinished_migration(image: MetadataImage) -> str | None:
-    """What keeps the migration from ZooKeeper from being finished, None if nothing does."""
+    """Why the migration from ZooKeeper cannot be finished, None if it can."""
     if image.features.zk_migration == rec.ZkMigrationState.PRE_MIGRATION or image.in_transaction:
         return "the metadata has not been copied from ZooKeeper yet"
     controllers = image.cluster.controllers.values()
@@ -173,7 +175,7 @@ def unfinished_migration(image: MetadataImage) -> str | None:
 
 
 def _is_id(text: str) -> bool:
-    """Kafka reserves the ids that differ from zero in the last byte only."""
+    """Whether it is a UUID that Kafka does not reserve (one that is zero but for its last byte)."""
     return is_uuid(text) and text[:20] != ZERO_UUID[:20]
 
 

@@ -1,16 +1,18 @@
-"""Who may do what: Kafka's StandardAuthorizer over the ACLs of the committed image.
+"""ACL authorization: Kafka's StandardAuthorizer over the ACLs of the committed image.
 
 Steps of a decision, for a principal, its host, an operation and a resource:
 
-1. A super user may do everything.
-2. Until the ACLs are loaded nobody else may do anything.
-3. The ACLs of the resource: literal ones of its name and of `*`, prefixed ones of its beginnings.
-4. One of them denies this principal (or `User:*`) from this host (or `*`) this operation (or ALL):
-   denied, whatever allows it.
-5. One of them allows it, or an operation that implies it: allowed. Read, write, delete and alter
-   imply describe; alter configs implies describe configs. A denial implies nothing.
-6. The resource has no ACL at all, anybody's: what `allow.everyone.if.no.acl.found` says. Otherwise
-   denied.
+1. A super user is allowed everything.
+2. Until the ACLs are loaded, all other principals are denied everything.
+3. The resource's ACLs are the literal ones for its name and for `*`, and the prefixed ones for
+   every prefix of its name.
+4. If one of them denies this principal (or `User:*`) this operation (or ALL) from this host (or
+   `*`), the operation is denied, even if another ACL allows it.
+5. If one of them allows the operation, or another that implies it, the operation is allowed. Read,
+   write, delete and alter imply describe; alter configs implies describe configs. A denial implies
+   nothing.
+6. If the resource has no ACL for any principal, `allow.everyone.if.no.acl.found` decides. Otherwise
+   the operation is denied.
 
 Source: KIP-11, KIP-290, KIP-801; Kafka's StandardAuthorizerData and AclEntry.
 """
@@ -27,12 +29,12 @@ from quorate.metadata.image import MetadataImage
 from quorate.metadata.requests import Acl
 
 ANONYMOUS = "User:ANONYMOUS"
-"""Who connects without a certificate."""
+"""The principal of clients without a certificate."""
 EVERYBODY = "User:*"
 
 
 class Operation(IntEnum):
-    """Kafka's AclOperation, as far as something asks for it."""
+    """The operations of Kafka's AclOperation that are authorized here."""
 
     ALL = 2
     READ = 3
@@ -47,7 +49,7 @@ class Operation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """Kafka's ResourceType, as far as something asks for it."""
+    """The resource types of Kafka's ResourceType that are authorized here."""
 
     TOPIC = 2
     GROUP = 3
@@ -56,7 +58,7 @@ class ResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource by its very name."""
+    """A resource, by its exact name."""
 
     type: int
     name: str
@@ -74,8 +76,10 @@ _IMPLIED_BY: Final[dict[int, frozenset[int]]] = {
 
 
 class _Index:
-    """ACLs by what they speak of. `lengths`: of the prefixes of a resource type. `granted`: what
-    one of them allows at all: resource type, principal, host, operation.
+    """ACLs by resource.
+
+    `_lengths`: the lengths of the prefixes of each resource type. `granted`: the (resource type,
+    principal, host, operation) of every ACL that allows something.
     """
 
     def __init__(self, acls: Iterable[Acl]) -> None:
@@ -94,7 +98,7 @@ class _Index:
                 self._lengths.setdefault(acl.resource_type, set()).add(len(acl.resource_name))
 
     def of(self, resource: Resource) -> Iterator[Acl]:
-        """Step 3."""
+        """The ACLs of a resource (step 3)."""
         kind, name = resource.type, resource.name
         yield from self._literal.get((kind, name), ())
         if name != WILDCARD:
@@ -105,7 +109,7 @@ class _Index:
 
 
 def _is_about(acl: Acl, principal: str, host: str, operation: int) -> bool:
-    """Whether an ACL of the resource decides about this (steps 4 and 5)."""
+    """Whether an ACL of the resource applies to the operation (steps 4 and 5)."""
     if acl.principal not in (principal, EVERYBODY) or acl.host not in (host, WILDCARD):
         return False
     if acl.operation in (Operation.ALL, operation):
@@ -114,9 +118,9 @@ def _is_about(acl: Acl, principal: str, host: str, operation: int) -> bool:
 
 
 class AclAuthorizer:
-    """Decides by the ACLs that it was told last. `is_ready`: whether it was told any state at all.
+    """Authorizes by the ACLs that were loaded last. `is_ready`: whether ACLs have been loaded.
 
-    super_users: principals, as in `User:CN=admin`.
+    super_users: principals, such as `User:CN=admin`.
     """
 
     def __init__(
@@ -134,15 +138,15 @@ class AclAuthorizer:
         return principal in self._super_users
 
     def load(self, image: MetadataImage) -> None:
-        """Decide by the ACLs of this image from now on."""
+        """Replace the ACLs with those of the image."""
         self.use(acl_of(record) for record in image.acls.acls.values())
 
     def use(self, acls: Iterable[Acl]) -> None:
-        """Decide by these ACLs from now on."""
+        """Replace the ACLs."""
         self._index = _Index(acls)
 
     def allows(self, principal: str, host: str, operation: Operation, resource: Resource) -> bool:
-        """The decision."""
+        """Whether the principal may perform the operation on the resource."""
         if principal in self._super_users:
             return True
         if self._index is None:
@@ -159,8 +163,9 @@ class AclAuthorizer:
     def may_allow(
         self, principal: str, host: str, operation: Operation, kinds: Iterable[ResourceType]
     ) -> bool:
-        """Whether there may be a resource of these kinds on which `allows` says yes. False is
-        certain: it is known before any resource is.
+        """Whether `allows` may return True for some resource of these types.
+
+        False is definitive: a request can be rejected before its resources are known.
         """
         if principal in self._super_users:
             return True

@@ -1,19 +1,20 @@
-"""Brokers: registration, heartbeats, fencing, controlled shutdown, forgetting.
+"""Brokers: registration, heartbeats, fencing, controlled shutdown and unregistration.
 
-A broker is fenced, unfenced or in controlled shutdown. With each heartbeat it goes to the next
-state, and the first column says what it is in:
+A broker is fenced, unfenced or in controlled shutdown. Each heartbeat may move it to another state:
 
-    fenced       wants to stop                                   it may stop
-                 wants to run, and has replayed its registration unfenced
-    unfenced     wants to be fenced                              fenced
-                 wants to stop, leads or is in an ISR            controlled shutdown
-                 wants to stop, and holds nothing                fenced, it may stop
-    controlled   leads something still                           -
-    shutdown     every active broker has replayed its shutdown   fenced, it may stop
+    state        condition                                       result
+    fenced       requests shutdown                               may stop
+                 requests unfencing, has replayed registration   unfenced
+    unfenced     requests fencing                                fenced
+                 requests shutdown, leads or is in an ISR        controlled shutdown
+                 requests shutdown, holds nothing                fenced, may stop
+    controlled   still leads a partition                         unchanged
+    shutdown     every active broker has replayed its shutdown   fenced, may stop
 
-Entering controlled shutdown and being fenced take the broker out of every ISR and move its
-leaderships (the last member of an ISR stays in, leaderless); unfencing elects for leaderless
-partitions only. Controlled shutdown is left by registering anew with another incarnation.
+Controlled shutdown and fencing remove the broker from every ISR and move its leaderships. The last
+member of an ISR stays in it, and its partition is leaderless. Unfencing elects leaders for
+leaderless partitions only. Controlled shutdown ends when the broker registers with a new
+incarnation id.
 
 Source: KIP-631, KIP-841, KIP-858, KIP-866, KIP-966 (unclean restarts); Kafka's
 BrokerHeartbeatManager and ClusterControlManager.
@@ -76,7 +77,7 @@ UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
 def register(
     context: ControllerContext, request: RegisterBroker, cluster_id: str, now_ms: int, offset: int
 ) -> tuple[list[MetadataRecord], RegisterBrokerResponse]:
-    """`offset` is that of the first record, and becomes the broker's epoch."""
+    """Register a broker. A new incarnation's epoch is `offset`, that of the first record."""
     try:
         _check_registration(context, request, cluster_id, now_ms)
     except RefusedError as refused:
@@ -149,7 +150,11 @@ def _check_registration(
 
 
 def _check_mode(context: ControllerContext, request: RegisterBroker) -> None:
-    """In ZooKeeper mode only during a migration, and before the copy in no other (KIP-866)."""
+    """Check the mode of the broker against the migration from ZooKeeper (KIP-866).
+
+    Brokers in ZooKeeper mode can register only during a migration. Others cannot register in
+    PRE_MIGRATION, before the metadata has been copied.
+    """
     state = context.image.features.zk_migration
     if request.is_migrating_zk_broker and state not in UNDER_WAY:
         raise RefusedError(
@@ -165,7 +170,7 @@ def _check_mode(context: ControllerContext, request: RegisterBroker) -> None:
 
 
 def _malformed(request: RegisterBroker) -> str:
-    """What is wrong with the request by itself, empty for nothing."""
+    """Why the request itself is invalid, empty if it is valid."""
     if not 0 <= request.broker_id <= NODE_ID_MAX:
         return f"Invalid broker id {request.broker_id}"
     if request.incarnation_id == ZERO_UUID or not is_uuid(request.incarnation_id):
@@ -178,7 +183,7 @@ def _malformed(request: RegisterBroker) -> str:
 
 
 def malformed_node(request: RegisterBroker | RegisterController) -> str:
-    """What is wrong with the endpoints and features of a registration, empty for nothing."""
+    """Why the endpoints or features of a registration are invalid, empty if they are valid."""
     names = [endpoint.name for endpoint in request.endpoints]
     if len(set(names)) < len(names):
         return "Duplicate listener name in request"
@@ -200,7 +205,7 @@ def malformed_node(request: RegisterBroker | RegisterController) -> str:
 
 
 def _check_directories(context: ControllerContext, request: RegisterBroker) -> None:
-    """Different ones, none of them another broker's (KIP-858)."""
+    """Require distinct directory ids that no other broker has registered (KIP-858)."""
     fault = ""
     if any(directory in RESERVED_DIRECTORIES for directory in request.log_dirs):
         fault = "Reserved directory ID in request"
@@ -257,7 +262,7 @@ def unregister(
 def heartbeat(
     context: ControllerContext, request: BrokerHeartbeat, now_ms: int
 ) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
-    """The broker was heard: its next state, and the records that bring it there."""
+    """Process a heartbeat: return the records of a state change, and the broker's state."""
     try:
         context.check_broker_epoch(request.broker_id, request.broker_epoch)
     except RefusedError as refused:
@@ -269,7 +274,7 @@ def heartbeat(
     if request.offline_log_dirs:
         records += _directories_failed(context, broker, request.offline_log_dirs)
         if records:
-            # One change of a partition at a time: the rest with the next heartbeat.
+            # A batch changes each partition at most once: the next heartbeat does the rest.
             return records, BrokerHeartbeatResponse(
                 caught_up, broker.fenced, broker.in_controlled_shutdown
             )
@@ -300,14 +305,14 @@ def heartbeat(
 def _let_go(
     context: ControllerContext, broker: Broker, caught_up: bool
 ) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
-    """It may stop now. Its session ends, so that its next process need not wait for that."""
+    """Let the broker stop, and end its session so that its next process can register at once."""
     records = [] if broker.fenced else fence(context, broker)
     context.sessions.end(broker.broker_id)
     return records, BrokerHeartbeatResponse(caught_up, is_fenced=True, should_shut_down=True)
 
 
 def _may_stop(context: ControllerContext, broker: Broker) -> bool:
-    """It leads nothing, and every active broker has replayed that it shuts down."""
+    """Whether the broker leads nothing and every active broker has replayed its shutdown."""
     if context.index.leads_any(broker.broker_id):
         return False
     session = context.sessions.get(broker.broker_id)
@@ -322,17 +327,20 @@ def _may_stop(context: ControllerContext, broker: Broker) -> bool:
 
 
 def fence(context: ControllerContext, broker: Broker) -> list[MetadataRecord]:
-    """The broker is out of every ISR, and fenced."""
+    """Fence the broker and remove it from its ISRs."""
     return [_change(context, broker, fenced=FENCE), *broker_leaves(context, broker.broker_id)]
 
 
 def unfence(context: ControllerContext, broker: Broker) -> list[MetadataRecord]:
-    """The broker is active, and leads what nobody led if it may."""
+    """Unfence the broker, and elect it for leaderless partitions where it is eligible."""
     return [_change(context, broker, fenced=UNFENCE), *broker_joins(context, broker.broker_id)]
 
 
 def begin_shutdown(context: ControllerContext, broker: Broker) -> list[MetadataRecord]:
-    """Controlled shutdown; a metadata.version that cannot say so takes the ISRs only."""
+    """Begin a controlled shutdown.
+
+    Below metadata.version 3.3-IV3, which has no field for it, only remove the broker from its ISRs.
+    """
     records = broker_leaves(context, broker.broker_id)
     if context.image.level < IN_CONTROLLED_SHUTDOWN:
         return records
@@ -354,11 +362,11 @@ def _change(context: ControllerContext, broker: Broker, *, fenced: int) -> Metad
 def _directories_failed(
     context: ControllerContext, broker: Broker, failed: Iterable[str]
 ) -> list[MetadataRecord]:
-    """Its replicas there are in no ISR and lead nothing any more (KIP-858)."""
+    """Remove the broker's replicas in failed directories from ISRs and leadership (KIP-858)."""
     gone = set(failed) & set(broker.log_dirs)
     left = tuple(directory for directory in broker.log_dirs if directory not in gone)
     if not gone or not left:
-        # Without any directory the broker stops by itself, and is fenced.
+        # A broker without any online directory stops by itself and is then fenced.
         return []
     records: list[MetadataRecord] = [
         BrokerRegistrationChangeRecord(

@@ -1,6 +1,6 @@
 """Registered brokers and controllers, as part of the image.
 
-A registration is the record that would write it, with what later records changed.
+A registration is stored as its register record, with the changes of later records applied.
 
 Source: KIP-631, KIP-841 (controlled shutdown), KIP-858 (directories), KIP-919 (controllers),
 KIP-1066 (cordoned directories).
@@ -30,7 +30,7 @@ Controller = RegisterControllerRecord
 
 
 def is_active(broker: Broker | None) -> bool:
-    """Registered, not fenced, and not in controlled shutdown: fit for an ISR (KIP-841)."""
+    """Whether the broker can join an ISR: registered, unfenced, not shutting down (KIP-841)."""
     return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
 
@@ -126,5 +126,5 @@ class ClusterImage:
 
 
 def _by_name(features: tuple[RegisteredFeature, ...]) -> tuple[RegisteredFeature, ...]:
-    """Their order means nothing, and Kafka's snapshots have another than its log."""
+    """Sort features: their order has no meaning, and differs between Kafka's log and snapshots."""
     return tuple(sorted(features, key=lambda feature: feature.name))

@@ -1,11 +1,11 @@
-"""The configs that Kafka 4.3 knows: their types, defaults and what values they take.
+"""The configs of Kafka 4.3: their names, types, defaults and valid values.
 
-`TOPIC` is complete: another name is refused. `BROKER` has what can be changed while a broker runs,
-`STATIC_BROKER` what cannot; names that are in neither belong to plugins, and anything goes. A
-broker's setting that begins with `listener.name.NAME.` is that of one listener.
+`TOPIC` is complete: any other name is rejected. `BROKER` holds the configs that can be changed
+while a broker runs, `STATIC_BROKER` those that cannot. Names in neither belong to plugins and take
+any value. A broker config that begins with `listener.name.NAME.` applies to one listener.
 
-Source: Kafka 4.3's LogConfig, DynamicBrokerConfig, GroupConfig, ClientMetricsConfigs; the names,
-types, defaults and ranges are as its ConfigDefs tell them.
+Source: Kafka 4.3's LogConfig, DynamicBrokerConfig, GroupConfig, ClientMetricsConfigs. Names, types,
+defaults and ranges follow its ConfigDefs.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ TOPIC: Final = _by_name(
     ConfigDef("segment.ms", Kind.LONG, "604800000", low=1, synonym="log.roll.ms"),
     ConfigDef("unclean.leader.election.enable", Kind.BOOLEAN, "false"),
 )
-"""Of topics."""
+"""Topic configs."""
 
 BROKER: Final = _by_name(
     ConfigDef("background.threads", Kind.INT, "10", low=1),
@@ -249,7 +249,7 @@ BROKER: Final = _by_name(
     ConfigDef("transaction.partition.verification.enable", Kind.BOOLEAN, "true"),
     ConfigDef("unclean.leader.election.enable", Kind.BOOLEAN, "false"),
 )
-"""Of brokers, those that can be changed while they run."""
+"""Broker configs that can be changed while the broker runs."""
 
 GROUP: Final = _by_name(
     ConfigDef("consumer.assignment.interval.ms", Kind.INT, "1000", low=0),
@@ -275,14 +275,14 @@ GROUP: Final = _by_name(
     ConfigDef("streams.num.standby.replicas", Kind.INT, "0", low=0),
     ConfigDef("streams.session.timeout.ms", Kind.INT, "45000", low=1),
 )
-"""Of groups."""
+"""Group configs."""
 
 CLIENT_METRICS: Final = _by_name(
     ConfigDef("interval.ms", Kind.INT, "300000", low=100, high=3600000),
     ConfigDef("match", Kind.LIST, ""),
     ConfigDef("metrics", Kind.LIST, ""),
 )
-"""Of subscriptions to clients' metrics (KIP-714)."""
+"""Configs of client metrics subscriptions (KIP-714)."""
 
 CLIENT_MATCH_KEYS: Final = frozenset(
     {
@@ -312,7 +312,7 @@ PER_BROKER: Final = _names(
     ssl.truststore.password ssl.truststore.type
     """
 )
-"""Of one broker at a time: they cannot be set as the default of all."""
+"""Per-broker configs: they cannot be set as a cluster-wide default."""
 
 STATIC_BROKER: Final = _names(
     """
@@ -433,4 +433,4 @@ STATIC_BROKER: Final = _names(
     unstable.api.versions.enable unstable.feature.versions.enable
     """
 )
-"""Of a broker's file, or a controller's: they cannot be changed while it runs."""
+"""Configs from a broker's or controller's file, which cannot be changed while the process runs."""

@@ -1,8 +1,8 @@
-"""Changing configurations, and what is wrong with one.
+"""Config changes and their validation.
 
-Topics take only configs that are known, with values of their types. Brokers take what can be
-changed while they run, and names that are nobody's (plugins'); what is of one broker cannot be the
-default of all. A change of min.insync.replicas clears the topic's eligible leader replicas.
+Topics accept only known configs, with values of the right type. Brokers accept dynamic configs, and
+unknown names, which belong to plugins. A per-broker config cannot be set as a cluster-wide default.
+A change of min.insync.replicas clears the eligible leader replicas that it affects.
 
 Source: KIP-339, KIP-226, KIP-714, KIP-966; Kafka's ConfigurationControlManager and LogConfig.
 """
@@ -46,7 +46,7 @@ _DEFINITIONS: Final[Mapping[int, Mapping[str, ConfigDef]]] = {
 def alter_configs(
     context: ControllerContext, request: IncrementalAlterConfigs
 ) -> tuple[list[MetadataRecord], AlterConfigsResponse]:
-    """One resource after the other, each whole or not at all."""
+    """Alter configs, each resource atomically and independently of the others."""
     times = Counter(change.resource for change in request.changes)
     records: list[MetadataRecord] = []
     outcomes = []
@@ -95,7 +95,7 @@ def _records(
         for name, value in values.items()
     ]
     if MIN_ISR in values and context.image.level >= ELR and context.elr_enabled:
-        # Eligible leader replicas were counted against the old value.
+        # The eligible leader replicas were determined with the old value.
         topic = resource.name if resource.type == ResourceType.TOPIC else ""
         records.append(ClearElrRecord(topic, version=0))
     return records
@@ -104,7 +104,7 @@ def _records(
 def topic_config_records(
     context: ControllerContext, topic: str, configs: Iterable[tuple[str, str | None]]
 ) -> list[MetadataRecord]:
-    """The configuration of a topic that is created."""
+    """The config records of a new topic. RefusedError if a config is invalid."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     values: dict[str, str] = {}
     for name, value in configs:
@@ -180,13 +180,13 @@ def _value(resource: ConfigResource, op: ConfigOp, old: str | None) -> str | Non
     return ",".join(items)
 
 
-# --- what a configuration may be ------------------------------------------------------------------
+# --- validation -----------------------------------------------------------------------------------
 
 
 def check_configs(
     resource: ConfigResource, configs: Mapping[str, str], changed: Iterable[str]
 ) -> None:
-    """INVALID_CONFIG where what changed, or the whole, cannot be."""
+    """Raise INVALID_CONFIG if a changed value, or the combination of values, is invalid."""
     for name in changed:
         value = configs.get(name)
         _check_name(resource, name)
@@ -233,12 +233,12 @@ def _check_name(resource: ConfigResource, name: str) -> None:
 
 
 def _check_topic(configs: Mapping[str, str]) -> None:
-    """What holds between values."""
+    """Check constraints between values, and that tiered storage stays disabled."""
 
     def number(name: str) -> int:
         definition = config_defs.TOPIC[name]
         value = configs.get(name)
-        # What was replayed may be what nobody checked.
+        # A replayed value may never have been validated.
         if value is None or definition.fault(value) is not None:
             value = definition.default
         return int(value or "0")
@@ -268,7 +268,7 @@ def _check_client_metrics(configs: Mapping[str, str]) -> None:
 
 
 def _check_min_isr(resource: ConfigResource, after: Mapping[str, str]) -> None:
-    """With eligible leader replicas every controller must know the same value (KIP-966)."""
+    """Allow only a cluster-wide value while ELR is enabled: controllers must agree (KIP-966)."""
     if resource.name:
         raise RefusedError(
             ErrorCode.INVALID_CONFIG,

@@ -1,4 +1,4 @@
-"""A config's definition: its type and what values it takes. Source: Kafka's ConfigDef."""
+"""Config definitions: the type and valid values of a config. Source: Kafka's ConfigDef."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ _THROTTLED = re.compile(r"\d+:\d+")
 
 @dataclass(frozen=True, slots=True)
 class ConfigDef:
-    """low, high: the least and greatest number, None for any. throttled: PARTITION:BROKER pairs, or
-    the wildcard. synonym: the broker's config that is the topic's default, if its name differs.
+    """The definition of a config.
+
+    low, high: the smallest and largest number, None for no limit. or_minus_one: -1 is valid too.
+    throttled: a list of PARTITION:BROKER pairs, or the wildcard. synonym: the broker config with
+    the topic's default, if its name differs.
     """
 
     name: str
@@ -54,7 +57,7 @@ class ConfigDef:
         return self.kind is Kind.PASSWORD
 
     def fault(self, value: str) -> str | None:
-        """Why the value is none, None for a good one."""
+        """Why the value is invalid, None if it is valid."""
         text = value.strip()
         match self.kind:
             case Kind.BOOLEAN:
@@ -99,7 +102,7 @@ class ConfigDef:
                 value, "It must be the wildcard * or a list of [partitionId]:[brokerId]"
             )
         if self.choices and value.strip():
-            # An empty item is none of the choices; one that stands there twice counts once.
+            # An empty item is not a valid choice. Duplicates are allowed.
             for item in re.split(r"\s*,\s*", value.strip()):
                 if item not in self.choices:
                     return self._says(value, f"String must be one of: {', '.join(self.choices)}")

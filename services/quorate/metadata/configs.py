@@ -1,6 +1,6 @@
 """Configurations of topics, brokers, client metrics and groups, as part of the image.
 
-A topic's configuration goes with the topic. Configurations hold what was set, not defaults.
+Deleting a topic removes its configs. Only values that were set are stored, no defaults.
 
 Source: KIP-631 (ConfigRecord), KIP-226, KIP-339 (incremental changes).
 """
@@ -14,7 +14,7 @@ from quorate.metadata.delta import MetadataDelta
 from quorate.records.metadata import ConfigRecord, MetadataRecord
 
 ResourceKey = tuple[int, str]
-"""(resource type, name); an empty name of a broker is the default of all brokers."""
+"""(resource type, name); a broker with an empty name is the cluster-wide default."""
 
 _EMPTY: Mapping[str, str] = {}
 
@@ -30,7 +30,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigsImage:
-    """resources: name to value of every resource that has any. The inner mappings are frozen."""
+    """resources: config names and values by resource, never empty. Inner mappings are frozen."""
 
     __slots__ = ("resources",)
 
@@ -70,7 +70,7 @@ class ConfigsImage:
         delta.configs.add(key)
 
     def forget_topic(self, name: str, delta: MetadataDelta) -> None:
-        """The topic was deleted."""
+        """Remove the configs of a deleted topic."""
         key = (int(ResourceType.TOPIC), name)
         if self.resources.pop(key, None) is not None:
             delta.configs.add(key)

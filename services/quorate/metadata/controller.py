@@ -1,20 +1,21 @@
-"""The active controller as a pure state machine: requests and a time in, records and answers out.
+"""The active controller as a pure state machine: requests and times in, records and responses out.
 
-Owns the working image, which is the committed one and what was written since. Rules:
+It owns the working image: the committed image plus all records written since. Rules:
 
-1. `activate` begins with a copy of the committed image and a whole session for every broker that is
-   not fenced. A transaction that the last controller left open is aborted.
-2. `handle` and `tick` return records that become one atomic batch at `next_offset`, and have been
-   applied to the working image when they return: the caller appends them or deactivates.
-3. A response is released when its records are committed, or, without any, when all that was written
-   before is: it may rest on that.
-4. Nothing is written to a log without metadata until the first request that writes something: then
-   its batch begins with the finalized features, metadata.version first. What the directory was
-   formatted with, if anything, is written by the first activation instead.
-5. `next_deadline_ms` says when to tick: sessions that end, idle time (a no-op record keeps the lag
-   of observers measurable, KIP-835), preferred leaders, unclean elections. One broker a tick.
-6. In a metadata transaction (KIP-868) the working image is ahead of the committed one, which holds
-   the transaction back; an abort takes it back to where the transaction began.
+1. `activate` starts from a copy of the committed image and a full session for every broker that is
+   not fenced. It aborts a transaction that the previous controller left open.
+2. The records that `handle` and `tick` return form one atomic batch at `next_offset`. They are
+   already applied to the working image, so the caller must append them or deactivate.
+3. The caller releases a response when its records are committed. A response without records waits
+   until all earlier writes are committed, because it may depend on them.
+4. A log without metadata gets no metadata records until the first request that writes some. That
+   batch begins with the finalized features, metadata.version first. If the directory was formatted
+   with records, the first activation writes those instead.
+5. `next_deadline_ms` says when to call `tick`: for pending election tasks, expired sessions, idle
+   time (a no-op record keeps the lag of observers measurable, KIP-835), preferred leaders and
+   unclean elections. A tick fences at most one broker.
+6. During a metadata transaction (KIP-868) the working image is ahead of the committed image, which
+   holds back the transaction's records. An abort resets it to the start of the transaction.
 
 Source: KIP-631, KIP-841, KIP-868; Kafka's QuorumController.
 """
@@ -71,7 +72,7 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Records for one atomic batch, each at the version it names, and what to answer, if anyone."""
+    """One atomic batch of records, each with its version; `response` is None without a request."""
 
     records: tuple[AnyRecord, ...]
     response: Any = None
@@ -79,7 +80,7 @@ class Result:
 
 @dataclass(slots=True)
 class _Office:
-    """What an active controller has. before_transaction: where an abort goes back to."""
+    """The state of an active controller. before_transaction: the image that an abort restores."""
 
     context: ControllerContext
     epoch: int
@@ -90,9 +91,11 @@ class _Office:
 
 
 class MetadataController:
-    """random_uuid: sixteen random bytes a call. cluster_id: brokers of another are refused; empty
-    for any. bootstrap_levels, formatted_with: see rule 4. enforce_eligibility: False turns
-    KIP-841's checks of a proposed ISR off, which only tests may do.
+    """The metadata controller of a node, active or not.
+
+    random_uuid: returns sixteen random bytes per call. cluster_id: brokers of another cluster are
+    rejected; empty accepts any. bootstrap_levels, formatted_with: see rule 4. enforce_eligibility:
+    False disables KIP-841's checks of a proposed ISR, for tests only.
     """
 
     def __init__(
@@ -116,7 +119,7 @@ class MetadataController:
         self._enforce_eligibility = enforce_eligibility
         self._office: _Office | None = None
 
-    # --- office -----------------------------------------------------------------------------------
+    # --- activation -------------------------------------------------------------------------------
 
     @property
     def supported(self) -> dict[str, VersionRange]:
@@ -129,7 +132,7 @@ class MetadataController:
 
     @property
     def image(self) -> MetadataImage:
-        """The working image; to read, and not to keep. MisuseError unless active."""
+        """The working image. Callers must not change or retain it. MisuseError unless active."""
         return self._active.context.image
 
     @property
@@ -145,7 +148,7 @@ class MetadataController:
     def activate(
         self, committed_image: MetadataImage, epoch: int, now_ms: int, next_offset: int
     ) -> Result:
-        """Rule 1. The committed image stays the caller's."""
+        """Become active (rule 1). The committed image is copied, not changed."""
         image = committed_image.copy()
         index = PartitionIndex(image.topics.by_topic())
         image.topics.index = index
@@ -154,7 +157,7 @@ class MetadataController:
             if not broker.fenced:
                 sessions.begin(broker.broker_id, broker.broker_epoch, now_ms)
                 if broker.in_controlled_shutdown:
-                    # When it began was the last controller's to know: at the latest here.
+                    # Only the previous controller knew the exact offset. This is its upper bound.
                     _session(sessions, broker.broker_id).shutdown_offset = next_offset - 1
         context = ControllerContext(
             image, index, sessions, self.settings, self._random_uuid, self._enforce_eligibility
@@ -173,17 +176,17 @@ class MetadataController:
         return Result(records)
 
     def deactivate(self) -> None:
-        """Forget the working image; what it had written may be committed all the same."""
+        """Discard the working image. Records that were written may still be committed."""
         self._office = None
 
     def controllers_are(self, current: CurrentControllers) -> None:
-        """Who the other controllers of the quorum are now; to be told before UpdateFeatures."""
+        """Set the other current controllers of the quorum. Call this before UpdateFeatures."""
         self._controllers = current
 
     # --- requests ---------------------------------------------------------------------------------
 
     def handle(self, request: r.Request, now_ms: int, next_offset: int) -> Result:
-        """Rules 2 to 4."""
+        """Handle a request (rules 2 to 4)."""
         office = self._active
         bootstrap = self._bootstrap(office.context)
         records, response = self._dispatch(request, now_ms, next_offset + len(bootstrap))
@@ -219,7 +222,7 @@ class MetadataController:
         return _HANDLERS[type(request)](context, request)
 
     def _note_shutdown(self, broker_id: int, last_offset: int) -> None:
-        """Until which offset the others must have replayed before the broker may stop."""
+        """Record the offset that the other brokers must replay before this broker may stop."""
         broker = self.image.cluster.brokers.get(broker_id)
         session = self._active.context.sessions.get(broker_id)
         if broker is not None and session is not None and broker.in_controlled_shutdown:
@@ -235,8 +238,10 @@ class MetadataController:
         *,
         from_client: bool = False,
     ) -> str | None:
-        """Take records that somebody else made as the next batch. Why not, if they cannot be
-        replayed, or if a client may not append them: then nothing has changed.
+        """Apply records from outside the controller as the next batch.
+
+        from_client: also check that a client may append them (`Appended`). Return None, or the
+        reason why the records are rejected; then nothing has changed.
         """
         office = self._active
         trial = office.context.image.copy()
@@ -263,7 +268,7 @@ class MetadataController:
         return None
 
     def _write(self, records: Sequence[AnyRecord], now_ms: int, next_offset: int) -> None:
-        """Apply what is about to be appended."""
+        """Apply the records that are about to be appended."""
         office = self._active
         kinds = set(map(type, records))
         if kinds.isdisjoint(_TRANSACTION_KINDS):
@@ -282,7 +287,7 @@ class MetadataController:
         self._follow(changes, now_ms)
 
     def _transaction(self, record: AnyRecord) -> None:
-        """Rule 6: the working image itself never holds anything back."""
+        """Track a transaction (rule 6). The working image itself never holds records back."""
         office = self._active
         context = office.context
         match record:
@@ -300,7 +305,7 @@ class MetadataController:
                 context.colliding = {collision_key(name): name for name in before.topics.ids}
 
     def _follow(self, changes: MetadataDelta, now_ms: int) -> None:
-        """Keep what lies beside the image in step with it."""
+        """Update the sessions and topic name collisions after the image changed."""
         context = self._active.context
         for broker_id in changes.brokers:
             broker = context.image.cluster.brokers.get(broker_id)
@@ -319,7 +324,7 @@ class MetadataController:
     # --- time -------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """When to call `tick`; None for never, as long as nothing happens."""
+        """The time at which to call `tick`, None while nothing is scheduled."""
         if self._office is None:
             return None
         return min(self._deadlines(self._office), default=None)
@@ -343,7 +348,7 @@ class MetadataController:
         return found
 
     def tick(self, now_ms: int, next_offset: int) -> Result | None:
-        """Do what is due, one thing at a time; None if nothing is."""
+        """Run one due task and return its records, None if nothing is due."""
         office = self._active
         records, broker_id = leadership.proceed(office.context)
         if not records:
@@ -391,7 +396,7 @@ def _session(sessions: BrokerSessions, broker_id: int) -> Any:
 def _allocate_producer_ids(
     context: ControllerContext, request: r.AllocateProducerIds
 ) -> tuple[list[MetadataRecord], r.AllocateProducerIdsResponse]:
-    """Blocks follow each other, so no id is given away twice (KIP-730)."""
+    """Allocate the next block. Blocks are consecutive, so no id is allocated twice (KIP-730)."""
     try:
         context.check_broker_epoch(request.broker_id, request.broker_epoch)
     except RefusedError as refused:

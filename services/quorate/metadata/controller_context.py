@@ -1,6 +1,6 @@
-"""What the managers of the active controller share: the working image, sessions, settings.
+"""State that the active controller's managers share: the working image, sessions and settings.
 
-The working image is ahead of the committed one by the records that are written and not committed
+The working image is ahead of the committed image by the records that are written but not committed
 yet. Managers read it and return records; only the controller applies them.
 """
 
@@ -24,13 +24,13 @@ from quorate.records.metadata import MetadataRecord, PartitionRecord
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Times are milliseconds, 0 turns what they pace off. Names are Kafka's.
+    """Settings of the active controller, mostly with Kafka's names.
 
-    session_timeout_ms: broker.session.timeout.ms. idle_interval_ms: metadata.max.idle.interval.ms.
-    num_partitions, default_replication_factor: for topics that leave it to the cluster.
-    metadata_version_max: the highest metadata.version that this controller can serve.
-    records_per_batch_max: what one request or tick writes at most; batch_bytes_max: how large new
-    partitions may make it.
+    Times are in milliseconds; an interval of 0 disables its task. session_timeout_ms:
+    broker.session.timeout.ms. idle_interval_ms: metadata.max.idle.interval.ms. num_partitions,
+    default_replication_factor: for topics that do not specify them. metadata_version_max: the
+    highest metadata.version that this controller can serve. records_per_batch_max: the most records
+    that one request or tick writes. batch_bytes_max: the most bytes of new partitions in one batch.
     """
 
     session_timeout_ms: int = 9_000
@@ -46,8 +46,9 @@ class ControllerSettings:
 
 @dataclass(frozen=True, slots=True)
 class CurrentControllers:
-    """The other controllers of the quorum as they are now, by id: those that vote, and all that
-    fetch (brokers among them).
+    """The ids of the quorum's other controllers at present.
+
+    voters: the controllers that vote. fetching: all nodes that fetch, including brokers.
     """
 
     voters: frozenset[int] = frozenset()
@@ -55,7 +56,7 @@ class CurrentControllers:
 
 
 class RefusedError(Exception):
-    """One part of a request cannot be done. Caught by the manager that answers for the part."""
+    """One part of a request is rejected. The manager that handles the part catches this."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -64,21 +65,21 @@ class RefusedError(Exception):
 
 
 PARTITION_BYTES, REPLICA_BYTES = 80, 24
-"""About what a PartitionRecord takes, and more for each replica."""
+"""The approximate size of a PartitionRecord: a base, and an addition for each replica."""
 
 TOO_MANY = "Unable to perform excessively large batch operation."
 
 
 @dataclass(slots=True)
 class Batch:
-    """The records of a request's parts, within the limits of one batch."""
+    """The records of all parts of a request, within the limits of one batch."""
 
     settings: ControllerSettings
     records: list[MetadataRecord] = field(default_factory=list)
     partition_bytes: int = 0
 
     def add(self, part: Sequence[MetadataRecord]) -> None:
-        """All of the part, or POLICY_VIOLATION and nothing of it."""
+        """Add all records of a part. If they exceed a limit, add none: POLICY_VIOLATION."""
         size = self.partition_bytes + sum(
             PARTITION_BYTES + REPLICA_BYTES * len(record.replicas)
             for record in part
@@ -96,18 +97,20 @@ NOBODY = -1
 
 @dataclass(slots=True)
 class ElectionTask:
-    """The partitions to change because of what happened to a broker. `leadership` does them in
-    slices that fit a batch. One of `removed`, `added` and `unclean` is the broker.
+    """The partitions to change after the state of a broker changed.
+
+    `leadership` changes them in slices that fit a batch. One of `removed`, `added` and `unclean` is
+    the broker, the others are NOBODY.
     """
 
     broker_id: int
     keys: list[PartitionKey]
     removed: int = NOBODY
-    """It leaves."""
+    """The broker leaves."""
     added: int = NOBODY
-    """It became active."""
+    """The broker became active."""
     unclean: int = NOBODY
-    """It may have lost records."""
+    """The broker may have lost records."""
     position: int = 0
 
     @property
@@ -119,9 +122,9 @@ class ElectionTask:
 class ControllerContext:
     """The active controller's state.
 
-    random_uuid: sixteen random bytes a call. enforce_eligibility: False takes KIP-841's checks of a
-    proposed ISR away, for tests that show what they are good for. controllers: None for "all that
-    are registered".
+    random_uuid: returns sixteen random bytes per call. enforce_eligibility: False disables the
+    checks of a proposed ISR (KIP-841), for tests that demonstrate their purpose. controllers: None
+    stands for all registered controllers.
     """
 
     image: MetadataImage
@@ -132,14 +135,14 @@ class ControllerContext:
     enforce_eligibility: bool = True
     controllers: CurrentControllers | None = None
     cursor: int = 0
-    """Where the placement of the next partition begins; moves on so that load spreads."""
+    """The start of the next placement. It advances with each partition to spread the load."""
     colliding: dict[str, str] = field(default_factory=dict)
-    """The topics by `collision_key`."""
+    """Topic names by `collision_key`."""
     election_tasks: deque[ElectionTask] = field(default_factory=deque)
-    """The tasks that are begun and not done."""
+    """The tasks in progress."""
 
     def is_busy_with(self, broker_id: int) -> bool:
-        """Whether it is still being taken out of ISRs: it cannot become active before."""
+        """Whether the broker is still being removed from ISRs. It cannot become active before."""
         return any(
             task.broker_id == broker_id and task.added != broker_id for task in self.election_tasks
         )
@@ -149,13 +152,13 @@ class ControllerContext:
         return self.image.features.levels.get(ELR_VERSION, 0) >= 1
 
     def partition(self, key: PartitionKey) -> Partition:
-        """A partition that the index names."""
+        """The partition of a key from the index."""
         found = self.image.topics.partition(*key)
         assert found is not None, f"the index names {key}, which is not there"
         return found
 
     def find(self, topic: str, index: int) -> Partition:
-        """UNKNOWN_TOPIC_OR_PARTITION for what does not exist."""
+        """Find a partition by topic name. UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
         topic_id = self.image.topics.ids.get(topic)
         if topic_id is None:
             raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
@@ -167,7 +170,7 @@ class ControllerContext:
         return found
 
     def check_broker_epoch(self, broker_id: int, epoch: int) -> None:
-        """STALE_BROKER_EPOCH for a process that is not the registered one."""
+        """Raise STALE_BROKER_EPOCH unless the epoch is that of the registered process."""
         broker = self.image.cluster.brokers.get(broker_id)
         if broker is None:
             raise RefusedError(
@@ -180,13 +183,16 @@ class ControllerContext:
             )
 
     def batch(self) -> Batch:
-        """What one request writes, part by part."""
+        """An empty batch for the records of one request."""
         return Batch(self.settings)
 
     # --- configuration ----------------------------------------------------------------------------
 
     def topic_config(self, topic_id: str, name: str) -> str:
-        """A topic's value of a config that has a default: its own, the cluster's, or Kafka's."""
+        """A topic's effective value: its own, the cluster-wide default, or Kafka's default.
+
+        The config must have a default.
+        """
         topic = self.image.topics.names.get(topic_id, "")
         own = self.image.configs.of(ResourceType.TOPIC, topic).get(name)
         if own is not None:
@@ -210,8 +216,10 @@ class ControllerContext:
     # --- directories ------------------------------------------------------------------------------
 
     def directory_of(self, broker_id: int) -> DirectoryId:
-        """Where a new replica on that broker goes: its directory if it has one, else Kafka's
-        reserved id for "the broker decides" (KIP-858, UNASSIGNED).
+        """The directory of a new replica on the broker (KIP-858).
+
+        It is the broker's directory if the broker has exactly one. Otherwise it is Kafka's reserved
+        id UNASSIGNED, with which the broker decides.
         """
         broker = self.image.cluster.brokers.get(broker_id)
         if broker is not None and len(broker.log_dirs) == 1:
@@ -222,8 +230,8 @@ class ControllerContext:
 UNASSIGNED_DIRECTORY: DirectoryId = "A" * 22
 """Kafka's DirectoryId.UNASSIGNED: sixteen zero bytes."""
 LOST_DIRECTORY: DirectoryId = "A" * 21 + "Q"
-"""Kafka's DirectoryId.LOST: in one that failed."""
+"""Kafka's DirectoryId.LOST: the replica is in a directory that failed."""
 MIGRATING_DIRECTORY: DirectoryId = "A" * 21 + "g"
-"""Kafka's DirectoryId.MIGRATING: from before directories were noted."""
+"""Kafka's DirectoryId.MIGRATING: the replica was created before directories were recorded."""
 RESERVED_DIRECTORIES = frozenset("A" * 21 + last for last in "AQgw")
-"""UNASSIGNED, LOST, MIGRATING and one more: small numbers that name no directory."""
+"""UNASSIGNED, LOST, MIGRATING and one more: small numbers that do not identify a directory."""

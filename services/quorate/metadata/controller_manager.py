@@ -1,8 +1,8 @@
-"""Controllers: registration (KIP-919), and which of them a change of features has to respect.
+"""Controllers: registration (KIP-919), and those whose supported levels limit feature changes.
 
-A registration stays in the log for good: records that remove one exist from metadata.version 4.4
-on only. So registrations of controllers that have left the quorum are told from the others by who
-votes and who fetches now.
+A registration stays in the log forever: records that remove one exist only from metadata.version
+4.4 on. The controllers that currently vote or fetch therefore determine which registrations are
+current, and which belong to controllers that left the quorum.
 
 Source: KIP-919, "Controller Registration"; Kafka's ClusterControlManager.
 """
@@ -25,7 +25,7 @@ from quorate.records.metadata import MetadataRecord, RegisterControllerRecord, R
 def register_controller(
     context: ControllerContext, request: RegisterController
 ) -> tuple[list[MetadataRecord], RegisterControllerResponse]:
-    """No record if the registration is there already."""
+    """Register a controller. An identical registration produces no record."""
     if context.image.features.metadata_version < CONTROLLER_REGISTRATION:
         return [], RegisterControllerResponse(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -61,8 +61,11 @@ def _malformed(request: RegisterController) -> str:
 
 
 def current_controllers(context: ControllerContext) -> Iterator[tuple[int, Controller | None]]:
-    """The controllers that a change of features has to respect, but for this one: every voter, None
-    where it has not registered, and who else fetches and has registered.
+    """The controllers, other than this one, that must support a feature change.
+
+    These are all voters, with None for one that has not registered, and all registered controllers
+    that fetch. If metadata.version does not support registration, unregistered voters are left out.
+    Without known `CurrentControllers`, they are all registered controllers.
     """
     registered = context.image.cluster.controllers
     current = context.controllers

@@ -1,4 +1,4 @@
-"""What a stretch of the log changed in the image, so that listeners need not look at all of it."""
+"""The changes of a log range to the image, so that listeners need not scan the whole image."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from quorate.metadata.partitions import PartitionKey
 
 @dataclass(slots=True)
 class MetadataDelta:
-    """The names of what changed. The image has the values."""
+    """The keys of the changed metadata. The image has the values."""
 
     topics_created: set[str] = field(default_factory=set)
     """Topic ids."""
     topics_deleted: dict[str, str] = field(default_factory=dict)
     """Names by topic id."""
     partitions: set[PartitionKey] = field(default_factory=set)
-    """Those of created topics too. Some may have been deleted since."""
+    """Includes the partitions of created topics. Some may have been deleted since."""
     brokers: set[int] = field(default_factory=set)
     controllers: set[int] = field(default_factory=set)
     configs: set[tuple[int, str]] = field(default_factory=set)
@@ -57,8 +57,9 @@ class MetadataDelta:
 
 
 class LazyDelta(MetadataDelta):
-    """A delta whose partitions are gathered on first use: there may be a million, and the active
-    controller does not ask for them.
+    """A delta that gathers its partitions on first use.
+
+    There may be a million of them, and the active controller does not need them.
     """
 
     __slots__ = ("_gather", "_gathered")

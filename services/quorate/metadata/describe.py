@@ -1,7 +1,7 @@
-"""Answers to what is asked of the metadata: functions over a committed image.
+"""Responses to metadata reads, as functions over a committed image.
 
-`answer` takes any `Read`; the others are for those who have an image of their own. Nothing here
-changes anything; everything is in a fixed order, by name, id or number.
+`answer` handles any `Read`; the other functions serve callers that have their own image. No
+function changes the image. All results are in a fixed order: by name, id or number.
 
 Source: KIP-4, KIP-966 (paged topics), KIP-546, KIP-554, KIP-919; Kafka's image and admin client.
 """
@@ -56,7 +56,11 @@ def answer(
 
 
 def describe_topics(image: MetadataImage, read: r.DescribeTopics) -> r.DescribeTopicsResponse:
-    """UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID for what does not exist."""
+    """Describe topics, one page at a time if the request has a limit.
+
+    A missing topic gets UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID, a name that has another id
+    INCONSISTENT_TOPIC_ID.
+    """
     if read.topics is None:
         refs = [r.TopicRef(name) for name in sorted(image.topics.ids)]
     else:
@@ -131,7 +135,7 @@ def _partition(image: MetadataImage, partition: Partition) -> r.PartitionDescrip
 def list_reassignments(
     image: MetadataImage, read: r.ListPartitionReassignments
 ) -> r.ListPartitionReassignmentsResponse:
-    """Those under way; an unknown partition has none."""
+    """List ongoing reassignments. An unknown partition has none."""
     if read.partitions is None:
         partitions: Iterable[Partition | None] = image.topics.all_partitions()
     else:
@@ -158,7 +162,10 @@ def list_reassignments(
 
 
 def describe_configs(image: MetadataImage, read: r.DescribeConfigs) -> r.DescribeConfigsResponse:
-    """UNKNOWN_TOPIC_OR_PARTITION for an unknown topic, INVALID_REQUEST for an unknown type."""
+    """Describe configs.
+
+    An unknown topic gets UNKNOWN_TOPIC_OR_PARTITION, an unknown resource type INVALID_REQUEST.
+    """
     resources: Iterable[r.ConfigResource] = read.resources
     if not read.resources:
         resources = (
@@ -208,7 +215,7 @@ _Layers = tuple[Mapping[str, ConfigDef], list[tuple[Mapping[str, str], int]]]
 
 
 def _layers(image: MetadataImage, resource: r.ConfigResource) -> _Layers | None:
-    """The definitions, and where values come from, the strongest first."""
+    """The definitions and the sources of values by precedence; None for an unknown type."""
     own = image.configs.of(resource.type, resource.name)
     default = image.configs.of(ResourceType.BROKER, "")
     match resource.type:
@@ -228,7 +235,7 @@ def _layers(image: MetadataImage, resource: r.ConfigResource) -> _Layers | None:
 def _value(
     definition: ConfigDef | None, name: str, value: str | None, source: int
 ) -> r.ConfigValue:
-    """What no definition knows may be a plugin's password: its value is not told."""
+    """Hide sensitive values, and those of unknown configs, which may be a plugin's passwords."""
     secret = definition is None or definition.is_sensitive
     return r.ConfigValue(name, None if secret else value, source, secret)
 
@@ -242,13 +249,13 @@ _DEFINITIONS = {
 
 
 def is_sensitive(resource_type: int, name: str) -> bool:
-    """Whether a configuration's value is not told: see `_value`."""
+    """Whether the value of a config must be hidden, as in `_value`."""
     definition = _DEFINITIONS.get(resource_type, {}).get(name)  # type: ignore[call-overload]
     return definition is None or definition.is_sensitive
 
 
 def effective_topic_config(image: MetadataImage, topic: str, name: str) -> str | None:
-    """A topic's value: its own, else the default of all brokers, else Kafka's default."""
+    """A topic's effective value: its own, else the cluster-wide default, else Kafka's default."""
     own = image.configs.of(ResourceType.TOPIC, topic).get(name)
     if own is not None:
         return own
@@ -263,7 +270,10 @@ def effective_topic_config(image: MetadataImage, topic: str, name: str) -> str |
 def describe_quotas(
     image: MetadataImage, read: r.DescribeClientQuotas
 ) -> r.DescribeClientQuotasResponse:
-    """INVALID_REQUEST for a type twice, or no such match."""
+    """Describe client quotas.
+
+    INVALID_REQUEST for an empty or duplicate entity type, or for an invalid match.
+    """
     types = Counter(chosen.entity_type for chosen in read.filters)
     for chosen in read.filters:
         fault = ""
@@ -282,7 +292,7 @@ def describe_quotas(
         for entity, quotas in image.quotas.entities.items()
         if _quota_matches(read, dict(entity))
     ]
-    # None, the default, before all names.
+    # None, the default entity, sorts before all names.
     entries.sort(key=lambda entry: [(k, n is not None, n or "") for k, n in entry[0]])
     return r.DescribeClientQuotasResponse(tuple(entries))
 
@@ -302,7 +312,10 @@ def _quota_matches(read: r.DescribeClientQuotas, entity: Mapping[str, str | None
 def describe_scram(
     image: MetadataImage, read: r.DescribeUserScramCredentials
 ) -> r.DescribeUserScramCredentialsResponse:
-    """RESOURCE_NOT_FOUND for a user without credentials, DUPLICATE_RESOURCE for one named twice."""
+    """Describe SCRAM credentials.
+
+    A user without credentials gets RESOURCE_NOT_FOUND, a user named twice DUPLICATE_RESOURCE.
+    """
     by_user: dict[str, list[tuple[int, int]]] = {}
     for (name, mechanism), credential in sorted(image.scram.credentials.items()):
         by_user.setdefault(name, []).append((mechanism, credential.iterations))
@@ -323,7 +336,7 @@ def describe_scram(
 
 
 def describe_acls(image: MetadataImage, read: r.DescribeAcls) -> r.DescribeAclsResponse:
-    """INVALID_REQUEST for a filter with numbers that mean nothing."""
+    """Describe the ACLs that match a filter. INVALID_REQUEST for unknown codes in the filter."""
     fault = acl_filter_fault(read.filter)
     if fault:
         return r.DescribeAclsResponse((), ErrorCode.INVALID_REQUEST, fault)
@@ -343,7 +356,7 @@ def describe_acls(image: MetadataImage, read: r.DescribeAcls) -> r.DescribeAclsR
 
 
 def acl_filter_fault(chosen: r.AclFilter) -> str:
-    """What is wrong with a filter, empty for nothing."""
+    """Why a filter is invalid, empty if it is valid."""
     if chosen.resource_type != 1 and chosen.resource_type not in RESOURCE_TYPES:
         return f"Unknown resource type {chosen.resource_type} in the filter."
     if chosen.pattern_type not in (1, 2, *PATTERN_TYPES):
@@ -361,7 +374,7 @@ def acl_filter_fault(chosen: r.AclFilter) -> str:
 def describe_cluster(
     image: MetadataImage, read: r.DescribeCluster, supported: Mapping[str, VersionRange]
 ) -> r.DescribeClusterResponse:
-    """Brokers, controllers, features, counts."""
+    """Describe brokers, controllers and features, and count topics and partitions."""
     levels = image.features.levels
     names = sorted({*supported, *levels})
     return r.DescribeClusterResponse(

@@ -1,15 +1,16 @@
-"""AssignReplicasToDirs: a broker says in which of its directories its replicas lie.
+"""AssignReplicasToDirs: a broker reports the directories of its replicas.
 
-Steps, in this order; the first that applies is the answer:
+Steps, in this order; the first that applies determines the response:
 
-1. metadata.version is below 3.7-IV2                    UNSUPPORTED_VERSION (all of it)
-2. the broker's epoch is another                        STALE_BROKER_EPOCH (all of it)
-3. no such topic or partition                           UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
-4. it holds no replica of that                          NOT_LEADER_OR_FOLLOWER
+1. metadata.version is below 3.7-IV2                    UNSUPPORTED_VERSION (whole request)
+2. the broker epoch does not match                      STALE_BROKER_EPOCH (whole request)
+3. unknown topic or partition                           UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+4. the broker is not a replica of the partition         NOT_LEADER_OR_FOLLOWER
 5. a partition is named twice                           INVALID_REQUEST
-6. the directory is noted; is it none of the broker's good ones, the replica leaves the ISR and
-   leads no longer. The partition's epoch grows: while a migration from ZooKeeper is under way so
-   does the leader's, or a leader in ZooKeeper mode would go on with the old one
+6. the directory is recorded. If it is not one of the broker's online directories, the replica
+   leaves the ISR and loses leadership. The partition epoch grows. While a migration from ZooKeeper
+   is under way, the leader epoch grows too: without that, a leader in ZooKeeper mode would keep
+   using the old partition epoch
 
 Source: KIP-858 "AssignReplicasToDirs".
 """
@@ -41,7 +42,7 @@ from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
 def assign_replicas(
     context: ControllerContext, request: AssignReplicasToDirs
 ) -> tuple[list[MetadataRecord], AssignReplicasToDirsResponse]:
-    """The records of what is accepted, and an answer for each replica."""
+    """The records of the accepted assignments, and a result for each replica."""
     if context.image.level < DIRECTORIES:
         text = "Directory assignment is not supported yet."
         return [], AssignReplicasToDirsResponse((), ErrorCode.UNSUPPORTED_VERSION, text)
@@ -86,7 +87,7 @@ def _partition(context: ControllerContext, broker_id: int, wanted: ReplicaAssign
 def _assigned(
     context: ControllerContext, partition: Partition, broker_id: int, directory_id: str
 ) -> MetadataRecord | None:
-    """Step 6; None where all of it is so already."""
+    """Step 6; None if nothing changes."""
     known = dict(zip(partition.replicas, partition.directories, strict=False))
     directories = tuple(
         directory_id if replica == broker_id else known.get(replica, MIGRATING_DIRECTORY)
@@ -111,8 +112,10 @@ def _assigned(
 
 
 def _is_good(context: ControllerContext, broker_id: int, directory_id: str) -> bool:
-    """Whether a replica may live there: in a directory that the broker registered and did not
-    lose, or nobody knows yet where.
+    """Whether a replica may be in the directory.
+
+    It may be in one that the broker registered and did not lose, or in one that is not known yet (a
+    reserved id other than LOST).
     """
     if directory_id in RESERVED_DIRECTORIES:
         return directory_id != LOST_DIRECTORY

@@ -1,9 +1,9 @@
-"""Feature levels: what may be finalized, and the levels that metadata begins with.
+"""Feature levels: which levels can be finalized, and the levels of new metadata.
 
-A level must be supported by this release, by every registered broker and by every controller that
-votes or fetches now; registrations of other controllers are stale and do not count.
-metadata.version goes down only where nothing can be lost, and never by force. Enabling eligible
-leader replicas fixes min.insync.replicas for the whole cluster, disabling it forgets them
+This release, every registered broker and every controller that currently votes or fetches must
+support a level. Registrations of other controllers are stale and do not count. metadata.version can
+be downgraded only if no metadata can be lost; the downgrade cannot be forced. Enabling eligible
+leader replicas fixes min.insync.replicas for the whole cluster; disabling the feature clears them
 (KIP-966).
 
 Source: KIP-584, KIP-778, KIP-966, KIP-1022 (dependencies); Kafka's FeatureControlManager.
@@ -49,16 +49,16 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
 
 BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {METADATA_VERSION: LATEST_LEVEL}
-"""What a quorum's metadata begins with unless its owner says otherwise."""
+"""The default feature levels of a quorum's new metadata."""
 
 DEPENDENCIES: Final[Mapping[tuple[str, int], tuple[str, int]]] = {
     (ELR_VERSION, 1): (METADATA_VERSION, ELR),
 }
-"""A level of a feature, and what another feature must have at least."""
+"""Maps (feature, level) to the (feature, minimum level) that it requires."""
 
 
 def bootstrap_records(levels: Mapping[str, int]) -> list[MetadataRecord]:
-    """metadata.version first, which readers need for what follows."""
+    """The records of the levels, metadata.version first: readers need it for the other records."""
     assert levels.get(METADATA_VERSION, 0) > 0, "metadata begins with a metadata.version"
     names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
     return [FeatureLevelRecord(name, levels[name], version=0) for name in names if levels[name]]
@@ -67,7 +67,7 @@ def bootstrap_records(levels: Mapping[str, int]) -> list[MetadataRecord]:
 def update_features(
     context: ControllerContext, request: UpdateFeatures
 ) -> tuple[list[MetadataRecord], UpdateFeaturesResponse]:
-    """All of them or none."""
+    """Update features, all of them or none."""
     times = Counter(update.name for update in request.updates)
     levels = dict(context.image.features.levels)
     records: list[MetadataRecord] = []
@@ -82,7 +82,7 @@ def update_features(
         _check_dependencies(levels)
     except RefusedError as refused:
         return [], UpdateFeaturesResponse(refused.error, refused.message)
-    # metadata.version first when it rises: the other records may need it.
+    # metadata.version comes first: the other records may need it.
     records.sort(key=lambda r: isinstance(r, FeatureLevelRecord) and r.name != METADATA_VERSION)
     records += _elr_records(context, levels)
     return [] if request.validate_only else records, UpdateFeaturesResponse()
@@ -138,7 +138,7 @@ def _check_downgrade(update: FeatureUpdate, current: int) -> None:
 
 
 def kraft_versions(cluster: ClusterImage) -> dict[int, VersionRange]:
-    """The kraft.versions that each registered broker supports; who names none knows the first."""
+    """The kraft.version range of each registered broker, 0 to 0 if it registered none."""
     return {
         broker_id: _range(broker, KRAFT_VERSION) or VersionRange(0, 0)
         for broker_id, broker in cluster.brokers.items()
@@ -168,7 +168,7 @@ def _check_node(update: FeatureUpdate, who: str, found: VersionRange | None, why
 
 
 def _why_limited(found: VersionRange | None) -> str:
-    """Why a controller supports less than this release does, as far as that is known."""
+    """The likely reason why a controller supports less than this release, empty if unknown."""
     if found is None or found.max >= LATEST_LEVEL:
         return ""
     if found.max != KAFKA_LISTENER_MAX:

@@ -18,7 +18,7 @@ from quorate.records.metadata import (
 
 
 class FeaturesImage:
-    """levels: by feature, without those that are at 0. zk_migration: see ZkMigrationState."""
+    """levels: by feature name, without level 0. zk_migration: see ZkMigrationState."""
 
     __slots__ = ("levels", "zk_migration")
 
@@ -42,11 +42,11 @@ class FeaturesImage:
 
     @property
     def metadata_version(self) -> int:
-        """The finalized level of metadata.version, 0 while there is none."""
+        """The finalized level of metadata.version, 0 if none is finalized."""
         return self.levels.get(METADATA_VERSION, 0)
 
     def records(self) -> Iterator[MetadataRecord]:
-        """metadata.version first: readers need it for what follows."""
+        """The records of the levels, metadata.version first: readers need it for the others."""
         for name in sorted(self.levels, key=lambda name: (name != METADATA_VERSION, name)):
             yield FeatureLevelRecord(name, self.levels[name], version=0)
         if self.zk_migration != ZkMigrationState.NONE:

@@ -1,16 +1,16 @@
-"""The image: the cluster's metadata as the log up to some offset makes it.
+"""The image: the cluster's metadata that results from replaying the log up to an offset.
 
-Owns one part for each domain; replaying records is the only thing that changes it, the same on
-leaders, followers and observers. Containers are mutable, the values in them are frozen.
+It owns one part for each domain. Only replayed records change it, in the same way on leaders,
+followers and observers. Containers are mutable, the values in them are frozen.
 
 Rules:
-1. `copy` shares what is frozen: it costs what topics, brokers and configs cost, not partitions.
-2. Records of a metadata transaction are held back until it ends, or dropped when it aborts
-   (KIP-868). A copy holds them back too.
-3. A record that cannot be replayed is a ReplayError with its offset; the image is not to be used
-   after that. Records of kinds that are not declared are kept as they are, in order.
-4. `records` writes the image in the order of Kafka's snapshots, in the versions that the finalized
-   metadata.version allows; replaying them makes an equal image.
+1. `copy` shares frozen values: its cost grows with topics, brokers and configs, not partitions.
+2. Records of a metadata transaction are held back until the transaction ends, and dropped when it
+   aborts (KIP-868). A copy holds them back too.
+3. A record that cannot be replayed raises ReplayError with its offset; the image must not be used
+   after that. Records of undeclared types are kept unchanged, in order.
+4. `records` returns the image's records in the order of Kafka's snapshots and in the versions that
+   the finalized metadata.version allows. Replaying them produces an equal image.
 
 Source: KIP-631, KIP-630, KIP-868; Kafka's MetadataImage and MetadataDelta.
 """
@@ -40,7 +40,7 @@ AnyRecord = MetadataRecord | UnknownRecord
 
 
 class ReplayError(Exception):
-    """A metadata record cannot be replayed: the node must not go on without it."""
+    """A metadata record cannot be replayed. The node must not continue without it."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(
@@ -52,7 +52,7 @@ class ReplayError(Exception):
 
 
 class MetadataImage:
-    """offset, epoch, timestamp_ms: of the last record that was applied; -1 for none."""
+    """The cluster's metadata. offset, epoch, timestamp_ms: of the last applied record, else -1."""
 
     __slots__ = (
         "_held_back",
@@ -88,7 +88,7 @@ class MetadataImage:
         self._held_back: list[tuple[int, AnyRecord]] | None = None
 
     def copy(self) -> MetadataImage:
-        """Another image that changes on its own."""
+        """An independent copy (rule 1)."""
         made = MetadataImage()
         made.offset, made.epoch, made.timestamp_ms = self.offset, self.epoch, self.timestamp_ms
         for part in _PARTS:
@@ -97,7 +97,7 @@ class MetadataImage:
         return made
 
     def __eq__(self, other: object) -> bool:
-        """Whether the state is the same, whatever log led to it."""
+        """Whether the state is equal, regardless of the log that produced it."""
         return isinstance(other, MetadataImage) and all(
             getattr(self, part) == getattr(other, part) for part in (*_PARTS, "_held_back")
         )
@@ -111,12 +111,13 @@ class MetadataImage:
 
     @property
     def level(self) -> int:
-        """The finalized metadata.version, the latest while there is none."""
+        """The finalized metadata.version, or the latest level if none is finalized."""
         return self.features.metadata_version or LATEST_LEVEL
 
     def records(self, level: int | None = None) -> Iterator[AnyRecord]:
-        """The image as records, each with its `version`; not what a transaction holds back. level:
-        the metadata.version to write them at, if not the image's own.
+        """The image as records, each with its `version`, without held-back transaction records.
+
+        level: the metadata.version to write them at, the image's own if None.
         """
         level = self.level if level is None else level
         yield from self.features.records()
@@ -131,8 +132,9 @@ class MetadataImage:
         yield from self.unknown
 
     def as_delta(self) -> MetadataDelta:
-        """Everything in the image, as a change to an empty one. Read its partitions before the
-        image changes.
+        """The whole image as a delta from an empty one.
+
+        Partitions are gathered on first use: read them before the image changes.
         """
         return LazyDelta(
             self.topics.keys,
@@ -167,7 +169,7 @@ class MetadataImage:
     def load_batch(
         self, records: Iterable[AnyRecord], base_offset: int, epoch: int, timestamp_ms: int
     ) -> None:
-        """The same, while nobody follows this image: what changed is not gathered."""
+        """Replay records like `apply_batch`, without a delta: for images that have no listeners."""
         self._replay(records, base_offset, MetadataDelta(), self.topics.load_partition)
         self.epoch, self.timestamp_ms = epoch, timestamp_ms
 
@@ -182,7 +184,7 @@ class MetadataImage:
         partition_record = rec.PartitionRecord
         try:
             for offset, record in enumerate(records, base_offset):
-                # By far the most frequent, in snapshots and when topics are created.
+                # Fast path: the most frequent type in snapshots and when topics are created.
                 if type(record) is partition_record and self._held_back is None:
                     apply_partition(record, delta)
                 else:
@@ -283,7 +285,7 @@ _REPLAY: Final[dict[type[Any], Callable[[MetadataImage, Any, MetadataDelta], Non
     rec.RegisterControllerRecord: lambda image, r, c: image.cluster.apply_controller(r, c),
     rec.ClearElrRecord: lambda image, r, c: image.topics.apply_clear_elr(r, c),
 }
-"""How each declared kind is replayed."""
+"""The replay function of each declared record type."""
 
 
 def _name(record: AnyRecord) -> str:

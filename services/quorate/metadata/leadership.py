@@ -1,8 +1,9 @@
-"""What becomes of a broker's partitions, and elections.
+"""Leadership changes after the state of a broker changed, and elections.
 
-A broker that leaves is taken out of the ISR of each partition that it is in, and whoever is active
-(or just becomes it) leads. That costs what the broker has, not what the cluster has; what does not
-fit a batch is done in further ones (`ElectionTask`), the broker's own registration in the first.
+A broker that leaves is removed from each ISR that it is in, and an active broker (or one that is
+just becoming active) takes over its partitions. The cost depends on the broker's partitions, not on
+the cluster's. Changes that do not fit one batch go into further batches (`ElectionTask`); the
+broker's own registration change is in the first.
 
 Source: KIP-841, KIP-460 (ElectLeaders), KIP-704; Kafka's ReplicationControlManager.
 """
@@ -28,13 +29,13 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def _is_moot(context: ControllerContext, task: ElectionTask) -> bool:
-    """Whether the broker's state has changed again since."""
+    """Whether the broker's state has changed back since the task began."""
     is_active = context.image.cluster.is_active(task.broker_id)
     return is_active if task.removed != NOBODY else task.added != NOBODY and not is_active
 
 
 def _slice(context: ControllerContext, task: ElectionTask) -> list[MetadataRecord]:
-    """The next partition changes of a task, at most one batch of them."""
+    """The next partition changes of a task, at most one batch."""
     is_active = context.image.cluster.is_active
     removed, added, unclean = task.removed, task.added, task.unclean
 
@@ -59,7 +60,7 @@ def _slice(context: ControllerContext, task: ElectionTask) -> list[MetadataRecor
 
 
 def _begin(context: ControllerContext, task: ElectionTask) -> list[MetadataRecord]:
-    """The first slice; `proceed` does the rest as the controller ticks."""
+    """The first slice of a task; `proceed` returns the others as the controller ticks."""
     records = _slice(context, task)
     if not task.is_done:
         context.election_tasks.append(task)
@@ -67,7 +68,7 @@ def _begin(context: ControllerContext, task: ElectionTask) -> list[MetadataRecor
 
 
 def proceed(context: ControllerContext) -> tuple[list[MetadataRecord], int]:
-    """The next slice of the tasks under way, and the broker whose task it is."""
+    """The next slice of the pending tasks, and the task's broker (NOBODY without records)."""
     while context.election_tasks:
         task = context.election_tasks[0]
         records = [] if _is_moot(context, task) else _slice(context, task)
@@ -79,21 +80,23 @@ def proceed(context: ControllerContext) -> tuple[list[MetadataRecord], int]:
 
 
 def broker_leaves(context: ControllerContext, broker_id: int) -> list[MetadataRecord]:
-    """It is fenced, shuts down, or is forgotten."""
+    """Remove a broker that is fenced, shutting down or unregistered from its ISRs."""
     keys = list(context.index.in_isr.get(broker_id, ()))
     return _begin(context, ElectionTask(broker_id, keys, removed=broker_id))
 
 
 def broker_joins(context: ControllerContext, broker_id: int) -> list[MetadataRecord]:
-    """It is unfenced: only partitions without a leader are elected for."""
+    """Elect leaders for leaderless partitions when a broker is unfenced."""
     return _begin(context, ElectionTask(broker_id, list(context.index.leaderless), added=broker_id))
 
 
 def broker_restarted(
     context: ControllerContext, broker_id: int, *, was_clean: bool
 ) -> list[MetadataRecord]:
-    """Another process of it registers. One that did not stop cleanly may have lost records: with
-    eligible leader replicas it is in no ISR and not eligible any more (KIP-966).
+    """Remove a broker from its ISRs when a new process of it registers.
+
+    After an unclean stop the broker may have lost records: with eligible leader replicas enabled it
+    also stops being eligible (KIP-966).
     """
     keys = dict.fromkeys(context.index.in_isr.get(broker_id, ()))
     if was_clean or not context.elr_enabled:
@@ -103,7 +106,7 @@ def broker_restarted(
 
 
 def clean_up(context: ControllerContext) -> None:
-    """Have done what the last active controller had begun: brokers that are not active leave."""
+    """Finish the tasks of the previous active controller: inactive brokers leave their ISRs."""
     for broker_id, keys in context.index.in_isr.items():
         if not context.image.cluster.is_active(broker_id) and _leads_or_is_joined(
             context, broker_id
@@ -112,19 +115,19 @@ def clean_up(context: ControllerContext) -> None:
 
 
 def _leads_or_is_joined(context: ControllerContext, broker_id: int) -> bool:
-    """Whether there is something to do: being alone in an ISR, leaderless, is as it should be."""
+    """Whether the broker leads, or shares an ISR; a leaderless partition keeps its last member."""
     return context.index.leads_any(broker_id) or any(
         len(context.partition(key).isr) > 1 for key in context.index.in_isr.get(broker_id, ())
     )
 
 
-# --- elections that somebody asks for -------------------------------------------------------------
+# --- requested elections --------------------------------------------------------------------------
 
 
 def elect_leaders(
     context: ControllerContext, request: ElectLeaders
 ) -> tuple[list[MetadataRecord], ElectLeadersResponse]:
-    """An unclean election is what is asked for: the topic's setting does not matter."""
+    """Run requested elections. An unclean one ignores unclean.leader.election.enable."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         message = f"Unknown election type {request.election_type}"
         return [], ElectLeadersResponse((), ErrorCode.INVALID_REQUEST, message)
@@ -178,16 +181,16 @@ def _elected(
     return record
 
 
-# --- elections as time goes by --------------------------------------------------------------------
+# --- periodic elections ---------------------------------------------------------------------------
 
 
 def rebalance(context: ControllerContext) -> list[MetadataRecord]:
-    """Let preferred leaders lead where they can (auto.leader.rebalance.enable)."""
+    """Move leadership to preferred leaders where possible (auto.leader.rebalance.enable)."""
     return _changes(context, context.index.off_preferred, Election.PREFERRED)
 
 
 def elect_unclean(context: ControllerContext) -> list[MetadataRecord]:
-    """Let leaderless partitions of topics that allow it have a leader that is not in sync."""
+    """Elect out-of-sync leaders for the leaderless partitions of topics that allow it."""
     keys = (key for key in context.index.leaderless if context.allows_unclean(key[0]))
     return _changes(context, keys, Election.UNCLEAN)
 

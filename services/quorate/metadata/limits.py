@@ -1,11 +1,11 @@
-"""Limits on text that comes from outside. Source: Kafka's STRING type, Topic.validate."""
+"""Limits on text from clients. Source: Kafka's STRING type, Topic.validate."""
 
 from __future__ import annotations
 
 import re
 
 TEXT_BYTES_MAX = 32_767
-"""What a string of a metadata record holds, bytes of UTF-8."""
+"""The maximum length of a string in a metadata record, in bytes of UTF-8."""
 
 TOPIC_NAME_MAX = 249
 _UUID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]", re.ASCII)
@@ -13,7 +13,7 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 def fits(*texts: str | None) -> bool:
-    """Whether all of them can stand in a record."""
+    """Whether a record can hold each of the texts."""
     return all(text is None or _fits(text) for text in texts)
 
 
@@ -25,12 +25,12 @@ def _fits(text: str) -> bool:
 
 
 def is_uuid(text: str) -> bool:
-    """Whether it is a UUID in Kafka's text form."""
+    """Whether the text is a UUID in Kafka's text form."""
     return _UUID.fullmatch(text) is not None
 
 
 def topic_name_fault(name: str) -> str | None:
-    """Why a topic cannot have that name, None if it can."""
+    """Why a topic name is invalid, None if it is valid."""
     if not name:
         return "the empty string is not allowed"
     if name in (".", ".."):
@@ -46,5 +46,5 @@ def topic_name_fault(name: str) -> str | None:
 
 
 def collision_key(name: str) -> str:
-    """Names with the same key cannot both exist: metric names cannot tell them apart."""
+    """Topics cannot share a collision key, because metric names could not distinguish them."""
     return name.replace(".", "_")

@@ -1,7 +1,8 @@
-"""What each level of metadata.version allows: which record versions, which kinds of records.
+"""The record types and record versions that each level of metadata.version allows.
 
 Levels are Kafka's feature levels: 7 is 3.3-IV3, 30 is 4.3-IV0. An image without a finalized level
-(0) is written at the latest. Levels below 7 are read, and written in the oldest forms.
+(0) is written at the latest level. Levels below 7 can be read, and are written in the oldest record
+versions.
 
 Source: KIP-778 (metadata.version), KIP-584; the levels are those of Kafka 4.3.
 """
@@ -33,7 +34,7 @@ RELEASES: Final = {
     19: "3.7-IV4", 20: "3.8-IV0", 21: "3.9-IV0", 22: "4.0-IV0", 23: "4.0-IV1", 24: "4.0-IV2",
     25: "4.0-IV3", 26: "4.1-IV0", 27: "4.1-IV1", 28: "4.2-IV0", 29: "4.2-IV1", 30: "4.3-IV0",
 }  # fmt: skip
-"""Kafka's name of each level."""
+"""The Kafka release name of each level."""
 
 SUPPORTED: Final[dict[str, VersionRange]] = {
     METADATA_VERSION: VersionRange(MINIMUM_LEVEL, LATEST_LEVEL),
@@ -43,8 +44,8 @@ SUPPORTED: Final[dict[str, VersionRange]] = {
     "streams.version": VersionRange(0, 1),
     "transaction.version": VersionRange(0, 2),
 }
-"""What this release finalizes (kraft.version is the quorum's own). Groups, shares, streams and
-transactions are for brokers to serve; their levels are kept for those that do."""
+"""The features that this release can finalize (kraft.version belongs to the quorum). Brokers
+implement groups, shares, streams and transactions; the controller only stores their levels."""
 
 FEATURE_SINCE: Final = {
     "group.version": 22,
@@ -53,10 +54,10 @@ FEATURE_SINCE: Final = {
     "share.version": 28,
     "streams.version": 28,
 }
-"""The level of metadata.version with which Kafka finalizes a feature by default."""
+"""The level of metadata.version from which Kafka finalizes a feature by default."""
 
 CHANGED_METADATA: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
-"""Levels that brought new records or fields: below one of them, they would be lost."""
+"""Levels that introduced records or fields: a downgrade below one of them would lose these."""
 
 IN_CONTROLLED_SHUTDOWN = 7
 SCRAM = 11
@@ -67,8 +68,8 @@ DIRECTORIES = 17
 ELR = 23
 CORDONED_LOG_DIRS = 30
 KAFKA_LISTENER_MAX = 29
-"""The highest metadata.version with Kafka's brokers: from the next one on (KIP-1066) they send
-BrokerHeartbeat version 2, which is not served, so that all of them would stay fenced."""
+"""The highest metadata.version that works with Kafka's brokers. From the next one on (KIP-1066)
+they send BrokerHeartbeat version 2, which is not supported, so all of them would stay fenced."""
 LEADER_RECOVERY = 4
 REGISTRATION_CHANGES = 5
 NO_OP = 4
@@ -78,12 +79,12 @@ _REGISTER_SINCE = ((CORDONED_LOG_DIRS, 4), (DIRECTORIES, 3), (8, 2), (IN_CONTROL
 
 
 def release_of(level: int) -> str:
-    """4.3-IV0 for 30."""
+    """The release name of a level: 4.3-IV0 for 30."""
     return RELEASES.get(level, f"level {level}")
 
 
 def level_of_release(name: str) -> int | None:
-    """The level of "4.3-IV0", the last level of "4.3"; None for what is no release."""
+    """The level of "4.3-IV0", the highest level of "4.3", None for an unknown release."""
     found = [
         level for level, text in RELEASES.items() if text == name or text.split("-")[0] == name
     ]
@@ -91,24 +92,24 @@ def level_of_release(name: str) -> int | None:
 
 
 def levels_of(level: int) -> dict[str, int]:
-    """metadata.version at `level`, and the levels that Kafka gives the other features with it."""
+    """metadata.version at `level`, and Kafka's default levels of the other features with it."""
     return {METADATA_VERSION: level} | {
         name: SUPPORTED[name].max if level >= since else 0 for name, since in FEATURE_SINCE.items()
     }
 
 
 def supported_features(metadata_version_max: int = LATEST_LEVEL) -> dict[str, VersionRange]:
-    """SUPPORTED, with a lower end of metadata.version where the node cannot serve more."""
+    """SUPPORTED, with metadata.version limited to what the node can serve."""
     return SUPPORTED | {METADATA_VERSION: VersionRange(MINIMUM_LEVEL, metadata_version_max)}
 
 
 def loses_metadata(current: int, level: int) -> bool:
-    """Whether going from `current` down to `level` may lose something."""
+    """Whether a downgrade from `current` to `level` may lose metadata."""
     return any(level < changed <= current for changed in CHANGED_METADATA)
 
 
 def partition_version(level: int) -> int:
-    """Of PartitionRecord and PartitionChangeRecord."""
+    """The version of PartitionRecord and PartitionChangeRecord at a level."""
     return next(version for since, version in _PARTITION_SINCE if level >= since)
 
 
@@ -117,7 +118,7 @@ def register_broker_version(level: int) -> int:
 
 
 def at_level(record: MetadataRecord, level: int) -> MetadataRecord:
-    """The record at the version that the level allows, without what that version cannot hold."""
+    """The record at the version that the level allows, without fields which that version lacks."""
     match record:
         case PartitionRecord() | PartitionChangeRecord():
             return _partition_at(record, partition_version(level))

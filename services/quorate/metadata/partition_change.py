@@ -1,19 +1,20 @@
-"""One change of a partition: the target ISR, replicas and leader, and the record that says so.
+"""One partition change: the target ISR, replicas and leader, and the resulting record.
 
-Steps of `Change.build`, as Kafka's PartitionChangeBuilder has them:
+Steps of `Change.build`, as in Kafka's PartitionChangeBuilder:
 
-1. A reassignment that the target ISR completes is completed: replicas and ISR lose what leaves.
-2. With eligible leader replicas (KIP-966), what leaves an ISR below min.insync.replicas becomes
-   one, and the last leader of an empty ISR is remembered.
-3. A leader is chosen: the present one if it can stay, else the first replica that is in sync (or
-   eligible) and acceptable; the preferred one first in a preferred election; one that is not in
-   sync only in an unclean election. An unclean leader is the whole ISR, and is recovering.
+1. If the target ISR completes a reassignment, the removed replicas leave the replicas and the ISR.
+2. With eligible leader replicas (KIP-966), replicas that leave an ISR below min.insync.replicas
+   become eligible, and the last leader of an empty ISR is recorded.
+3. The leader is the current one if it can stay, else the first acceptable replica that is in sync
+   (or eligible). A preferred election tries the preferred leader first. A replica that is not in
+   sync can lead after an unclean election, or as the last known leader if ISR and ELR are empty:
+   it becomes the whole ISR, and is recovering.
 4. The leader epoch grows when the leader changes, when a replica leaves the assignment, and below
-   metadata.version 3.6-IV0 when the ISR shrinks. As long as a migration from ZooKeeper is under
-   way it grows with every smaller ISR and other assignment: a leader in ZooKeeper mode learns of
-   what it has not proposed itself by a higher epoch only (KIP-866).
-5. An empty target ISR changes nothing without eligible leader replicas: the last member stays in,
-   and its partition is leaderless (KIP-841).
+   metadata.version 3.6-IV0 when the ISR shrinks. While a migration from ZooKeeper is under way, it
+   also grows whenever the ISR shrinks or the assignment changes: only a higher epoch informs a
+   leader in ZooKeeper mode of changes that it did not propose (KIP-866).
+5. Without eligible leader replicas an empty target ISR is ignored: the last member stays in the
+   ISR, and the partition is leaderless (KIP-841).
 
 Source: KIP-841, KIP-455, KIP-704 (leader recovery), KIP-858, KIP-866, KIP-966.
 """
@@ -47,19 +48,19 @@ class Election(Enum):
     """How a leader is chosen."""
 
     ONLINE = "online"
-    """The present leader stays if it can."""
+    """The current leader stays if it can."""
     PREFERRED = "preferred"
-    """The first replica if it can, and another only if the present one cannot stay."""
+    """The first replica leads if it can, another only if the current leader cannot stay."""
     UNCLEAN = "unclean"
-    """As ONLINE, but a replica that is not in sync rather than none."""
+    """As ONLINE, but elects an out-of-sync replica rather than none."""
 
 
 @dataclass(slots=True)
 class Change:
-    """What a partition is to become; fields left out stay as they are.
+    """The target state of a partition; `of` starts from its current state.
 
-    is_acceptable: whether a broker may lead. unclean_shutdown: brokers that may have lost records:
-    no eligible leaders any more.
+    is_acceptable: whether a broker may lead. unclean_shutdown: brokers that may have lost records,
+    and lose their eligibility.
     """
 
     context: ControllerContext
@@ -97,7 +98,7 @@ class Change:
         )
 
     def build(self) -> PartitionChangeRecord | None:
-        """The record, None if nothing changes."""
+        """The record of the change, None if nothing changes."""
         old = self.partition
         self._complete_reassignment()
         self._keep_eligible()
@@ -132,7 +133,7 @@ class Change:
         return None if record == nothing else record
 
     def _must_be_told(self, isr: Brokers) -> bool:
-        """Step 4: whether a leader in ZooKeeper mode could not know of it."""
+        """Step 4: whether a leader in ZooKeeper mode needs a higher epoch to notice."""
         old = self.partition
         return not set(old.isr) <= set(isr or old.isr) or (
             (self.replicas, self.adding, self.removing)
@@ -140,7 +141,7 @@ class Change:
         )
 
     def _complete_reassignment(self) -> None:
-        """Step 1. Every replica that is being added must be in sync, and one that stays."""
+        """Step 1. Every added replica and at least one remaining replica must be in sync."""
         if not self.adding and not self.removing:
             return
         isr = tuple(replica for replica in self.isr if replica not in self.removing)
@@ -173,7 +174,7 @@ class Change:
         leader, is_unclean = self._chosen()
         if leader == NO_LEADER:
             if self.context.elr_enabled and not self.isr and self.partition.leader != NO_LEADER:
-                # Should all eligible replicas be lost, the last leader is the best guess.
+                # If all eligible replicas are lost, the last leader is the best candidate.
                 self.last_known_elr = (self.partition.leader,)
             return NO_LEADER, self.isr
         self.last_known_elr = ()
@@ -183,7 +184,7 @@ class Change:
             self.elr = ()
             return leader, (leader,)
         if leader not in self.isr:
-            # From the eligible ones: it has everything that was committed.
+            # It is an eligible replica, so it has every committed record.
             self.elr = tuple(broker for broker in self.elr if broker != leader)
             return leader, (leader,)
         return leader, self.isr
@@ -217,7 +218,7 @@ class Change:
         return (broker in self.isr or is_eligible) and self.is_acceptable(broker)
 
     def _directories(self) -> tuple[str, ...] | None:
-        """Runs parallel to the replicas; None while those do not change."""
+        """The directory of each replica, in the same order; None if the replicas do not change."""
         old = self.partition
         if self.replicas == old.replicas:
             return None

@@ -1,8 +1,8 @@
-"""The index of partitions by what brokers have to do with them, kept by the active controller.
+"""The active controller's index of partitions by ISR member, eligible replica and leader.
 
-So what becomes of one broker costs what that broker has, not what the cluster has. Every change of
-leader makes an index of all partitions, at once; so they are kept by the page, sixty-four numbers
-of a topic as one integer.
+With it, the cost of a broker's state change depends on that broker's partitions, not on the
+cluster's. A new active controller must index all partitions at once. To make that fast, the sets
+are stored in pages: one integer is the bitmap of sixty-four partition numbers of a topic.
 
 Source: Kafka's BrokersToIsrs.
 """
@@ -18,12 +18,13 @@ _PAGE_BITS = 6
 _IN_PAGE = (1 << _PAGE_BITS) - 1
 _BITS = tuple(1 << number for number in range(1 << _PAGE_BITS))
 _Page = tuple[str, int]
-"""(topic id, number of the page)"""
+"""(topic id, page number)"""
 
 
 class PartitionSet:
-    """Partitions, in an order that depends on nothing but what was added and removed: by the page,
-    and by number within one.
+    """A set of partitions whose order depends only on past additions and removals.
+
+    Pages are in insertion order; partitions within a page are sorted by number.
     """
 
     __slots__ = ("pages",)
@@ -48,7 +49,7 @@ class PartitionSet:
         return bool(bits >> (number & _IN_PAGE) & 1)
 
     def __iter__(self) -> Iterator[PartitionKey]:
-        """Not while the set changes."""
+        """Iterate over the keys. The set must not change meanwhile."""
         for (topic_id, page), bits in self.pages.items():
             first = page << _PAGE_BITS
             left = bits
@@ -66,7 +67,7 @@ class PartitionSet:
             self.remove(key)
 
     def remove(self, key: PartitionKey) -> None:
-        """It must be there."""
+        """Remove a key, which must be in the set."""
         assert key in self, f"{key} is not in the index"
         topic_id, number = key
         page = (topic_id, number >> _PAGE_BITS)
@@ -81,13 +82,15 @@ _Sets = dict[int, PartitionSet]
 
 
 class PartitionIndex:
-    """in_isr, in_elr: by broker, none of them empty. led: how many each broker leads, never 0.
-    leaderless: what nobody leads. off_preferred: what another broker than the preferred one leads,
-    or nobody.
+    """The partitions of each broker, and those without a leader or without their preferred one.
+
+    in_isr, in_elr: sets by broker id, never empty. led: the number of partitions that each broker
+    leads, never 0. leaderless: the partitions without a leader. off_preferred: the partitions that
+    the preferred leader does not lead, leaderless ones included.
     """
 
     def __init__(self, topics: Iterable[tuple[str, Mapping[int, Partition]]] = ()) -> None:
-        """topics: ids, and partitions by number."""
+        """topics: pairs of a topic id and the topic's partitions by number."""
         self.in_isr: _Sets = {}
         self.in_elr: _Sets = {}
         self.led: Counter[int] = Counter()
@@ -97,7 +100,7 @@ class PartitionIndex:
             self._add_topic(topic_id, partitions)
 
     def _add_topic(self, topic_id: str, partitions: Mapping[int, Partition]) -> None:
-        """Page by page: equal ISRs within one are added at once."""
+        """Add a topic page by page. Partitions of a page with equal ISRs are added at once."""
         led = self.led
         page = 0
         isrs: defaultdict[tuple[int, ...], int] = defaultdict(int)
@@ -120,7 +123,7 @@ class PartitionIndex:
         self._add_page((topic_id, page), isrs, off_preferred)
 
     def _add_page(self, page: _Page, isrs: dict[tuple[int, ...], int], off_preferred: int) -> None:
-        """What was gathered of a page; the ISRs are then forgotten."""
+        """Add the bits gathered for a page, and clear `isrs`."""
         in_isr = self.in_isr
         for isr, bits in isrs.items():
             for broker in isr:
@@ -133,7 +136,7 @@ class PartitionIndex:
             pages[page] = pages.get(page, 0) | off_preferred
 
     def replace(self, old: Partition | None, new: Partition | None) -> None:
-        """A partition changed from `old` (None: it is new) to `new` (None: it is gone)."""
+        """Update the index: `old` is None for a new partition, `new` for a removed one."""
         if old is not None:
             key = (old.topic_id, old.partition_id)
             if new is None or new.isr != old.isr:
@@ -154,7 +157,7 @@ class PartitionIndex:
                 self.off_preferred.add(key)
 
     def _leads(self, leader: int, key: PartitionKey, change: int) -> None:
-        """A broker leads one partition more, or one less."""
+        """Count one partition more or less for its leader, or update `leaderless`."""
         if leader != NO_LEADER:
             self.led[leader] += change
             assert self.led[leader] >= 0, f"broker {leader} led more than the index says"

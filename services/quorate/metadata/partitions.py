@@ -1,7 +1,7 @@
-"""A partition as a value, and how a change applies to it.
+"""A partition as a value, and the application of a change to it.
 
-A partition is the PartitionRecord that would write it: applying one costs nothing, and a snapshot
-is what is there. Two forms of "no eligible leader replicas" (none and empty) are one here: None.
+A partition is stored as a PartitionRecord: neither replaying such a record nor writing a snapshot
+needs a conversion. None represents both forms of "no eligible leader replicas" (null and empty).
 
 Source: KIP-631 (PartitionChangeRecord), KIP-966; Kafka's PartitionRegistration.
 """
@@ -36,7 +36,7 @@ PartitionKey = tuple[str, int]
 
 
 def normalized(record: PartitionRecord) -> Partition:
-    """The record as a value: without two ways to say the same."""
+    """The record with empty ELR lists replaced by None, so that equal partitions compare equal."""
     if record.eligible_leader_replicas == () or record.last_known_elr == ():
         return _with(record, record.isr)
     return record
@@ -63,8 +63,10 @@ def _with(old: Partition, isr: tuple[int, ...]) -> Partition:
 
 
 def merged(old: Partition, change: PartitionChangeRecord) -> Partition:
-    """The partition after a change. The partition epoch grows with every change, the leader epoch
-    with one that names a leader, be it the same.
+    """The partition after a change.
+
+    Every change increments the partition epoch. A change that names a leader, even the same one,
+    increments the leader epoch.
     """
     names_leader = change.leader != NO_LEADER_CHANGE
     replicas = old.replicas if change.replicas is None else change.replicas

@@ -1,13 +1,13 @@
-"""Where the replicas of new partitions go: striped over racks and brokers.
+"""Replica placement for new partitions: striped over racks and brokers.
 
-1. Fenced brokers take part, so that a topic can be created while one is down, but come after the
-   unfenced ones of their rack; the first replica of a partition, its preferred leader, is on an
-   unfenced broker. Brokers in controlled shutdown count as fenced here.
-2. Racks take turns, and brokers within a rack: partition by partition both begin one further, so
-   that leaders and replicas spread. A partition's replicas are on different racks as long as there
-   are racks that it has not used.
-3. Each new round over all brokers shifts the followers against the leaders, so that not the same
-   brokers always share their partitions.
+1. Fenced brokers can host replicas, so that a topic can be created while one is down, but unfenced
+   brokers of the same rack come first. The first replica of a partition, its preferred leader, is
+   on an unfenced broker. Brokers in controlled shutdown count as fenced here.
+2. Placement rotates over racks, and over the brokers of each rack. Each partition starts one
+   position later in both rotations, which spreads leaders and replicas. A partition uses every rack
+   once before it uses a rack again.
+3. Each new round over the leaders shifts the followers relative to them, so that partitions are not
+   always shared by the same brokers.
 
 Source: KIP-36 (racks), KIP-631; Kafka's StripedReplicaPlacer for the properties.
 """
@@ -23,7 +23,7 @@ from quorate.raft.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A broker that may host replicas. Brokers without a rack are of one rack."""
+    """A broker that may host replicas. Brokers without a rack form one rack."""
 
     id: int
     rack: str | None
@@ -33,8 +33,9 @@ class Candidate:
 def place(
     candidates: Sequence[Candidate], partitions: int, replication_factor: int, cursor: int = 0
 ) -> list[tuple[int, ...]]:
-    """The replicas of each partition, the preferred leader first. INVALID_REPLICATION_FACTOR where
-    there are too few brokers, or none is active.
+    """The replicas of each partition, the preferred leader first.
+
+    INVALID_REPLICATION_FACTOR if there are too few brokers, or none is active.
     """
     if replication_factor <= 0:
         raise RefusedError(
@@ -67,7 +68,7 @@ def _racks(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
 
 
 def _interleaved(racks: list[list[int]]) -> list[int]:
-    """One of each rack in turn, until all are used up."""
+    """One broker of each rack in turn, until all are used."""
     found: list[int] = []
     for step in range(max(len(rack) for rack in racks)):
         found.extend(rack[step] for rack in racks if step < len(rack))
@@ -80,7 +81,7 @@ def _replicas(
     leader = leaders[number % len(leaders)]
     round_number = number // len(leaders)
     home = next(i for i, rack in enumerate(racks) if any(c.id == leader for c in rack))
-    # Behind the leader: the other racks in turn, its own last; the next round begins elsewhere.
+    # After the leader: the other racks in turn, its own last. Each round starts at another rack.
     others = [racks[(home + 1 + step) % len(racks)] for step in range(len(racks) - 1)]
     if others:
         shift = round_number % len(others)

@@ -1,4 +1,4 @@
-"""What is about principals: ACLs, client quotas, SCRAM credentials.
+"""Requests about principals: ACLs, client quotas and SCRAM credentials.
 
 Source: KIP-290, KIP-801 (ACLs); KIP-546, KIP-599, KIP-612 (quotas); KIP-554, KIP-900 (SCRAM);
 Kafka's AclControlManager, ClientQuotaControlManager and ScramControlManager.
@@ -52,7 +52,7 @@ from quorate.records.metadata import (
 def create_acls(
     context: ControllerContext, request: CreateAcls
 ) -> tuple[list[MetadataRecord], CreateAclsResponse]:
-    """One that exists already is no error."""
+    """Create ACLs. An ACL that exists already is not an error."""
     records: list[MetadataRecord] = []
     made: set[Acl] = set()
     results = []
@@ -90,7 +90,7 @@ def _new_id(context: ControllerContext) -> str:
 
 
 def check_acl(acl: Acl) -> None:
-    """RefusedError for one that cannot be."""
+    """Raise RefusedError if the ACL is invalid."""
     fault = ""
     if acl.resource_type not in acls.RESOURCE_TYPES:
         fault = f"Invalid resourceType {acl.resource_type}"
@@ -215,11 +215,11 @@ _WHOLE = {
     "consumer_byte_rate": 2**63 - 1,
     "connection_creation_rate": 2**31 - 1,
 }
-"""Whole numbers, and how large they are at most."""
+"""The quotas that must be whole numbers, with their maximum."""
 
 
 def quota_fault(record: ClientQuotaRecord) -> str:
-    """Why no request makes that record; empty if one does."""
+    """Why no request could produce this record, empty if one could."""
     parts = {part.entity_type: part.entity_name for part in record.entity}
     if len(parts) < len(record.entity):
         return "An entity type is named twice."
@@ -249,7 +249,7 @@ def _value_fault(key: str, value: float) -> str:
 def alter_scram(
     context: ControllerContext, request: AlterUserScramCredentials
 ) -> tuple[list[MetadataRecord], AlterUserScramCredentialsResponse]:
-    """What is wrong with one of a user's credentials keeps all of them as they are."""
+    """Alter SCRAM credentials. One invalid change rejects all changes of the same user."""
     pairs = [(entry.name, entry.mechanism) for entry in request.deletions]
     pairs += [(entry.name, entry.mechanism) for entry in request.upsertions]
     times = Counter(pairs)
@@ -301,7 +301,7 @@ def _check_scram(
 
 
 def credential_fault(record: UserScramCredentialRecord, level: int) -> str:
-    """Why no request makes that record; empty if one does. level: of metadata.version."""
+    """Why no request could produce this record, empty if one could. level: the metadata.version."""
     if level < SCRAM:
         return f"SCRAM credentials need metadata.version {RELEASES[SCRAM]} or later."
     if record.mechanism not in scram.MECHANISMS:
@@ -317,7 +317,7 @@ def credential_fault(record: UserScramCredentialRecord, level: int) -> str:
 
 
 def _credential(upsertion: ScramUpsertion) -> UserScramCredentialRecord:
-    """The keys that RFC 5802 derives from the salted password, which is forgotten."""
+    """Derive the keys of RFC 5802 from the salted password, which is not stored."""
     if upsertion.iterations < scram.MIN_ITERATIONS:
         raise RefusedError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if upsertion.iterations > scram.MAX_ITERATIONS:

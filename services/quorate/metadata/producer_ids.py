@@ -1,4 +1,4 @@
-"""Producer ids, as part of the image: which block comes next. Source: KIP-730."""
+"""Producer ids, as part of the image: the start of the next block. Source: KIP-730."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from quorate.metadata.delta import MetadataDelta
 from quorate.records.metadata import MetadataRecord, ProducerIdsRecord
 
 BLOCK_SIZE = 1000
-"""How many ids a broker gets at once."""
+"""The number of ids in a block that a broker gets."""
 
 
 class ProducerIdsImage:
-    """last: the record of the last block that was given away, None before the first. Whose it was
-    is told as long as it is known: Kafka's snapshots hold the next id only, so images that differ
-    in that are equal.
+    """The last allocated block of producer ids.
+
+    last: the record of that block, None before the first. It names the block's broker as long as
+    that is known. Kafka's snapshots hold only the next id, so equality ignores the broker.
     """
 
     __slots__ = ("last",)

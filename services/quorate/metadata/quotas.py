@@ -1,7 +1,7 @@
 """Client quotas, as part of the image.
 
 An entity is a user, a client id, a user's client id, or an address; a name of None is the default
-of its type. Entities are kept as (type, name) by rising type.
+of its type. Entities are stored as (type, name) pairs sorted by type.
 
 Source: KIP-546, KIP-612 (addresses), KIP-599 (controller mutations).
 """
@@ -27,12 +27,12 @@ IP_KEYS: Final = ("connection_creation_rate",)
 
 
 def entity_key(parts: Iterable[tuple[str, str | None]]) -> QuotaEntityKey:
-    """The parts in their order."""
+    """The parts of an entity, sorted by type."""
     return tuple(sorted(parts, key=lambda part: part[0]))
 
 
 class QuotasImage:
-    """entities: key to value of every entity that has a quota. The inner mappings are frozen."""
+    """entities: quota keys and values by entity, never empty. Inner mappings are frozen."""
 
     __slots__ = ("entities",)
 

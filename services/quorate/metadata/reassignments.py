@@ -1,8 +1,8 @@
-"""Moving partitions: reassignments, and taking one back.
+"""Partition reassignments and their cancellation.
 
-A reassignment sets the target replicas in front and keeps those that leave behind them, until all
-that are added are in sync; `Change` completes it then. Asked again with another target, the new
-target counts, and what the old one was adding leaves unless the new one wants it too.
+A reassignment puts the target replicas first, and keeps the replicas that leave after them until
+all added replicas are in sync; `Change` then completes it. A second reassignment replaces the
+target: replicas that the first one was adding leave, unless the new target has them too.
 
 Source: KIP-455, KIP-860 (factor), KIP-841.
 """
@@ -68,7 +68,7 @@ def _cancelled(context: ControllerContext, partition: Partition) -> PartitionCha
             "Invalid replica assignment: addingReplicas contains all replicas.",
         )
     if not isr:
-        # Whoever has the records is on its way out: going back may lose some.
+        # Only the replicas to be dropped are in sync: the cancellation may lose records.
         if _election(context, partition) is not Election.UNCLEAN:
             raise RefusedError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -21,7 +21,7 @@ MAX_ITERATIONS = 16384
 
 
 class ScramImage:
-    """credentials: the records that would write them, by (user, mechanism)."""
+    """credentials: the credential records by (user, mechanism)."""
 
     __slots__ = ("credentials",)
 

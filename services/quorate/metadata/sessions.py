@@ -1,7 +1,7 @@
-"""The sessions of brokers: who was heard when, and how far each has replayed the metadata log.
+"""Broker sessions: each broker's last contact, and how far it has replayed the metadata log.
 
-Soft state of the active controller: a new one gives every unfenced broker a whole session. Kept in
-the order of the last contact, so the next expiry is the first entry's.
+Sessions are soft state of the active controller: a new controller gives every unfenced broker a
+full session. They are in the order of the last contact, so the first entry expires first.
 
 Source: KIP-631 "Broker heartbeats"; Kafka's BrokerHeartbeatManager.
 """
@@ -15,8 +15,10 @@ NO_OFFSET = -1
 
 @dataclass(slots=True)
 class Session:
-    """metadata_offset: the last one the broker has replayed. shutdown_offset: the log's last offset
-    when its controlled shutdown was written, -1 while it is in none.
+    """The session of one broker.
+
+    metadata_offset: the last offset that the broker has replayed. shutdown_offset: the log's last
+    offset when the broker's controlled shutdown was written, -1 if it is not shutting down.
     """
 
     broker_epoch: int
@@ -26,14 +28,14 @@ class Session:
 
 
 class BrokerSessions:
-    """By broker id. Times never go back."""
+    """The sessions by broker id. Times must not decrease from call to call."""
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
         self._sessions: dict[int, Session] = {}
 
     def begin(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A new session, whatever was before."""
+        """Start a new session, replacing any previous one."""
         self._sessions.pop(broker_id, None)
         self._sessions[broker_id] = Session(broker_epoch, now_ms)
 
@@ -46,7 +48,7 @@ class BrokerSessions:
     def touch(
         self, broker_id: int, broker_epoch: int, metadata_offset: int, now_ms: int
     ) -> Session:
-        """The broker was heard."""
+        """Record a heartbeat of the broker."""
         session = self._sessions.pop(broker_id, None)
         if session is None or session.broker_epoch != broker_epoch:
             session = Session(broker_epoch, now_ms)
@@ -56,7 +58,7 @@ class BrokerSessions:
         return session
 
     def is_live(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
-        """Whether that very process was heard within the timeout."""
+        """Whether the process with that epoch was in contact within the timeout."""
         session = self._sessions.get(broker_id)
         return (
             session is not None
@@ -65,7 +67,7 @@ class BrokerSessions:
         )
 
     def expired(self, now_ms: int) -> int | None:
-        """The broker whose session ended first, None if none did."""
+        """The broker whose session expired first, None if none has expired."""
         for broker_id, session in self._sessions.items():
             return broker_id if now_ms - session.contact_ms >= self.timeout_ms else None
         return None

@@ -1,4 +1,4 @@
-"""Delegation tokens, as part of the image: kept and shown. Source: KIP-48, KIP-900."""
+"""Delegation tokens, as part of the image: stored and displayed only. Source: KIP-48, KIP-900."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quorate.records.metadata import (
 
 
 class TokensImage:
-    """tokens: the records that would write them, by token id."""
+    """tokens: the token records by token id."""
 
     __slots__ = ("tokens",)
 

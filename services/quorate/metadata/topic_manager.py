@@ -1,9 +1,9 @@
 """Creating and deleting topics, and adding partitions.
 
-Each topic of a request stands for itself: what is wrong with one is no matter to the others, except
-that the records of all go into one batch, which has a limit (POLICY_VIOLATION).
+Each topic of a request succeeds or fails on its own, except that the records of all topics share
+one batch, which has a limit (POLICY_VIOLATION).
 
-Source: KIP-4, KIP-195, KIP-516 (ids), KIP-841 (only active replicas begin in an ISR).
+Source: KIP-4, KIP-195, KIP-516 (ids), KIP-841 (only active replicas start in an ISR).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _created(
 
 
 def _new_id(context: ControllerContext) -> str:
-    """A topic id that is new and that Kafka's tools can take as an argument: no leading dash."""
+    """A new topic id without a leading dash, which Kafka's tools would parse as an option."""
     while True:
         text = urlsafe_b64encode(context.random_uuid()).decode().rstrip("=")
         assert len(text) == len(ZERO_UUID), "random_uuid gives sixteen bytes"
@@ -158,7 +158,7 @@ def _placed(context: ControllerContext, partitions: int, factor: int) -> Assignm
 def checked_assignments(
     context: ControllerContext, assignments: Assignments, factor: int | None = None
 ) -> Assignments:
-    """INVALID_REPLICA_ASSIGNMENT for what cannot be, or where nobody would be in sync."""
+    """The assignments; INVALID_REPLICA_ASSIGNMENT if one is invalid or has no active broker."""
     for number, replicas in enumerate(assignments):
         check_replicas(context, replicas, factor)
         factor = len(replicas)
@@ -174,7 +174,7 @@ def checked_assignments(
 def check_replicas(
     context: ControllerContext, replicas: tuple[int, ...], factor: int | None
 ) -> None:
-    """INVALID_REPLICA_ASSIGNMENT unless they are different registered brokers, `factor` of them."""
+    """Require `factor` distinct registered brokers, else raise INVALID_REPLICA_ASSIGNMENT."""
     message = ""
     if not replicas:
         message = "includes an empty replica list."
@@ -202,7 +202,7 @@ def check_replicas(
 def new_partition(
     context: ControllerContext, topic_id: str, number: int, replicas: tuple[int, ...]
 ) -> MetadataRecord:
-    """The record of a new partition: the active replicas are in sync, the first of them leads."""
+    """The record of a new partition: the active replicas form the ISR, and the first one leads."""
     isr = tuple(broker for broker in replicas if context.image.cluster.is_active(broker))
     assert isr, "placement gives each partition an active broker"
     level = context.image.level

@@ -1,8 +1,8 @@
 """Topics and their partitions, as part of the image.
 
-`partitions` is a dictionary a topic, shared between an image and its copies until one of them
-changes it: `_owned` has those that this one may change in place. So copying costs what the topics
-cost, and not the partitions.
+`_partitions` holds one dictionary per topic. An image and its copies share a dictionary until one
+of them changes it; `_owned` holds those that this image may change in place. The cost of copying
+therefore grows with the topics, not with the partitions.
 
 Source: KIP-631; Kafka's TopicsImage.
 """
@@ -26,9 +26,10 @@ from quorate.records.metadata import (
 
 
 class TopicsImage:
-    """names: topic id to name; ids: name to topic id. All three mappings hold the same topics.
+    """The topics of the cluster and their partitions.
 
-    index: what keeps up with the partitions, if anything does (the active controller's).
+    names: topic id to name; ids: name to topic id. `_partitions` holds the same topics. index: the
+    active controller's index, updated with each partition change; None elsewhere.
     """
 
     __slots__ = ("_owned", "_partitions", "ids", "index", "names", "partition_count")
@@ -42,12 +43,12 @@ class TopicsImage:
         self._owned: dict[str, dict[int, Partition]] = {}
 
     def copy(self) -> TopicsImage:
-        """Without the index."""
+        """A copy without the index."""
         made = TopicsImage()
         made.names, made.ids = self.names.copy(), self.ids.copy()
         made.partition_count = self.partition_count
         made._partitions = self._partitions.copy()
-        # Neither may change in place what both hold.
+        # Both images share the dictionaries: neither may change them in place.
         self._owned = {}
         return made
 
@@ -66,7 +67,7 @@ class TopicsImage:
     # --- reading ----------------------------------------------------------------------------------
 
     def partitions(self, topic_id: str) -> Mapping[int, Partition]:
-        """By number, in no order that means anything. Empty for an unknown topic."""
+        """The topic's partitions by number, in arbitrary order; empty for an unknown topic."""
         return self._partitions.get(topic_id, {})
 
     def partition(self, topic_id: str, index: int) -> Partition | None:
@@ -78,7 +79,7 @@ class TopicsImage:
             yield from partitions.values()
 
     def by_topic(self) -> Iterable[tuple[str, Mapping[int, Partition]]]:
-        """Topic ids, and the topics' partitions by number."""
+        """Pairs of a topic id and the topic's partitions by number."""
         return self._partitions.items()
 
     def keys(self) -> set[PartitionKey]:
@@ -90,7 +91,7 @@ class TopicsImage:
         }
 
     def records(self, level: int) -> Iterator[MetadataRecord]:
-        """Each topic, its partitions behind it."""
+        """The record of each topic, followed by those of its partitions."""
         version = partition_version(level)
         for topic_id, name in self.names.items():
             yield TopicRecord(name, topic_id, version=0)
@@ -100,7 +101,7 @@ class TopicsImage:
     # --- replay -----------------------------------------------------------------------------------
 
     def _mine(self, topic_id: str) -> dict[int, Partition]:
-        """The topic's partitions, to change in place. ValueError for an unknown topic."""
+        """The topic's partitions, free to change in place. ValueError for an unknown topic."""
         found = self._owned.get(topic_id)
         if found is None:
             shared = self._partitions.get(topic_id)
@@ -122,7 +123,7 @@ class TopicsImage:
         delta.partitions.add((record.topic_id, record.partition_id))
 
     def load_partition(self, record: PartitionRecord, _delta: MetadataDelta) -> None:
-        """The same, without a note that the partition changed."""
+        """Apply a partition record without adding it to the delta."""
         topic_id = record.topic_id
         partitions = self._owned.get(topic_id)
         if partitions is None:
@@ -152,7 +153,7 @@ class TopicsImage:
         delta.partitions.add((new.topic_id, new.partition_id))
 
     def apply_remove(self, record: RemoveTopicRecord, delta: MetadataDelta) -> str:
-        """The removed topic's name."""
+        """Remove a topic and return its name."""
         name = self.names.pop(record.topic_id, None)
         if name is None:
             raise ValueError(f"there is no topic {record.topic_id}")
@@ -167,7 +168,7 @@ class TopicsImage:
         return name
 
     def apply_clear_elr(self, record: ClearElrRecord, delta: MetadataDelta) -> None:
-        """Of one topic, or of all; the partitions' epochs stay."""
+        """Clear the ELR of one topic, or of all. Partition epochs do not change."""
         topic_ids = list(self.names)
         if record.topic_name:
             if record.topic_name not in self.ids:

@@ -1,9 +1,10 @@
-"""KIP-866: a cluster that ZooKeeper controls becomes one that the quorum controls.
+"""KIP-866: the migration of a cluster from ZooKeeper to the quorum.
 
-`znodes` has the tree as values, `entities` the names and codes that ZooKeeper's text uses;
-`reading` turns znodes into metadata records, `verification` finds where the two differ, `writing`
-turns changes of the image into conditional writes; `driver` is the state machine of the migration,
-`zookeeper` the one adapter that talks to a server.
+`znodes` has the tree as values, `entities` the names and codes in ZooKeeper's texts. `reading`
+converts znodes to metadata records, `copying` batches them into one transaction, `verification`
+compares the two sides, and `writing` converts changes of the image to write `operations`.
+`planning` reports what a migration would do. `driver` is the state machine of the migration.
+`zookeeper` is the adapter to a server, and `office` a controller's session with it.
 
-Everything but the adapter is pure.
+All modules but `zookeeper` and `office` are pure.
 """

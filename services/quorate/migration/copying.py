@@ -1,8 +1,8 @@
 """The initial copy as batches of records: one metadata transaction, from Begin to End.
 
-What ZooKeeper holds takes effect all at once or not at all: the first batch begins the transaction,
-the last says that the migration is under way and ends it. Between them come batches of a bounded
-size, made one after the other, so that memory does not grow with the tree.
+The copy takes effect atomically: the first batch begins the transaction, and the last one sets the
+state MIGRATION and ends the transaction. The batches in between are bounded and generated lazily,
+so that their memory does not grow with the tree.
 
 Source: KIP-866, "Metadata Transactions"; KIP-868.
 """
@@ -23,14 +23,17 @@ from quorate.records.metadata import (
 )
 
 BATCH_RECORDS_MAX = 1_000
-"""Records a batch; one topic's are not torn apart unless they are more."""
+"""The most records per batch."""
 NAME = "ZK Migration"
 
 
 def copy(
     tree: Tree, new_id: NewId, level: int, batch_records_max: int = BATCH_RECORDS_MAX
 ) -> Iterator[list[MetadataRecord]]:
-    """Batches to append in this order, at the versions of metadata.version `level`. ZNodeError."""
+    """Batches to append in order, in the record versions of metadata.version `level`.
+
+    Raises ZNodeError.
+    """
     yield [BeginTransactionRecord(NAME, version=0)]
     batch: list[MetadataRecord] = []
     for records in read_all(tree, new_id):

@@ -1,25 +1,26 @@
 """The migration's state machine: inputs in, outputs out, no I/O and no clock.
 
-The states and their order are KIP-866's ("Migration driver"): what each waits for, and what it asks
-of its surroundings when it is entered.
+The states and their order are those of KIP-866 ("Migration driver"). Each state waits for a
+condition; entering one may emit an output, which the caller executes.
 
 UNINITIALIZED               the log has not been read yet
-INACTIVE                    this controller does not lead, or there is nothing to do
-WAIT_FOR_CONTROLLER_QUORUM  until every controller of the quorum says that it is ready for it
-WAIT_FOR_BROKERS            until every broker that ZooKeeper knows of has registered here
-BECOME_CONTROLLER           claims /controller and /controller_epoch, which fences the old one
-ZK_MIGRATION                copies every znode, in one metadata transaction
-SYNC_KRAFT_TO_ZK            makes ZooKeeper say what the log says
-KRAFT_CONTROLLER_TO_BROKER_COMM  tells every ZooKeeper-mode broker the whole state
-DUAL_WRITE                  every change of the log is written to ZooKeeper and told to brokers
+INACTIVE                    this controller does not lead, or there is nothing to migrate
+WAIT_FOR_CONTROLLER_QUORUM  until every controller of the quorum is ready for the migration
+WAIT_FOR_BROKERS            until every broker known to ZooKeeper has registered with the quorum
+BECOME_CONTROLLER           claims /controller and /controller_epoch, fencing the old controller
+ZK_MIGRATION                copies every znode in one metadata transaction
+SYNC_KRAFT_TO_ZK            updates ZooKeeper to match the log
+KRAFT_CONTROLLER_TO_BROKER_COMM  sends the full state to every ZooKeeper-mode broker
+DUAL_WRITE                  writes each change of the log to ZooKeeper and sends it to brokers
 
 Rules:
-1. Losing leadership leads to INACTIVE from every state; the answers of outputs that were asked for
-   under an older epoch are ignored.
-2. A leader that finds MIGRATION in the log does not copy again: it claims and synchronizes.
-3. What fails is tried again after a pause that doubles up to `RETRY_MS_MAX`; losing the claim to a
-   newer controller is no failure but the end of this one's turn.
-4. The copy is one transaction: whatever ends it early aborts it, and nothing of it is in force.
+1. Losing leadership leads to INACTIVE from every state. Results of outputs from an older epoch are
+   ignored.
+2. A leader that finds the state MIGRATION in the log does not copy again: it claims ZooKeeper and
+   synchronizes.
+3. A failed output is retried with exponential backoff, up to `RETRY_MS_MAX`. Losing the claim to a
+   newer controller is not retried: this controller resigns.
+4. The copy is one transaction. If it ends early, it is aborted and none of it takes effect.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from quorate.records.metadata import ZkMigrationState
 RETRY_MS = 500
 RETRY_MS_MAX = 30_000
 POLL_MS = 1_000
-"""How often what is waited for is looked at again, milliseconds."""
+"""How often WAIT_FOR_BROKERS reads the brokers in ZooKeeper, milliseconds."""
 
 
 class State(StrEnum):
-    """Where the driver is."""
+    """The driver's states (see the module's docstring)."""
 
     UNINITIALIZED = "UNINITIALIZED"
     INACTIVE = "INACTIVE"
@@ -65,7 +66,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.KRAFT_CONTROLLER_TO_BROKER_COMM: frozenset({State.INACTIVE, State.DUAL_WRITE}),
     State.DUAL_WRITE: frozenset({State.INACTIVE, State.SYNC_KRAFT_TO_ZK}),
 }
-"""Every legal transition; the driver obeys it."""
+"""The legal transitions, which `_move` asserts."""
 
 
 # --- outputs --------------------------------------------------------------------------------------
@@ -73,7 +74,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReadBrokers:
-    """Read which brokers ZooKeeper knows of; answer with `brokers_read`."""
+    """Read the brokers known to ZooKeeper; answer with `brokers_read`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +86,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ReadTree:
-    """Read every znode of the metadata; answer with `tree_read`."""
+    """Read every metadata znode; answer with `tree_read`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Write the tree's records to the log in one transaction that ends with the state MIGRATION;
-    answer with `copied`.
+    """Write the tree's records to the log in one transaction; answer with `copied`.
+
+    The transaction ends with the state MIGRATION.
     """
 
     tree: Tree
@@ -99,7 +101,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class AbortCopy:
-    """End the transaction that an earlier leader left open, without effect."""
+    """Abort the transaction that an earlier leader left open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +111,27 @@ class Synchronize:
 
 @dataclass(frozen=True, slots=True)
 class TellBrokers:
-    """Send the whole state to every ZooKeeper-mode broker; answer with `brokers_told`."""
+    """Send the full state to every ZooKeeper-mode broker; answer with `brokers_told`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteChanges:
-    """Write what the log says up to `offset` to ZooKeeper, then tell brokers; `changes_written`."""
+    """Write the log's changes up to `offset` to ZooKeeper, then send them to brokers.
+
+    Answer with `changes_written`.
+    """
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """Another controller has claimed ZooKeeper: this one must not lead any more."""
+    """Another controller has claimed ZooKeeper: this one must give up leadership."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The driver is in another state now, for people and metrics."""
+    """The driver has changed its state; for logs and metrics."""
 
     before: State
     after: State
@@ -170,28 +175,28 @@ class Driver:
     _pause_ms: int = RETRY_MS
     _writing: bool = False
 
-    # --- what it is asked -------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     def take_outputs(self) -> list[Output]:
-        """What to do, in order."""
+        """Return the outputs since the last call, in order."""
         outputs, self._outputs = self._outputs, []
         return outputs
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `tick` is to be called; None: never, unless something happens."""
+        """When to call `tick`; None if nothing is scheduled."""
         return self._retry_at_ms
 
     @property
     def lag(self) -> int:
-        """How many records of the log ZooKeeper does not show yet."""
+        """How many records of the log are not in ZooKeeper yet; 0 outside of DUAL_WRITE."""
         return max(0, self.offset - self.written_offset) if self.state is State.DUAL_WRITE else 0
 
     @property
     def accepts_requests(self) -> bool:
         """Whether the controller may serve metadata requests.
 
-        Before the copy is complete what it would say and write could contradict ZooKeeper (KIP-866
+        Until the copy is complete, its responses and writes could contradict ZooKeeper (KIP-866
         "KRaft Controller Pre-Migration State").
         """
         if self.migration_state is ZkMigrationState.PRE_MIGRATION:
@@ -204,7 +209,7 @@ class Driver:
 
     @property
     def waits_for(self) -> str:
-        """What is missing for the next step, for people."""
+        """What the next step is waiting for, as human-readable text."""
         match self.state:
             case State.WAIT_FOR_CONTROLLER_QUORUM:
                 return self._not_ready or "the other controllers"
@@ -221,7 +226,7 @@ class Driver:
     # --- inputs -----------------------------------------------------------------------------------
 
     def led(self, epoch: int, now_ms: int) -> None:
-        """This controller leads, and has applied everything up to the epoch's start."""
+        """This controller leads `epoch`, and has applied the log up to the start of that epoch."""
         self.epoch = epoch
         self._reset()
         if not self.enabled or self.migration_state not in (
@@ -237,7 +242,7 @@ class Driver:
         self._advance(now_ms)
 
     def resigned(self) -> None:
-        """This controller does not lead any more."""
+        """This controller is not the leader."""
         self.epoch = None
         self._reset()
         if self.state is not State.INACTIVE:
@@ -252,7 +257,11 @@ class Driver:
         *,
         in_transaction: bool = False,
     ) -> None:
-        """The image is at `offset`; which ZooKeeper-mode brokers are registered and unfenced."""
+        """The image has advanced to `offset`.
+
+        registered: the registered ZooKeeper-mode brokers, fenced ones included. in_transaction:
+        whether a metadata transaction is open.
+        """
         self.offset = max(self.offset, offset)
         self.migration_state = migration_state
         self._registered = registered
@@ -267,19 +276,19 @@ class Driver:
         self._advance(now_ms)
 
     def controllers(self, *, ready: bool, reason: str, now_ms: int) -> None:
-        """Whether every controller of the quorum is ready, and if not, who is not."""
+        """Whether every controller of the quorum is ready. reason: what is missing if not."""
         self._controllers_ready, self._not_ready = ready, reason
         self._advance(now_ms)
 
     def brokers_read(self, epoch: int, brokers: frozenset[int], now_ms: int) -> None:
-        """Which brokers ZooKeeper knows of."""
+        """The brokers known to ZooKeeper have been read."""
         if self._is_current(epoch, State.WAIT_FOR_BROKERS):
             self._known_brokers = brokers
             self._succeeded()
             self._advance(now_ms)
 
     def claimed(self, epoch: int) -> None:
-        """ZooKeeper is ours: whoever led it is fenced."""
+        """ZooKeeper is claimed, and its previous controller is fenced."""
         if not self._is_current(epoch, State.BECOME_CONTROLLER):
             return
         self._succeeded()
@@ -291,7 +300,7 @@ class Driver:
             self._outputs.append(ReadTree())
 
     def tree_read(self, epoch: int, tree: Tree) -> None:
-        """Everything that ZooKeeper holds."""
+        """The metadata znodes have been read."""
         if self._is_current(epoch, State.ZK_MIGRATION):
             self._outputs.append(Copy(tree))
 
@@ -303,7 +312,7 @@ class Driver:
             self._outputs.append(Synchronize())
 
     def synchronized(self, epoch: int, offset: int) -> None:
-        """ZooKeeper says what the log says up to `offset`."""
+        """ZooKeeper matches the log up to `offset`."""
         if self._is_current(epoch, State.SYNC_KRAFT_TO_ZK):
             self._succeeded()
             self.written_offset = offset
@@ -311,14 +320,14 @@ class Driver:
             self._outputs.append(TellBrokers())
 
     def brokers_told(self, epoch: int, now_ms: int) -> None:
-        """The whole state is on its way to every ZooKeeper-mode broker."""
+        """The full state is queued for every ZooKeeper-mode broker."""
         if self._is_current(epoch, State.KRAFT_CONTROLLER_TO_BROKER_COMM):
             self._succeeded()
             self._move(State.DUAL_WRITE, "the brokers' part is done")
             self._advance(now_ms)
 
     def changes_written(self, epoch: int, offset: int, now_ms: int) -> None:
-        """ZooKeeper and the brokers know everything up to `offset`."""
+        """ZooKeeper has the changes up to `offset`, and they are queued for the brokers."""
         if self._is_current(epoch, State.DUAL_WRITE):
             self._writing = False
             self._succeeded()
@@ -326,7 +335,7 @@ class Driver:
             self._advance(now_ms)
 
     def image_replaced(self, now_ms: int) -> None:
-        """The image was loaded from a snapshot: single changes are not known, all is compared."""
+        """The image was loaded from a snapshot: without a delta, everything must be compared."""
         if self.state is State.DUAL_WRITE:
             self._writing = False
             self._move(State.SYNC_KRAFT_TO_ZK, "the image came from a snapshot")
@@ -334,21 +343,21 @@ class Driver:
         self._advance(now_ms)
 
     def fenced(self, epoch: int) -> None:
-        """ZooKeeper refused a write because another controller has claimed it since."""
+        """A write to ZooKeeper failed because another controller has claimed it since."""
         if epoch == self.epoch and self.state is not State.INACTIVE:
             self._reset()
             self._move(State.INACTIVE, "another controller has claimed ZooKeeper")
             self._outputs.append(Resign())
 
     def failed(self, epoch: int, now_ms: int) -> None:
-        """What was asked for last failed and may be tried again."""
+        """The last output failed and may be retried."""
         if epoch == self.epoch:
             self._writing = False
             self._retry_at_ms = now_ms + self._pause_ms
             self._pause_ms = min(2 * self._pause_ms, RETRY_MS_MAX)
 
     def tick(self, now_ms: int) -> None:
-        """The time of `next_deadline_ms` has come."""
+        """Retry or poll once `next_deadline_ms` has been reached."""
         if self._retry_at_ms is None or now_ms < self._retry_at_ms:
             return
         self._retry_at_ms = None
@@ -380,12 +389,12 @@ class Driver:
             self._move(State.WAIT_FOR_BROKERS, "every controller is ready")
             self._outputs.append(ReadBrokers())
         if self.state is State.WAIT_FOR_BROKERS and self._known_brokers is not None:
-            # Nobody at all is a cluster that is just being started, not one without brokers.
+            # No registered broker means that the cluster is starting, not that it has no brokers.
             if self._registered and self._known_brokers <= self._registered:
                 self._move(State.BECOME_CONTROLLER, "every broker has registered")
                 self._claim()
             elif self._retry_at_ms is None:
-                # Brokers come and go in ZooKeeper while they are waited for.
+                # Brokers may join or leave ZooKeeper during the wait.
                 self._retry_at_ms = now_ms + POLL_MS
         if (
             self.state is State.DUAL_WRITE
@@ -401,7 +410,7 @@ class Driver:
         self._outputs.append(Claim(self.epoch))
 
     def _is_current(self, epoch: int, state: State) -> bool:
-        """Whether an answer belongs to what this leader asked for."""
+        """Whether a result belongs to an output of this epoch and state."""
         return epoch == self.epoch and self.state is state
 
     def _succeeded(self) -> None:

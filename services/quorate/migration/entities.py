@@ -1,7 +1,7 @@
-"""Names and codes: what ZooKeeper's text says, and what the metadata records hold.
+"""Names in ZooKeeper's texts, and their codes in metadata records.
 
-Users and client ids are percent-encoded in paths, since they may hold any character; `<default>` is
-the default of its type, which no encoded name can be.
+Users and client ids are percent-encoded in paths, since they may contain any character. `<default>`
+stands for the default of an entity type; no encoded name can equal it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JAVA_RESOURCES = {
     "DelegationToken": "DELEGATION_TOKEN",
     "User": "USER",
 }
-"""As notifications spell them."""
+"""Resource types as ACL change notifications spell them."""
 PATTERN_TYPES = {"literal": 3, "prefixed": 4}
 LITERAL = PATTERN_TYPES["literal"]
 OPERATIONS = {
@@ -57,7 +57,7 @@ PERMISSION_NAMES = {code: name for name, code in PERMISSIONS.items()}
 SCRAM_NAMES = {code: name for name, code in SCRAM_MECHANISMS.items()}
 
 QUOTA_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
-"""The folder below /config, and the entity type of a ClientQuotaRecord."""
+"""The entity type of a ClientQuotaRecord by the folder below /config."""
 QUOTA_FOLDERS = {kind: folder for folder, kind in QUOTA_TYPES.items()}
 NUMBERS = frozenset(
     {
@@ -68,21 +68,21 @@ NUMBERS = frozenset(
         "connection_creation_rate",
     }
 )
-"""Quotas: configurations that are numbers."""
+"""The quotas: client configurations whose values are numbers."""
 _PLAIN = frozenset({"ips"})
-"""Whose names are not encoded."""
+"""Folders whose entity names are not encoded."""
 
 
 def entity_name(folder: str, segment: str) -> str | None:
-    """The name that a path's segment means; None is the default of its type."""
+    """The entity name for a path segment; None for the default of its type."""
     if segment == DEFAULT:
         return None
     return segment if folder in _PLAIN else unquote(segment)
 
 
 def entity_segment(folder: str, name: str | None) -> str:
-    """The path's segment for a name: the inverse of `entity_name`."""
+    """The path segment for an entity name: the inverse of `entity_name`."""
     if name is None:
         return DEFAULT
-    # Kafka encodes as Java's URLEncoder does, with its + and * made safe for metric names.
+    # As Kafka's Sanitizer: Java's URLEncoder, then + to %20 and * to %2A, for JMX object names.
     return name if folder in _PLAIN else quote(name, safe="-._")

@@ -3,15 +3,15 @@
 MigrationError
 ├── ZNodeError            a znode does not hold what Kafka 3.9 writes there: path and reason
 ├── FencedError           another controller has claimed ZooKeeper since
-├── WrongClusterError     ZooKeeper holds no cluster, or another one than the quorum's
-└── ZooKeeperError        ZooKeeper does not answer, or refuses us
+├── WrongClusterError     ZooKeeper has no cluster id, or not the quorum's
+└── ZooKeeperError        ZooKeeper does not respond, or rejects a request
 """
 
 from __future__ import annotations
 
 
 class MigrationError(Exception):
-    """The root of this package's exceptions; each says in one line what, where and what to do."""
+    """The root of this package's exceptions. Each message is one line: what, where, what to do."""
 
 
 class ZNodeError(MigrationError):
@@ -24,12 +24,12 @@ class ZNodeError(MigrationError):
 
 
 class FencedError(MigrationError):
-    """Another controller has claimed ZooKeeper since; nothing was written."""
+    """Another controller has claimed ZooKeeper since; the rejected transaction wrote nothing."""
 
 
 class WrongClusterError(MigrationError):
-    """ZooKeeper holds no cluster, or another one than the quorum's."""
+    """ZooKeeper has no cluster id, or not the quorum's."""
 
 
 class ZooKeeperError(MigrationError):
-    """ZooKeeper does not answer, or refuses us."""
+    """ZooKeeper does not respond, or rejects a request."""

@@ -1,7 +1,7 @@
-"""What a migrating controller does in ZooKeeper, step by step, for a thread: all of it blocks.
+"""A migrating controller's operations on ZooKeeper. They block: call them from a thread.
 
-Owns the connection and the claim. A write whose outcome is unknown (a lost connection) is followed
-by a look at the claim, and by a comparison of everything instead of single changes.
+Owns the connection and the claim. After a write of unknown outcome (a lost connection) the claim is
+read again, and the next write compares the whole tree instead of single changes.
 
 Source: KIP-866, "Controller Leadership", "Dual Write Mode".
 """
@@ -25,7 +25,7 @@ from quorate.migration.zookeeper import Lease, Position, ZooKeeper
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a synchronization or a dual write did. milliseconds: how long it took."""
+    """The result of a synchronization or a dual write. milliseconds: how long it took."""
 
     offset: int
     operations: int
@@ -33,8 +33,10 @@ class Written:
 
 
 class Office:
-    """connect, session_timeout_s, tls: of ZooKeeper. cluster_id: the quorum's, which ZooKeeper's
-    must be. on_write: called with each operation before it is written.
+    """A migrating controller's connection to ZooKeeper, and its claim.
+
+    connect, session_timeout_s, tls: of the connection. cluster_id: the quorum's, which must equal
+    the one in ZooKeeper. on_write: called with each operation before it is written.
     """
 
     def __init__(
@@ -58,14 +60,14 @@ class Office:
         self._is_unsure = False
 
     def close(self) -> None:
-        """End the session; the claim stays: it is not bound to a session."""
+        """End the session. The claim stays in ZooKeeper: it is not bound to a session."""
         if self._client is not None:
             self._client.close()
         self._client = self._lease = None
 
     @property
     def client(self) -> ZooKeeper:
-        """The connection, made when it is needed. ZooKeeperError."""
+        """The connection, opened on first use. Raises ZooKeeperError."""
         if self._client is None:
             client = ZooKeeper(
                 self._connect, session_timeout_s=self._session_timeout_s, tls=self._tls
@@ -76,20 +78,20 @@ class Office:
 
     @property
     def zk_epoch(self) -> int:
-        """The number in `/controller_epoch` since the claim. FencedError without one."""
+        """The number that the claim wrote to `/controller_epoch`. Raises FencedError if none."""
         if self._lease is None:
             raise FencedError("ZooKeeper is not claimed by this controller")
         return self._lease.zk_epoch
 
     def known_brokers(self) -> frozenset[int]:
-        """Every broker that must take part (see `reading`), without a look at the partitions."""
+        """Every broker that must take part (see `reading`); reads no partition znodes."""
         client = self.client
         topics = [f"{znodes.TOPICS}/{name}" for name in client.children(znodes.TOPICS)]
         trees = (znodes.BROKER_IDS, f"{znodes.CONFIG}/brokers", znodes.DELETE_TOPICS)
         return known_brokers(client.read_some((znodes.TOPICS, *topics), trees))
 
     def check_cluster(self) -> None:
-        """WrongClusterError, ZooKeeperError."""
+        """Compare the cluster id in ZooKeeper. Raises WrongClusterError, ZooKeeperError."""
         node = self.client.read(znodes.CLUSTER_ID)
         try:
             found = None if node is None else node.object().get("id")
@@ -104,7 +106,7 @@ class Office:
             )
 
     def claim(self, epoch: int) -> None:
-        """FencedError, WrongClusterError, ZooKeeperError."""
+        """Claim ZooKeeper. Raises FencedError, WrongClusterError, ZooKeeperError."""
         self.check_cluster()
         self._lease = self.client.claim(self._controller_id, epoch)
         self._is_unsure = False
@@ -113,14 +115,17 @@ class Office:
         return self.client.read_tree()
 
     def synchronize(self, image: MetadataImage) -> Written:
-        """Make ZooKeeper equal to the image. FencedError, ZooKeeperError."""
+        """Make ZooKeeper equal to the image. Raises FencedError, ZooKeeperError."""
         began = time.monotonic()
         zk_epoch = self._sure().zk_epoch
         tree = self.client.read_tree()
         return self._write(image, writing.operations(tree, writing.wanted(image, zk_epoch)), began)
 
     def write_changes(self, image: MetadataImage, changes: MetadataDelta) -> Written:
-        """Let ZooKeeper follow what changed. FencedError, ZooKeeperError."""
+        """Write what changed to ZooKeeper. Raises FencedError, ZooKeeperError.
+
+        After a write of unknown outcome this synchronizes everything.
+        """
         if self._is_unsure:
             return self.synchronize(image)
         began = time.monotonic()
@@ -131,7 +136,7 @@ class Office:
         return self._write(image, writing.operations(tree, wanted), began)
 
     def _sure(self) -> Lease:
-        """The claim, looked at again after a write of unknown outcome."""
+        """The claim, read again after a write of unknown outcome. Raises MigrationError."""
         if self._lease is None:
             raise FencedError("ZooKeeper is not claimed by this controller")
         if self._is_unsure:

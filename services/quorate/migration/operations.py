@@ -1,4 +1,4 @@
-"""What can be written to ZooKeeper, as values."""
+"""Write operations on ZooKeeper, as values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A new persistent znode; its parent must be there."""
+    """Create a persistent znode; its parent must exist."""
 
     path: str
     data: bytes | None
@@ -15,7 +15,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class SetData:
-    """New data of a znode, whatever its version."""
+    """Set the data of a znode, regardless of its version."""
 
     path: str
     data: bytes | None
@@ -23,14 +23,14 @@ class SetData:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A znode goes; it must have no children."""
+    """Delete a znode, which must have no children."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class CreateSequential:
-    """A new persistent znode whose name is the prefix and a number that ZooKeeper counts up."""
+    """Create a persistent sequential znode: ZooKeeper appends a counter to the prefix."""
 
     prefix: str
     data: bytes

@@ -1,4 +1,4 @@
-"""What a migration would copy, and what stands in its way: for people, before anything is claimed.
+"""A report for operators: what a migration would copy, and what prevents it. Claims nothing.
 
 Source: KIP-866, "ZK Broker Presence", "Topic Deletions".
 """
@@ -17,9 +17,11 @@ from quorate.records.metadata import MetadataRecord
 
 @dataclass(slots=True)
 class Plan:
-    """counts: records by kind. known, registered: brokers that must take part, and those that
-    ZooKeeper sees now. controller: (id, epoch in the quorum or -1), None if there is none.
-    problems: what must be put right first, each a line that names the znode.
+    """What a migration would copy, and what prevents it.
+
+    counts: records by kind. known: brokers that must take part. registered: brokers that are
+    registered in ZooKeeper. controller: (id, epoch in the quorum or -1), None if there is none.
+    problems: what must be fixed first, one line each, with the znode.
     """
 
     znodes: int = 0
@@ -34,7 +36,7 @@ class Plan:
 
 
 def plan(tree: Tree, on_topic: Callable[[int, int], None] = lambda _done, _all: None) -> Plan:
-    """Reads everything as the copy would; every znode that is wrong is a problem."""
+    """Read everything as the copy would, and report each malformed znode as a problem."""
     found = Plan(znodes=len(tree), deletions=tuple(sorted(reading.pending_deletions(tree))))
     topics = reading.topic_names(tree)
     for done, topic in enumerate(topics, 1):

@@ -1,12 +1,12 @@
 """Znodes to metadata records: what the initial copy writes, domain by domain.
 
-The order is that of KIP-866's copy: topics with their partitions and configurations, brokers'
-configurations, quotas and SCRAM credentials, the producer id block, ACLs, delegation tokens. A
-topic whose deletion is pending is left out: the migration completes the deletion.
+The order is that of KIP-866's copy: topics with their partitions and configurations, broker
+configurations, quotas and SCRAM credentials, the producer id block, ACLs, delegation tokens.
+Topics with a pending deletion are left out: the migration completes the deletion.
 
-The epoch of a partition is the version of its state's znode, so that brokers' later changes compare
-with what they read from ZooKeeper. A partition without a state (its topic was just made) is led by
-its first replica.
+A partition's epoch is the version of its state znode, so that the epochs in brokers' later ISR
+changes match what they read from ZooKeeper. A partition without a state (its topic has just been
+created) is led by its first replica.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Batch = list[MetadataRecord]
 
 
 def read_all(tree: Tree, new_id: NewId) -> Iterator[Batch]:
-    """All records, in batches that belong together. ZNodeError names the znode that is wrong."""
+    """All records, in batches that belong together. Raises ZNodeError, which names the znode."""
     for topic in topic_names(tree):
         yield read_topic(tree, topic)
     yield from read_broker_configs(tree)
@@ -51,20 +51,21 @@ def read_all(tree: Tree, new_id: NewId) -> Iterator[Batch]:
 
 
 def pending_deletions(tree: Tree) -> frozenset[str]:
-    """The topics that ZooKeeper's controller has not finished to delete."""
+    """The topics that ZooKeeper's controller has not finished deleting."""
     return frozenset(node.name for node in tree.children(znodes.DELETE_TOPICS))
 
 
 def topic_names(tree: Tree) -> list[str]:
-    """The topics that live on."""
+    """The topics without a pending deletion."""
     gone = pending_deletions(tree)
     return [node.name for node in tree.children(znodes.TOPICS) if node.name not in gone]
 
 
 def known_brokers(tree: Tree) -> frozenset[int]:
-    """Every broker that must take part: registered, assigned a replica, or configured (KIP-866 "ZK
-    Broker Presence"): registrations are ephemeral, so one that is down shows by its assignments
-    only.
+    """Every broker that must take part: it is registered, assigned a replica, or configured.
+
+    Registrations are ephemeral, so a broker that is down is known only from its assignments and
+    its configuration (KIP-866 "ZK Broker Presence").
     """
     found = {_integer(node, node.name) for node in tree.children(znodes.BROKER_IDS)}
     for node in tree.children(f"{znodes.CONFIG}/brokers"):
@@ -81,7 +82,7 @@ def known_brokers(tree: Tree) -> frozenset[int]:
 
 
 def read_topic(tree: Tree, name: str) -> Batch:
-    """A topic, its partitions, its configuration."""
+    """The records of a topic, its partitions and its configuration. Raises ZNodeError."""
     node = tree[f"{znodes.TOPICS}/{name}"]
     topic_id = _topic_id(node)
     batch: Batch = [TopicRecord(name=name, topic_id=topic_id)]
@@ -154,7 +155,7 @@ def _partition(
 
 
 def read_broker_configs(tree: Tree) -> Iterator[Batch]:
-    """Dynamic configurations of brokers; the record's empty name is the default of all."""
+    """Dynamic broker configurations; an empty resource name means the default of all brokers."""
     for node in tree.children(f"{znodes.CONFIG}/brokers"):
         name = "" if node.name == entities.DEFAULT else node.name
         if batch := _configs(node, entities.BROKER_RESOURCE, name):
@@ -178,7 +179,7 @@ def _config(node: ZNode) -> dict[str, str]:
 
 
 def read_client_configs(tree: Tree) -> Iterator[Batch]:
-    """Quotas of users, clients, users' clients and addresses, and SCRAM credentials of users."""
+    """Quotas of users, clients, user-client pairs and IPs, and SCRAM credentials of users."""
     for folder in entities.QUOTA_TYPES:
         for node in tree.children(f"{znodes.CONFIG}/{folder}"):
             entity = (_entity(folder, node),)
@@ -222,7 +223,7 @@ def _scram(node: ZNode, user: str, mechanism: int, text: str) -> UserScramCreden
         )
     except (KeyError, ValueError, binascii.Error):
         name = entities.SCRAM_NAMES[mechanism]
-        # The text holds keys: it is not shown.
+        # The text contains keys, so the error does not show it.
         raise ZNodeError(node.path, f"its {name} credential cannot be read") from None
 
 
@@ -230,8 +231,9 @@ def _scram(node: ZNode, user: str, mechanism: int, text: str) -> UserScramCreden
 
 
 def read_producer_ids(tree: Tree) -> Iterator[Batch]:
-    """The next block begins where the last one that was given away ends. Without one Kafka leaves
-    the znode empty.
+    """The next block begins where the last allocated one ends.
+
+    Kafka leaves the znode empty until it allocates the first block.
     """
     node = tree.get(znodes.PRODUCER_IDS)
     if node is not None and node.data:
@@ -241,7 +243,7 @@ def read_producer_ids(tree: Tree) -> Iterator[Batch]:
 
 
 def read_acls(tree: Tree, new_id: NewId) -> Iterator[Batch]:
-    """One batch a resource. Literal ACLs have a tree of their own, other patterns another."""
+    """One batch per resource. Literal ACLs have their own tree; other pattern types share one."""
     roots = [(znodes.LITERAL_ACLS, "literal")]
     roots += [(node.path, node.name) for node in tree.children(znodes.EXTENDED_ACLS)]
     for root, pattern in roots:
@@ -295,7 +297,7 @@ def read_delegation_tokens(tree: Tree) -> Iterator[Batch]:
 
 
 def _integer(node: ZNode, value: object) -> int:
-    """A number, or a number written as text, as Kafka does for long ones."""
+    """A number, or a number as text, which Kafka writes for longs."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ZNodeError(node.path, f"{value!r} is not a number")
     try:

@@ -1,4 +1,4 @@
-"""How a connection to ZooKeeper is encrypted, as a value that needs no library."""
+"""The TLS settings of a connection to ZooKeeper, as a value without dependencies."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperTls:
-    """PEM files. ca: the authorities of ZooKeeper's certificate. key_store: our own key and
-    certificate, None to show none. check_host: whether its certificate must name its host.
+    """PEM files. ca: the authorities that sign ZooKeeper's certificate. key_store: the client's key
+    and certificate, None to present none. check_host: whether ZooKeeper's certificate must match
+    its host name.
     """
 
     ca: Path

@@ -1,7 +1,7 @@
-"""Where ZooKeeper and the metadata log differ, field by field.
+"""The differences between ZooKeeper and the metadata log, field by field.
 
-Both sides are brought to the same form: what a record is about (its identity) and what it says (its
-fields). ACLs have ids in the log only, so an ACL's identity is all that it says.
+Both sides are converted to the same form: a record's identity (its key) and its other fields. ACLs
+have ids in the log only, so all other fields of an ACL form its identity.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _ONLY_IN_THE_LOG: dict[type[MetadataRecord], frozenset[str]] = {
     ClientQuotaRecord: frozenset({"remove"}),
 }
 _NEVER = frozenset({"version", "unknown_tags"})
-"""How a record is written, not what it says."""
+"""Fields of a record's encoding, not of its content."""
 _SECRET = frozenset({"salt", "stored_key", "server_key"})
-"""Compared, never shown."""
+"""Fields that are compared but never shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field that differs, or a whole thing that one side lacks (field is "" then)."""
+    """One field that differs, or a whole record that one side lacks (then `field` is "")."""
 
     kind: str
     identity: str
@@ -70,9 +70,7 @@ class Difference:
 
 
 def facts(records: Iterable[object]) -> Facts:
-    """What records say, by what they are about; records that ZooKeeper has no place for are left
-    out.
-    """
+    """The fields of records by their identity, without records that ZooKeeper cannot store."""
     found: Facts = {}
     for record in records:
         if not isinstance(record, MetadataRecord):
@@ -92,7 +90,7 @@ def facts(records: Iterable[object]) -> Facts:
 
 
 def _plain(record: MetadataRecord, name: str) -> object:
-    """A field as something that can be a key: a quota's entity, whatever its order."""
+    """A field as a hashable key; a quota's entity is sorted, since its order has no meaning."""
     value = getattr(record, name)
     if isinstance(value, tuple):
         return tuple(sorted((str(each) if isinstance(each, Structure) else each) for each in value))
@@ -102,7 +100,7 @@ def _plain(record: MetadataRecord, name: str) -> object:
 def compare(tree: Tree, image: Iterable[object]) -> Iterator[Difference]:
     """Every difference between ZooKeeper's tree and the records of an image.
 
-    Topics whose deletion is pending in ZooKeeper must not be in the image. ZNodeError.
+    Topics with a pending deletion in ZooKeeper must not be in the image. Raises ZNodeError.
     """
     wanted = facts(record for batch in read_all(tree, lambda: "") for record in batch)
     found = facts(image)

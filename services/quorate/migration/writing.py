@@ -1,19 +1,19 @@
-"""The image to znodes: what ZooKeeper must hold, and the operations that make it so.
+"""The image as znodes: what ZooKeeper must hold, and the operations that bring it there.
 
-`wanted` says what an image means in ZooKeeper, `operations` compares that with what is there. Both
-serve the synchronization (the whole tree against the whole image) and the dual write (only what
-changed): so a change that was written twice, or was written while the answer got lost, comes to the
-same.
+`wanted` maps an image to znodes, and `operations` compares those with ZooKeeper's tree. Both serve
+the synchronization (the whole tree against the whole image) and the dual write (only what changed).
+Writes are therefore idempotent: repeating one, or retrying one whose response was lost, has the
+same result.
 
 Rules:
-1. Parents before children, and a topic's deletion from its leaves up: what was written when a write
-   fails halfway is repaired by the next comparison.
-2. What means the same is not written again: neither the order of fields in JSON nor the controller
-   epoch in a partition's state is a difference.
-3. A topic that the image lacks goes from ZooKeeper with its configuration and with the request for
-   its deletion: deletions that were pending when ZooKeeper was claimed end here (KIP-866, "Topic
+1. Parents are created before their children, and a topic is deleted from its leaves up. If a write
+   fails halfway, the next comparison repairs what it left.
+2. A znode whose meaning is unchanged is not written: neither the order of JSON fields nor the
+   controller epoch in a partition's state counts as a difference.
+3. A topic that the image lacks is deleted from ZooKeeper with its configuration and its deletion
+   request, which completes deletions that were pending when ZooKeeper was claimed (KIP-866, "Topic
    Deletions"). The configuration of other entities is emptied and not deleted, as Kafka does.
-4. Brokers in ZooKeeper mode hear of configurations, ACLs and tokens by a sequential znode.
+4. Brokers in ZooKeeper mode are notified of configurations, ACLs and tokens by sequential znodes.
 
 Source: KIP-866, "Dual Write Mode"; the forms are those of Kafka 3.9.
 """
@@ -48,9 +48,9 @@ Value = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A znode that must be there. value: None for a folder, whose data does not matter.
-    meaning: what of the value counts when it is compared. notice: what brokers are told of a
-    change.
+    """A znode that must exist. value: None for a folder, whose data is ignored.
+    meaning: returns the part of the value that is compared. notice: the notification of a change
+    for brokers.
     """
 
     path: str
@@ -67,7 +67,7 @@ class Scope:
     trees: set[str] = field(default_factory=set)
 
     def ancestors(self) -> set[str]:
-        """The paths above all of them, without the root."""
+        """The ancestors of all paths, without the root."""
         found: set[str] = set()
         for path in (*self.nodes, *self.trees):
             while (path := path.rpartition("/")[0]) and path not in found:
@@ -79,7 +79,7 @@ class Scope:
 
 
 def scope(image: MetadataImage, changes: MetadataDelta) -> Scope:
-    """What of ZooKeeper has to do with some changes."""
+    """The part of ZooKeeper that these changes affect."""
     found = Scope()
     names = image.topics.names
     whole = [names[topic_id] for topic_id in changes.topics_created if topic_id in names]
@@ -115,9 +115,9 @@ def scope(image: MetadataImage, changes: MetadataDelta) -> Scope:
 def wanted(
     image: MetadataImage, zk_epoch: int, changes: MetadataDelta | None = None
 ) -> Iterator[Wanted]:
-    """What the image means in ZooKeeper: all of it, or what some changes touch.
+    """The znodes for an image: for all of it, or for what `changes` affects.
 
-    zk_epoch: the number in `/controller_epoch`, which new states of partitions name.
+    zk_epoch: the number in `/controller_epoch`, which goes into new partition states.
     """
     yield from _topics(image, zk_epoch, changes)
     yield from _configs(image, changes)
@@ -132,7 +132,7 @@ def wanted(
 
 
 def operations(tree: Tree, nodes: Iterable[Wanted]) -> Iterator[Operation]:
-    """What makes a tree hold `nodes`, and nothing else where only we decide what there is."""
+    """The operations that make a tree hold `nodes` and remove what is superfluous."""
     known: set[str] = set()
     for node in nodes:
         known.add(node.path)
@@ -169,7 +169,7 @@ def _ancestors(tree: Tree, known: set[str], path: str) -> Iterator[Operation]:
 
 
 def _means(there: ZNode, node: Wanted) -> bool:
-    """Whether a znode says what it should; what cannot be read does not."""
+    """Whether a znode already has the wanted meaning; False if its data cannot be parsed."""
     assert node.value is not None, "folders say nothing"
     try:
         return node.meaning(there.object()) == node.meaning(node.value)
@@ -178,7 +178,7 @@ def _means(there: ZNode, node: Wanted) -> bool:
 
 
 def _superfluous(node: ZNode) -> Iterator[Operation]:
-    """What to do with a znode that the image knows nothing of."""
+    """The operations for a znode that has no counterpart in the image (rule 3)."""
     parts = node.path.split("/")
     match parts[1:]:
         case (
@@ -218,7 +218,7 @@ def _topics(image: MetadataImage, zk_epoch: int, changes: MetadataDelta | None) 
     if changes is None:
         whole = list(names)
     else:
-        # A topic may have been deleted and made again under its name.
+        # A topic may have been deleted and created again with the same name.
         again = {image.topics.ids.get(name, "") for name in changes.topics_deleted.values()}
         whole = sorted(each for each in changes.topics_created | again if each in names)
     for topic_id in whole:
@@ -237,7 +237,7 @@ def _topics(image: MetadataImage, zk_epoch: int, changes: MetadataDelta | None) 
 def _topic(
     image: MetadataImage, zk_epoch: int, topic_id: str, indexes: Iterable[int]
 ) -> Iterator[Wanted]:
-    """The topic, and some of its partitions' states."""
+    """The topic, and the states of the partitions `indexes`."""
     name = image.topics.names[topic_id]
     partitions = image.topics.partitions(topic_id)
     ordered = sorted(partitions.items())
@@ -296,7 +296,7 @@ def _state_meaning(value: Mapping[str, Any]) -> object:
 
 
 def _configs(image: MetadataImage, changes: MetadataDelta | None) -> Iterator[Wanted]:
-    """Of brokers, and of the topics that changed (all of them come with their topics)."""
+    """Broker configurations, and changed ones of existing topics; `_topics` yields the others."""
     keys = image.configs.resources if changes is None else sorted(changes.configs)
     for resource_type, name in keys:
         configs = image.configs.of(resource_type, name)
@@ -323,7 +323,7 @@ def _config(configs: Mapping[str, str]) -> Value:
 def _config_meaning(value: Mapping[str, Any]) -> object:
     found = dict(value.get("config", {}))
     for key, text in found.items():
-        # One number may be written in more than one way.
+        # The same number may have different texts.
         if key in entities.NUMBERS:
             found[key] = float(text)
     return found
@@ -335,7 +335,7 @@ def _config_notice(where: str) -> CreateSequential:
 
 
 def _clients(image: MetadataImage) -> Iterator[Wanted]:
-    """Quotas of users, clients, users' clients and addresses; SCRAM credentials of users."""
+    """Quotas of users, clients, user-client pairs and IPs; SCRAM credentials of users."""
     found: dict[str, dict[str, str]] = {}
     for entity, quotas in image.quotas.entities.items():
         where = _entity_path(dict(entity))
@@ -363,7 +363,7 @@ def _entity_path(entity: Mapping[str, str | None]) -> str:
 
 
 def _number(value: float) -> str:
-    """Brokers read rates in bytes as whole numbers: no point where none is needed."""
+    """Format a whole number without a decimal point: brokers parse byte rates as integers."""
     return str(int(value)) if value.is_integer() else repr(value)
 
 

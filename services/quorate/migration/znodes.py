@@ -1,4 +1,4 @@
-"""ZooKeeper's tree as values, and the paths where Kafka keeps its metadata.
+"""ZooKeeper's tree as values, and the paths of Kafka's metadata.
 
 Source: KIP-866; the layout is that of Kafka 3.9 in ZooKeeper mode.
 """
@@ -36,21 +36,21 @@ METADATA_ROOTS = (
     "/cluster",
     "/delegation_token",
 )
-"""Below these lies what is migrated, besides the single znodes above."""
+"""The subtrees to read for a migration, besides the single znodes in `METADATA_NODES`."""
 NOTICES = (
     CONFIG_CHANGES,
     "/kafka-acl-changes",
     "/kafka-acl-extended-changes",
     "/delegation_token/token_changes",
 )
-"""Folders that brokers watch."""
+"""Folders of change notifications, which brokers watch."""
 METADATA_NODES = (CONTROLLER, CONTROLLER_EPOCH, MIGRATION, PRODUCER_IDS)
 
 
 @dataclass(frozen=True, slots=True)
 class ZNode:
-    """One znode. version: how often its data was set; owner: the session of an ephemeral one, or
-    0.
+    """One znode. version: how often its data has been set. owner: the session that owns an
+    ephemeral znode, or 0.
     """
 
     path: str
@@ -63,14 +63,14 @@ class ZNode:
         return self.path.rpartition("/")[2]
 
     def text(self) -> str:
-        """Its data as text. ZNodeError."""
+        """Decode the data as text. Raises ZNodeError."""
         try:
             return (self.data or b"").decode()
         except UnicodeDecodeError as error:
             raise ZNodeError(self.path, f"not UTF-8 at byte {error.start}") from None
 
     def object(self) -> dict[str, Any]:
-        """Its data as a JSON object. ZNodeError."""
+        """Decode the data as a JSON object. Raises ZNodeError."""
         try:
             value = json.loads(self.text())
         except ValueError as error:
@@ -101,6 +101,6 @@ class Tree(Mapping[str, ZNode]):
         return len(self._nodes)
 
     def children(self, path: str) -> Iterator[ZNode]:
-        """The children of a path, by name; none if there is no such znode."""
+        """The children of a path, sorted by name; none if it does not exist."""
         for name in self._children.get(path, ()):
             yield self._nodes[f"{path}/{name}" if path != "/" else f"/{name}"]

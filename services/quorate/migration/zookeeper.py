@@ -36,21 +36,21 @@ from quorate.migration.tls import ZooKeeperTls
 from quorate.migration.znodes import Tree, ZNode
 
 READS_IN_FLIGHT = 256
-"""How many reads are under way at once."""
+"""How many reads are in flight at once."""
 CONNECT_TIMEOUT_S = 15.0
 COMMIT_TIMEOUT_S = 30.0
-"""How long a write is waited for, seconds; whether it was done is unknown then."""
+"""How long to wait for a write, seconds. After a timeout its outcome is unknown."""
 WRITE_OPERATIONS_MAX = 100
 WRITE_BYTES_MAX = 400 * 1024
-"""What one transaction carries: its request stays below ZooKeeper's megabyte."""
+"""Limits of one transaction, which keep its request below ZooKeeper's limit of 1 MiB."""
 
 Progress = Callable[[int, int], None]
-"""Hears how many znodes were read, and how many are known so far."""
+"""Called with the number of znodes read and the number of znodes known so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What `/migration` says: who writes, and up to where ZooKeeper shows the log."""
+    """The data of `/migration`: the writing controller, and the log position in ZooKeeper."""
 
     controller_id: int
     controller_epoch: int
@@ -83,7 +83,9 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A claim. zk_epoch: the number in `/controller_epoch`; the versions are what writes check."""
+    """A claim on ZooKeeper. zk_epoch: the number in `/controller_epoch`. epoch_version,
+    migration_version: the versions of `/controller_epoch` and `/migration`, which writes check.
+    """
 
     controller_id: int
     epoch: int
@@ -96,7 +98,7 @@ class Lease:
 class ZooKeeper:
     """A connection. connect: as in `zookeeper.connect`, `host:port,…/chroot`.
 
-    Znodes are made open to the world, as Kafka does without zookeeper.set.acl.
+    Znodes are created with an open ACL, as Kafka does without zookeeper.set.acl.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class ZooKeeper:
         )
 
     def start(self) -> None:
-        """Connect. ZooKeeperError."""
+        """Connect. Raises ZooKeeperError."""
         try:
             self._client.start(timeout=CONNECT_TIMEOUT_S)
         except (KazooTimeoutError, KazooException) as error:
@@ -134,7 +136,7 @@ class ZooKeeper:
     # --- reading ----------------------------------------------------------------------------------
 
     def read(self, path: str) -> ZNode | None:
-        """One znode; None if there is none. ZooKeeperError."""
+        """Read one znode; None if it does not exist. Raises ZooKeeperError."""
         try:
             data, stat = self._client.retry(self._client.get, path)
         except NoNodeError:
@@ -144,7 +146,7 @@ class ZooKeeper:
         return ZNode(path, data, stat.version, stat.ephemeralOwner)
 
     def children(self, path: str) -> list[str]:
-        """The names of a path's children; none if there is no such znode. ZooKeeperError."""
+        """The names of a znode's children; [] if it does not exist. Raises ZooKeeperError."""
         try:
             return sorted(self._client.retry(self._client.get_children, path))
         except NoNodeError:
@@ -153,11 +155,11 @@ class ZooKeeper:
             raise self._failed(f"listing {path}", error) from None
 
     def broker_ids(self) -> frozenset[int]:
-        """The brokers that are registered in ZooKeeper now."""
+        """The ids of the brokers that are registered in ZooKeeper."""
         return frozenset(int(name) for name in self.children(znodes.BROKER_IDS) if name.isdigit())
 
     def read_tree(self, on_progress: Progress = lambda _read, _known: None) -> Tree:
-        """Everything that is migrated, read in parallel; znodes that go meanwhile are left out."""
+        """Read all migrated znodes in parallel, without those that are deleted meanwhile."""
         single = (*znodes.METADATA_NODES, "/brokers", "/admin", *znodes.NOTICES)
         return self.read_some(single, znodes.METADATA_ROOTS, on_progress)
 
@@ -167,7 +169,7 @@ class ZooKeeper:
         trees: Iterable[str],
         on_progress: Progress = lambda _read, _known: None,
     ) -> Tree:
-        """Single znodes and whole subtrees, as far as they are there. ZooKeeperError."""
+        """Read single znodes and whole subtrees, as far as they exist. Raises ZooKeeperError."""
         get, list_children = self._client.get_async, self._client.get_children_async
         found: dict[str, ZNode] = {}
         waiting = deque((root, True) for root in trees)
@@ -207,13 +209,14 @@ class ZooKeeper:
     def claim(self, controller_id: int, epoch: int) -> Lease:
         """Become ZooKeeper's controller, for the quorum's leader of `epoch`.
 
-        One transaction, on the versions that were read before it: it advances /controller_epoch,
-        puts a persistent /controller in place of the ephemeral one, and says in /migration whose it
-        is; what that says of the log's offset stays. Every write of whoever claimed or was elected
-        before fails from then on, and a claim that was decided on before another one fails itself.
+        One transaction, conditional on the versions read before it: it increments
+        /controller_epoch, replaces the ephemeral /controller with a persistent one, and writes the
+        controller into /migration, whose log offset stays. From then on every write of a controller
+        that claimed ZooKeeper or was elected earlier fails, and so does a claim whose reads came
+        before this one.
 
-        FencedError if a leader of our epoch or a later one holds it. ZooKeeperError, also where
-        somebody else changed it at the same time: then it may be tried again.
+        Raises FencedError if another controller of the same epoch, or one of a later epoch, holds
+        ZooKeeper. Raises ZooKeeperError, also after a concurrent change, which may be retried.
         """
         current = self.read(znodes.CONTROLLER_EPOCH)
         holder = self.read(znodes.CONTROLLER)
@@ -237,7 +240,7 @@ class ZooKeeper:
         return Lease(controller_id, epoch, zk_epoch, epoch_version, migration_version, position)
 
     def _put(self, transaction: Any, path: str, before: ZNode | None, data: bytes) -> int:
-        """Create a znode that was not there, or set one that is unchanged; its version then."""
+        """Create a missing znode or set an unchanged one; returns the version it will have."""
         if before is None:
             transaction.create(path, data, self._acl)
             return 0
@@ -245,9 +248,9 @@ class ZooKeeper:
         return before.version + 1
 
     def refresh(self, lease: Lease) -> Lease:
-        """The claim as it is now, after a write of which it is not known whether it was done.
+        """Read the claim again after a write of unknown outcome.
 
-        FencedError if somebody else has claimed ZooKeeper since.
+        Raises FencedError if another controller has claimed ZooKeeper since, or ZooKeeperError.
         """
         current = self.read(znodes.CONTROLLER_EPOCH)
         node = self.read(znodes.MIGRATION)
@@ -256,11 +259,11 @@ class ZooKeeper:
         return replace(lease, migration_version=node.version, position=Position.decode(node))
 
     def release(self) -> None:
-        """Give ZooKeeper back to its brokers: /controller and /migration go (KIP-866 "Rollback").
+        """Give ZooKeeper back to its brokers by deleting /controller and /migration.
 
-        One transaction on what was read before it: what a controller claims, or a broker is elected
-        to, at the same time stays. The brokers elect a controller among themselves as soon as
-        /controller is gone; one that they have is left alone. ZooKeeperError.
+        One transaction, conditional on the versions read before it: a concurrent claim or election
+        makes it fail. The brokers elect a controller as soon as /controller is deleted; a
+        /controller that belongs to a broker stays (KIP-866 "Rollback"). Raises ZooKeeperError.
         """
         current = self.read(znodes.CONTROLLER_EPOCH)
         holder, migration = self.read(znodes.CONTROLLER), self.read(znodes.MIGRATION)
@@ -281,9 +284,9 @@ class ZooKeeper:
     # --- writing under the claim ------------------------------------------------------------------
 
     def write(self, lease: Lease, operations: Iterable[Operation], position: Position) -> Lease:
-        """Write operations, and with the last that ZooKeeper shows the log up to `position`.
+        """Write operations in transactions, the last of which sets `/migration` to `position`.
 
-        Each transaction is checked against the claim. FencedError: nothing more was written.
+        Each transaction checks the claim. After a FencedError nothing more was written.
         """
         batch: list[Operation] = []
         size = 0
@@ -344,25 +347,26 @@ class ZooKeeper:
 
 
 def _is_partition(path: str) -> bool:
-    """Whether it is a partition's folder, which holds no data: its children say that it is there.
+    """Whether a path is a partition's folder, which has no data: only its children are listed.
 
-    Partitions are nearly all of a large tree; each takes two reads, this and its state.
+    Partitions make up most of a large tree; each takes two reads, the folder and its state.
     """
     parts = path.split("/")
     return len(parts) == 6 and parts[1:3] == ["brokers", "topics"] and parts[4] == "partitions"
 
 
 def _is_state(path: str) -> bool:
-    """Whether it is a partition's state, which has no children."""
+    """Whether a path is a partition's state, which has no children."""
     return path.endswith("/state") and _is_partition(path.removesuffix("/state"))
 
 
 def _refuse_older(
     holder: ZNode | None, migration: ZNode | None, controller_id: int, epoch: int
 ) -> None:
-    """FencedError if the quorum's leader of a later epoch, or another of ours, was there before.
+    """Raise FencedError if a leader of a later epoch, or another one of `epoch`, has a claim.
 
-    /migration tells where /controller has gone; once a broker leads again it is of the past.
+    /migration names the last claim even if /controller is missing. It is outdated, and ignored,
+    once a broker holds /controller again.
     """
     claims = []
     if holder is not None:
@@ -379,7 +383,7 @@ def _refuse_older(
 
 
 def _is_brokers(holder: ZNode | None) -> bool:
-    """Whether it is the /controller of a broker in ZooKeeper mode."""
+    """Whether a /controller belongs to a broker in ZooKeeper mode."""
     return holder is not None and int(holder.object().get("kraftControllerEpoch", -1)) < 0
 
 

@@ -1,1 +1,1 @@
-"""What every process of Quorate has, whatever its role: configuration, telemetry, life and end."""
+"""What every Quorate process shares: configuration, telemetry, startup and shutdown."""

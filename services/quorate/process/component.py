@@ -1,4 +1,4 @@
-"""The components of a process: what it starts, and stops in the opposite order."""
+"""The components of a process, which it starts in order and stops in reverse order."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Protocol
 
 
 def _start_nothing() -> None:
-    """For a component that others start, or that needs no start."""
+    """Do nothing: something else starts the component, or it needs no start."""
 
 
 async def _stop_nothing() -> None:
-    """For a component that ends with those that it uses."""
+    """Do nothing: the component ends with those that it uses."""
 
 
 class Runnable(Protocol):
-    """What starts and stops by its own methods."""
+    """An object with `start` and `stop` methods."""
 
     def start(self) -> None: ...
 
@@ -30,20 +30,21 @@ class Component:
 
     name: str
     start: Callable[[], None] = _start_nothing
-    """Does not wait: all components start in one step of the event loop."""
+    """Must not block: all components start in one iteration of the event loop."""
     stop: Callable[[], Awaitable[None]] = _stop_nothing
-    """Also called where the component's start was never reached."""
+    """Also called if `start` was never called."""
 
     @classmethod
     def of(cls, name: str, runnable: Runnable) -> Component:
-        """A component that starts and stops by its own methods."""
+        """A component that calls the `start` and `stop` methods of `runnable`."""
         return cls(name, runnable.start, runnable.stop)
 
 
 @asynccontextmanager
 async def running(components: Sequence[Component]) -> AsyncIterator[None]:
-    """Start the components in order. At the end stop all of them in the opposite order, also when
-    the body, a start or a stop fails.
+    """Start the components in order, and stop all of them in reverse order on exit.
+
+    All stops are called even if the body, a start or a stop fails.
     """
     async with AsyncExitStack() as stack:
         for component in components:

@@ -1,8 +1,9 @@
-"""The declaration of settings, and the set of settings that one kind of process has.
+"""Declares settings, and groups the settings of one kind of process.
 
-A setting whose value is used as it is written is declared as a field of the configuration that
-holds it, with `setting` or `required`. Its roles are those of the configurations that have the
-field. Settings that are checked together, and become something else, are `Setting`s of a tuple.
+A setting whose parsed value is used unchanged is declared with `setting` or `required`, as a field
+of the configuration class that holds the value. It applies to the roles whose configurations have
+the field. Settings that are validated together, or from which other values are derived, are
+`Setting`s in a tuple.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _KEY = "setting"
-"""Of a field's metadata."""
+"""The key of the `Setting` in a field's metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +31,25 @@ class Setting:
     name: str
     type: ConfigType[Any]
     default: str | None
-    """The text that would be written, None if there is no default."""
+    """The default as the text of a properties file; None if there is no default."""
     doc: str
     is_required: bool = False
 
     @property
     def variable(self) -> str:
-        """The environment variable that overrides the file; our own settings name us once."""
+        """The environment variable that overrides the file. It drops the prefix `quorate.`."""
         return "QUORATE_" + self.name.removeprefix("quorate.").upper().replace(".", "_")
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """`variable`, and how it is spelled by rule alone, with our name twice."""
+        """`variable`, and the spelling that keeps the prefix `quorate.` (QUORATE_QUORATE_…)."""
         return tuple({self.variable: 1, "QUORATE_" + self.name.upper().replace(".", "_"): 1})
 
     def parse(self, text: str | None) -> Any:
-        """The value of `text`, or of the default if there is none. ValueError."""
+        """Parse `text`, or the default if `text` is None. Raises ValueError.
+
+        A value that is unset, or empty without a default, is `()` for a list and None otherwise.
+        """
         text = self.default if text is None else text
         if text is None or (text == "" and self.default in (None, "")):
             return () if self.type.name == "list" else None
@@ -57,7 +61,7 @@ def setting(name: str, type_: ConfigType[T], default: str, doc: str) -> T: ...
 @overload
 def setting(name: str, type_: ConfigType[T], default: None, doc: str) -> T | None: ...
 def setting(name: str, type_: ConfigType[Any], default: str | None, doc: str) -> Any:
-    """A field of a configuration that holds the value of the setting declared here."""
+    """Declare a setting, and return the configuration field that holds its value."""
     declared = Setting(name, type_, default, doc)
     return dataclasses.field(
         default_factory=lambda: declared.parse(None), metadata={_KEY: declared}
@@ -65,7 +69,7 @@ def setting(name: str, type_: ConfigType[Any], default: str | None, doc: str) ->
 
 
 def required(name: str, type_: ConfigType[T], doc: str) -> T:
-    """A field of a configuration that holds the value of a setting without a default."""
+    """Declare a setting without a default, and return the field that holds its value."""
     declared = Setting(name, type_, None, doc, is_required=True)
     return cast(T, dataclasses.field(metadata={_KEY: declared}))
 
@@ -76,7 +80,10 @@ def declared_in(configuration: type) -> tuple[Setting, ...]:
 
 
 def values_of(configuration: type, parsed: ParsedProperties) -> dict[str, Any]:
-    """The values of these settings by field. ConfigError where a required one is not set."""
+    """The values of the declared settings by field.
+
+    Raises ConfigError if a required one is not set.
+    """
     return {
         field: parsed.require(each.name) if each.is_required else parsed.get(each.name)
         for field, each in _declarations(configuration)
@@ -93,7 +100,7 @@ def _accept_all(_properties: ParsedProperties) -> None:
 
 
 def by_name(*groups: Iterable[Setting]) -> dict[str, Setting]:
-    """The settings of all groups; those that a later group declares anew are its own."""
+    """The settings of all groups by name. A later group overrides an earlier one."""
     return {each.name: each for group in groups for each in group}
 
 
@@ -104,10 +111,10 @@ class ConfigDef:
     process: str
     settings: Mapping[str, Setting]
     refused: Mapping[str, str]
-    """Why a setting of this name is an error."""
+    """The names that are errors, each with the reason."""
     ignored: Callable[[str], bool]
-    """Whether a name means something elsewhere and is worth a warning only."""
+    """Whether a name has a meaning elsewhere, so that it causes only a warning."""
     listed_by: str
     """The command that prints the settings."""
     check_texts: Callable[[ParsedProperties], None] = _accept_all
-    """Raises ConfigError for texts that must be refused before any of them is parsed."""
+    """Raises ConfigError for raw values that must be rejected before any value is parsed."""

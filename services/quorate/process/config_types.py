@@ -1,4 +1,4 @@
-"""The types of settings: how a value is written, what is accepted, and what it is read as."""
+"""The types of settings: the syntax, the accepted values, and the parsed type."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Member = TypeVar("Member", bound=StrEnum)
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
-WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here, bound only if somebody asks for it
+WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here, bound only on request
 
 _LISTENER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _HOST = re.compile(r"[A-Za-z0-9_.%:-]*")
 
 
 class Address(NamedTuple):
-    """A host and a TCP port. `host` has no brackets, also when it is an IPv6 address."""
+    """A host and a TCP port. `host` has no brackets, even if it is an IPv6 address."""
 
     host: str
     port: int
@@ -35,7 +35,7 @@ class Address(NamedTuple):
 
 
 class StaticVoter(NamedTuple):
-    """One entry of `controller.quorum.voters`: at kraft.version 0 an id alone names a voter."""
+    """One entry of `controller.quorum.voters`: at kraft.version 0 the id alone names a voter."""
 
     id: int
     address: Address
@@ -56,7 +56,10 @@ class ConfigType(Generic[T]):
 
 
 def parse_address(text: str, *, wildcard: bool = False) -> Address:
-    """`host:port` or `[ipv6]:port`. With `wildcard` the host may be empty."""
+    """Parse `host:port` or `[ipv6]:port`. With `wildcard` the host may be empty.
+
+    Raises ValueError.
+    """
     host, colon, port = text.strip().rpartition(":")
     if not colon:
         raise ValueError(f"{text!r} is not host:port")
@@ -74,7 +77,7 @@ def parse_address(text: str, *, wildcard: bool = False) -> Address:
 
 
 def split_list(text: str) -> list[str]:
-    """The entries of a comma-separated list, without blanks around them."""
+    """The non-empty entries of a comma-separated list, without surrounding whitespace."""
     return [entry.strip() for entry in text.split(",") if entry.strip()]
 
 
@@ -120,13 +123,13 @@ def choice(*values: str) -> ConfigType[str]:
 
 
 def member(values: type[Member]) -> ConfigType[Member]:
-    """One of an enumeration, in whatever case."""
+    """A member of an enumeration, case-insensitive."""
     written = choice(*values)
     return ConfigType(written.name, written.accepts, lambda text: values(written.parse(text)))
 
 
 def text() -> ConfigType[str]:
-    """Whatever is written."""
+    """Any text."""
     return ConfigType("string", "text", str)
 
 
@@ -278,7 +281,7 @@ def principals() -> ConfigType[tuple[str, ...]]:
 
 
 def controller_principals() -> ConfigType[tuple[tuple[str, int | None], ...]]:
-    """(principal, the node that it speaks for or None) for each entry."""
+    """(principal, node id) for each entry; the id is None if the entry names no node."""
 
     def parse(text: str) -> tuple[tuple[str, int | None], ...]:
         found: list[tuple[str, int | None]] = []

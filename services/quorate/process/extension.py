@@ -1,8 +1,8 @@
-"""The extension point of a node: what an application, or the migration, runs beside it.
+"""The extension point of a node, for an application or the migration that runs beside it.
 
-The process calls an `ExtensionFactory` when the components of its node exist, starts the extension
-once the node listens, asks it which requests for metadata to refuse for now, and stops it before
-the node ends.
+The process calls an `ExtensionFactory` once the components of its node exist, and starts the
+extension once the node listens. The extension decides which metadata requests the node rejects for
+the time being. The process stops the extension before the node ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ConfigT = TypeVar("ConfigT", bound=NodeConfig)
 
 @dataclass(frozen=True)
 class NodeComponents(Generic[ConfigT]):
-    """The components of a node that an extension works with."""
+    """The components of a node that an extension uses."""
 
     config: ConfigT
     cluster_id: str
@@ -32,27 +32,27 @@ class NodeComponents(Generic[ConfigT]):
     loader: MetadataLoader
     metadata: MetadataService
     tls: TlsConfig | None
-    """Of the listeners, and for dialling other controllers."""
+    """For the listeners, and for connections to other controllers."""
     on_fatal: Callable[[BaseException], None]
-    """Ends the process with the error's text as its one line."""
+    """Ends the process, which prints the error's text as one line."""
     gate: NodeGate | None = None
-    """Decides who may call what."""
+    """Authorizes requests; None if no request needs authorization."""
 
 
 class Extension(Protocol):
-    """All of it belongs to the event loop's thread."""
+    """An extension of a node. All methods are called on the event loop's thread."""
 
     def start(self) -> None:
-        """The node listens, and is about to read its log."""
+        """Called when the node listens and is about to read its log."""
 
     async def stop(self) -> None:
-        """The node serves nobody any more."""
+        """Called when the node has stopped serving requests."""
 
     def refuses(self, request: object) -> str:
-        """Why a request for metadata is not taken now, or ""."""
+        """Why the node must reject this metadata request for the time being, or ""."""
 
     def samples(self) -> Iterable[Sample]:
-        """Its metrics as they are now."""
+        """The current metrics of the extension."""
 
 
 ExtensionFactory = Callable[[NodeComponents[ConfigT]], Extension]

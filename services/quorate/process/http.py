@@ -1,16 +1,17 @@
 """A small HTTP/1.1 listener for probes and metrics: GET and HEAD of a few fixed paths, unencrypted.
 
-It is made for kubelets, Prometheus and people with curl, and for a network that is not always kind:
+It serves kubelets, Prometheus and people with curl, and limits what misbehaving clients can do:
 
-1. At most `CONNECTIONS_MAX` connections are open at a time. A new one takes the place of the one
-   that has been open longest, so that slow clients never keep a probe out.
-2. Of the costly pages at most `COSTLY_MAX` are made at a time, and those keep their connections
-   until they are made; the next ones get a 503. Probes wait for none of them. A costly page that
-   is younger than `FRESH_S` is sent again instead.
-3. A request's head is at most `HEAD_BYTES_MAX` bytes and arrives within `HEAD_TIMEOUT_S`; an answer
-   is made and taken within `ANSWER_TIMEOUT_S`. Bodies are not read.
-4. One request a connection: whoever wants the next one connects again.
-5. What a page raises is logged and answered with a 500 that says nothing of it.
+1. At most `CONNECTIONS_MAX` connections are open at a time. A new connection evicts the oldest one,
+   so that slow clients never keep a probe out.
+2. At most `COSTLY_MAX` requests for costly pages are pending at a time. Their connections are not
+   evicted until the page is rendered. Further requests get a 503. Probes do not wait for costly
+   pages. A costly page that is younger than `FRESH_S` is sent again instead of rendered.
+3. A request head is at most `HEAD_BYTES_MAX` bytes and must arrive within `HEAD_TIMEOUT_S`. A page
+   must be rendered within `ANSWER_TIMEOUT_S`, and the client must read the response within the same
+   time again. Bodies are not read.
+4. A connection serves one request.
+5. An exception in a page is logged, and the client receives a 500 without details.
 
 Source: RFC 9110 and 9112.
 """
@@ -30,8 +31,8 @@ LOGGER = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 128
 BACKLOG = 64
-"""Fewer than there are places: one turn of the loop accepts no more, so that it does not close what
-it has only just accepted.
+"""Less than `CONNECTIONS_MAX`. The event loop accepts at most this many connections per iteration,
+so that it does not evict a connection in the iteration that accepted it.
 """
 COSTLY_MAX = 4
 FRESH_S = 0.25
@@ -40,8 +41,8 @@ HEAD_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 10.0
 LINGER_S = 0.5
 LINGER_BYTES_MAX = 64 * 1024
-"""How long, and for how much, a refused request is read on: a connection that is closed while
-something arrives is reset, and the asker would not see the refusal.
+"""How long, and how many bytes, the listener keeps reading after it rejected a request. Closing a
+connection while data arrives resets it, and the client would not see the response.
 """
 LOG_INTERVAL_S = 60.0
 
@@ -51,7 +52,7 @@ METHODS = ("GET", "HEAD")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An answer: status, body and its type."""
+    """A response: status, body and content type."""
 
     status: HTTPStatus
     body: bytes
@@ -66,8 +67,10 @@ MakePage = Callable[[], Awaitable[Page]]
 
 
 class HttpListener:
-    """Serves `pages` by path; costly: the paths of those that take long to make. `port` is what it
-    listens at, also where 0 was asked for.
+    """Serves `pages` by path.
+
+    costly: the paths of pages that take long to render. `port` is the port that it listens on, even
+    if `start` was called with 0.
     """
 
     def __init__(self, pages: Mapping[str, MakePage], costly: Collection[str] = ()) -> None:
@@ -75,15 +78,15 @@ class HttpListener:
         self._costly = frozenset(costly)
         self._server: asyncio.Server | None = None
         self._open: dict[_Conversation, None] = {}
-        """The oldest is the first; those in `_waiting` are not among them."""
+        """Oldest first, without those in `_waiting`."""
         self._waiting: set[_Conversation] = set()
-        """For a costly page."""
+        """Connections that wait for a costly page."""
         self._made: dict[str, tuple[float, Page]] = {}
-        """The last costly pages, by path, and the loop's time when each was done, in seconds."""
+        """The latest costly pages by path, with the loop's time of rendering in seconds."""
         self._closed = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; an empty host is every address. OSError if that cannot be."""
+        """Listen on `host`, or on every address if it is empty. Raises OSError on failure."""
         self._server = await asyncio.get_running_loop().create_server(
             lambda: _Conversation(self), host or None, port, backlog=BACKLOG
         )
@@ -94,7 +97,7 @@ class HttpListener:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Take no more connections and end those that are open."""
+        """Stop accepting connections and abort the open ones."""
         if self._server is not None:
             self._server.close()
         under_way = [*self._open, *self._waiting]
@@ -124,7 +127,7 @@ class HttpListener:
         oldest.abort()
 
     def page_at_once(self, method: str, target: str) -> Page | None:
-        """The answer to a request that nothing has to be made for."""
+        """The response to a request that needs no rendering; None for any other request."""
         if target not in self._pages:
             known = " ".join(sorted(self._pages))
             return Page.text(HTTPStatus.NOT_FOUND, f"there is {known}")
@@ -140,7 +143,7 @@ class HttpListener:
         return None
 
     async def make(self, target: str, conversation: _Conversation) -> Page:
-        """The page at a path of `pages`, or what went wrong."""
+        """Render the page at a path of `pages`; an error page if that fails."""
         is_costly = target in self._costly
         if is_costly:
             self._open.pop(conversation, None)
@@ -161,8 +164,9 @@ class HttpListener:
 
 
 class _Conversation(asyncio.Protocol):
-    """One connection: a request's head, its answer, the end. A protocol, since a flood of requests
-    costs a third of what it costs with streams.
+    """One connection, which serves one request.
+
+    It is an asyncio protocol because a flood of requests costs three times as much with streams.
     """
 
     def __init__(self, listener: HttpListener) -> None:
@@ -170,9 +174,9 @@ class _Conversation(asyncio.Protocol):
         self._received = bytearray()
         self._is_head_complete = False
         self._left: int | None = None
-        """Bytes of a refused request that are still read."""
+        """How many more bytes of a rejected request are read; None if it was not rejected."""
         self.task: asyncio.Task[None] | None = None
-        """Makes the page."""
+        """Renders the page."""
 
     @property
     def host(self) -> str:
@@ -197,7 +201,7 @@ class _Conversation(asyncio.Protocol):
             self.task.cancel()
 
     def eof_received(self) -> bool:
-        """Whether the connection stays open: who has asked may have no more to say."""
+        """Whether the connection stays open: a client may half-close it after its request."""
         return self._is_head_complete and self._left is None
 
     def data_received(self, data: bytes) -> None:

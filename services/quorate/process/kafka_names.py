@@ -1,7 +1,7 @@
-"""The names of Kafka's settings that mean nothing to Quorate's controller.
+"""The names of Kafka's settings that have no effect on Quorate's controller.
 
-A controller.properties that was written for Kafka is taken as it is: these are ignored, with a
-warning each. They are brokers' settings for the most part, and those of Java's TLS and of SASL.
+A controller.properties file written for Kafka works unchanged: each of these settings is ignored
+with a warning. Most are broker settings; the others concern Java's TLS and SASL.
 Source: the names that KafkaConfig of Apache Kafka 3.3 to 4.3 declares.
 """
 
@@ -51,7 +51,7 @@ zookeeper.ssl.enabled.protocols zookeeper.ssl.protocol
 """
 
 FAMILIES: tuple[str, ...] = tuple(_FAMILIES.split())
-"""Beginnings of names, none of which begins a name of ours."""
+"""Prefixes of names. No setting of Quorate's controller starts with one of them."""
 
 NAMES: frozenset[str] = frozenset(_NAMES.split())
 

@@ -1,7 +1,7 @@
-"""The replica of the metadata log in every node: a controller's may vote, a broker's observes.
+"""The replica of the metadata log in every node: a controller may vote, a broker observes.
 
-A `Node` is the raft node over what recovery found, the driver that owns it, the transport to other
-nodes, the loader of the metadata image and the snapshotter.
+A `Node` consists of the raft node, which starts from the recovered state, the driver that owns it,
+the transport to other nodes, the loader of the metadata image, and the snapshotter.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
-"""The largest batch of the metadata log."""
+"""The maximum size of a batch in the metadata log, bytes."""
 
 
 class Node:
-    """One replica, in the process that holds its storage. `components` start and stop it.
+    """One replica, in the process that owns its storage. `components` start and stop it.
 
-    raft: see `raft_config`. tls: for dialling others. on_role: what to log of a role.
+    raft: see `raft_config`. tls: for connections to other nodes. on_role: logs a role change.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Node:
         self.on_leadership: Callable[[out.LeadershipAcquired | out.LeadershipLost], None] = (
             lambda _: None
         )
-        """Called when this replica begins to lead, and when it ends; set it before the start."""
+        """Called when this replica gains or loses leadership. Set it before the start."""
         log = storage.log
         directory = partition_directory(config.metadata_log_dir)
         quorum_state = QuorumStateFile(directory)
@@ -96,7 +96,7 @@ class Node:
         self._context = context
 
     def components(self) -> tuple[Component, ...]:
-        """What the node consists of."""
+        """The components of the node, in start order."""
         return (
             Component("driver", self._start, self.driver.close),
             Component("loader", self.loader.start, self.loader.stop),
@@ -104,7 +104,7 @@ class Node:
         )
 
     def voter_ids(self) -> list[int]:
-        """The voters in force."""
+        """The ids of the current voters."""
         return [voter.id for voter in self._raft.voters]
 
     @property
@@ -118,11 +118,11 @@ class Node:
         self.driver.start()
 
     def _leadership_changed(self, change: out.LeadershipAcquired | out.LeadershipLost) -> None:
-        # What listens is made of this node's driver, and therefore known later.
+        # Look up the callback on each call: its owner needs this driver, and sets it afterwards.
         self.on_leadership(change)
 
     def _voters_changed(self, change: out.VotersChanged) -> None:
-        """A voter that was removed must not join again by itself, not even after a restart."""
+        """Keep a removed voter from rejoining by itself, even after a restart."""
         LOGGER.info("voters %s from offset %d", change.voters, change.offset)
         if change.removed_self and not change.is_voter:
             self._removed_marker.touch(FILE_MODE)
@@ -131,7 +131,7 @@ class Node:
 
 
 def raft_config(config: NodeConfig, meta: MetaProperties) -> RaftConfig:
-    """What the raft nodes of both roles are told."""
+    """The raft configuration that controllers and brokers share."""
     return RaftConfig(
         meta.cluster_id,
         ReplicaKey(config.node_id, meta.directory_id),
@@ -148,9 +148,9 @@ def raft_config(config: NodeConfig, meta: MetaProperties) -> RaftConfig:
 def _initial_state(
     log: MetadataLog, quorum_state: QuorumStateFile, removed_marker: Path, *, can_vote: bool
 ) -> InitialState:
-    """What recovery found, as the protocol wants it."""
+    """The recovered state, in the form that the raft node takes."""
     recovered = log.recovered
-    # RecoveredLog names an epoch by the offset at which it starts.
+    # An entry of RecoveredLog.epochs is an epoch and its start offset.
     epochs = tuple((entry.epoch, entry.offset) for entry in recovered.epochs)
     state = LogState(recovered.start, recovered.end_offset, epochs, recovered.latest_snapshot)
     election = quorum_state.read()

@@ -1,7 +1,7 @@
-"""The configuration that controllers and brokers share: its settings, declared, and their values.
+"""The configuration that controllers and brokers share: declared settings and their values.
 
 Names, defaults and ranges are Kafka's (KRaftConfigs, QuorumConfig, MetadataLogConfig, KIP-853
-"Configuration"); a setting that is only Quorate's says "Ours".
+"Configuration"). The description of a setting that only Quorate has says "Ours".
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ AUTHORIZER = "authorizer.class.name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """Who may call."""
+    """The settings of authentication and authorization."""
 
     authorizer: bool = False
-    """Whether the ACLs decide."""
+    """Whether ACLs authorize requests."""
     super_users: tuple[str, ...] = setting(
         "super.users",
         types.principals(),
@@ -145,14 +145,14 @@ class NodeConfig(ABC):
     )
 
     endpoints: tuple[Endpoint, ...]
-    """How others dial this node's listeners."""
+    """The advertised endpoints of this node's listeners."""
     metadata_log_dir: Path
     """Holds meta.properties and `__cluster_metadata-0`."""
     log_dirs: tuple[Path, ...]
     static_voters: VoterSet = field(default_factory=VoterSet)
-    """controller.quorum.voters, in force at kraft.version 0 only."""
+    """controller.quorum.voters, which is effective at kraft.version 0 only."""
     protocols: Mapping[str, bool] = field(default_factory=dict, hash=False)
-    """Whether the listener of a name is encrypted, for each in listener.security.protocol.map."""
+    """Whether a listener is encrypted, for each name in listener.security.protocol.map."""
     security: Security = Security()
     warnings: tuple[str, ...] = ()
     source: str = "the environment"
@@ -244,13 +244,16 @@ NODE_REFUSED: dict[str, str] = {
     "ssl.keystore.certificate.chain": "write it to a file and name it in ssl.certificate.location",
     "ssl.truststore.certificates": "write them to a file and name it in ssl.ca.location",
 }
-"""Kafka's settings that would leave the node less protected than its owner believes, if they were
-ignored.
+"""Kafka's settings that are rejected, each with the reason. If they were ignored, the node would be
+less secure than the user believes.
 """
 
 
 def node_values(configuration: type[NodeConfig], parsed: ParsedProperties) -> dict[str, Any]:
-    """What a configuration has as it is written. ConfigError for telemetry that does not fit."""
+    """The fields of a configuration that hold parsed values unchanged.
+
+    Raises ConfigError if traces are enabled without an OTLP endpoint.
+    """
     if parsed.get("quorate.trace.sample.ratio") and not parsed.get("quorate.otlp.endpoint"):
         parsed.fail(
             "quorate.trace.sample.ratio", "traces need somewhere to go: set quorate.otlp.endpoint"
@@ -260,7 +263,7 @@ def node_values(configuration: type[NodeConfig], parsed: ParsedProperties) -> di
 
 
 def has_authorizer(parsed: ParsedProperties) -> bool:
-    """Whether there is an authorizer; warns of settings that mean nothing without one."""
+    """Whether an authorizer is configured. Adds warnings for settings that require one."""
     authorizer = parsed.get(AUTHORIZER) is not None
     for name in ("super.users", "allow.everyone.if.no.acl.found"):
         if name in parsed and not authorizer:

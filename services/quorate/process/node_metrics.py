@@ -1,7 +1,7 @@
-"""What a running replica's metrics are now, read from its state (`telemetry.catalogue`).
+"""The current metrics of a running replica, read from its state (`telemetry.catalogue`).
 
-Nothing here changes anything. `quorum_samples` belongs to the event loop's thread, like the driver;
-`file_samples` may run in any.
+This module only reads. Like the driver, `quorum_samples` belongs to the event loop's thread;
+`file_samples` may run on any thread.
 
 Source: KIP-595 and KIP-853, their tables of metrics.
 """
@@ -30,7 +30,7 @@ ZERO_UUID = "A" * 22
 
 
 def quorum_samples(driver: RaftDriver) -> Iterator[Sample]:
-    """Everything about the protocol and the log in memory."""
+    """The metrics of the Raft state, the driver and the log, all read from memory."""
     core, recorder = driver.node.core, driver.recorder
     for role in RoleName:
         yield Sample("current-state", float(role is core.role.name), {"state": role.value})
@@ -77,7 +77,7 @@ def _voters(core: Core) -> Iterator[Sample]:
 
 
 def _replicas(core: Core, view: DescribeQuorumResponse, driver: RaftDriver) -> Iterator[Sample]:
-    """What only the leader knows: who fetches, and how far behind it is."""
+    """What only the leader knows: which replicas fetch, and how far each lags behind."""
     now_ms = driver.now_ms()
     others = [status for status in view.voters if status.replica.id != core.local.id]
     silent = [s for s in others if now_ms - s.last_fetch_ms > core.config.fetch_timeout_ms]
@@ -103,7 +103,7 @@ def _lag(core: Core, status: ReplicaStatus, voter: str, now_ms: int) -> Iterator
 
 
 def file_samples(log: MetadataLog) -> Iterator[Sample]:
-    """What has to be looked up on disk."""
+    """The metrics that require access to the disk."""
     newest = log.latest_snapshot()
     yield Sample("snapshot-offset", UNKNOWN if newest is None else newest.offset)
     if newest is None:
@@ -111,6 +111,6 @@ def file_samples(log: MetadataLog) -> Iterator[Sample]:
     try:
         size, written_s = log.snapshot_file(newest)
     except LogError:
-        return  # a newer one has replaced it meanwhile
+        return  # a newer snapshot has replaced it in the meantime
     yield Sample("snapshot-size", size)
     yield Sample("snapshot-age", max(0.0, time.time() - written_s))

@@ -1,16 +1,16 @@
-"""Properties as a process reads them: a properties file, overridden by the environment.
+"""Reads the properties of a process: a properties file, overridden by the environment.
 
-Each setting is parsed by itself. The caller checks which settings must fit together, with
-`ParsedProperties.require`, `fail` and `pem`. A `ConfigDef` says which settings there are.
+Each setting is parsed on its own. The caller checks constraints between settings, with
+`ParsedProperties.require`, `fail` and `pem`. A `ConfigDef` declares the settings.
 
 Rules:
-1. The environment overrides the file: QUORATE_NODE_ID is node.id. Without a file, everything comes
-   from there.
-2. What is wrong raises `ConfigError`, one line: where (file and line, or variable), which setting,
-   which value, what is accepted. Nothing is corrected silently; what is ignored is listed in
-   `ParsedProperties.warnings`.
+1. The environment overrides the file: QUORATE_NODE_ID is node.id. Without a file, all settings come
+   from the environment.
+2. An invalid setting raises `ConfigError` with one line: the place (file and line, or variable),
+   the setting, its value, and the accepted values. No value is corrected silently. Each setting
+   that is ignored adds a line to `ParsedProperties.warnings`.
 
-Source: Kafka's KafkaConfig for names; java.util.Properties for the file.
+Source: Kafka's KafkaConfig for names; java.util.Properties for the file format.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PREFIX = "QUORATE_"
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used; its text is one line for the person who wrote it."""
+    """The configuration is invalid. The text is one line for the user."""
 
 
 @dataclass(slots=True)
@@ -60,12 +60,16 @@ class ParsedProperties:
         return self.values[name]
 
     def fail(self, name: str, reason: str) -> NoReturn:
-        """Refuse the value of `name`, which does not fit with others."""
+        """Reject the value of `name`: raise ConfigError with its place and the reason."""
         place = self.places.get(name, self.source)
         raise ConfigError(f"{place}: {name}={_shown(self.texts.get(name, ''))}: {reason}")
 
     def pem(self, name: str, wanted: str) -> Path:
-        """The PEM file that `name` names; it must hold what is wanted, not encrypted."""
+        """The path of the PEM file that the setting `name` holds.
+
+        wanted: the PEM label that the file must contain. Raises ConfigError if the file cannot be
+        read, lacks that label, or holds an encrypted private key.
+        """
         path: Path = self.get(name)
         try:
             text = path.read_bytes()
@@ -79,8 +83,9 @@ class ParsedProperties:
 
 
 def read_properties(path: Path) -> dict[str, tuple[str, int]]:
-    """The properties in `path`: name to value and line. The last of several wins, as in Java.
-    Raises ConfigError.
+    """The value and line of each property in `path`, by name. Raises ConfigError.
+
+    The last of several properties with one name wins, as in Java.
     """
     import javaproperties  # noqa: PLC0415 - 20 ms that commands without a file do not pay
 
@@ -109,7 +114,7 @@ def read_properties(path: Path) -> dict[str, tuple[str, int]]:
 def parse_properties(
     path: Path | None, environment: Mapping[str, str], config_def: ConfigDef
 ) -> ParsedProperties:
-    """All settings of `config_def`, each by itself. Raises ConfigError."""
+    """Parse all settings of `config_def`, each on its own. Raises ConfigError."""
     parsed = ParsedProperties("the environment" if path is None else str(path), config_def)
     for name, (text, line) in ({} if path is None else read_properties(path)).items():
         _take(parsed, name, text.strip(), f"{path}:{line}")
@@ -150,7 +155,7 @@ def _read_environment(parsed: ParsedProperties, environment: Mapping[str, str]) 
             parsed.texts[name] = environment[variable].strip()
             parsed.places[name] = f"environment variable {variable}"
         elif variable.startswith(PREFIX):
-            # Others write QUORATE_… too (Kubernetes does, for a service of that name): no error.
+            # Not an error: Kubernetes sets QUORATE_… variables for a service of that name.
             near = difflib.get_close_matches(variable, variables, n=1, cutoff=0.9)
             if near:
                 parsed.warnings.append(
@@ -170,12 +175,12 @@ def _parse(setting: Setting, parsed: ParsedProperties) -> Any:
 
 
 def _shown(text: str) -> str:
-    """A value as errors show it: short, and never a key that was written where a path belongs."""
+    """The value for an error message: truncated, and hidden if it is a key instead of a path."""
     if "-----BEGIN" in text or "PRIVATE KEY" in text:
         return "[hidden]"
     return text if len(text) <= 200 else text[:200] + "…"
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """The known name that `name` may be a slip of."""
+    """The known name that is most similar to `name`; None if none is similar."""
     return next(iter(difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)), None)

@@ -1,4 +1,4 @@
-"""Runs a node as a process: event loop, logging, the interpreter's tuning, exit status."""
+"""Runs a node as a process: event loop, logging, interpreter tuning, exit status."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDINGS: tuple[type[Exception], ...] = (
     RpcError,
     TelemetryError,
 )
-"""What ends the process with one line."""
+"""The errors that end the process with a one-line message."""
 
 
 def run_node(
@@ -37,8 +37,9 @@ def run_node(
     run: Callable[[NodeContext], Coroutine[Any, Any, None]],
     endings: tuple[type[Exception], ...] = (),
 ) -> int:
-    """Run until `run` returns; the exit status. endings: further errors that end the process with
-    one line.
+    """Run until `run` returns, and return the exit status.
+
+    endings: further errors that end the process with a one-line message.
     """
     context = logs.configure(config.role, config.node_id, config.log_format)
     return_large_buffers()
@@ -51,7 +52,7 @@ def run_node(
 
 
 def tune_for_serving() -> None:
-    """Call it once the node has loaded its log."""
-    # What was loaded stays: collecting it again and again costs commits their latency.
+    """Tune the interpreter for low latency. Call it once the node has loaded its log."""
+    # Loaded objects stay alive: scanning them in each garbage collection would delay commits.
     collect_briefly()
     switch_soon()

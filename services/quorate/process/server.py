@@ -1,4 +1,4 @@
-"""The gRPC server of a node: its listeners, its connections, its health."""
+"""The gRPC server of a node: its listeners, connections and health."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ HEALTH_PERIOD_S = 0.1
 
 
 def _add_nothing(_server: grpc.aio.Server) -> None:
-    """Further services: none, by default."""
+    """Add no further services: the default."""
 
 
 class NodeServer:
-    """One node's. `listen` once or, with another handler, again."""
+    """The gRPC server of one node. Another call of `listen` replaces the handler."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class NodeServer:
         gate: Gate | None,
         limits: ServerLimits | None = None,
     ) -> None:
-        """listeners: `host:port`, and whether it is encrypted. limits: of connections too; without
-        any, only those of `ServerLimits` for requests.
+        """listeners: `host:port`, and whether it is encrypted. limits: of requests and connections;
+        None for the default request limits of `ServerLimits`, without a connection guard.
         """
         self.connections: ConnectionGuard | None = None
         self._config = config
@@ -55,8 +55,9 @@ class NodeServer:
     async def listen(
         self, handler: NodeHandler, also: Callable[[grpc.aio.Server], None] = _add_nothing
     ) -> None:
-        """Start the server, or let another handler answer on the one that runs. also: adds further
-        services before the server starts.
+        """Start the server, or replace the handler of the running server.
+
+        also: adds further services before the server starts.
         """
         if self._server is not None:
             self._server.use(handler)
@@ -83,11 +84,11 @@ class NodeServer:
             server.room.end = self.connections.end
 
     def component(self) -> Component:
-        """The server, which `listen` has started already."""
+        """The server as a component. It needs no start, because `listen` has started it."""
         return Component("server", stop=self.stop)
 
     def health(self, is_ready: Callable[[], bool], shutdown: Shutdown) -> Component:
-        """Keeps grpc.health.v1 true; it speaks of this node only."""
+        """A component that keeps grpc.health.v1 up to date. It reports on this node only."""
 
         def start() -> None:
             self._health = supervise(self._report_health(is_ready), "health", shutdown.fail)
@@ -108,11 +109,11 @@ class NodeServer:
             await asyncio.sleep(HEALTH_PERIOD_S)
 
     async def stop(self) -> None:
-        """Take no more calls and end those that are under way."""
+        """Stop accepting calls and end those in flight."""
         if self._server is not None:
             await self._server.stop()
 
     async def close(self) -> None:
-        """Stop looking at the connections."""
+        """Stop the connection guard."""
         if self.connections is not None:
             await self.connections.stop()

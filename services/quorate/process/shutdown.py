@@ -1,4 +1,4 @@
-"""How a process ends: at a signal, or at its first failure, which becomes its one line."""
+"""Process shutdown: on a signal, or on the first failure, which becomes a one-line message."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class NodeError(Exception):
-    """Why the process cannot run; one line for the person who started it."""
+    """The process cannot run. The text is one line for the user."""
 
 
 class Shutdown:
-    """Belongs to the event loop's thread."""
+    """The pending shutdown of a process. It belongs to the event loop's thread."""
 
     def __init__(self) -> None:
         self.requested = asyncio.Event()
@@ -22,17 +22,20 @@ class Shutdown:
         self._listeners: list[Callable[[BaseException], None]] = []
 
     def handle_signals(self) -> None:
-        """Let SIGTERM and SIGINT request the end."""
+        """Request a shutdown on SIGTERM and SIGINT."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self.requested.set)
 
     def add_listener(self, failed: Callable[[BaseException], None]) -> None:
-        """Call `failed` at the first failure, before anything is stopped."""
+        """Call `failed` on the first failure, before any component stops."""
         self._listeners.append(failed)
 
     def fail(self, error: BaseException) -> None:
-        """The disk failed, an invariant broke, or the node has no place in the cluster: end."""
+        """Shut down: the disk failed, an invariant broke, or the cluster does not admit the node.
+
+        Only the first error is kept.
+        """
         if self.failure is None:
             self.failure = error
             for failed in self._listeners:

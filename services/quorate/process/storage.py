@@ -1,4 +1,4 @@
-"""The directories of a node: identified, locked, and the metadata log in the first one opened."""
+"""The storage of a node: identifies and locks its directories, and opens the metadata log."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Storage:
-    """What a node keeps on disk, as long as it holds the locks."""
+    """The storage of a node, valid while the node holds the directory locks."""
 
     metas: tuple[MetaProperties, ...]
     """The meta.properties of each directory."""
     log: MetadataLog
     driver: RaftDriver | None = None
-    """Learns what is durable."""
+    """Is notified of durable writes; None until the driver exists."""
 
     @property
     def meta(self) -> MetaProperties:
-        """Of the metadata log's directory."""
+        """The meta.properties of the metadata log's directory."""
         return self.metas[0]
 
 
@@ -46,11 +46,11 @@ def open_storage(
     shutdown: Shutdown,
     prepare: Callable[[], None],
 ) -> Iterator[Storage]:
-    """Open the directories, of which the first one holds the metadata log; close the log and
-    release the locks at the end. `prepare` is called when they are locked, before the log is
-    opened.
+    """Lock the directories, and open the metadata log in the first one.
 
-    LogError where a directory is not formatted, belongs to another node, or is in use.
+    `prepare` is called once the directories are locked, before the log is opened. On exit the log
+    is closed and the locks are released. Raises LogError if a directory is not formatted, belongs
+    to another node, or is in use.
     """
     metas = tuple(_identify(config, directory) for directory in directories)
     with ExitStack() as locks:
@@ -67,7 +67,10 @@ def open_storage(
 
 
 def _identify(config: NodeConfig, directory: Path) -> MetaProperties:
-    """Who the directory says this is; it must agree with the configuration."""
+    """Read the meta.properties of `directory`, and check it against the configuration.
+
+    A directory without a directory id gets one.
+    """
     meta = MetaProperties.read(directory)
     meta.check(directory, config.node_id, config.cluster_id, config.source)
     if meta.directory_id is None:
@@ -79,7 +82,7 @@ def _identify(config: NodeConfig, directory: Path) -> MetaProperties:
 def _open_log(
     metas: tuple[MetaProperties, ...], directory: Path, config: LogConfig, shutdown: Shutdown
 ) -> Storage:
-    """The log's writer thread reports to the event loop."""
+    """Open the log. Its writer thread reports to the event loop."""
     loop = asyncio.get_running_loop()
 
     def durable(ticket: int) -> None:

@@ -1,12 +1,13 @@
-"""What a node shows of itself: the HTTP listener with its pages, metrics, traces.
+"""The telemetry of a node: the HTTP listener with its pages, metrics and traces.
 
-All of it is off unless a setting asks for it, and then it starts before anything else of the
-process, so that a node that waits to be formatted, or cannot find its quorum, can be watched too.
+Telemetry is off unless a setting enables it. It starts before all other parts of the process, so
+that a node that waits to be formatted, or cannot find its quorum, can be monitored too.
 
-The pages are in `PATHS`; anybody who can connect may ask for any of them.
+`PATHS` lists the pages. They are unauthenticated.
 
-Readiness is this member's own: a quorum without a leader makes no ready member unready that could
-not be replaced by a ready one, and restarting members because others are gone makes it worse.
+Readiness describes this member only: it leads, or it follows a leader that responds. Without a
+leader no member is ready. Liveness (/healthz) does not depend on the quorum, because restarting
+members while others are down makes an outage worse.
 """
 
 from __future__ import annotations
@@ -68,18 +69,18 @@ PATHS: Final = (
     HttpPath("/quorumz", "200: a leader is known here and its epoch commits; 503 with the reason"),
     HttpPath("/metrics", "every metric in Prometheus' text format", is_costly=True),
 )
-"""Every page that there is."""
+"""All pages of the HTTP listener."""
 
 
 class NodeTelemetry:
-    """One node's. `start` it first, `stop` it last; `watch` the driver once there is one.
+    """The telemetry of one node. Start it first, stop it last; `watch` the driver once it exists.
 
-    waits_for: why there is no driver yet, "" while the process starts. connections: of the gRPC
-    server, once it listens.
+    waits_for: why there is no driver yet, "" while the process starts. connections: the connection
+    guard of the gRPC server, set once the server listens.
     """
 
     def __init__(self, config: NodeConfig, *, watches_connections: bool = False) -> None:
-        """watches_connections: whether there will be `connections`."""
+        """watches_connections: whether `connections` will be set."""
         self.waits_for = ""
         self._watches_connections = watches_connections
         self.connections: ConnectionGuard | None = None
@@ -102,7 +103,7 @@ class NodeTelemetry:
         return config.http_listener is not None or config.otlp_endpoint is not None
 
     async def start(self) -> None:
-        """Begin to listen and to export. TelemetryError."""
+        """Start to listen and to export. Raises TelemetryError."""
         if not self.is_wanted(self._config):
             return
         self._loop = asyncio.get_running_loop()
@@ -135,13 +136,15 @@ class NodeTelemetry:
         samples: Callable[[], Iterable[Sample]] = tuple,
         why_not_ready: Callable[[], str] = str,
     ) -> None:
-        """From now on there is a replica to report on. samples: further metrics, read on the event
-        loop. why_not_ready: why this node is not ready although its replica is, or "".
+        """Report on the replica of `driver`.
+
+        samples: further metrics, read on the event loop. why_not_ready: why this node is not ready
+        although its replica is, or "".
         """
         self._driver, self._samples, self._why_node_not_ready = driver, samples, why_not_ready
 
     def traces(self) -> WriteTraces | None:
-        """What the driver follows appends with; None if nobody wants that."""
+        """The traces of appends, for the driver; None if tracing is off."""
         if self._tracing is None:
             return None
         from quorate.runtime.tracing import WriteTraces  # noqa: PLC0415 - needs the extra
@@ -157,7 +160,7 @@ class NodeTelemetry:
             await _in_background(self._close, CLOSE_TIMEOUT_S)
 
     def _close(self) -> None:
-        """Send what is left; may block."""
+        """Export the pending metrics and spans. May block."""
         if self._metrics is not None:
             self._metrics.close()
         if self._tracing is not None:
@@ -194,7 +197,7 @@ class NodeTelemetry:
         return {"service.instance.id": str(self._config.node_id), "service.version": __version__}
 
     def _collect(self) -> Iterable[Sample]:
-        """All samples; called in the collecting thread."""
+        """All samples. Called on the collecting thread."""
         samples = [Sample("formatted", float(self._driver is not None))]
         samples += process_samples(self._config.metadata_log_dir)
         guard = self.connections
@@ -208,7 +211,7 @@ class NodeTelemetry:
         return samples
 
     def _on_loop(self, driver: RaftDriver) -> list[Sample]:
-        """What only the event loop's thread may read; nothing when the loop does not answer."""
+        """The samples that only the event loop's thread may read; none if it does not respond."""
         assert self._loop is not None, "start() comes first"
         future: concurrent.futures.Future[list[Sample]] = concurrent.futures.Future()
 
@@ -242,11 +245,11 @@ class NodeTelemetry:
         }
 
     async def _sample(self) -> None:
-        """What needs a look now and then: totals for rates, and since when nothing commits."""
+        """Periodically sample the totals behind the rates, and the time of the last commit."""
         loop = asyncio.get_running_loop()
         while True:
             now_s = loop.time()
-            # The time in which the loop's thread does not compute: what it waits for is the rest.
+            # Wall-clock time minus CPU time: the time in which the loop's thread is idle.
             self._idle.sample(now_s, now_s - time.thread_time())
             if self._driver is not None:
                 recorder, node = self._driver.recorder, self._driver.node
@@ -291,7 +294,7 @@ class NodeTelemetry:
         return f"leader {leader} of epoch {node.epoch} has not answered within the fetch timeout"
 
     def _why_no_quorum(self) -> str:
-        """Empty if a leader is known and commits, as far as this member can tell."""
+        """Why the quorum does not commit; "" if a leader commits, as far as this member knows."""
         why = self._why_not_attached()
         if why or self._driver is None:
             return why
@@ -312,13 +315,14 @@ class NodeTelemetry:
 
 
 def _sampling_failed(error: BaseException) -> None:
-    """A replica does its part without its rates."""
+    """Log the failure, and go on: the replica does not depend on its rates."""
     LOGGER.error("%s: rates and /quorumz are as of now", error)
 
 
 async def _in_background(work: Callable[[], None], timeout_s: float) -> None:
-    """Do what may block in a thread that nobody waits for longer than that: a collector that does
-    not answer must not keep the process alive.
+    """Run `work`, which may block, in a daemon thread, and wait for it at most `timeout_s` seconds.
+
+    A collector that does not respond must not keep the process alive.
     """
     loop = asyncio.get_running_loop()
     done = asyncio.Event()

@@ -1,6 +1,7 @@
-"""What is left to do when the quorum's own means end: tools for a stopped controller's directory.
+"""Offline recovery tools for a controller's directory, for failures that the quorum cannot repair.
 
-`examine` looks and changes nothing, `choice` says what follows from what was seen (pure),
-`change` does what all of them do (backup, forced records, reports), `lost_majority`, `endpoints`
-and `replica` are one remedy each, `staged` lets a controller apply a remedy when it starts.
+`examine` reads a directory and changes nothing. `choice` draws conclusions from examinations
+(pure). `change` holds the common steps (backup, forced records, reports). `lost_majority`,
+`endpoints`, `epochs` and `replica` are one remedy each. `staged` lets a controller apply a remedy
+when it starts.
 """

@@ -1,15 +1,15 @@
-"""What every remedy does to a directory: a backup first, forced control records, a report last.
+"""The common steps of all remedies: a backup first, forced control records, a report last.
 
 Rules:
 
 1. Nothing is overwritten before its copy is durable in `recover-backup-<time>`, a folder in the
-   metadata log directory itself, so that it lies on the same volume. Segments and checkpoints that
-   a remedy does not touch are not copied. `.lock` is never opened here: closing it would drop the
-   lock of the process that copies (see `log.lock`).
-2. `quorum-state` is written before the log: a crash in between leaves a replica with a higher epoch
-   and its old log, which is harmless, and the remedy is repeated.
-3. Forced records are one batch: LeaderChange, then the Voters records. Either all of it is found
-   again or nothing.
+   metadata log directory itself, and so on the same volume. Segments and checkpoints that a remedy
+   does not change are not copied. `.lock` is never opened here: closing it would release the lock
+   of the copying process (see `log.lock`).
+2. `quorum-state` is written before the log. A crash in between leaves a replica with a higher epoch
+   and its old log, which is harmless; the operator repeats the remedy.
+3. Forced records are one batch: LeaderChange, then the Voters records. After a crash the log
+   contains either the whole batch or none of it.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ BACKUP_PREFIX = "recover-backup-"
 REPORT_PREFIX = "recover-report-"
 
 NAMES_MAX = 100
-"""How many backups or reports of one second get names of their own."""
+"""The exclusive limit of the number in the name of a backup made in the same second."""
 
 
 def timestamp() -> str:
-    """For names of files, to the second, in UTC."""
+    """The current UTC time to the second, for file names."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 def create_backup_folder(directory: Path) -> Path:
-    """A new folder, its name durable."""
+    """Create a backup folder with a durable name. RecoveryError if no name is free."""
     name = BACKUP_PREFIX + timestamp()
     for number in range(1, NAMES_MAX):
         folder = directory / (name if number == 1 else f"{name}-{number}")
@@ -62,7 +62,10 @@ def create_backup_folder(directory: Path) -> Path:
 
 
 def back_up(directory: Path) -> Path:
-    """Copy what appending to the log and a new quorum-state change; the folder, durable."""
+    """Copy the files that a log append and a new quorum-state change; return the durable folder.
+
+    RecoveryError if less than twice the needed space is free.
+    """
     partition = partition_directory(directory)
     chosen = [path for path in directory.iterdir() if _is_small_file(path)]
     segments = list(files_by_offset(partition, LOG_SUFFIX))
@@ -80,7 +83,7 @@ def back_up(directory: Path) -> Path:
 
 
 def back_up_files(directory: Path, chosen: Iterable[Path]) -> Path:
-    """Copy files of `directory` and of its log, those that exist; the folder, durable."""
+    """Copy those files of `directory` and its log that exist; return the durable folder."""
     partition = partition_directory(directory)
     folder = create_backup_folder(directory)
     (folder / partition.name).mkdir(DIRECTORY_MODE)
@@ -113,11 +116,11 @@ def force_epoch(
     voter_sets: Sequence[VoterSet],
     granting: Iterable[ReplicaKey],
 ) -> int:
-    """Make this replica the leader that `epoch` had, whose first batch changed the voters.
+    """Record this replica as the leader of `epoch`, with a first batch that changes the voters.
 
-    It does not lead when it starts: it has resigned in that epoch, and is elected in a later one by
-    a majority of the last of `voter_sets`. Returns the log's new end. The caller holds the lock and
-    has made the backup.
+    It does not lead when it starts: it has resigned in that epoch, and a majority of the last of
+    `voter_sets` elects it in a later one. Returns the new log end offset. The caller holds the lock
+    and has made the backup. RecoveryError if the batch cannot be written.
     """
     assert found.is_sound, "nothing is appended to a damaged log"
     assert epoch > found.highest_epoch, f"epoch {epoch} was used already"
@@ -153,7 +156,7 @@ def force_epoch(
 
 
 def write_report(directory: Path, report: dict[str, Any]) -> Path:
-    """Keep what was done, and what was lost, in the directory."""
+    """Write a report of the remedy, and of possible data loss, to the directory."""
     name = REPORT_PREFIX + timestamp()
     number = 1
     path = directory / f"{name}.json"

@@ -1,20 +1,20 @@
-"""What follows from what was seen of some directories: pure.
+"""Draws conclusions from the examinations of several directories, without side effects.
 
-The best log has the highest last epoch, and of those the greatest length: that is whom the voters
-would elect. Committed is what a majority of the voters holds, and every majority meets every
-other, so:
+The best log has the highest last epoch, and among those the highest end offset: the voters would
+elect its replica. A record is committed when a majority of the voters holds it, and any two
+majorities overlap. Therefore:
 
-- if the directories at hand include a majority of the voters in force, the best of their logs
-  holds every committed record;
-- if they do not, a record that others acknowledged may be missing in all of them. How many such
-  records there are cannot be known from what is left.
+- If the available directories include a majority of the voters in force, the best of their logs
+  holds every committed record.
+- If they do not, records that other voters committed may be missing in all of them. The number of
+  such records cannot be known from the remaining directories.
 
-Epochs of forced records (`forced_epoch`): a log's last epoch decides elections and where logs
-diverge, so a forced epoch must be one that nobody else has used or can reach by ordinary means. The
-lost voters may have held elections that this log knows nothing of, one every second perhaps, for
-days. `FORCED_EPOCH_MARGIN` is eleven days of that; epochs have 31 bits, which leaves room for two
-thousand recoveries. An old voter that comes back then has the shorter log in every comparison: the
-survivor never grants it a vote, answers it with its own higher epoch, and the old voter follows.
+Epochs of forced records (`forced_epoch`): a log's last epoch decides elections and log divergence,
+so no other replica may have used a forced epoch, or be able to reach it in ordinary elections. The
+lost voters may have held elections that are not in this log, perhaps one per second for days.
+`FORCED_EPOCH_MARGIN` covers eleven days at this rate; epochs have 31 bits, which leaves room for
+two thousand recoveries. The log of an old voter that comes back then always compares as older: the
+survivor never grants it a vote and answers with its own higher epoch, and the old voter follows.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ FORCED_EPOCH_MARGIN = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What some directories amount to.
+    """The conclusions from several examinations.
 
-    best: the log that the others should follow, None if no sound log is among them. present,
-    missing: the voters in force in the best log whose sound directories are at hand, and the
-    others. is_complete: whether `present` is a majority. lines: all that in sentences.
+    best: the log that the others should follow, None if none of the logs is sound. present,
+    missing: the voters in force in the best log with and without an available, sound directory.
+    is_complete: whether `present` is a majority. lines: the conclusions as sentences.
     """
 
     best: Examination | None
@@ -47,13 +47,13 @@ class Verdict:
 
 
 def best_log(found: Iterable[Examination]) -> Examination | None:
-    """The first of the best sound logs."""
+    """Return the best sound log, the first one among equals; None if no log is sound."""
     sound = [each for each in found if each.is_sound]
     return max(sound, key=lambda each: each.position, default=None)
 
 
 def check_one_quorum(found: Sequence[Examination]) -> None:
-    """RecoveryError unless the directories are of one cluster and no two are the same replica."""
+    """Raise RecoveryError unless all directories are distinct replicas of one cluster."""
     first = found[0]
     for index, each in enumerate(found):
         if each.cluster_id != first.cluster_id:
@@ -69,7 +69,7 @@ def check_one_quorum(found: Sequence[Examination]) -> None:
 
 
 def judge(found: Sequence[Examination]) -> Verdict:
-    """The best log among these, and what may be missing in it."""
+    """Find the best log, and determine what it may lack."""
     best = best_log(found)
     if best is None:
         return Verdict(None, lines=("no sound log is among these directories",))
@@ -122,7 +122,7 @@ def _names(keys: Iterable[ReplicaKey]) -> str:
 
 
 def forced_epoch(seen: Iterable[int], margin: int = FORCED_EPOCH_MARGIN) -> int:
-    """An epoch above all that were seen, and above what was not. RecoveryError if none is left."""
+    """Return the highest seen epoch plus `margin`. RecoveryError if it is out of range."""
     epoch = max(seen) + margin
     if epoch >= EPOCH_MAX:
         raise RecoveryError(f"epoch {epoch - margin} leaves no room for another forced epoch")
@@ -130,11 +130,10 @@ def forced_epoch(seen: Iterable[int], margin: int = FORCED_EPOCH_MARGIN) -> int:
 
 
 def single_changes(old: VoterSet, survivor: Voter) -> list[VoterSet]:
-    """The sets that lead from `old` to the survivor alone, each a single change from the one
-    before.
+    """Return the voter sets that lead from `old` to the survivor alone in single changes.
 
-    Kafka refuses a log in which neighbouring sets differ by more than one voter, and so do our own
-    invariants. RecoveryError if no such way exists.
+    Kafka refuses a log in which consecutive sets differ by more than one voter, and so do our own
+    invariants. RecoveryError if no such sequence exists.
     """
     sets: list[VoterSet] = []
     current = old

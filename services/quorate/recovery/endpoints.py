@@ -1,29 +1,31 @@
-"""All voters were renamed: nobody reaches anybody, and the addresses are in the log (KIP-1347).
+"""Corrects voter endpoints after all voters were renamed and cannot reach each other (KIP-1347).
 
-A leader would correct them with UpdateVoter, but electing one takes votes that are asked for at the
-old addresses. Only one voter's log needs to be corrected: it dials the others at their new
-addresses, is elected by them, and they read the correction from its log as from any leader's.
+The endpoints are in the log. A leader would correct them with UpdateVoter, but an election sends
+its vote requests to the old endpoints. Only one voter's log needs the correction: that voter
+connects to the others at their new endpoints and is elected, and they replicate the correction from
+its log as from any leader's.
 
-What makes that safe is an election. The correction is a record of an epoch, and one replica may
-write records of an epoch only if a majority of the voters voted for it, which also proves that its
-log holds everything that was committed. The command holds that election on the disks:
+An election makes this safe. The correction is a record of an epoch, and a replica may write records
+of an epoch only if a majority of the voters voted for it, which also proves that its log holds all
+committed records. The command performs that election on the disks:
 
-1. Look at the directories of a majority of the voters in force: this one (`--log-dir`) and others
-   (`--others`). Without a majority it refuses: committed records might be in none of these logs.
-2. This log must be the best of them; else it names the one that is.
-3. Choose the next epoch. Each of the other directories gets it durably in quorum-state with a vote
-   for this replica, as if it had answered a vote request: from then on none of them takes part in
-   an earlier epoch.
-4. This directory gets the epoch, and one batch in it: LeaderChange and the corrected Voters.
+1. Examine the directories of a majority of the voters in force: this one (`--log-dir`) and others
+   (`--others`). Without a majority, refuse: committed records might be in none of these logs.
+2. Check that this log is the best of them; if not, refuse and name the best one.
+3. Choose the next epoch. Write it durably to the quorum-state of each other directory, with a vote
+   for this replica, as if that voter had answered a vote request. From then on, none of them takes
+   part in an earlier epoch.
+4. Write the epoch to this directory, and one batch in that epoch: LeaderChange and the corrected
+   Voters.
 
-The voters are the same replicas, so their majorities are too, and nothing is lost.
+The voters remain the same replicas, so their majorities remain the same and nothing is lost.
 
-Where the directories lie on different machines, `recover inspect --json` on each of the others,
-with its controller stopped, writes a file that `--others` takes in a directory's stead. Such a
-voter's vote cannot be written into it from here. Two things stand in for that: the epoch is one
-that none of them can have reached (`choice.forced_epoch`), and they must not run between inspection
-and the start of this replica. A voter that elects and commits meanwhile would lose what it
-committed, which is why everybody is stopped first:
+If the directories are on different machines, run `recover inspect --json` on each of the others
+with its controller stopped. `--others` accepts the resulting file instead of a directory. The
+command cannot write a vote into such a voter's directory. Two conditions replace the vote: none of
+these voters can have reached the epoch (`choice.forced_epoch`), and none of them may run between
+the inspection and the start of this replica. Records that such a voter commits meanwhile would be
+lost. Therefore, all controllers are stopped first:
 
     on every voter:   stop the controller, correct its listeners, bootstrap servers, advertised
                       listeners; quorate recover inspect --dirs D --json > voter-N.json
@@ -31,9 +33,9 @@ committed, which is why everybody is stopped first:
                       --voter 1@new-1:9093 --voter 2@new-2:9093 --voter 3@new-3:9093
     on every voter:   start the controller, the corrected one first
 
-The alternative, the same record at the same offset on every voter without an election, is refused
-by design: logs of voters differ in length, and two different records with one offset and one epoch
-are a divergence that no replica would ever notice.
+The alternative, to write the same record at the same offset on every voter without an election, is
+unsafe: the logs of the voters differ in length, and no replica would ever detect a divergence of
+two different records with the same offset and epoch.
 """
 
 from __future__ import annotations
@@ -54,7 +56,11 @@ from quorate.recovery.examine import Examination, as_json, examine, voters_json
 
 @dataclass(frozen=True, slots=True)
 class CorrectedEndpoints:
-    """What is to be done, or was. voted: whose directories hold a vote; promised: whose do not."""
+    """The planned or completed correction.
+
+    voted: the voters whose directories get a vote. promised: the voters whose directories do not,
+    and which must not run before this replica starts.
+    """
 
     chosen: Examination
     new_voters: VoterSet
@@ -88,8 +94,10 @@ class CorrectedEndpoints:
 def with_endpoints(
     voters: VoterSet, wanted: Mapping[int, Sequence[tuple[str | None, str, int]]]
 ) -> VoterSet:
-    """The same voters at other addresses. wanted: (listener or None for the first, host, port) by
-    voter id; listeners that are not named keep their address.
+    """Return the same voters with other endpoints. RecoveryError for an unknown voter or listener.
+
+    wanted: (listener or None for the first, host, port) by voter id. Listeners that are not named
+    keep their endpoint.
     """
     for voter_id, places in wanted.items():
         voter = voters.get(voter_id)
@@ -120,7 +128,10 @@ def plan_endpoints(
     reports: Sequence[Examination],
     wanted: Mapping[int, Sequence[tuple[str | None, str, int]]],
 ) -> CorrectedEndpoints:
-    """Steps 1 to 3, pure. others: of directories at hand; reports: of those elsewhere."""
+    """Check steps 1 and 2 and choose the epoch, without side effects. RecoveryError if refused.
+
+    others: examinations of available directories. reports: examinations from other machines.
+    """
     found = [chosen, *others, *reports]
     if not chosen.is_sound:
         raise RecoveryError(f"{chosen.directory} cannot be used: {chosen.damage}")
@@ -163,7 +174,7 @@ def correct_endpoints(
     reports: Sequence[Examination],
     wanted: Mapping[int, Sequence[tuple[str | None, str, int]]],
 ) -> CorrectedEndpoints:
-    """All steps. The caller holds the locks of `directory` and of `others`."""
+    """Run all steps. The caller holds the locks of `directory` and of `others`."""
     plan = plan_endpoints(examine(directory), [examine(each) for each in others], reports, wanted)
     backups = []
     for other in others:

@@ -1,22 +1,23 @@
-"""Epochs that are used up: lower the epoch of all voters together.
+"""Recovers from exhausted epochs: lowers the epoch of all voters together.
 
-An epoch has 31 bits, and a voter never goes back from one that it has seen. Where quorum-state
-holds the last one, or one so high that ordinary elections cannot have led to it, the quorum is near
-its end or cannot elect any more, and nothing that runs may lower it. Offline it is safe if, and
-only if, all voters do it together: whatever an epoch committed is in the logs of a majority, so the
-epochs above all logs committed nothing, and once no quorum-state names them nobody remembers a vote
-or a leader of theirs.
+An epoch has 31 bits, and a voter never returns to an earlier epoch. If quorum-state holds the last
+epoch, or one so high that ordinary elections cannot have reached it, the quorum can hold few more
+elections or none, and no running replica may lower the epoch. Offline, lowering it is safe if, and
+only if, all voters do so together. Records that were committed in an epoch are in the logs of a
+majority, so nothing was committed in epochs above all logs. Once no quorum-state contains such an
+epoch, no replica remembers a vote or a leader of it.
 
 Steps of `reset_epochs`, under the locks of all directories:
 
-1. Look: the directories of every voter of every log are there, sound, and of one cluster.
-2. Choose one epoch above every epoch in the logs and checkpoints, and above those in quorum-state
-   files that elections can have led to: an observer may have read a record of such an epoch that
-   no voter's disk holds.
-3. Copy each quorum-state to a backup, then write each anew: that epoch, no vote, no leader.
+1. Check that the directories of every voter of every log are present, sound, and of one cluster.
+2. Choose one epoch above every epoch in the logs and checkpoints, and above those epochs in
+   quorum-state files that elections can have reached: an observer may have read a record of such an
+   epoch that no voter's disk holds.
+3. Copy each quorum-state to a backup, then rewrite it with that epoch, no vote, and no leader.
 
-Cut short, it is repeated: what is written already is one of the epochs to go above. No controller
-may be started before all are written: it would take the high epoch from the others again.
+If the reset is interrupted, the operator repeats it: the new epoch is then above those already
+written. No controller may be started before all files are written, because it would adopt the high
+epoch from the others again.
 
 Source: KIP-595 (quorum-state, epochs); KIP-853, "Leader election". Neither has such a remedy.
 """
@@ -38,12 +39,12 @@ from quorate.recovery.errors import RecoveryError
 from quorate.recovery.examine import Examination, as_json, examine
 
 EPOCH_SANE_MAX = 2**30
-"""No elections led to a higher epoch: one a second would take 34 years."""
+"""Ordinary elections do not reach a higher epoch: at one per second this takes 34 years."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochReset:
-    """What is to be done, or was. backups: of each directory, empty while nothing was done."""
+    """The planned or completed reset. backups: one per directory, empty if it is only planned."""
 
     found: tuple[Examination, ...]
     voters: tuple[ReplicaKey, ...]
@@ -53,7 +54,7 @@ class EpochReset:
 
     @property
     def highest(self) -> int:
-        """The epoch that is given up."""
+        """The highest epoch in a quorum-state, which the reset abandons."""
         return max(each.epoch for each in self.found)
 
     def as_json(self) -> dict[str, Any]:
@@ -72,8 +73,9 @@ class EpochReset:
 
 
 def plan_epochs(found: Sequence[Examination], voter_ids: Collection[int] = ()) -> EpochReset:
-    """Steps 1 and 2, pure. voter_ids: controller.quorum.voters at kraft.version 0, where the log
-    names no voters. RecoveryError when the remedy is refused.
+    """Run steps 1 and 2, without side effects. RecoveryError if the remedy is refused.
+
+    voter_ids: controller.quorum.voters at kraft.version 0, where the log names no voters.
     """
     if not found:
         raise RecoveryError("no directory is named: all voters' are needed together")
@@ -107,7 +109,7 @@ def plan_epochs(found: Sequence[Examination], voter_ids: Collection[int] = ()) -
 def _present_voters(
     found: Sequence[Examination], voter_ids: Collection[int]
 ) -> tuple[ReplicaKey, ...]:
-    """Every voter of any of the logs; RecoveryError if the directory of one is not there."""
+    """Return the voters of all logs. RecoveryError if a voter's directory is missing."""
     sets = [voters for each in found for voters in (each.voters, each.known_committed_voters)]
     keys = dict.fromkeys(voter.key for voters in sets for voter in voters)
     at_hand = [each.key for each in found]
@@ -130,14 +132,14 @@ def _present_voters(
 
 
 def _is(voter: ReplicaKey, replica: ReplicaKey) -> bool:
-    """Whether the replica is the voter; one without a directory id is known by its id."""
+    """Whether the replica is the voter. Compares only the ids if either has no directory id."""
     if voter.directory_id is None or replica.directory_id is None:
         return voter.id == replica.id
     return voter == replica
 
 
 def reset_epochs(directories: Sequence[Path], voter_ids: Collection[int] = ()) -> EpochReset:
-    """All steps. The caller holds the locks of all directories."""
+    """Run all steps. The caller holds the locks of all directories."""
     plan = plan_epochs([examine(directory) for directory in directories], voter_ids)
     backups = tuple(
         back_up_files(directory, [partition_directory(directory) / QUORUM_STATE_FILE])

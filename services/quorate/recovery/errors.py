@@ -1,4 +1,4 @@
-"""The exception of this package: its text is one line for the person who asked."""
+"""The exception of this package: its message is one line for the operator."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from quorate.log.errors import LogError
 
 
 class RecoveryError(LogError):
-    """A remedy that is refused, and why. Nothing was changed."""
+    """A remedy is refused; the message gives the reason. Nothing was changed."""

@@ -1,11 +1,11 @@
-"""What a directory holds, as a controller would find it when it starts; nothing is changed.
+"""Examines a directory as a controller would at startup, and changes nothing.
 
-The log's own recovery is run over segments that it cannot change, so that what counts as a torn
-tail and what as damage is decided in one place. Where the log is damaged, what lies before the
-damage is told as far as it can be read.
+The log's own recovery runs over read-only segments, so that one place decides what is a torn tail
+and what is damage. For a damaged log, the examination describes the readable part before the
+damage.
 
-An examination can be written as JSON and read again (`as_json`, `from_json`): the directories of a
-quorum lie on different machines.
+`as_json` and `from_json` convert an examination to JSON and back, because the directories of a
+quorum are on different machines.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ JSON_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One directory. Epochs and offsets are 0 where nothing was ever written.
+    """The state of one directory. Epochs and offsets are 0 where nothing was ever written.
 
-    start: the first offset that can be read. end: where the next record would go, and the epoch of
-    the last one. known_committed: everything before it is known to be committed, because a
-    checkpoint stands for it; more may be. voters: the set in force, of the last record, with that
-    record's offset; known_committed_voters: the set in force at known_committed. epoch, leader_id,
-    voted: of quorum-state. torn_bytes: of an unfinished write after the end, promised to nobody.
-    damage: why a controller refuses to start on it, empty if it does not; `end` is then where the
-    readable part ends.
+    start: the first readable offset. end: the log end offset, and the epoch of the last record.
+    known_committed: everything before this offset is known to be committed, because a checkpoint
+    covers it; more records may be committed. voters, voters_offset: the voter set in force, from
+    the last Voters record, and that record's offset. known_committed_voters: the set in force at
+    known_committed. epoch, leader_id, voted: from quorum-state. torn_bytes: the size of an
+    unfinished write after the end, which was never acknowledged. damage: why a controller refuses
+    to start on this directory, empty if it does not; for a damaged log, `end` is the end of the
+    readable part.
     """
 
     directory: str
@@ -78,7 +79,7 @@ class Examination:
 
     @property
     def position(self) -> tuple[int, int]:
-        """What logs are compared by: the last epoch, then the length."""
+        """The key for comparing logs: the last epoch, then the log end offset."""
         return self.end.epoch, self.end.offset
 
     @property
@@ -91,8 +92,9 @@ class Examination:
 
 
 def examine(directory: Path) -> Examination:
-    """Look into `directory` (`metadata.log.dir`). The caller holds its lock, or knows that its log
-    is at rest. MetaPropertiesError when it is not a replica's directory at all.
+    """Examine `directory` (`metadata.log.dir`). MetaPropertiesError if it is not a replica's.
+
+    The caller holds its lock, or knows that no process writes to its log.
     """
     meta = MetaProperties.read(directory)
     found = Examination(
@@ -116,7 +118,7 @@ def examine(directory: Path) -> Examination:
 
 
 class _ReadOnlyDisk(Disk):
-    """Does nothing to the files."""
+    """Ignores all writes."""
 
     def write_all(
         self,
@@ -152,7 +154,7 @@ class _ReadOnlyDisk(Disk):
 
 
 class _ReadOnlySegments(SegmentList):
-    """Keeps the files that recovery would drop, and creates none."""
+    """Keeps the files that recovery would delete, and creates none."""
 
     def reset(self, offset: int, stream_start: int) -> None:
         pass
@@ -192,7 +194,7 @@ def _with_log(found: Examination, log: RecoveredLog) -> Examination:
 
 
 def _readable_part(found: Examination, partition: Path) -> Examination:
-    """What lies before the damage; as good as nothing when a checkpoint is what is damaged."""
+    """Examine the segments up to the damage; a checkpoint's state is not included."""
     end = OffsetAndEpoch(0, 0)
     start: int | None = None
     for path in files_by_offset(partition, LOG_SUFFIX):
@@ -258,7 +260,7 @@ def _voters_of(entries: Any) -> VoterSet:
 
 
 def as_json(found: Examination) -> dict[str, Any]:
-    """What `from_json` reads again."""
+    """Convert an examination to the JSON value that `from_json` reads."""
     voted = found.voted
     return {
         "version": JSON_VERSION,
@@ -285,7 +287,7 @@ def as_json(found: Examination) -> dict[str, Any]:
 
 
 def from_json(value: Any) -> Examination:
-    """ValueError for what `as_json` did not write."""
+    """Read an examination that `as_json` wrote. ValueError for any other value."""
     try:
         if value["version"] != JSON_VERSION:
             raise ValueError(f"its version is {value['version']!r}, not {JSON_VERSION}")

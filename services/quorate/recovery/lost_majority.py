@@ -1,32 +1,33 @@
-"""A majority of the voters is gone for good: let one log that is left be the quorum.
+"""Recovers from the permanent loss of a majority: one remaining replica becomes the only voter.
 
 Steps of `recover_lost_majority`, under the directory's lock:
 
-1. Look: the log is sound, kraft.version is 1, the survivor is not alone in the voter set already.
-2. Refuse where data would be lost needlessly: a better log is among the others; a majority of the
-   voters in force is at hand, so that nothing is lost and they need only be started.
+1. Check that the log is sound, kraft.version is 1, and the survivor is not the only voter already.
+2. Refuse where data would be lost needlessly: another directory has a better log, or a majority of
+   the voters in force is available, so that the operator only needs to start them.
 3. Choose an epoch that no voter can have reached (`choice.forced_epoch`).
-4. Back up; write quorum-state; append LeaderChange and the Voters records that lead, one voter at a
-   time, to the survivor alone; write the report.
+4. Back up; write quorum-state; append LeaderChange and the Voters records that change the voter
+   set, one voter at a time, to the survivor alone; write the report.
 
-This replica cannot tell whether the missing voters are lost: the operator confirms it. If they come
-back:
+This replica cannot determine whether the missing voters are lost: the operator confirms it. If
+they come back:
 
-- One of them, or any number less than a majority of the old set: it cannot elect itself. It asks
-  the survivor, whose log ends in the forced epoch and so is never behind, gets no vote but the
-  survivor's epoch, follows, truncates what the survivor does not have, reads the new voter set, and
-  is an observer.
-- A majority of the old set, while it cannot reach the survivor: it knows nothing of the new set,
-  elects, and commits. These are two quorums with one cluster id, and nothing on the survivor's
-  side can prevent it. When one of them reaches the survivor it is fenced by the forced epoch and
-  follows; what the old quorum had committed meanwhile is truncated, or the replica stops rather
-  than truncate what it had seen committed. So: format the old directories before they start again.
+- A minority of the old set cannot elect a leader. Such a voter requests a vote from the survivor,
+  whose log ends in the forced epoch and is therefore never behind. The survivor rejects the request
+  with its epoch. The voter follows the survivor, truncates what the survivor does not have, reads
+  the new voter set, and becomes an observer.
+- A majority of the old set that cannot reach the survivor does not know the new set. It elects a
+  leader and commits records. There are then two quorums with one cluster id, and the survivor
+  cannot prevent it. When one of these voters reaches the survivor, the forced epoch fences it and
+  it follows. It truncates the records that the old quorum committed meanwhile, or it stops rather
+  than truncate records that it knows to be committed. Therefore, format the old directories before
+  they start again.
 
-kraft.version 0 has its voters in every controller's properties and not in the log; there the remedy
-is controller.quorum.voters.
+With kraft.version 0, the voters are in every controller's properties and not in the log. The remedy
+is then to change controller.quorum.voters.
 
-Source: KIP-853, "Voter changes" (one voter at a time, on the way to the survivor too), "Leader
-election" (nobody checks membership, so the epochs must do it). The KIP has no such remedy.
+Source: KIP-853, "Voter changes" (one voter at a time, also on the way to the survivor), "Leader
+election" (no replica checks membership, so the epochs must protect). The KIP has no such remedy.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ WARNING = (
 
 @dataclass(frozen=True, slots=True)
 class LostMajority:
-    """What is to be done, or was. backup, report: None while nothing was done."""
+    """The planned or completed recovery. backup, report: None if it is only planned."""
 
     survivor: Examination
     old_voters: VoterSet
@@ -95,8 +96,9 @@ class LostMajority:
 def plan_lost_majority(
     survivor: Examination, others: Sequence[Examination] = (), epochs: Sequence[int] = ()
 ) -> LostMajority:
-    """Steps 1 to 3, pure. epochs: more epochs that were seen somewhere. RecoveryError when the
-    remedy is refused.
+    """Run steps 1 to 3, without side effects. RecoveryError if the remedy is refused.
+
+    epochs: epochs that were seen elsewhere, which the forced epoch must exceed.
     """
     found = [survivor, *others]
     _check_survivor(survivor)
@@ -117,7 +119,7 @@ def plan_lost_majority(
     epoch = forced_epoch([each.highest_epoch for each in found] + list(epochs))
     mine = survivor.voters.find(survivor.key) or Voter(survivor.key)
     sets = tuple(single_changes(survivor.voters, mine))
-    # LeaderChange goes before the Voters records.
+    # One LeaderChange record precedes the Voters records.
     end_offset = survivor.end.offset + 1 + len(sets)
     return LostMajority(survivor, survivor.voters, sets[-1], sets, epoch, verdict, end_offset)
 
@@ -148,7 +150,7 @@ def _check_survivor(survivor: Examination) -> None:
 def recover_lost_majority(
     directory: Path, others: Sequence[Examination] = (), epochs: Sequence[int] = ()
 ) -> LostMajority:
-    """All steps. The caller holds the lock of `directory`."""
+    """Run all steps. The caller holds the lock of `directory`."""
     plan = plan_lost_majority(examine(directory), others, epochs)
     backup = back_up(directory)
     end_offset = force_epoch(

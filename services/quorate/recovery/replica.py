@@ -1,20 +1,20 @@
-"""A replica whose log is damaged in the middle: begin again as a new replica.
+"""Recovers from a log that is damaged in the middle: the replica restarts as a new replica.
 
-A voter that forgets records it acknowledged must not come back under its name: its vote and its
-acknowledgements would count for what it no longer has, and a majority could lose committed records
-(KAFKA-14077). A replica is (id, directory id), so the emptied directory gets a new directory id: to
-the quorum it is another replica, which is removed and added like one on a new disk (KIP-853, "Disk
-failure recovery").
+A voter that has lost records it acknowledged must not return with the same identity. Its vote and
+its acknowledgements would count for records that it does not have, and a majority could lose
+committed records (KAFKA-14077). A replica is identified by (id, directory id), so the emptied
+directory gets a new directory id. For the quorum it is another replica: the old one is removed and
+the new one added, as with a new disk (KIP-853, "Disk failure recovery").
 
-Steps, under the directory's lock; cut short anywhere, the directory counts as not formatted, and
-nothing starts on it:
+Steps, under the directory's lock. After an interruption between steps 2 and 4, the directory counts
+as unformatted, and no controller starts on it:
 
 1. Copy meta.properties to the backup folder.
 2. Delete meta.properties, durably.
-3. Move the log with everything in it into the backup folder: it is evidence, nothing is copied.
+3. Move the entire log into the backup folder, as evidence, without a copy.
 4. Write meta.properties with the same cluster and node, and a new directory id.
 
-A sound log is refused, and so is that of an only voter, which nobody could replace.
+The remedy refuses a sound log, and the log of the only voter, which no other replica could rebuild.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from quorate.recovery.examine import Examination, as_json, examine
 
 @dataclass(frozen=True, slots=True)
 class NewReplica:
-    """What is to be done, or was. new_directory_id is None while nothing was done."""
+    """The planned or completed replacement. new_directory_id: None if it is only planned."""
 
     old: Examination
     new_directory_id: DirectoryId | None = None
@@ -48,7 +48,7 @@ class NewReplica:
         return ReplicaKey(self.old.key.id, self.new_directory_id)
 
     def commands(self) -> tuple[str, ...]:
-        """What is to be run now; the first only if the old replica is a voter still."""
+        """The commands to run next; the first only if the old replica is still a voter."""
         old = self.old.key
         directory = f" -d {old.directory_id}" if old.directory_id else ""
         ask = "quorate metadata-quorum --bootstrap-controller HOST:PORT"
@@ -77,7 +77,7 @@ class NewReplica:
 
 
 def plan_new_replica(found: Examination) -> NewReplica:
-    """Whether this is the right remedy. RecoveryError if it is not."""
+    """Plan the replacement. RecoveryError if this is not the right remedy."""
     if found.is_sound:
         raise RecoveryError(
             f"the log in {found.directory} is sound up to {found.end}: there is nothing to recover"
@@ -91,7 +91,7 @@ def plan_new_replica(found: Examination) -> NewReplica:
 
 
 def become_new_replica(directory: Path) -> NewReplica:
-    """All steps. The caller holds the lock."""
+    """Run all steps. The caller holds the lock."""
     plan = plan_new_replica(examine(directory))
     disk = Disk()
     folder = create_backup_folder(directory)

@@ -1,16 +1,17 @@
-"""A remedy that the controller applies itself when it starts: `recover.plan`.
+"""Staged recovery: a controller applies the plan in `recover.plan` when it starts.
 
-In a pod nobody can work on the directory while no controller runs: the volume is the pod's. So the
-command writes a plan beside the running controller, without the lock, and the next start applies
-it: under the lock, before the log is opened, exactly once.
+In a pod, the directory is not accessible while no controller runs, because the volume belongs to
+the pod. The command therefore writes a plan while the controller runs, without the lock. The next
+start applies it exactly once, under the lock and before it opens the log.
 
-The plan holds what it was made for: the directory id, the end of the log and its last epoch. If the
-log is another when the controller starts, somebody led meanwhile, so the quorum was not lost: the
-plan is set aside (`recover.plan.refused-<time>`) and the controller starts as if there were none.
-A plan that was applied already (the process died before it could delete it) is deleted: the
+The plan identifies its directory and log: the directory id, the log end offset and the last epoch.
+If the log end differs when the controller starts, there was a leader meanwhile, so the quorum was
+not lost: the controller renames the plan to `recover.plan.refused-<time>` and starts without it. A
+plan that was applied already (the process crashed before it deleted the file) is deleted: the
 survivor is then the only voter in its log.
 
-A plan never keeps a controller from starting: a pod that only restarts could not be asked why.
+A plan never prevents a controller from starting: in a pod that keeps restarting, an operator could
+not find out why.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ KIND = "lost-majority"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done at the next start. epochs: the highest that were seen in other places."""
+    """The recovery to run at the next start. epochs: the highest epochs of other directories."""
 
     directory_id: str
     end: OffsetAndEpoch
@@ -56,7 +57,7 @@ class Plan:
 
 
 def parse_plan(text: bytes) -> Plan:
-    """RecoveryError for what `stage` did not write."""
+    """Parse a plan. RecoveryError if `stage_lost_majority` did not write it."""
     try:
         value = json.loads(text)
         if value["version"] != PLAN_VERSION or value["kind"] != KIND:
@@ -76,9 +77,10 @@ def parse_plan(text: bytes) -> Plan:
 def stage_lost_majority(
     directory: Path, others: Sequence[Examination] = (), *, dry_run: bool = False
 ) -> tuple[LostMajority, Path]:
-    """Write the plan; return what it will do, as things are now, and the plan's path.
+    """Write the plan; return the recovery that it describes, as of now, and the plan's path.
 
-    The caller does not hold the lock: a controller runs. RecoveryError if the remedy is refused.
+    The caller does not hold the lock, because a controller is running. RecoveryError if the remedy
+    is refused.
     """
     found = examine(directory)
     todo = plan_lost_majority(found, others)
@@ -94,10 +96,10 @@ def stage_lost_majority(
 
 
 def apply_staged(directory: Path) -> str:
-    """Apply the plan in `directory`, if there is one; one line on what became of it, else "".
+    """Apply the plan in `directory`; return one line about the result, "" if there is no plan.
 
-    The caller holds the lock and has not opened the log. Raises nothing that the log would not
-    raise a moment later.
+    The caller holds the lock and has not opened the log. Every error that this raises would also
+    occur when the log is opened.
     """
     path = directory / PLAN_FILE
     try:

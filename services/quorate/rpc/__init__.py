@@ -1,7 +1,7 @@
-"""The wire: protobuf to values and back, servicers, the way to peers, the client library.
+"""The wire: protobuf conversions, servicers, calls to peers, the client library.
 
-gRPC's core writes lines of its own to stderr unless it is told not to before it is loaded; errors
-reach people through our exceptions.
+gRPC's core logs to stderr unless this is disabled before it is loaded. This package reports errors
+as exceptions instead.
 """
 
 import os

@@ -1,12 +1,12 @@
-"""The serving side of a stream whose messages are answered as each is done, many under way at once.
+"""The server side of a pipelined request/response stream (`asking_stream` is the client side).
 
-Rules:
+Many messages are in flight at once, and each is answered as soon as it is done. Rules:
 1. At most `append_messages_in_flight_max` messages and `append_bytes_in_flight_max` bytes of a
-   stream are under way; the next message is read when there is room (one message may exceed the
-   bytes).
-2. Work that has begun is never cancelled, whatever becomes of the call or the stream it came by:
-   its answer is dropped if nobody is there to take it.
-3. A stream that its client has ended is answered to the last message, then closed.
+   stream are in flight; the server reads the next message when there is room (one message may
+   exceed the byte limit).
+2. Work in flight is never cancelled, even if its call or stream ends: its response is dropped if
+   the client is gone.
+3. A stream that its client has ended is closed after the response to its last message.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ T = TypeVar("T")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Running = set[asyncio.Task[Any]]
-"""The work under way of all calls and streams of a server: it outlives what it came by."""
+"""The work in flight of all calls and streams of a server, which it outlives."""
 
 Begin = Callable[[Any], Awaitable[tuple[int, Coroutine[Any, Any, Message]]]]
-"""Of a message: its size in bytes, and what makes its answer, which raises nothing. The next
-message is read after it; DecodeError ends the stream.
+"""Starts a message: returns its size in bytes and a coroutine for its response.
+
+The coroutine never raises. The next message is read after this returns; DecodeError ends the
+stream.
 """
 
 
 def begun(running: Running, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Work in a task of its own, which continues when its caller is cancelled (rule 2)."""
+    """Run work in a task of its own, which continues when its caller is cancelled (rule 2)."""
     task = asyncio.create_task(work)
     running.add(task)
     task.add_done_callback(running.discard)
@@ -61,7 +63,7 @@ class AnsweredStream:
         self._write_lock = asyncio.Lock()
 
     async def serve(self) -> None:
-        """Read until the client ends the stream, then wait for what is under way."""
+        """Read until the client ends the stream, then wait for the work in flight."""
         try:
             while (message := await self._context.read()) is not EOF:
                 size, work = await self._begin(message)
@@ -71,7 +73,7 @@ class AnsweredStream:
                 await self._until(self._has_room)
             await self._until(self._is_drained)
         except DecodeError:
-            # What came before it is answered first: gRPC cannot send an answer and the end at once.
+            # Answer earlier messages first: gRPC cannot send a response and the end concurrently.
             await self._until(self._is_drained)
             raise
         finally:
@@ -98,7 +100,7 @@ class AnsweredStream:
                 async with self._write_lock:
                     await self._context.write(answer)
         except Exception as error:
-            # gRPC raises many things where the client is gone.
+            # gRPC raises various exceptions if the client is gone.
             LOGGER.debug("an answer could not be sent: %s", error)
         finally:
             self._messages -= 1

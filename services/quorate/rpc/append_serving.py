@@ -1,7 +1,7 @@
-"""The leader's side of appends, one by one: what a message asks for, and its answer.
+"""The leader's side of appends: decodes a message, appends its batch, encodes the response.
 
-They come by calls, or many on a stream (`answered_stream`); either way they outlive what they came
-by.
+Appends arrive as unary calls, or many on a stream (`answered_stream`). Either way they outlive the
+call or stream.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A message's records, how long its sender waits, in ms, and the size of their batch, in bytes;
-    or how it is refused as it stands.
+    """A decoded message: its records, its sender's timeout in ms, and its batch size in bytes.
+
+    refused: the outcome of a message that is rejected without an append.
     """
 
     correlation_id: int
@@ -59,7 +60,7 @@ def _refused(error: ErrorCode, text: str) -> AppendOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Appends:
-    """What one client appends by one call or stream of `method`."""
+    """The appends of one client over one call or stream of `method`."""
 
     handler: RaftHandler
     context: Context
@@ -70,9 +71,10 @@ class Appends:
     async def begin(
         self, data: bytes
     ) -> tuple[int, Coroutine[Any, Any, quorum_pb2.AppendResponse]]:
-        """The size of its batch in bytes, and its append, which ends with the answer at commit.
+        """The message's batch size in bytes, and a coroutine that appends it.
 
-        DecodeError. What is refused before its records are read is answered by its correlation id.
+        The coroutine returns the response at commit. Raises DecodeError. A message that is rejected
+        before its records are read is answered with its correlation id.
         """
         asked = await self._read(data)
         return asked.size, self._answer(asked)

@@ -1,13 +1,12 @@
-"""The client's side of appending: one stream to the leader, and values that travel together.
+"""The client's side of appends: one stream to the leader, and values that share a batch.
 
 Rules:
-1. A message is one batch. It is sent at most once, unless the answer, or the lack of a connection,
-   says that nothing was appended: then it follows the leader. Otherwise its outcome is unknown, and
-   whoever called decides.
-2. `Coalescer`: what callers hand over while messages are under way becomes the next message. Its
-   one answer gives each caller an offset. This, not parallel calls, is what makes many callers
-   fast.
-3. Sending runs in tasks of its own: a caller that is cancelled stops waiting and harms nobody else.
+1. A message is one batch. It is sent at most once, unless the response, or the lack of a
+   connection, shows that nothing was appended: then it is sent to the new leader. Otherwise its
+   outcome is unknown, and the caller decides.
+2. `Coalescer`: values that callers submit while messages are in flight become the next message. Its
+   single response gives each caller an offset. This, not parallel calls, makes many callers fast.
+3. Messages are sent in their own tasks: a cancelled caller stops waiting and affects no other.
 """
 
 from __future__ import annotations
@@ -52,17 +51,17 @@ LOGGER = logging.getLogger(__name__)
 
 APPENDING = RPC_METHODS["AppendStream"]
 ANSWER_SLACK_MS = 250
-"""How much longer than the server a client waits: the server's own "timed out" says more."""
+"""How much longer than the server a client waits: the server's timeout error says more."""
 MESSAGES_IN_FLIGHT_MAX = 2
-"""Of coalesced values. More would make them smaller, and smaller messages cost more each."""
+"""For coalesced values. More messages would be smaller, which costs more per value."""
 BATCHES_IN_FLIGHT_MAX = 16
-"""Of batches that callers made themselves."""
+"""For batches that callers build themselves."""
 MESSAGE_RECORDS_MAX = 16_384
 MESSAGE_BYTES_MAX = 1024 * 1024
-"""Of coalesced values; a single value may be larger, up to a batch's limit."""
+"""For coalesced values; a single value may be larger, up to a batch's limit."""
 CLOSE_WAIT_S = 0.5
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Handed over and not yet sent; beyond it callers wait."""
+"""Values that are submitted and not yet sent; beyond this, callers wait."""
 
 
 class AppendConnection(AskingStream[AppendOutcome]):
@@ -74,8 +73,9 @@ class AppendConnection(AskingStream[AppendOutcome]):
         )
 
     async def send(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendOutcome:
-        """Send a batch and wait for its answer. TransportError, whose `nothing_done` can be
-        relied on.
+        """Send a batch and wait for its response.
+
+        Raises TransportError, whose `nothing_done` is reliable.
         """
         left_ms = min(max(1, int(timeout_ms)), CHANGE_TIMEOUT_MS_MAX)
         parent = TRACE_PARENT.get()
@@ -87,7 +87,7 @@ class AppendConnection(AskingStream[AppendOutcome]):
 
 
 class Appender:
-    """Sends batches to the leader, wherever it is. Each is a span of `tracing`, if there is one."""
+    """Sends batches to the current leader. Each is a span of `tracing`, if given."""
 
     def __init__(
         self,
@@ -106,8 +106,9 @@ class Appender:
     def start(
         self, records: Sequence[OpaqueRecord], timeout_ms: float
     ) -> asyncio.Task[AppendResult]:
-        """Send one batch in a task of its own; the result is its commit. See
-        `QuorumClient.append`.
+        """Append one batch in a task of its own, which ends at commit.
+
+        See `QuorumClient.append`.
         """
         task = asyncio.create_task(self.append(records, timeout_ms))
         self._tasks.add(task)
@@ -117,10 +118,10 @@ class Appender:
     def _done(self, task: asyncio.Task[AppendResult]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # a caller that went away does not fetch it
+            task.exception()  # marks it retrieved: the caller may be gone
 
     async def append(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendResult:
-        """The same within the caller's task, which must not be cancelled."""
+        """Append one batch in the caller's task, which must not be cancelled."""
         if self._tracing is None:
             return await self._append(records, timeout_ms)
         with self._tracing.calling("quorate.append", {"quorate.records": len(records)}) as span:
@@ -180,14 +181,14 @@ class Appender:
         return connection
 
     async def close(self) -> None:
-        # An append under way may meanwhile turn to another node.
+        # Meanwhile an append in flight may connect to another node.
         for connection in list(self._connections.values()):
             await connection.close()
         await _wind_up(self._tasks)
 
 
 async def _wind_up(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Wait for tasks that learn that their connection was closed; cancel the others."""
+    """Wait for tasks to end with their closed connection; cancel those that do not."""
     if tasks:
         _, left = await asyncio.wait(list(tasks), timeout=CLOSE_WAIT_S)
         for task in left:
@@ -206,7 +207,7 @@ class _Waiting:
 
 
 class Coalescer:
-    """Makes messages of single values (rule 2). `send` takes a batch and yields where it begins."""
+    """Groups single values into messages (rule 2). `send` appends a batch."""
 
     def __init__(self, send: Callable[[list[OpaqueRecord]], Awaitable[AppendResult]]) -> None:
         self._send = send
@@ -219,7 +220,7 @@ class Coalescer:
         self._is_closed = False
 
     async def append(self, record: OpaqueRecord) -> int:
-        """Commit one record; its offset. Raises what `QuorumClient.append` does."""
+        """Commit one record and return its offset. Raises as `QuorumClient.append`."""
         key, value = record
         size = len(key or b"") + len(value) + RECORD_OVERHEAD_BYTES
         if size + BATCH_OVERHEAD_BYTES > BATCH_BYTES_MAX:
@@ -235,7 +236,7 @@ class Coalescer:
         self._waiting.append(_Waiting(record, size, offset))
         self._waiting_bytes += size
         if not self._is_scheduled and self._in_flight < MESSAGES_IN_FLIGHT_MAX:
-            # Not now: callers that the same answer woke shall travel together again.
+            # Deferred, so that callers woken by the same response share a message again.
             self._is_scheduled = True
             loop.call_soon(self._flush)
         return await offset
@@ -268,7 +269,7 @@ class Coalescer:
         return taken
 
     async def close(self) -> None:
-        """Nothing is sent any more: values that wait fail, and messages under way are given up."""
+        """Stop sending: waiting values fail, and messages in flight are abandoned."""
         self._is_closed = True
         for waiting in self._waiting:
             if not waiting.offset.done():

@@ -1,13 +1,14 @@
-"""How many bytes connections have sent that were never a whole message.
+"""Tracks how many bytes of incomplete messages connections have sent.
 
-gRPC for Python takes a message as a whole, so whoever sends all of it but the last byte makes the
-server hold it; how much that is it does not say. The kernel says what has arrived on a connection,
-the servicers say which messages they took: the rest is unfinished.
+gRPC for Python receives whole messages, so a client that sends all but the last byte of one makes
+the server hold it, and gRPC does not report how much that is. The kernel reports how many bytes
+arrived on a connection, and the servicers report the messages that they received: the difference is
+unfinished.
 
 Rules:
-1. Headers, pings and what HTTP/2 and TLS add arrive too: each message counts with `MESSAGE_BYTES`
-   and one byte in `FRAMING_SHARE` more, each acknowledged byte of an answer with a part of one, and
-   `DECAY_BYTES` are forgotten each second.
+1. Headers, pings and the framing of HTTP/2 and TLS arrive too. Each message therefore accounts for
+   `MESSAGE_BYTES` and one byte per `FRAMING_SHARE` beyond its size, each `ACKED_BYTES` of
+   acknowledged responses for one byte, and `DECAY_BYTES` are forgotten each second.
 2. While all connections together have sent more than `UNFINISHED_BYTES_MAX` of unfinished bytes,
    the one with the most is closed.
 """
@@ -25,14 +26,14 @@ MESSAGE_BYTES = 256
 FRAMING_SHARE = 256
 """TLS records and HTTP/2 frames of 16 KiB have headers of 31 bytes together."""
 ACKED_BYTES = 256
-"""So many bytes of answers make the other side send one, in window updates."""
+"""For this many bytes of responses the peer sends one byte of window updates."""
 DECAY_BYTES = 4 * 1024
 
 Address = tuple[str, int]
 
 
 class Flow(NamedTuple):
-    """What the kernel counted on a connection from `address`, in bytes."""
+    """The kernel's counters of the connection from `address`, in bytes."""
 
     address: Address
     received: int
@@ -40,23 +41,23 @@ class Flow(NamedTuple):
 
 
 class Arrivals:
-    """Of one server. The servicers add; the guard of its connections asks, in a thread."""
+    """The bytes of one server. Servicers add messages; the connection guard looks, in a thread."""
 
     def __init__(self, bytes_max: int = UNFINISHED_BYTES_MAX) -> None:
         self._max = bytes_max
         self._taken: dict[str, int] = {}
         self._addresses: dict[str, Address] = {}
         self._last: dict[Address, tuple[int, int]] = {}
-        """What had arrived at the last look, and what of it was accounted for."""
+        """The bytes that had arrived at the last look, and how many of them were accounted for."""
         self.unfinished: dict[Address, int] = {}
 
     def add(self, peer: str, size: int) -> None:
-        """A message of `size` bytes was taken from gRPC's name of a peer."""
+        """Record a message of `size` bytes from the peer with this gRPC name."""
         counted = size + size // FRAMING_SHARE + MESSAGE_BYTES
         self._taken[peer] = self._taken.get(peer, 0) + counted
 
     def look(self, flows: Iterable[Flow], seconds: float) -> int:
-        """Account for what has arrived since the last look, `seconds` ago. How much that is."""
+        """Account for the bytes since the last look, `seconds` ago; returns how many arrived."""
         taken: dict[Address, int] = {}
         for peer, size in self._taken.copy().items():
             taken[self._address(peer)] = size
@@ -67,7 +68,7 @@ class Arrivals:
             accounted = taken.get(flow.address, 0) + flow.acked // ACKED_BYTES
             received_before, accounted_before = last.get(flow.address, (0, 0))
             if flow.received < received_before:
-                received_before = accounted_before = 0  # another one from the same port
+                received_before = accounted_before = 0  # another connection from the same port
             new = flow.received - received_before
             arrived += new
             left = unfinished.get(flow.address, 0) + new - (accounted - accounted_before)
@@ -79,7 +80,7 @@ class Arrivals:
         return arrived
 
     def excess(self) -> Iterator[tuple[Address, int]]:
-        """Who is to be closed, and how much is unfinished (rule 2)."""
+        """The connections to close, and how many bytes are unfinished (rule 2)."""
         total = sum(self.unfinished.values())
         for address, size in sorted(self.unfinished.items(), key=lambda each: -each[1]):
             if total <= self._max:
@@ -94,7 +95,7 @@ class Arrivals:
         return found
 
     def _forget(self) -> None:
-        """What is closed."""
+        """Drop the state of closed connections."""
         for peer, address in list(self._addresses.items()):
             if address not in self._last:
                 del self._addresses[peer]

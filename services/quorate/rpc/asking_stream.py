@@ -1,11 +1,11 @@
-"""The asking side of a stream whose messages are answered as each is done, many under way at once
-(`answered_stream` is the other).
+"""The client side of a pipelined request/response stream (`answered_stream` is the server side).
 
 Rules:
-1. A message and its answer have the same correlation id; answers come in any order.
-2. When the stream ends, every pending call fails with the reason and whether nothing was done.
-3. A node that is silent while somebody waits ends the stream (see `silence`): what was sent may
-   have been done.
+1. A message and its response have the same correlation id; responses arrive in any order.
+2. When the stream ends, every pending call fails with the reason, and with whether the node
+   certainly did nothing.
+3. If the node is silent while a call waits (see `silence`), the stream ends: messages that were
+   sent may have been executed.
 4. A caller may be cancelled at any time. This ends the stream only while its message is being
    written: gRPC ends a call whose write is cancelled.
 """
@@ -31,9 +31,9 @@ A = TypeVar("A")
 
 
 class AskingStream(Generic[A]):
-    """One call to one node, over a link that is connected and given back at the end.
+    """One call to one node, over a connected link that it releases at its end.
 
-    kind: of the messages that come; decode: makes an answer of one, or raises ViolationError.
+    kind: the class of received messages. decode: converts one, or raises ViolationError.
     """
 
     def __init__(
@@ -61,8 +61,9 @@ class AskingStream(Generic[A]):
         return not self._pending and not self._writing.locked()
 
     async def _ask(self, encode: Callable[[int], Message], timeout_ms: float) -> A:
-        """Send the message with a correlation id and wait for its answer. TransportError, whose
-        `nothing_done` can be relied on.
+        """Send a message with a correlation id and wait for its response.
+
+        Raises TransportError, whose `nothing_done` is reliable.
         """
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._last_id += 1
@@ -89,20 +90,20 @@ class AskingStream(Generic[A]):
                 watch.end(waiter)
             self._pending.pop(correlation_id, None)
             if future.done() and not future.cancelled():
-                future.exception()  # where it was not sent, nobody fetches it
+                future.exception()  # marks it retrieved: after a failed write nothing awaits it
 
     async def _write(self, message: Message) -> None:
         try:
             await self._call.write(message)
         except asyncio.InvalidStateError:
-            # The reader learns the reason.
+            # The reader task gets the reason.
             await asyncio.wait([self._reader])
             raise self._not_sent() from None
         except grpc.aio.AioRpcError:
-            # The reader learns the reason and tells everybody.
+            # The reader task gets the reason and fails all pending calls.
             pass
         except asyncio.CancelledError:
-            # So gRPC calls the end of a stream, too; then the reader has told everybody.
+            # gRPC also reports the end of a stream this way; the reader task fails pending calls.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
@@ -135,7 +136,7 @@ class AskingStream(Generic[A]):
         except ViolationError as violation:
             error = TransportError(TransportKind.FAILED, self._link.address, str(violation))
         except asyncio.CancelledError:
-            # So gRPC calls a call that this process ended.
+            # gRPC reports this way that this process ended the call.
             error = self._closed()
         except Exception as broken:
             LOGGER.error("reading answers of %s failed: %r", self._link.address, broken)
@@ -156,8 +157,10 @@ class AskingStream(Generic[A]):
         self._pending.clear()
 
     def _kind(self, error: TransportError) -> TransportKind:
-        """What those who wait are told. A node that serves no such stream, or not now, did
-        nothing. Of others, nobody knows; and of several messages nobody knows which was too large.
+        """The error kind for pending calls.
+
+        A node that does not serve the stream, or not at present, did nothing. After other errors
+        the outcome is unknown, also if one of several messages was too large.
         """
         is_untouched = error.kind in (TransportKind.NOT_SERVED, TransportKind.OVERLOADED)
         is_alone = error.kind is TransportKind.TOO_LARGE and len(self._pending) == 1
@@ -166,8 +169,8 @@ class AskingStream(Generic[A]):
         return TransportKind.BROKEN
 
     async def close(self) -> None:
-        """End the stream; who waits is told."""
-        # Here and not in the reader, which may not have begun.
+        """End the stream; pending calls fail."""
+        # Here and not in the reader task, which may not have started.
         self._end(self._closed())
         self._reader.cancel()
         await asyncio.wait([self._reader])

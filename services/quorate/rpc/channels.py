@@ -1,14 +1,15 @@
-"""Channels to other nodes: one per address, dialled when used, closed when unused for long.
+"""Channels to other nodes: one per address, opened on first use, closed after a long idle time.
 
-Owns the cache of channels and the translation of gRPC's errors into `TransportError`.
+Owns the channel cache, and translates gRPC's errors into `TransportError`.
 
 Rules:
-1. A channel in use is never closed. One that nobody has used for `channel_idle_ms` is, and one that
-   could not connect as soon as nobody uses it: gRPC would wait before its next attempt and fail
-   calls meanwhile with the last one's error, although the peer may be back. How often to try is the
-   callers' business.
-2. `connected` tells "never reached" from "lost on the way": after it, a failed call may have been
-   acted on; before it, certainly not. It fails as fast as the peer's machine refuses.
+1. A channel in use is never closed. A channel is closed once it was unused for `channel_idle_ms`. A
+   channel that could not connect is closed as soon as it has no users: gRPC would wait before its
+   next attempt and meanwhile fail calls with the last attempt's error, although the peer may be
+   back. The callers decide how often to retry.
+2. `connected` distinguishes "never reached" from "lost on the way": a call that fails after it may
+   have been executed; before it, certainly not. It fails as fast as the peer's machine refuses the
+   connection.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
-"""What reading from a stream yields at its end."""
+"""The result of a read at the end of a stream."""
 
 NODE_STATUS = RPC_METHODS["NodeStatus"].path
 
@@ -70,9 +71,9 @@ _KINDS = {
 
 
 def status_error(address: str, code: grpc.StatusCode, details: str) -> TransportError:
-    """What the status of a call that failed means.
+    """Translate the status of a failed call.
 
-    REFUSED and UNREACHABLE promise that nothing was sent, so only texts that say so lead there.
+    REFUSED and UNREACHABLE guarantee that nothing was sent, so only texts that say so map to them.
     """
     text = _plain(details) or code.name
     if code is grpc.StatusCode.UNAVAILABLE:
@@ -88,7 +89,7 @@ def status_error(address: str, code: grpc.StatusCode, details: str) -> Transport
 
 
 def _plain(details: str) -> str:
-    """gRPC's text without what the address says already."""
+    """gRPC's text without the parts that repeat the address."""
     text = _PREFIX.sub("", details or "")
     no_name = _NO_NAME.search(text)
     return f"the name has no address: {no_name[1]}" if no_name else text
@@ -111,8 +112,10 @@ def call_error(address: str, error: grpc.aio.AioRpcError) -> TransportError:
 
 @dataclass(slots=True)
 class Link:
-    """One channel and who uses it. `last_used` is the loop's time, in seconds. watch: of the node
-    behind it, where its silence matters.
+    """One channel and the number of its users.
+
+    last_used: the loop's time, in seconds. watch: detects a silent node; None if that does not
+    matter.
     """
 
     key: tuple[str, int]
@@ -138,21 +141,22 @@ class Link:
         )
 
     def stream(self, path: str, reply: type[M]) -> StreamCall[M]:
-        """A bidirectional call, begun."""
+        """Start a bidirectional call."""
         begin: Any = self.channel.stream_stream(
             path, request_serializer=_serialize, response_deserializer=reply.FromString
         )
         return StreamCall(begin())
 
     def silent(self) -> TransportError:
-        """What is told to those who waited for a silent node: it may have acted."""
+        """The error of calls to a silent node, which may have executed them."""
         assert self.watch is not None
         text = f"silent for {self.watch.silence_ms} ms"
         return TransportError(TransportKind.TIMEOUT, self.address, text)
 
     async def answered(self, call: Any, answer: Awaitable[T]) -> T:
-        """Wait for something of a call, which is cancelled where the node is silent.
-        TransportError.
+        """Wait for an awaitable of a call; cancels the call if the node is silent.
+
+        Raises TransportError.
         """
         if self.watch is None:
             return await answer
@@ -177,9 +181,10 @@ def _serialize(message: Message) -> bytes:
 
 
 class Channels:
-    """The channels of one process to others. `identity` is sent along as the user agent.
-    notices_silence: calls to a node that answers nothing end (see `silence`), however long they
-    may take.
+    """The channels of one process to others.
+
+    identity: sent as the user agent. notices_silence: end calls to a node that answers nothing (see
+    `silence`), whatever their timeout.
     """
 
     def __init__(
@@ -204,7 +209,7 @@ class Channels:
 
     @contextmanager
     def use(self, host: str, port: int) -> Iterator[Link]:
-        """The channel to an address, kept open meanwhile. TlsError if the files cannot be used."""
+        """The channel to an address, kept open within the block. TlsError for unusable files."""
         link = self.acquire(host, port)
         try:
             yield link
@@ -212,7 +217,7 @@ class Channels:
             self.release(link)
 
     def acquire(self, host: str, port: int) -> Link:
-        """See `use`; `release` gives it back."""
+        """Like `use`; the caller returns the link with `release`."""
         if self._is_closed:
             text = "this end was closed"
             raise TransportError(TransportKind.UNREACHABLE, format_address(host, port), text)
@@ -245,8 +250,9 @@ class Channels:
 
     @staticmethod
     async def _is_answering(link: Link, timeout_ms: float) -> bool:
-        """Whether the node says anything in time. A connection that breaks ends the calls on it
-        by itself.
+        """Whether the node answers in time, be it with an error.
+
+        A broken connection also counts, since it ends the calls on it by itself.
         """
         call = link.unary(NODE_STATUS, quorum_pb2.NodeStatusResponse)
         try:
@@ -281,8 +287,8 @@ class Channels:
     async def connected(self, link: Link, timeout_ms: float) -> None:
         """Wait until the channel has a connection.
 
-        TransportError (REFUSED, UNREACHABLE, UNAUTHENTICATED) as soon as an attempt has failed, or
-        when time is up.
+        Raises TransportError (REFUSED, UNREACHABLE, UNAUTHENTICATED) as soon as an attempt has
+        failed, or when the timeout has passed.
         """
         channel = link.channel
         state = channel.get_state(try_to_connect=True)
@@ -301,13 +307,13 @@ class Channels:
             raise TransportError(TransportKind.UNREACHABLE, link.address, text) from None
         if state is grpc.ChannelConnectivity.READY:
             return
-        # The state has no text: a call that changes nothing fails with the reason.
+        # The state carries no reason: a read-only call fails with it.
         await self.unary(link, NODE_STATUS, _STATUS, quorum_pb2.NodeStatusResponse, timeout_ms)
 
     async def unary(
         self, link: Link, path: str, message: Message, reply: type[M], timeout_ms: float
     ) -> M:
-        """One unary call, which names the trace that this task works for. TransportError."""
+        """Make one unary call with this task's traceparent. Raises TransportError."""
         parent = TRACE_PARENT.get()
         metadata = ((TRACE_PARENT_KEY, parent),) if parent else None
         call = link.unary(path, reply)
@@ -320,11 +326,11 @@ class Channels:
 
     @property
     def addresses(self) -> list[str]:
-        """Those of the channels that are open."""
+        """The addresses of the open channels."""
         return [link.address for link in self._links.values()]
 
     async def close(self) -> None:
-        """Close all channels, for good; calls under way end."""
+        """Close all channels for good; pending calls end."""
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()

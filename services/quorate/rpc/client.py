@@ -1,17 +1,18 @@
-"""The client library: administration, appends and reads, at whichever node leads.
+"""The client library: administration, appends and reads, at the current leader.
 
-Owns a client's channels, what it knows of the leader, and its append stream. `routing` says how the
-leader is found and what is tried again, `appending` how values travel together, `reading` how a
-read goes on where it broke.
+Owns a client's channels, its knowledge of the leader, and its append stream. `routing` defines how
+the client finds the leader and what it retries, `appending` how values share a batch, `reading` how
+a read resumes after a failure.
 
 Rules:
-1. Every call ends: with an answer, or with a `ClientError` once its time is up.
-2. Reading and describing are repeated freely. A change of the quorum is repeated where a connection
-   breaks, since doing it twice comes to the same: a voter that is there already, or gone already,
-   is then what was asked for. An append that may have been appended is never repeated.
-3. A leader that is silent while somebody waits for it (see `silence`) is left as one whose
-   connection broke.
-4. The first node that tells it pins the cluster: nodes of another one refuse from then on.
+1. Every call ends: with a response, or with a `ClientError` once its timeout has passed.
+2. Reads and descriptions are retried freely. A change of the quorum is retried after a broken
+   connection, since it is idempotent: if the voter is there already, or gone already, the request
+   has succeeded. An append that may have been appended is never retried.
+3. A leader that is silent while a call waits for it (see `silence`) is treated like a broken
+   connection.
+4. The first node that reports its cluster id pins the cluster: from then on, nodes of another
+   cluster reject the client's requests.
 
 Source: KIP-853, "Admin client"; KIP-836 and KIP-584 for what is described.
 """
@@ -81,11 +82,11 @@ __all__ = [
 ]
 
 ANSWER_SLACK_MS = 500
-"""How much longer than the server a client waits: the server's own "timed out" says more."""
+"""How much longer than the server a client waits: the server's timeout error says more."""
 STATUS_TIMEOUT_MS = 1_000
-"""For what a node answers by itself, at once."""
+"""For requests that a node answers at once from its own state."""
 LEADER_WAIT_MS = 1_500
-"""How long a description waits for a leader before it is the view of a node that does not lead."""
+"""How long a description waits for the leader's view before it falls back to another node's."""
 DESCRIBE_PAUSE_MS = 100
 
 A = TypeVar("A", bound=Answer)
@@ -102,9 +103,9 @@ _STATUS = CODECS["NodeStatus"]
 
 
 class QuorumClient:
-    """A client of one quorum; an asynchronous context manager, or closed with `close`.
+    """A client of one quorum. Use it as an asynchronous context manager, or call `close`.
 
-    bootstrap: `host:port` of some nodes. request_timeout_ms: the time of each call that names none.
+    bootstrap: `host:port` of some nodes. request_timeout_ms: the default timeout of a call.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class QuorumClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections. Appends under way end with OutcomeUnknownError."""
+        """Close all connections. Appends in flight end with OutcomeUnknownError."""
         await self._appender.close()
         await self._coalescer.close()
         await self._channels.close()
@@ -154,10 +155,9 @@ class QuorumClient:
     # --- the quorum -------------------------------------------------------------------------------
 
     async def describe_quorum(self) -> QuorumDescription:
-        """The leader's view; without a leader, that of the node that answers with the highest
-        epoch.
+        """The leader's view; without a leader, the view with the highest epoch.
 
-        Takes about two seconds at most. UnreachableError if no node answers; AdminError.
+        Takes about two seconds at most. Raises UnreachableError if no node answers; AdminError.
         """
         started = now_ms()
         attempts: dict[str, str] = {}
@@ -176,7 +176,7 @@ class QuorumClient:
         return best
 
     async def _views(self, attempts: dict[str, str]) -> list[QuorumDescription]:
-        """What all known nodes say, asked at once, and then those that they name for the leader."""
+        """The views of all known nodes, requested at once, then of the leaders that they name."""
         asked: set[Address] = set()
         views: list[QuorumDescription] = []
         wanted = self._route.order()
@@ -223,8 +223,10 @@ class QuorumClient:
         timeout_ms: int | None = None,
         ack_when_committed: bool = True,
     ) -> None:
-        """Make a replica a voter; returns after commit. AdminError, NoLeaderError,
-        UnreachableError.
+        """Make a replica a voter; returns after commit.
+
+        ack_when_committed: False returns once the leader has appended the change. Raises
+        AdminError, NoLeaderError, UnreachableError.
         """
         request = AddVoterRequest(
             self._cluster_id,
@@ -243,10 +245,10 @@ class QuorumClient:
     async def remove_voter(
         self, voter: ReplicaKey, *, timeout_ms: int | None = None, force: bool = False
     ) -> None:
-        """Take a replica out of the voter set; returns after commit. Raises as `add_voter`.
+        """Remove a replica from the voter set; returns after commit. Raises as `add_voter`.
 
-        force: even if the voters that remain and fetch are no majority; nothing commits then until
-        enough of them come back. AdminError(REQUEST_TIMED_OUT) without it.
+        force: remove it even if the remaining voters that fetch are no majority; nothing commits
+        then until enough of them come back. Without it, AdminError(REQUEST_TIMED_OUT).
         """
         request = RemoveVoterRequest(self._cluster_id, voter, force=force)
 
@@ -260,7 +262,7 @@ class QuorumClient:
     async def transfer_leadership(
         self, target: ReplicaKey, *, timeout_ms: int | None = None
     ) -> None:
-        """Let another voter lead; returns when it does. Raises as `add_voter`."""
+        """Transfer leadership to another voter; returns once it leads. Raises as `add_voter`."""
         request = TransferLeadershipRequest(self._cluster_id, target)
         await self._change(
             _TRANSFER,
@@ -269,7 +271,7 @@ class QuorumClient:
         )
 
     async def describe_features(self) -> DescribeFeaturesResponse:
-        """The features, their supported and finalized levels. Raises as `add_voter`."""
+        """The features with their supported and finalized levels. Raises as `add_voter`."""
 
         async def call(address: Address, left_ms: float) -> DescribeFeaturesResponse:
             answer: DescribeFeaturesResponse = await self._unary(
@@ -304,16 +306,16 @@ class QuorumClient:
     # --- one node ---------------------------------------------------------------------------------
 
     async def node_status(self, address: str) -> NodeStatus:
-        """What the node at `host:port` knows of itself. UnreachableError."""
+        """The status of the node at `host:port`. Raises UnreachableError."""
         try:
             return await self._status(parse_address(address))
         except TransportError as error:
             raise UnreachableError({address: error.text}) from None
 
     async def format_node(self, address: str, request: FormatRequest) -> FormatResponse:
-        """Format the storage of the node at `host:port`. AdminError, UnreachableError.
+        """Format the storage of the node at `host:port`. Raises AdminError, UnreachableError.
 
-        OutcomeUnknownError if the connection broke; the node's status then says what became of it.
+        OutcomeUnknownError if the connection broke; the node's status then shows the outcome.
         """
         try:
             response: FormatResponse = await self._unary(
@@ -335,13 +337,13 @@ class QuorumClient:
     async def append(
         self, records: Sequence[OpaqueRecord], *, timeout_ms: int | None = None
     ) -> AppendResult:
-        """Commit one batch of (key, value): all of it, or nothing. Returns after commit.
+        """Commit one batch of (key, value), all or nothing. Returns after commit.
 
-        A record with a key, which may be empty, is opaque. One whose key is None must be a metadata
-        record in Kafka's framing. Batches that are under way at once may be committed in any order.
+        A record with a key, which may be empty, is opaque. A record whose key is None must be a
+        metadata record in Kafka's framing. Concurrent batches may commit in any order.
 
-        AdminError, NoLeaderError, UnreachableError: nothing was appended. OutcomeUnknownError: it
-        may have been, and is not tried again.
+        AdminError, NoLeaderError, UnreachableError: nothing was appended. OutcomeUnknownError: the
+        batch may have been appended, and the client does not retry it.
         """
         if not records:
             raise MisuseError("a batch holds at least one record")
@@ -357,7 +359,7 @@ class QuorumClient:
     async def append_value(self, value: bytes, key: bytes = OPAQUE_KEY) -> int:
         """Commit one opaque record and return its offset. Raises as `append`.
 
-        Made for many callers at once: what they hand over meanwhile travels together.
+        For many concurrent callers: values submitted while a message is in flight share the next.
         """
         return await self._coalescer.append((key, value))
 
@@ -369,18 +371,18 @@ class QuorumClient:
         max_records: int | None = None,
         timeout_ms: int | None = None,
     ) -> AsyncIterator[Record]:
-        """The committed data records from an offset on, to the end that was known when it began.
+        """The committed data records from an offset on, to the end known when the read began.
 
-        linearizable: includes all that was committed before the call. Otherwise any node's own
-        view. timeout_ms: for the first records and for each pause. AdminError, NoLeaderError,
-        UnreachableError, ReadBrokenError.
+        linearizable: include everything committed before the call; otherwise any node answers from
+        its own view. timeout_ms: for the first records, and between chunks. Raises AdminError,
+        NoLeaderError, UnreachableError, ReadBrokenError.
 
-        Where the log begins later, a snapshot comes first: the state of the metadata, as records
-        without a key and without an offset, then the records of applications from that offset on.
-        These have the offsets that `append` returned, so a read from `record.offset + 1` goes on
-        behind a record, at every node. Snapshots of earlier versions kept no offsets: their
-        records, and what later snapshots copy of them, come with `offset` None, and come again
-        unless records with offsets follow them at or before `from_offset`.
+        If the log starts after `from_offset`, a snapshot comes first: the state of the metadata, as
+        records without a key and without an offset, then application records from `from_offset` on.
+        These have the offsets that `append` returned, so at every node a read from
+        `record.offset + 1` continues after a record. Snapshots of earlier versions kept no offsets:
+        their records, and copies of them in later snapshots, have `offset` None, and are returned
+        again unless records with offsets follow them at or before `from_offset`.
         """
         request = ReadRequest(
             from_offset,
@@ -398,7 +400,7 @@ class QuorumClient:
         return status
 
     async def _unary(self, address: Address, codec: Codec, request: Any, timeout_ms: float) -> Any:
-        """One call to one node. TransportError, also where the answer makes no sense."""
+        """Make one call to one node. Raises TransportError, also for an invalid response."""
         if self._tracing is None:
             return await self._call(address, codec, request, timeout_ms)
         with self._tracing.calling(f"quorate.{codec.method.name}", {"server.port": address[1]}):
@@ -432,10 +434,10 @@ class QuorumClient:
         timeout_ms: int | None,
         done_if: Mapping[ErrorCode, Callable[[VoterSet], bool]] | None = None,
     ) -> None:
-        """Ask the leader for a change until it answers; see rule 2.
+        """Request a change from the leader until it answers; see rule 2.
 
-        request: makes it for a time in milliseconds. done_if: errors that may come from an
-        earlier attempt's success, and whether the leader's voter set says so.
+        request: builds the request for a timeout in milliseconds. done_if: errors that an earlier
+        attempt's success may cause, each with a check of the leader's voter set that confirms it.
         """
         may_be_done = False
 
@@ -449,7 +451,7 @@ class QuorumClient:
             except TransportError as error:
                 may_be_done = may_be_done or not error.nothing_done
                 raise
-            # A leader that resigned while it was at it says so.
+            # A leader that resigned while it handled the request adds a message.
             may_be_done = may_be_done or (answer.error in NOT_LEADER and answer.message != "")
             return answer
 

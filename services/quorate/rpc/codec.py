@@ -1,9 +1,9 @@
-"""The codec: messages and the values that they carry, converted field by field.
+"""The codec: converts messages to values and back, field by field.
 
-A value's class (a dataclass) and its message have the same fields by name, except for the names in
-`MESSAGE_NAMES`. The conversion follows from the two declarations. What differs in kind follows
-these rules, checked when the pair is made, so that a pair that does not fit fails at import and
-never at run time:
+A value's class (a dataclass) and its message have the same field names, except for those in
+`MESSAGE_NAMES`. The conversion is derived from the two declarations. Types are paired by these
+rules, which are checked when a codec is built, so that a mismatch fails at import and never at run
+time:
 
     value                      message
     int, bool, float, str      the same scalar
@@ -20,10 +20,10 @@ never at run time:
                                the default
     int, -1 or no default      optional int: -1 is "unknown", which is not written
 
-Rules for what arrives: a number that is no member of its enum, a UUID that has not 16 bytes and a
-missing message that the value needs raise `ViolationError`, whose text names the field. So does a
-negative number, where the codec's `Rules` say so. An unknown `ErrorCode` is UNKNOWN_SERVER_ERROR.
-Further ranges and meanings are checked by `Rules.checks` or by the handler of the value.
+Rules for received messages: a number that is not a member of its enum, a UUID that does not have 16
+bytes, and a missing message that the value requires raise `ViolationError`, whose text names the
+field. So does a negative number if the codec's `Rules` forbid it. An unknown `ErrorCode` becomes
+UNKNOWN_SERVER_ERROR. `Rules.checks` or the handler of the value check further ranges and meanings.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ MESSAGE_NAMES: Mapping[str, str] = {
     "last_caught_up_ms": "last_caught_up_timestamp_ms",
     "epoch": "finalized_features_epoch",
 }
-"""What a field of a value is called in a message that has none of the value's name."""
+"""The message's name of a value's field, for messages without a field of the value's name."""
 UNSENT = frozenset({"max_bytes"})
-"""Fields of values that stay in the process, unless a message has them."""
+"""Fields of values that are not sent, unless a message has them."""
 
 
 class Form(NamedTuple):
-    """The conversions of one type; None where the value is the message's own.
+    """The conversions of one type; None if the value and the message's form are the same.
 
     is_list: the type is a whole repeated field. may_be_absent: an absent message is read as an
     empty one.
@@ -83,9 +83,9 @@ class Form(NamedTuple):
 class Rules:
     """What a codec knows beyond the two declarations.
 
-    forms: types that have conversions of their own. checks: by the class of a value, what refuses
-    it after it was read (ValueError or ViolationError), or limits it. are_numbers_natural: whether
-    a negative integer is refused.
+    forms: the types with their own conversions. checks: by the class of a value, a function that
+    rejects a decoded value (ValueError or ViolationError) or limits it. are_numbers_natural:
+    whether negative integers are rejected.
     """
 
     forms: Mapping[Any, Form] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class MessageCodec(Generic[V, M]):
         self._check = rules.checks.get(value_type)
 
     def encode(self, value: V) -> M:
-        """The message. MisuseError for a value that has no form on the wire."""
+        """Encode a value. MisuseError if it cannot be encoded."""
         message = self.message_type()
         for each in self._fields:
             try:
@@ -115,7 +115,7 @@ class MessageCodec(Generic[V, M]):
         return message
 
     def decode(self, message: M) -> V:
-        """The value. ViolationError for a message that has none."""
+        """Decode a message. ViolationError if it is invalid."""
         found: dict[str, Any] = {}
         for each in self._fields:
             try:
@@ -154,7 +154,7 @@ def _fields(value_type: type, message_type: type[Message], rules: Rules) -> tupl
 
 
 def _absent(declared: Any) -> Any:
-    """The value of an optional field that is not there."""
+    """The value of an absent optional field."""
     return -1 if declared.default is MISSING else declared.default
 
 
@@ -379,7 +379,7 @@ def _message_class(descriptor: Any) -> type[Message]:
 
 
 def _tuple_message(hint: Any, descriptor: Any, rules: Rules) -> Form:
-    """A tuple that is a message: its members are the message's fields, or its only field's."""
+    """A tuple as a message: its members are the message's fields, or those of the only field."""
     message_class = _message_class(descriptor)
     by_number = sorted(message_class.DESCRIPTOR.fields, key=lambda field: field.number)
     hints = (hint,) if _is_list(hint) else get_args(hint)

@@ -1,8 +1,8 @@
-"""How the methods of Raft and Quorum read and write their messages: one entry for both ends.
+"""The codecs of the methods of Raft and Quorum: one entry for both ends.
 
-The conversions are derived from the classes that `methods` names. This module adds the forms of
-the parts that all messages share, what a value must satisfy beyond its types, and the hand-written
-conversions of `convert`. Streams have the codec of each of their messages. Metadata and
+The conversions are derived from the classes that `methods` names. This module adds the conversions
+of the parts that all messages share, checks of values beyond their types, and the hand-written
+conversions of `convert`. A stream's codec converts its single messages. Metadata and
 BrokerLifecycle have `convert_metadata`.
 """
 
@@ -40,9 +40,9 @@ NO_LEADER = CurrentLeader(0)
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One method's messages and values.
+    """The conversions of one method's messages.
 
-    refuse: the answer to a request that failed; None where answers have no field for an error.
+    refuse: builds the response to a request that failed; None if responses have no error field.
     """
 
     method: RpcMethod
@@ -57,7 +57,7 @@ class Codec:
 
 
 def _limit_timeout(limit_ms: int) -> Callable[[Any], Any]:
-    """How long the sender waits, at most `limit_ms`."""
+    """A check that the sender's timeout is positive, which reduces it to `limit_ms`."""
 
     def check(request: Any) -> Any:
         if request.timeout_ms <= 0:
@@ -192,11 +192,11 @@ CODECS: Final[dict[str, Codec]] = {
     for name, method in RPC_METHODS.items()
     if method.values is not None and not method.is_metadata
 }
-"""By the method's name. Appends have `convert_append`."""
+"""By method name. Appends have `convert_append`."""
 
 CODEC_OF: Final[dict[type, Codec]] = {
     codec.method.values[0]: codec
     for codec in CODECS.values()
     if codec.method.values is not None and not codec.method.streams_requests
 }
-"""By the class of the request, of methods that take one."""
+"""By request class, for methods that take a single request."""

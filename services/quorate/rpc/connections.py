@@ -1,23 +1,24 @@
-"""Who may keep connections to a server, and how many: what gRPC does not offer.
+"""Limits the connections to a server, in total and per address, which gRPC does not offer.
 
-gRPC takes connections on its own threads, and tells nobody before TLS and HTTP/2 have begun. So the
-guard looks at the process's own sockets, every `PERIOD_S`:
+gRPC accepts connections on its own threads, and reports none before TLS and HTTP/2 have begun. The
+guard therefore inspects the process's own sockets, every `PERIOD_S`:
 
 1. An address has at most `per_address_max` connections.
-2. Together they are at most `connections_max` without a reserve, which keeps places for whoever
-   connects until the guard looks again. The address with the most connections gives way first, so
-   that one which has few (a controller, a broker) always has a place.
-3. Of an address's connections the one on which nothing has arrived for longest is closed. Peers and
+2. All addresses together have at most `connections_max` minus a reserve, which keeps places free
+   for new connections until the next inspection. The address with the most connections loses some
+   first, so that an address with few (a controller, a broker) always has a place.
+3. Of an address's connections, the one that has received nothing for longest is closed. Peers and
    clients of this project send at least a ping every few seconds.
 
-4. Who has sent the most that is no whole message is closed where that is too much (`arrivals`).
-   While much arrives, or the process grows, the guard looks every `BUSY_PERIOD_S`.
+4. The connection that has sent the most bytes of incomplete messages is closed if there are too
+   many of them (`arrivals`). While much data arrives, or the process grows, the guard inspects
+   every `BUSY_PERIOD_S`.
 
-`end` closes one connection at once.
+`end` closes a single connection.
 
-gRPC closes those beyond `connections_max` itself, and those whose handshake takes longer than
-`ServerLimits.handshake_timeout_ms`. Who has more addresses than there are places, and sends on all
-of their connections, is beyond this: that takes a firewall or a network policy.
+gRPC itself closes connections beyond `connections_max`, and those whose handshake takes longer than
+`ServerLimits.handshake_timeout_ms`. A client with more addresses than there are places, which sends
+on all of its connections, is out of scope: that takes a firewall or a network policy.
 """
 
 from __future__ import annotations
@@ -45,22 +46,23 @@ LOGGER = logging.getLogger(__name__)
 PERIOD_S = 0.5
 BUSY_PERIOD_S = 0.05
 BUSY_BYTES = 4 * 1024 * 1024
-"""Arrived, or grown, since the last look."""
+"""Bytes received, or growth of the process, since the last inspection."""
 RESERVED_SHARE = 8
-"""One place in so many is kept free."""
+"""One in this many places is kept free."""
 LOG_INTERVAL_S = 60.0
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _DESCRIPTORS = "/proc/self/fd"
 _INFO_BYTES = 136
 _INFO = struct.Struct("=52xI64xQQ")
-"""Where `struct tcp_info` says how many milliseconds ago data arrived, and how many bytes the other
-side has acknowledged and sent (linux/tcp.h, since Linux 4.1).
+"""The fields of `struct tcp_info` that the guard reads (linux/tcp.h, since Linux 4.1).
+
+They are the milliseconds since data arrived, and the bytes that the peer has acknowledged and sent.
 """
 
 
 class Connection(NamedTuple):
-    """silent_ms: since something arrived, or since it was accepted. acked, received: bytes."""
+    """silent_ms: since data arrived, or since it was accepted. acked, received: bytes."""
 
     silent_ms: int
     descriptor: int
@@ -71,7 +73,7 @@ class Connection(NamedTuple):
 
 
 class ConnectionGuard:
-    """Watches the connections to `ports` of this process. Counts what is open and was closed."""
+    """Watches the connections to `ports` of this process; counts open and closed ones."""
 
     def __init__(
         self, ports: Collection[int], limits: ServerLimits, arrivals: Arrivals | None = None
@@ -88,13 +90,13 @@ class ConnectionGuard:
         self.closed_count = 0
 
     def start(self) -> None:
-        """Begin to watch; Linux only, elsewhere nothing is limited here."""
+        """Start watching. Linux only: elsewhere this limits nothing."""
         if os.path.isdir(_DESCRIPTORS):  # noqa: PTH112 - asked once
             self._task = asyncio.create_task(self._watch(), name="connections")
 
     @property
     def is_watching(self) -> bool:
-        """Whether it can close connections here."""
+        """Whether the guard can close connections on this system."""
         return self._task is not None
 
     async def stop(self) -> None:
@@ -116,7 +118,7 @@ class ConnectionGuard:
                     break
 
     def end(self, peer: str, reason: str) -> None:
-        """Close the connection with gRPC's name of a peer, soon."""
+        """Close the connection with gRPC's name of a peer, in a thread."""
         asyncio.get_running_loop().run_in_executor(None, self._end, peer, reason)
 
     def _end(self, peer: str, reason: str) -> None:
@@ -131,7 +133,7 @@ class ConnectionGuard:
         self._closed.warning(host, "closed a connection from %s: %s", host, reason)
 
     def look(self) -> int:
-        """Close what is too much now. How many bytes have arrived since the last look."""
+        """Close excess connections; returns how many bytes arrived since the last inspection."""
         connections = list(self._connections())
         self.open_count = len(connections)
         if len(connections) > self._per_address_max:
@@ -139,7 +141,7 @@ class ConnectionGuard:
         return self._end_unfinished(connections)
 
     def _end_unfinished(self, connections: list[Connection]) -> int:
-        """Rule 4."""
+        """Close connections with too many incomplete bytes (rule 4); returns the bytes arrived."""
         now_s = time.monotonic()
         flows = [Flow((each.host, each.port), each.received, each.acked) for each in connections]
         arrived = self._arrivals.look(flows, now_s - self._looked_at_s)
@@ -152,7 +154,7 @@ class ConnectionGuard:
         return arrived
 
     def _end_excess(self, connections: list[Connection]) -> None:
-        """Rules 1 to 3."""
+        """Close connections beyond the limits (rules 1 to 3)."""
         by_host: dict[str, list[Connection]] = defaultdict(list)
         for connection in sorted(connections):
             by_host[connection.host].append(connection)
@@ -174,7 +176,7 @@ class ConnectionGuard:
             )
 
     def _kept(self, by_host: dict[str, list[Connection]]) -> dict[str, int]:
-        """How many connections each address keeps: the same most for all of them."""
+        """How many connections each address keeps: the maximum is the same for all."""
         counts = {host: min(len(c), self._per_address_max) for host, c in by_host.items()}
         left, hosts = self._total_max, sorted(counts, key=counts.__getitem__)
         for number, host in enumerate(hosts):
@@ -195,14 +197,14 @@ class ConnectionGuard:
 
 
 def _resident_bytes() -> int:
-    """What this process holds; 0 where the system does not tell."""
+    """The resident memory of this process; 0 if the system does not report it."""
     with contextlib.suppress(OSError), open("/proc/self/statm", "rb") as found:  # noqa: PTH123
         return int(found.read().split()[1]) * _PAGE_BYTES
     return 0
 
 
 def _shut(connection: Connection, ports: Collection[int]) -> bool:
-    """End a connection, if the descriptor is still one of the same address."""
+    """Shut a connection down, if the descriptor still belongs to the same peer."""
     with contextlib.suppress(OSError), _borrowed(connection.descriptor) as found:
         address = found.getpeername()
         host = str(address[0]).removeprefix("::ffff:")
@@ -215,8 +217,10 @@ def _shut(connection: Connection, ports: Collection[int]) -> bool:
 
 @contextlib.contextmanager
 def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """gRPC's own descriptor as a socket, not a copy: gRPC polls what is open, and a copy would stay
-    open after gRPC has closed its own. OSError where it is no socket with an address.
+    """gRPC's own descriptor as a socket, not a copy.
+
+    gRPC polls open descriptors, and a copy would stay open after gRPC has closed its own. Raises
+    OSError if the descriptor is not a socket with an address.
     """
     if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
         raise OSError(errno.ENOTSOCK, "not a socket")

@@ -1,9 +1,11 @@
-"""The messages whose conversion is hand-written: those of Fetch, which are sent for every batch,
-and the answer to ApiVersions, whose replica may be missing in an error. `codec` derives the others.
+"""Hand-written conversions; `codec` derives the others.
 
-Rules: `encode_*` takes what this process made, `decode_*` what another one did, and checks it (see
-`fields`). `max_bytes` in a FetchResponse is a note from the protocol's core to the owner of the
-files: it never leaves the node.
+They are those of Fetch, whose messages are sent for every batch, and of the response to
+ApiVersions, whose replica may be missing in an error.
+
+Rules: `encode_*` takes values of this process; `decode_*` takes messages of another one and checks
+them (see `fields`). `max_bytes` in a FetchResponse is a hint from the protocol's core to the owner
+of the files: it never leaves the node.
 
 Source: KIP-853, "RPCs"; proto/quorate/v1/raft.proto.
 """
@@ -63,8 +65,9 @@ def decode_fetch_request(message: raft_pb2.FetchRequest) -> FetchRequest:
 def encode_fetch_response(
     response: FetchResponse, records: Sequence[Buffer] = ()
 ) -> raft_pb2.FetchResponse:
-    """`records` are encoded batches, in order; `response.batches` is what the receiver will make
-    of them.
+    """Encode a response. `records` are encoded batches, in order.
+
+    The receiver parses `response.batches` from them.
     """
     return raft_pb2.FetchResponse(
         error_code=f.error_to_wire(response.error),
@@ -83,8 +86,9 @@ def encode_fetch_response(
 
 
 def decode_fetch_response(message: raft_pb2.FetchResponse) -> FetchResponse:
-    """With the records parsed, their checksums verified: what follows may trust the batches'
-    headers.
+    """Decode a response; parses its records and verifies their checksums.
+
+    Later code may therefore trust the batches' headers.
     """
     error, leader, text = f.answer_from_wire(message)
     try:
@@ -117,7 +121,7 @@ def decode_fetch_response(message: raft_pb2.FetchResponse) -> FetchResponse:
 
 
 def _traces(message: raft_pb2.FetchResponse) -> tuple[tuple[int, str], ...]:
-    """As many as are reasonable: they are of use, and nothing depends on them."""
+    """At most `TRACES_MAX` traces: they are useful, but nothing depends on them."""
     return tuple(
         (trace.offset, trace.trace_parent)
         for trace in message.traces[:TRACES_MAX]

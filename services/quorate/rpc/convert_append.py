@@ -1,4 +1,4 @@
-"""Appends as messages: many records in columns, and what became of them.
+"""Converts appends: many records in columns, and their outcome.
 
 Source: proto/quorate/v1/quorum.proto, "Append".
 """
@@ -19,11 +19,11 @@ from quorate.rpc.weighing import varint
 from quorate.v1 import quorum_pb2
 
 _CORRELATION_ID_TAG = b"\x08"
-"""Encoders write fields in the order of their numbers."""
+"""The first field of a message: encoders write fields in the order of their numbers."""
 _UINT64_MAX = (1 << 64) - 1
 
 PACKED_RECORDS_MIN = 4
-"""From so many on, columns cost less than a message for each."""
+"""From this many records on, columns cost less than a message for each."""
 
 
 def encode_append_request(
@@ -54,7 +54,7 @@ def _pack(records: Sequence[OpaqueRecord]) -> quorum_pb2.PackedRecords:
 
 
 def _unpack(packed: quorum_pb2.PackedRecords) -> list[OpaqueRecord]:
-    """ViolationError if sizes and bytes do not fit together."""
+    """The records. ViolationError if sizes and bytes do not match."""
     count = len(packed.value_sizes)
     values = _cut(packed.values, list(packed.value_sizes), "values")
     keys: Sequence[bytes | None] = (b"",) * count
@@ -74,8 +74,8 @@ def _cut(data: bytes, sizes: Sequence[int], what: str) -> Sequence[bytes]:
     if whole != len(data):
         raise ViolationError(f"{what} of {whole} bytes in {len(data)} bytes")
     if len(set(sizes)) == 1:
-        # Pieces of one size, as most are, come several times as fast. The module's own functions
-        # would remember the format, and whoever sends messages chooses it.
+        # Most appends have values of one size, and this is several times as fast. Not
+        # `struct.unpack`, which caches the format: the sender chooses it.
         return struct.Struct(f"{sizes[0]}s" * len(sizes)).unpack(data)
     return [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
@@ -83,10 +83,10 @@ def _cut(data: bytes, sizes: Sequence[int], what: str) -> Sequence[bytes]:
 def decode_append_request(
     message: quorum_pb2.AppendRequest,
 ) -> tuple[list[OpaqueRecord], int]:
-    """The records and the time to wait in milliseconds. An append of nothing is a violation."""
+    """The records and the timeout in milliseconds. ViolationError without records."""
     count = len(message.records) + len(message.packed.value_sizes)
     if count > BATCH_RECORDS_MAX:
-        # Before anything is done for each of them: a message has room for millions.
+        # Checked before any work per record: a message has room for millions.
         raise ViolationError(f"an append of {count} records, and {BATCH_RECORDS_MAX} fit a batch")
     if message.HasField("packed"):
         if message.records:
@@ -103,7 +103,7 @@ def decode_append_request(
 
 
 def correlation_id_of(data: bytes) -> int:
-    """Of an AppendRequest that is not decoded; 0 where it does not begin with one."""
+    """The correlation id of an encoded AppendRequest; 0 if it does not begin with one."""
     if not data.startswith(_CORRELATION_ID_TAG):
         return 0
     try:

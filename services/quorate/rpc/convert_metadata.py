@@ -1,8 +1,8 @@
-"""The requests and responses of Metadata and BrokerLifecycle, as messages and as values.
+"""Converts the requests and responses of Metadata and BrokerLifecycle.
 
-The messages mirror the values of `metadata.requests` (see `codec`). Around them: a request may say
-how long the controller may take; an answer says whether the controller took the request, and whom
-the answering node takes for the active controller.
+The messages mirror the values of `metadata.requests` (see `codec`). In addition, a request may
+limit the controller's time, and a response says whether the controller accepted the request, and
+which node the responding node considers the active controller.
 
 Source: proto/quorate/v1/metadata.proto, lifecycle.proto.
 """
@@ -23,16 +23,16 @@ from quorate.rpc.codec import Form, MessageCodec, Rules
 from quorate.rpc.methods import RPC_METHODS, RpcMethod
 
 TIMEOUT_MS = 30_000
-"""How long the controller may take for a request that does not say."""
+"""How long the controller may take for a request without a timeout."""
 TIMEOUT_MS_MAX = 10 * 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataAnswer:
-    """What a request came to. `response` is there if `error` is NONE.
+    """The outcome of a request. `response` is set if `error` is NONE.
 
-    NOT_CONTROLLER without a message: nothing was done. With one, and with REQUEST_TIMED_OUT, it may
-    still be done.
+    NOT_CONTROLLER without a message: nothing was done. NOT_CONTROLLER with a message, or
+    REQUEST_TIMED_OUT: the request may still be executed.
     """
 
     error: ErrorCode
@@ -58,7 +58,7 @@ RULES = Rules(
 
 
 class Method:
-    """How the request and the answer of one method are read and written."""
+    """The conversions of one method's request and response."""
 
     def __init__(self, rpc: RpcMethod, request_type: type, response_type: type) -> None:
         self.rpc = rpc
@@ -76,7 +76,7 @@ class Method:
         return message  # type: ignore[no-any-return]  # of the generic class
 
     def decode_request(self, message: Any) -> tuple[Any, int]:
-        """The request, and how long it may take. ViolationError."""
+        """The request, and how long it may take in milliseconds. Raises ViolationError."""
         timeout_ms = message.timeout_ms if message.HasField("timeout_ms") else TIMEOUT_MS
         if timeout_ms <= 0:
             raise ViolationError(f"timeout_ms is {timeout_ms}")
@@ -95,7 +95,7 @@ class Method:
         return message
 
     def decode_answer(self, message: Any) -> MetadataAnswer:
-        """ViolationError."""
+        """Decode a response. Raises ViolationError."""
         error, leader, text = f.answer_from_wire(message)
         response = self._response.decode(message) if error is ErrorCode.NONE else None
         return MetadataAnswer(error, leader, response, text)
@@ -106,4 +106,4 @@ METHODS: dict[type, Method] = {
     for rpc in RPC_METHODS.values()
     if rpc.is_metadata and (values := rpc.values) is not None
 }
-"""Every method, by the class of its requests."""
+"""Every method, by its request class."""

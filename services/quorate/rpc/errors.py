@@ -1,16 +1,16 @@
-"""The exceptions of this package. Errors that a server answered with are values until a client
-raises.
+"""The exceptions of this package. A server's error responses are values until a client raises.
 
 RpcError
-├── TransportError        a peer gave no answer, for the reason in `kind`
-├── ListenError           a server cannot listen there
-│   └── PortInUseError    because somebody else does
+├── TransportError        a peer gave no response, for the reason in `kind`
+├── ListenError           a server cannot listen on an address
+│   └── PortInUseError    because another process does
 ├── TlsError              a certificate, key or authority cannot be used
-└── ClientError           what the client library tells its callers
-    ├── AdminError            the quorum refused: `code`, `message`
-    ├── NoLeaderError         nodes answer, and no leader could be found in time
+└── ClientError           errors that the client library raises
+    ├── AdminError            the quorum rejected the request: `code`, `message`
+    ├── NoLeaderError         nodes answer, but no leader was found in time
     ├── UnreachableError      no node answers: `attempts` says which and why
-    └── OutcomeUnknownError   it was sent and not answered: it may have been done
+    ├── OutcomeUnknownError   the request was sent and may have been executed
+    └── ReadBrokenError       a read broke and cannot be resumed
 """
 
 from __future__ import annotations
@@ -26,32 +26,30 @@ class RpcError(Exception):
 
 
 class TransportKind(StrEnum):
-    """Why there is no answer."""
+    """Why there is no response."""
 
     REFUSED = "refused"
-    """Nobody listens there; nothing was sent."""
+    """No process listens there; nothing was sent."""
     UNREACHABLE = "unreachable"
     """No connection could be made in time, or the name has no address; nothing was sent."""
     BROKEN = "broken"
-    """The connection was closed under the call: the peer's process died, or it stopped."""
+    """The connection was closed during the call: the peer's process died or stopped."""
     TIMEOUT = "timeout"
     """The peer did not answer in time."""
     UNAUTHENTICATED = "unauthenticated"
-    """The TLS handshake failed, or the peer does not let us in."""
+    """The TLS handshake failed, or the peer denies access."""
     NOT_SERVED = "not served"
-    """The node does not serve this: it is not formatted, or speaks another version. Nothing was
-    done.
-    """
+    """The node does not serve this: unformatted, or another version. Nothing was done."""
     TOO_LARGE = "too large"
     """A message is over the limit."""
     OVERLOADED = "overloaded"
-    """The peer serves as many calls as it will. Nothing was done."""
+    """The peer rejected the call because of its load. Nothing was done."""
     FAILED = "failed"
     """Anything else."""
 
 
 class TransportError(RpcError):
-    """The peer at `address` gave no answer."""
+    """The peer at `address` gave no response."""
 
     def __init__(self, kind: TransportKind, address: str, text: str) -> None:
         super().__init__(f"{address}: {text}")
@@ -61,7 +59,7 @@ class TransportError(RpcError):
 
     @property
     def refused(self) -> bool:
-        """Whether nobody is there any more, rather than somebody who is slow."""
+        """Whether the peer is gone, rather than slow."""
         return self.kind in (TransportKind.REFUSED, TransportKind.BROKEN)
 
     @property
@@ -97,11 +95,11 @@ class TlsError(RpcError):
 
 
 class ClientError(RpcError):
-    """What the client library tells its callers."""
+    """An error that the client library raises."""
 
 
 class AdminError(ClientError):
-    """The quorum refused."""
+    """The quorum rejected the request."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(f"{code.name}: {message}" if message else code.name)
@@ -114,7 +112,7 @@ def _listed(attempts: Mapping[str, str]) -> str:
 
 
 class NoLeaderError(ClientError):
-    """Nodes answer, and none led in time. `attempts`: each address and what it said last."""
+    """Nodes answer, but none led in time. `attempts`: each address and its last error."""
 
     def __init__(self, waited_ms: int, attempts: Mapping[str, str]) -> None:
         super().__init__(f"no leader within {waited_ms} ms ({_listed(attempts)})")
@@ -130,15 +128,15 @@ class UnreachableError(ClientError):
 
 
 class OutcomeUnknownError(ClientError):
-    """A request was sent and its answer did not come, or said so: it may have been done."""
+    """A request may have been executed: its response did not arrive, or left that open."""
 
 
 class ReadBrokenError(ClientError):
-    """A read broke where it cannot go on, or yields bytes that are no records."""
+    """A read broke where it cannot resume, or returned bytes that are not valid records."""
 
 
 def renewed(error: ClientError) -> ClientError:
-    """The same error for one more caller: an exception collects the traces of who raises it."""
+    """A copy of the error for another caller: an exception collects the traceback of each raise."""
     fresh = type(error).__new__(type(error), *error.args)
     fresh.__dict__.update(error.__dict__)
     return fresh

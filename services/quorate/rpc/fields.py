@@ -1,14 +1,14 @@
-"""The parts that messages are made of, as values and on the wire.
+"""Converts the parts that messages share.
 
 Rules:
-1. What arrives is hostile until it is checked: ids, epochs and offsets are not negative, ports are
-   ports, UUIDs have 16 bytes. What is not so raises `ViolationError`, whose text names the field
-   and the value.
-2. `None` is written as nothing: an absent field or an empty UUID. Sixteen zero bytes are read as
-   `None` too.
-3. An error code that is not ours is UNKNOWN_SERVER_ERROR.
-4. Keys, endpoints and leaders, the same in every message, are kept as they were written. Whoever
-   gets one puts it into a message, which copies it, and changes nothing in it.
+1. Received data is untrusted: ids, epochs and offsets must not be negative, ports must be valid,
+   UUIDs must have 16 bytes. Other values raise `ViolationError`, whose text names the field and the
+   value.
+2. `None` is written as an absent field or an empty UUID. Sixteen zero bytes are also read as
+   `None`.
+3. An unknown error code becomes UNKNOWN_SERVER_ERROR.
+4. Keys, endpoints and leaders are the same in every message, so their encoded form is cached. A
+   caller puts it into a message, which copies it, and does not modify it.
 
 Source: KIP-853, "RPCs"; proto/quorate/v1/common.proto.
 """
@@ -40,7 +40,7 @@ PORT_MAX = 65_535
 LEVEL_MAX = 32_767
 ENDPOINTS_MAX = 8
 ENDPOINT_CHARS_MAX = 255
-"""Of an endpoint's name, and of its host: a name in the DNS has 253."""
+"""For an endpoint's name and for its host: a DNS name has at most 253."""
 WRITTEN_MAX = 1_024
 VOTERS_MAX = 1_024
 CACHED_UUIDS_MAX = 1_024
@@ -57,14 +57,14 @@ def error_to_wire(code: ErrorCode) -> pb.ErrorCode:
 
 
 def natural(value: int, what: str) -> int:
-    """An id, an epoch, an offset or a position: not negative."""
+    """Check that an id, an epoch, an offset or a position is not negative."""
     if value < 0:
         raise ViolationError(f"{what} is {value}, which is negative")
     return value
 
 
 def required(message: Message, field: str) -> None:
-    """Refuse a message that lacks a field it cannot do without."""
+    """Reject a message that lacks a required field."""
     if not message.HasField(field):
         raise ViolationError(f"{message.DESCRIPTOR.name}.{field} is missing")
 
@@ -96,7 +96,7 @@ def directory_from_wire(raw: bytes) -> DirectoryId | None:
 
 
 def key_to_wire(key: ReplicaKey) -> pb.ReplicaKey:
-    # Not by the key itself, whose hash is its id: strangers could make all of them the same.
+    # Not cached by the key itself, whose hash is its id: callers could force collisions.
     return _key_to_wire(key.id, key.directory_id)
 
 
@@ -197,7 +197,7 @@ def position_from_wire(message: pb.OffsetAndEpoch, what: str) -> OffsetAndEpoch:
 
 
 def known(offset: int) -> int | None:
-    """An offset or a time for an optional field: -1 is "unknown", which is not written."""
+    """An offset or a time for an optional field: -1 means "unknown" and is not written."""
     return offset if offset >= 0 else None
 
 
@@ -209,7 +209,7 @@ def leader_to_wire(leader: CurrentLeader) -> pb.CurrentLeader:
 
 
 def leader_from_wire(message: pb.CurrentLeader) -> CurrentLeader:
-    """An absent message is epoch 0 without a leader, which no replica prefers to what it knows."""
+    """An absent message is epoch 0 without a leader, which no replica prefers to its own view."""
     leader_id = message.id if message.HasField("id") and message.id >= 0 else None
     return CurrentLeader(
         natural(message.epoch, "the epoch of the current leader"),
@@ -222,7 +222,7 @@ def leader_from_wire(message: pb.CurrentLeader) -> CurrentLeader:
 
 
 class Answer(Protocol):
-    """What every response on the wire has."""
+    """The fields that every response message has."""
 
     @property
     def error_code(self) -> pb.ErrorCode: ...
@@ -246,7 +246,7 @@ def answer_from_wire(message: Answer) -> tuple[ErrorCode, CurrentLeader, str]:
 
 
 def high_watermark_from_wire(message: HasHighWatermark) -> int:
-    """-1 where it is absent; an offset in a message that is not optional is never negative."""
+    """The high watermark, -1 if it is absent. A present one must not be negative."""
     if not message.HasField("high_watermark"):  # type: ignore[attr-defined]
         return -1
     return natural(message.high_watermark, "the high watermark")

@@ -1,6 +1,6 @@
-"""What a server asks before it does anything for a caller; the runtime implements it.
+"""The interface through which a server authorizes calls; the runtime implements it.
 
-A server without a gate lets everybody in whom TLS let in.
+A server without a gate serves every caller that TLS accepts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Refusal(NamedTuple):
-    """Why a call is not served, as its response says it."""
+    """Why a call is rejected, as its response reports it."""
 
     error: ErrorCode
     message: str
@@ -35,8 +35,10 @@ def _unchanged(response: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """request: the parts of it that the caller may ask for. answer: the whole response where none
-    is left. finish: adds to the response what was said of the parts that are left out.
+    """The result of authorizing a metadata request.
+
+    request: the parts that the caller may request. answer: the complete response if no part is
+    left. finish: adds the errors of the rejected parts to the response.
     """
 
     request: Any
@@ -45,38 +47,40 @@ class Admission:
 
 
 class Gate(Protocol):
-    """`name`: the method's, as in `methods.RPC_METHODS`. Nothing here waits."""
+    """Authorizes calls. `name` is the RPC's name in `methods.RPC_METHODS`. Nothing here blocks."""
 
     def caller(self, context: Context) -> Caller:
-        """Who is at the other end: once a call, also of a stream."""
+        """Identify the caller, once per call or stream."""
         ...
 
     def refusal(self, caller: Caller, name: str, request: object = None) -> Refusal | None:
-        """Whether a call is refused as a whole. request: None while it has not been read, which
-        leaves out what depends on it.
+        """Why a call is rejected as a whole, None if it is not.
+
+        request: None if it has not been read yet; checks that depend on it are then skipped.
         """
         ...
 
     def admit(self, caller: Caller, name: str, request: Any) -> Refusal | Admission:
-        """The same for a request for metadata, of which parts may be refused."""
+        """Authorize a metadata request, of which single parts may be rejected."""
         ...
 
 
 class PartitionGate(Protocol):
-    """What a broker asks before it does anything with a topic's records. Nothing here waits."""
+    """Authorizes calls of a broker's Partition service. Nothing here blocks."""
 
     def caller(self, context: Context) -> Caller:
-        """As `Gate` has it."""
+        """See `Gate.caller`."""
         ...
 
     def partition_refusal(self, caller: Caller, rpc: RpcMethod) -> Refusal | None:
-        """Whether a call of a method of `methods.PARTITION_METHODS` is refused before its request
-        is read: its caller may not do this to any topic.
+        """Why a call of one of `methods.PARTITION_METHODS` is rejected before its request is read.
+
+        The caller then may not do this to any topic.
         """
         ...
 
     def follower_refusal(self, caller: Caller, node: int) -> Refusal | None:
-        """Whether a Fetch in the name of a follower is refused."""
+        """Why a Fetch in the name of the follower `node` is rejected, None if it is not."""
         ...
 
     def refused_topic(self, caller: Caller, operation: Operation, topic_id: str) -> ErrorCode:
@@ -84,7 +88,7 @@ class PartitionGate(Protocol):
         ...
 
     def may_describe(self, caller: Caller, topic: str) -> bool:
-        """Whether a caller may know of a topic, by its name."""
+        """Whether a caller may know that a topic of this name exists."""
         ...
 
 
@@ -93,8 +97,9 @@ async def answer_admitted(
     leader: CurrentLeader,
     handle: Callable[[Any], Awaitable[MetadataAnswer]],
 ) -> MetadataAnswer:
-    """The answer to a request for metadata as far as a gate allows it. handle: answers what of the
-    request is admitted. leader: named where it is not asked.
+    """The response to a metadata request, as far as the gate authorizes it.
+
+    handle: answers the authorized parts. leader: named in responses that do not come from `handle`.
     """
     if isinstance(admitted, Refusal):
         return MetadataAnswer(admitted.error, leader, message=admitted.message)
@@ -107,7 +112,7 @@ async def answer_admitted(
 
 
 class Asker:
-    """Who makes a call, before a gate: found out once a call."""
+    """The caller of one call, identified once, and its gate."""
 
     __slots__ = ("_caller", "_gate")
 
@@ -117,7 +122,7 @@ class Asker:
 
     @classmethod
     def of(cls, gate: Gate | None, context: Context) -> Asker | None:
-        """None where everybody may ask everything."""
+        """None without a gate: every caller may then call every method."""
         return None if gate is None else cls(gate, context)
 
     def refusal(self, name: str, request: object = None) -> Refusal | None:

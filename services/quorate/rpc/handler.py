@@ -1,9 +1,9 @@
-"""What a node must be able to do for the servicers: the runtime implements it.
+"""The interface of a node to the servicers: the runtime implements it.
 
-Rules for whoever implements it:
-1. Protocol errors are values. What a method raises is logged and answered as UNKNOWN_SERVER_ERROR.
-2. A call may be cancelled when its asker goes away, `append` excepted: cancellation only means that
-   nobody waits for the answer any more, so what was begun goes on in the runtime's own tasks.
+Rules for implementations:
+1. Protocol errors are values. An exception is logged and answered with UNKNOWN_SERVER_ERROR.
+2. A call may be cancelled when its caller goes away, except for `append`. Cancellation only means
+   that no caller waits for the response, so work in flight continues in the runtime's own tasks.
 3. A node without storage is a `NodeHandler`; a running one is a `RaftHandler`.
 """
 
@@ -34,7 +34,7 @@ from quorate.rpc.values import (
 
 @runtime_checkable
 class NodeHandler(Protocol):
-    """What every node does, formatted or not."""
+    """The operations of every node, formatted or not."""
 
     async def node_status(self) -> NodeStatus: ...
 
@@ -43,26 +43,28 @@ class NodeHandler(Protocol):
 
 @runtime_checkable
 class RaftHandler(NodeHandler, Protocol):
-    """What a node with storage does besides."""
+    """The further operations of a node with storage."""
 
     async def handle(self, request: Any) -> Any:
-        """The response to a request of Raft or Quorum that has no method of its own below: the
-        classes of both are in `rpc.methods`.
+        """The response to a request of Raft or Quorum without a method of its own below.
+
+        `rpc.methods` names the classes of requests and responses.
         """
         ...
 
     def bytes_since(self, offset: int) -> int:
-        """The size of the log from the batch that holds `offset` to its end, in bytes: what a Fetch
-        at that offset may return at once.
+        """The bytes from the batch that holds `offset` to the end of the log.
+
+        A Fetch at that offset may return them at once.
         """
         ...
 
     async def fetch(self, request: FetchRequest) -> tuple[FetchResponse, Sequence[Buffer]]:
-        """The answer and the encoded batches that go with it, in order; may take `max_wait_ms`."""
+        """The response and its encoded batches, in order; may take `max_wait_ms`."""
         ...
 
     async def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
-        """The answer with its bytes, at most `max_bytes`; less is no error."""
+        """The response with at most `max_bytes` of the snapshot; fewer are not an error."""
         ...
 
     async def append(
@@ -70,23 +72,24 @@ class RaftHandler(NodeHandler, Protocol):
     ) -> tuple[ErrorCode, CurrentLeader, int, str]:
         """Append one batch and wait for its commit: (error, leader, base offset, message).
 
-        See `AppendOutcome`; its errors tell whether anything was appended.
+        See `AppendOutcome`; its errors show whether anything was appended.
         """
         ...
 
     def read(
         self, request: ReadRequest, before: Callable[[], Awaitable[None]]
     ) -> AsyncIterator[ReadChunk]:
-        """Pieces of what is committed, up to and with the one that is the last. before: awaited
-        before records are read for the next one.
+        """Chunks of committed records, up to and including the last one.
+
+        before: awaited before records are read for the next chunk.
         """
         ...
 
 
 @runtime_checkable
 class MetadataHandler(Protocol):
-    """A node that answers requests for metadata, or tells who does."""
+    """A node that answers metadata requests, or names the node that does."""
 
     async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
-        """The answer to one of the requests in `convert_metadata.METHODS`, within `timeout_ms`."""
+        """The response to a request in `convert_metadata.METHODS`, within `timeout_ms`."""
         ...

@@ -1,10 +1,10 @@
-"""From the bytes of a request to its value, within the limits of its method.
+"""Decodes requests within the limits of their method.
 
 Rules:
-1. What is too large, or holds too many parts, is refused before anything of it is decoded.
-2. A request that weighs more than `INLINE_WEIGHT_MAX` is weighed and decoded in a thread: one at a
-   time, since threads share one interpreter. The loop goes on meanwhile. So is an answer encoded
-   that has more than `INLINE_PARTS_MAX` parts.
+1. A request that is too large, or has too many parts, is rejected before any of it is decoded.
+2. A request that weighs more than `INLINE_WEIGHT_MAX` is weighed and decoded in a thread, so that
+   the event loop keeps running: one at a time, since threads share one interpreter. A response
+   with more than `INLINE_PARTS_MAX` parts is encoded in the same thread.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ V = TypeVar("V")
 M = TypeVar("M")
 
 INLINE_WEIGHT_MAX = 8_192
-"""A thousand messages, or the sizes of 32,768 records: a few milliseconds."""
+"""A thousand nested messages, or the sizes of 32,768 records: a few milliseconds."""
 LIGHT_BYTES_MAX = INLINE_WEIGHT_MAX // WEIGHT_PER_BYTE_MAX
-"""Need not be weighed."""
+"""A request of at most this size cannot exceed `INLINE_WEIGHT_MAX`, so it is not weighed."""
 
 INLINE_PARTS_MAX = 500
 
@@ -32,10 +32,10 @@ _THREAD = ThreadPoolExecutor(1, thread_name_prefix="decode")
 
 
 async def read_request(method: RpcMethod, data: bytes, decode: Callable[[Any], V]) -> V:
-    """The request as a value. decode: makes it of the message.
+    """Check and decode a request. decode: converts the message to the value.
 
-    ViolationError where it breaks a limit or `decode` says so; DecodeError where the bytes are no
-    message.
+    Raises ViolationError if the request exceeds a limit or `decode` rejects it; DecodeError if the
+    bytes are not a message.
     """
     if len(data) > method.bytes_max:
         raise ViolationError(
@@ -49,14 +49,14 @@ async def read_request(method: RpcMethod, data: bytes, decode: Callable[[Any], V
 
 
 async def write_answer(encode: Callable[[V], M], answer: V, parts: int) -> M:
-    """An answer as a message. parts: how many it has, each a message in it."""
+    """Encode a response. parts: the number of nested messages in it."""
     if parts <= INLINE_PARTS_MAX:
         return encode(answer)
     return await asyncio.get_running_loop().run_in_executor(_THREAD, encode, answer)
 
 
 def _is_within(method: RpcMethod, data: bytes, limit: int) -> bool:
-    """Whether it weighs no more than `limit`. ViolationError for more than the method takes."""
+    """Whether it weighs at most `limit`. ViolationError if it exceeds the method's limit."""
     weight = weigh(data, method.shape, min(limit, method.weight_max))
     if weight > method.weight_max:
         raise ViolationError(

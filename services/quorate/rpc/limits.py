@@ -1,12 +1,13 @@
-"""Limits of the wire, each with its unit, and what follows from them for gRPC.
+"""Wire limits, each with its unit, and the gRPC options that follow from them.
 
 Rules:
-1. A batch may be 8 MiB and a Fetch answers with 8 MiB or one batch: a message may be 16 MiB, which
-   leaves room for what surrounds the records. gRPC's own default of 4 MiB is too small.
-2. A connection on which nothing comes back is given up after keepalive_ms + keepalive_timeout_ms,
-   and sooner where sent bytes stay unacknowledged (TCP_USER_TIMEOUT is keepalive_timeout_ms).
-3. A peer that refused a connection is dialled again soon: its successor is a new process at the
-   same address. Names are resolved anew then, since a restarted pod has another address.
+1. A batch may be 8 MiB, and a Fetch response carries up to 8 MiB or one batch. A message may be
+   16 MiB, which leaves room for the other fields. gRPC's own default of 4 MiB is too small.
+2. A connection that receives nothing is closed after keepalive_ms + keepalive_timeout_ms, and
+   sooner if sent bytes stay unacknowledged (TCP_USER_TIMEOUT is keepalive_timeout_ms).
+3. The client redials a peer soon after the peer refused a connection: its successor is a new
+   process at the same address. A redial resolves the name again, since a restarted pod has another
+   address.
 """
 
 from __future__ import annotations
@@ -20,41 +21,43 @@ from quorate.rpc.values import OpaqueRecord
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 SNAPSHOT_PIECE_BYTES_MAX = 1024 * 1024
-"""One message of a FetchSnapshot stream."""
+"""Snapshot bytes in one message of a FetchSnapshot stream."""
 LONE_FETCH_BYTES_MAX = 64 * 1024
-"""Records in the answer to a Fetch outside of a stream; replicas fetch in streams."""
+"""Bytes of records in the response to a unary Fetch; replicas fetch over streams."""
 
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 21
-"""The most that a record takes beside its key and value: five varints, attributes, no headers."""
+"""Upper bound of a record's size beyond its key and value: five varints, attributes, no headers."""
 BATCH_RECORDS_MAX = BATCH_BYTES_MAX // RECORD_OVERHEAD_BYTES
-"""More are too large together, however small they are."""
+"""More records exceed the batch limit, however small they are."""
 
 POSITIONS_MAX = 200_000
-"""Partitions that one Fetch of a broker's partitions may name."""
+"""Partitions that one Fetch to a broker may name."""
 
 CHANGE_TIMEOUT_MS_MAX = 10 * 60_000
-"""AddVoter, RemoveVoter, UpdateFeatures, appends: a longer timeout is taken for this one."""
+"""For AddVoter, RemoveVoter, UpdateFeatures and appends: a longer timeout is reduced to this."""
 ASK_TIMEOUT_MS_MAX = 60_000
 """The same for TransferLeadership and Read."""
 
 PORT_MAX = 65_535
 
 ONLY_IDENTITY = 1 << 0
-"""The set of gRPC's compression algorithms that holds none but "not compressed"."""
+"""gRPC's bitset of compression algorithms with "identity" (no compression) only."""
 
 GrpcOptions = list[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """append_*: of one Append stream under way at once; more is not read until some is answered.
+    """Limits of a server.
 
-    concurrent_rpcs_max: calls and streams of all connections; the ones beyond are refused with
-    RESOURCE_EXHAUSTED. connections_max: the ones beyond are closed. connections_per_address_max:
-    see `connections`. handshake_timeout_ms: of TLS and HTTP/2. streams_per_connection_max: a
-    client waits with the ones beyond. calls_per_second_max: see `throttle`; 0 for no shares.
-    ping_interval_min_ms: who pings more often is disconnected.
+    append_*: messages and bytes in flight on one Append stream; at the limit the server stops
+    reading until it has answered some. concurrent_rpcs_max: calls and streams of all connections;
+    further ones are rejected with RESOURCE_EXHAUSTED. connections_max: further ones are closed.
+    connections_per_address_max: see `connections`. handshake_timeout_ms: for TLS and HTTP/2.
+    streams_per_connection_max: the client queues further ones. calls_per_second_max: see
+    `throttle`; 0 disables throttling. ping_interval_min_ms: a client that pings more often is
+    disconnected.
     """
 
     message_bytes_max: int = MESSAGE_BYTES_MAX
@@ -73,9 +76,9 @@ class ServerLimits:
         return [
             ("grpc.max_receive_message_length", self.message_bytes_max),
             ("grpc.max_send_message_length", self.message_bytes_max),
-            # No client of a controller compresses, and 16 KiB unpack to the largest message.
+            # No client of a controller compresses, and 16 KiB can expand to the largest message.
             ("grpc.compression_enabled_algorithms_bitset", ONLY_IDENTITY),
-            # A port in use must be an error, not a share of somebody else's connections.
+            # Binding a port in use must fail, not share connections with another process.
             ("grpc.so_reuseport", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", self.ping_interval_min_ms),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", self.ping_interval_min_ms),
@@ -91,9 +94,11 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True)
 class ChannelLimits:
-    """connect_timeout_ms: for one attempt. channel_idle_ms: an unused channel is closed after
-    that. silence_ms: how long a client waits for a node that answers nothing at all: two of the
-    controllers' usual fetch timeouts, after which another one leads.
+    """Limits of a client's channels.
+
+    connect_timeout_ms: for one attempt. channel_idle_ms: an unused channel is closed after this
+    time. silence_ms: how long a client waits for a node that answers nothing at all: two of the
+    controllers' usual fetch timeouts, after which another node leads.
     """
 
     message_bytes_max: int = MESSAGE_BYTES_MAX
@@ -112,17 +117,17 @@ class ChannelLimits:
             ("grpc.max_send_message_length", self.message_bytes_max),
             ("grpc.initial_reconnect_backoff_ms", self.reconnect_backoff_ms),
             ("grpc.max_reconnect_backoff_ms", self.reconnect_backoff_max_ms),
-            # gRPC's name for the time that one attempt to connect may take.
+            # gRPC uses this option as the timeout of one connection attempt.
             ("grpc.min_reconnect_backoff_ms", self.connect_timeout_ms),
             ("grpc.dns_min_time_between_resolutions_ms", self.resolve_interval_min_ms),
             ("grpc.keepalive_time_ms", self.keepalive_ms),
             ("grpc.keepalive_timeout_ms", self.keepalive_timeout_ms),
-            # A process that is stopped has a kernel that goes on acknowledging: for the answer to
-            # the ping itself gRPC would wait a minute.
+            # The kernel keeps acknowledging bytes for a stopped process, and by default gRPC waits
+            # a minute for the answer to a ping.
             ("grpc.http2.ping_timeout_ms", self.keepalive_timeout_ms),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
-            # Whether to try again is decided here, never below.
+            # This package decides about retries; gRPC must not retry by itself.
             ("grpc.enable_retries", 0),
             ("grpc.enable_http_proxy", 0),
             ("grpc.use_local_subchannel_pool", 1),
@@ -130,16 +135,17 @@ class ChannelLimits:
 
 
 def batch_bytes(records: Iterable[OpaqueRecord]) -> int:
-    """An upper bound of the encoded batch's size in bytes; what is compared with
-    `batch_bytes_max`.
+    """An upper bound of the encoded batch's size in bytes.
+
+    Callers compare it with `batch_bytes_max`.
     """
-    # A list, since generating the sizes one by one takes half as long again.
+    # A list: a generator takes 50% longer.
     sizes = [len(value) + len(key) if key else len(value) for key, value in records]
     return BATCH_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES * len(sizes) + sum(sizes)
 
 
 def too_large(size: int, limit: int) -> str:
-    """What MESSAGE_TOO_LARGE says."""
+    """The error message of MESSAGE_TOO_LARGE."""
     return f"the records make a batch of up to {size} bytes and the limit is {limit}"
 
 
@@ -147,8 +153,9 @@ def too_large(size: int, limit: int) -> str:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, `[v6]:port` or `:port` (host "" is every address). MisuseError if it is
-    neither.
+    """Parse `host:port`, `[v6]:port` or `:port` (host "" means every address).
+
+    Raises MisuseError for any other text.
     """
     host, colon, port = text.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -161,5 +168,5 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def format_address(host: str, port: int) -> str:
-    """`host:port` as gRPC and people write it."""
+    """Format an address as `host:port`, or `[v6]:port`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

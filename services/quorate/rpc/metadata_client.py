@@ -1,12 +1,13 @@
-"""The client of the metadata controller: asks it wherever it is, for people and for brokers.
+"""The client of the metadata controller, for administrators and for brokers.
 
 Rules:
-1. Every call ends: with the response, or with a `ClientError` once its time is up.
+1. Every call ends: with the response, or with a `ClientError` once its timeout has passed.
 2. A node that is not the active controller names the leader, and the client goes there
-   (`routing.LeaderSearch`); it goes on looking while there is none.
-3. Reading is repeated freely. A change is repeated where a connection breaks: doing it again comes
-   to the same or is refused with an error that says so (TOPIC_ALREADY_EXISTS, …). `Asked.repeated`
-   tells whether an earlier attempt may have been done. AllocateProducerIds loses a block at worst.
+   (`routing.LeaderSearch`); it keeps searching while there is none.
+3. Reads are retried freely. A change is retried after a broken connection: executing it twice has
+   the same result, or fails with an error that says so (TOPIC_ALREADY_EXISTS, …). `Asked.repeated`
+   tells whether an earlier attempt may have been executed. AllocateProducerIds loses a block at
+   worst.
 
 Source: KIP-919 (admin clients at controllers), KIP-590 (forwarding); tenacity for the pauses.
 """
@@ -29,15 +30,15 @@ from quorate.rpc.routing import NOT_LEADER, Address, LeaderSearch, Route
 from quorate.rpc.tls import TlsConfig
 
 ANSWER_SLACK_MS = 500
-"""How much longer than the server a client waits: the server's own "timed out" says more."""
+"""How much longer than the server a client waits: the server's timeout error says more."""
 
 ATTEMPT_MS_MAX = 30_000
-"""How long one node is waited for before another is asked, where the whole takes longer."""
+"""How long to wait for one node before trying another, if the call's timeout is longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A response, the node that led, and whether an earlier attempt may have been done too."""
+    """A response, the leader, and whether an earlier attempt may also have been executed."""
 
     response: Any
     leader: CurrentLeader
@@ -45,10 +46,9 @@ class Asked:
 
 
 class MetadataClient:
-    """A client of one cluster's metadata; an asynchronous context manager, or closed with `close`.
+    """A client of one cluster's metadata. Use it as an asynchronous context manager, or `close` it.
 
-    bootstrap: `host:port` of some controllers. request_timeout_ms: the time of each call that names
-    none.
+    bootstrap: `host:port` of some controllers. request_timeout_ms: the default timeout of a call.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class MetadataClient:
         await self._channels.close()
 
     def learn(self, leader: CurrentLeader) -> None:
-        """Who leads, as somebody else has heard: asked first from now on, unless it is old news."""
+        """Learn the leader from another source; it is tried first unless it is outdated."""
         self._search.route.learn(leader)
 
     def quorum_client(self) -> QuorumClient:
-        """A client of the quorum itself, at the same addresses; for the caller to close."""
+        """A client of the quorum itself, at the same addresses; the caller closes it."""
         return QuorumClient(
             self._bootstrap, tls=self._tls, request_timeout_ms=self.request_timeout_ms
         )
@@ -96,13 +96,13 @@ class MetadataClient:
     async def ask(self, request: Any, *, timeout_ms: int | None = None) -> Any:
         """The response to one of the requests in `convert_metadata.METHODS`.
 
-        AdminError where the request as a whole is refused or its time is up; NoLeaderError,
-        UnreachableError. What became of the single topics, resources, … is in the response.
+        Raises AdminError if the request is rejected as a whole or times out; NoLeaderError,
+        UnreachableError. The response holds the outcome for each topic, resource, ….
         """
         return (await self.ask_whole(request, timeout_ms=timeout_ms)).response
 
     async def ask_whole(self, request: Any, *, timeout_ms: int | None = None) -> Asked:
-        """As `ask`, with what is known besides."""
+        """Like `ask`, but also returns the leader and whether an earlier attempt may have run."""
         method = METHODS.get(type(request))
         if method is None:
             raise MisuseError(f"{type(request).__name__} is no request of the metadata controller")
@@ -117,7 +117,7 @@ class MetadataClient:
             except TransportError as error:
                 repeated = repeated or not error.nothing_done
                 raise
-            # A controller that lost its office while it was at it says so.
+            # A controller that lost leadership while it handled the request adds a message.
             repeated = repeated or (answer.error in NOT_LEADER and answer.message != "")
             return answer
 

@@ -1,7 +1,7 @@
-"""What a server does with the calls of Metadata and BrokerLifecycle, all alike.
+"""Serves the calls of Metadata and BrokerLifecycle, all in the same way.
 
-The steps and rules of `servicers` hold here too. Of a request that is about topics or resources the
-gate decides each part, once it was read.
+The steps and rules of `servicers` apply. If a request is about topics or resources, the gate
+authorizes each part separately, once the request was read.
 
 Source: proto/quorate/v1/metadata.proto, lifecycle.proto.
 """
@@ -22,7 +22,7 @@ from quorate.rpc.servicers import Behavior, Slot, failure
 
 
 def metadata_behaviors(slot: Slot) -> dict[str, Behavior]:
-    """By the method's name, from the bytes of a request."""
+    """The behaviors by method name; each takes the bytes of a request."""
     return {method.name: _serve(slot, method) for method in METHODS.values()}
 
 
@@ -51,7 +51,7 @@ async def _answer(
 
 
 def _parts(response: Any) -> int:
-    """How many topics, resources, … an answer is about."""
+    """The number of topics, resources, … in a response."""
     names = getattr(response, "__dataclass_fields__", ())
     found = (getattr(response, name) for name in names)
     return sum(len(each) for each in found if isinstance(each, tuple))

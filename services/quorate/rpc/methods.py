@@ -1,15 +1,13 @@
-"""Every RPC of a controller and of a broker: the tables that their servers, gates, throttle and
-clients go by.
+"""The RPCs of controllers and brokers, as tables for servers, gates, the throttle and clients.
 
-A row says what a method is called and what must be known before its request is read. What its
-messages are, and which of them are streams, the proto says. `codecs` and `convert_metadata` add how
-messages become values, `runtime.gate` and `broker.gate` decide by `operation`, `resources` and
-`callers`.
+A row names a method and holds what must be known before its request is read. The proto defines its
+messages and which of them are streams. `codecs` and `convert_metadata` convert the messages to
+values; `runtime.gate` and `broker.gate` authorize calls by `operation`, `resources` and `callers`.
 
 Rules:
 1. A method that is not in the table is not served.
 2. A request that is larger than `bytes_max`, or weighs more than `weight_max` (see `weighing`), is
-   refused before it is decoded.
+   rejected before it is decoded.
 
 `poe access` writes the part of ACCESS.md that follows from the table.
 
@@ -36,22 +34,22 @@ from quorate.v1 import lifecycle_pb2, metadata_pb2, partition_pb2, quorum_pb2, r
 
 SMALL_BYTES_MAX = 64 * 1024
 SMALL_WEIGHT_MAX = 8_192
-"""Of requests about replicas and their endpoints: there are few of either."""
+"""For requests about replicas and their endpoints: there are few of either."""
 METADATA_BYTES_MAX = 1024 * 1024
 METADATA_WEIGHT_MAX = 16_384 * MESSAGE_WEIGHT
-"""Of requests for metadata: thousands of topics, or of partitions with their replicas."""
+"""For metadata requests: thousands of topics, or of partitions with their replicas."""
 APPEND_WEIGHT_MAX = BATCH_RECORDS_MAX * (MESSAGE_WEIGHT + 2) + SMALL_WEIGHT_MAX
-"""A batch of the smallest records, each in a message of its own with a key and a value."""
+"""A batch of the smallest records, each in its own message with a key and a value."""
 FETCH_WEIGHT_MAX = POSITIONS_MAX * (2 * MESSAGE_WEIGHT + 7) + SMALL_WEIGHT_MAX
-"""A position and its partition, with all their fields, for each."""
+"""For each position, its message and its partition's, with all their fields."""
 
 
 class Callers(StrEnum):
-    """Who may call, whatever the ACLs say (see `runtime.gate`)."""
+    """The callers that a method admits, regardless of the ACLs (see `runtime.gate`)."""
 
     ANYBODY = "anybody"
     NODES = "nodes"
-    """Where identity is required: whose certificate names a node."""
+    """If identity is required, callers whose certificate names a node."""
     CONTROLLERS = "controllers"
 
 
@@ -65,11 +63,11 @@ _CONFIGURED = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER)
 class RpcMethod:
     """One row.
 
-    operation: what the ACLs must allow, on one of the kinds in `resources`. Where that is not the
-    cluster alone, each part of the request is decided by itself, after it was read.
-    takes_turn: whether the throttle may let a call wait.
-    is_repeatable: whether a client may send it again although an earlier one may have been done.
-    needs_storage: whether a node that is not formatted refuses it.
+    operation: what the ACLs must allow, on one of the kinds in `resources`. If that is not the
+    cluster alone, each part of the request is authorized separately, after it was read.
+    takes_turn: whether the throttle may delay a call.
+    is_repeatable: whether a client may retry it although an earlier attempt may have been executed.
+    needs_storage: whether a node that is not formatted rejects it.
     values: the classes of requests and responses (see `codecs`); None for appends and the brokers'
     own service.
     """
@@ -107,7 +105,7 @@ class RpcMethod:
         return f"/{self.service}/{self.name}"
 
     def stub(self, channel: Any) -> Any:
-        """The method at a channel of grpc or grpc.aio, to be called with messages."""
+        """The method on a channel of grpc or grpc.aio, to be called with messages."""
         sent = "stream" if self.streams_requests else "unary"
         received = "stream" if self.streams_responses else "unary"
         return getattr(channel, f"{sent}_{received}")(
@@ -123,7 +121,7 @@ class RpcMethod:
 
     @property
     def is_about_cluster(self) -> bool:
-        """Whether it is allowed or refused as a whole."""
+        """Whether a request is authorized as a whole."""
         return self.resources == _CLUSTER
 
 
@@ -147,7 +145,7 @@ _ALTER_CONFIGS, _DESCRIBE_CONFIGS = Operation.ALTER_CONFIGS, Operation.DESCRIBE_
 
 
 def _election(name: str, request: type, response: type) -> RpcMethod:
-    """Controllers among themselves; elections never wait for their turn."""
+    """A method between controllers; elections never wait for their turn."""
     return RpcMethod(
         RAFT_SERVICE,
         name,
@@ -159,7 +157,7 @@ def _election(name: str, request: type, response: type) -> RpcMethod:
 
 
 def _replica(name: str, request: type, response: type, *, takes_turn: bool = False) -> RpcMethod:
-    """What any replica asks of another. In a voter's name only controllers do."""
+    """A method between replicas. Only controllers may call it in the name of a voter."""
     return RpcMethod(
         RAFT_SERVICE,
         name,
@@ -177,8 +175,10 @@ def _quorum(
 
 
 def _append(name: str) -> RpcMethod:
-    """Application records change the log and are no resource of Kafka's: it needs what any change
-    of the cluster needs.
+    """A method that appends application records.
+
+    These change the log and are not a resource of Kafka's, so it requires the same permission as
+    any change of the cluster.
     """
     return RpcMethod(
         QUORUM_SERVICE,
@@ -213,7 +213,7 @@ def _metadata(
 
 
 def _lifecycle(request: type, response: type) -> RpcMethod:
-    """What a node asks in its own name."""
+    """A method that a node calls in its own name."""
     return _metadata(request, response, _ACTION, service=LIFECYCLE_SERVICE, callers=Callers.NODES)
 
 
@@ -244,9 +244,9 @@ _ROWS: Final[tuple[RpcMethod, ...]] = (
     _quorum("NodeStatus", _DESCRIBE, v.NodeStatusRequest, v.NodeStatus, needs_storage=False),
     _append("Append"),
     _append("AppendStream"),
-    # Who reads the log as it is reads credentials too.
+    # The raw log also contains credentials.
     _quorum("Read", _ACTION, v.ReadRequest, v.ReadChunk),
-    # Create and delete of the cluster are create and delete of every topic.
+    # CREATE and DELETE on the cluster apply to every topic.
     _metadata(r.CreateTopics, r.CreateTopicsResponse, Operation.CREATE, _TOPIC_OR_CLUSTER),
     _metadata(r.DeleteTopics, r.DeleteTopicsResponse, Operation.DELETE, _TOPIC_OR_CLUSTER),
     _metadata(r.CreatePartitions, r.CreatePartitionsResponse, _ALTER, _TOPIC),
@@ -271,7 +271,7 @@ _ROWS: Final[tuple[RpcMethod, ...]] = (
     _lifecycle(r.AlterPartition, r.AlterPartitionResponse),
     _lifecycle(r.AllocateProducerIds, r.AllocateProducerIdsResponse),
     _lifecycle(r.AssignReplicasToDirs, r.AssignReplicasToDirsResponse),
-    # A broker that registers as a controller would vote (see `runtime.gate`).
+    # A broker that registered as a controller would vote (see `runtime.gate`).
     _metadata(
         r.RegisterController,
         r.RegisterControllerResponse,
@@ -282,11 +282,11 @@ _ROWS: Final[tuple[RpcMethod, ...]] = (
 )
 
 RPC_METHODS: Final[dict[str, RpcMethod]] = {row.name: row for row in _ROWS}
-"""Every method of a controller by its name, which no two services share."""
+"""The methods of a controller by name. The names are unique across services."""
 
 
 def _partition(name: str, operation: Operation, **fields: Any) -> RpcMethod:
-    """A method for the records of topics, served by brokers."""
+    """A method for topic records, served by brokers."""
     return RpcMethod(PARTITION_SERVICE, name, operation, **{"resources": _TOPIC, **fields})
 
 
@@ -304,8 +304,9 @@ PARTITION_METHODS: Final[dict[str, RpcMethod]] = {
         _partition("InitProducerId", Operation.WRITE),
     )
 }
-"""Every method of the brokers' service `quorate.v1.Partition`, by its name. The operation is
-authorized on the topic of each request; InitProducerId needs it on any topic.
+"""The methods of the brokers' service `quorate.v1.Partition`, by name.
+
+The operation is authorized on the topic of each request; InitProducerId requires it on any topic.
 """
 FOLLOWER_FETCH: Final = _partition(
     "Fetch", _ACTION, resources=_CLUSTER, callers=Callers.NODES, **_FETCH_SIZES

@@ -1,7 +1,7 @@
 """Connections to brokers' Partition service: one stream for batches, one for fetches, unary calls.
 
-Owns the streams and what waits on them. Where to go, and what to do when a broker does not lead, is
-the callers' business. What goes wrong is a `TransportError`; a batch that was sent on a stream that
+Owns the streams and their pending calls. The callers decide which broker to call, and what to do
+when a broker does not lead. Failures raise `TransportError`; a batch that was sent on a stream that
 broke may have been appended.
 """
 
@@ -36,23 +36,23 @@ from quorate.v1 import partition_pb2 as pb
 
 SERVICE = "/quorate.v1.Partition/"
 FETCH_GRACE_MS = 2_000
-"""How much longer than `max_wait_ms` an answer may take, milliseconds."""
+"""How much longer than `max_wait_ms` a response may take, milliseconds."""
 CALL_TIMEOUT_MS = 5_000
 
 
 class BrokerConnections:
-    """Channels to brokers, and the unary calls. tls: for encrypted listeners, None for none."""
+    """Channels to brokers, and the unary calls. tls: for TLS listeners, None for plaintext."""
 
     def __init__(self, tls: TlsConfig | None = None, identity: str = "quorate-partitions") -> None:
         self._channels = Channels(tls, ChannelLimits(), identity)
 
     async def open_produce(self, host: str, port: int) -> ProduceStream:
-        """A connected stream for batches."""
+        """Open a connected stream for batches."""
         link = await self._connect(host, port)
         return ProduceStream(link, self._channels)
 
     async def open_fetch(self, host: str, port: int) -> FetchStream:
-        """A connected stream for fetches."""
+        """Open a connected stream for fetches."""
         link = await self._connect(host, port)
         return FetchStream(link, self._channels)
 
@@ -103,7 +103,7 @@ class BrokerConnections:
 
 
 class ProduceStream(AskingStream[ProduceResponse]):
-    """Batches under way to one broker, their answers as they come."""
+    """Batches in flight to one broker. Responses arrive in any order."""
 
     def __init__(self, link: Link, channels: Channels) -> None:
         super().__init__(
@@ -111,7 +111,7 @@ class ProduceStream(AskingStream[ProduceResponse]):
         )
 
     async def produce(self, request: ProduceRequest, timeout_ms: float) -> ProduceResponse:
-        """Send a batch and wait for its answer. TransportError: it may have been appended."""
+        """Send a batch and wait for its response. TransportError: it may have been appended."""
 
         def encode(correlation_id: int) -> pb.ProduceRequest:
             return convert.encode_produce_request(correlation_id, request)
@@ -130,9 +130,9 @@ class FetchStream:
         self.is_open = True
 
     async def fetch(self, request: PartitionFetch) -> PartitionFetchResponse:
-        """Send one request and wait for its answer. After a failure the stream is closed.
+        """Send one request and wait for its response. A failure closes the stream.
 
-        TransportError; ViolationError if the answer makes no sense.
+        Raises TransportError; ViolationError for an invalid response.
         """
         if self._is_busy:
             raise MisuseError("a fetch is under way on this stream")
@@ -163,7 +163,7 @@ class FetchStream:
                 self.close()
 
     def close(self) -> None:
-        """End the stream; a fetch under way fails."""
+        """End the stream; a pending fetch fails."""
         if self.is_open:
             self.is_open = False
             self._call.cancel()
@@ -176,7 +176,7 @@ async def _status(call: StreamCall[Any], link: Link) -> TransportError:
 
 
 def address_of(endpoints: Sequence[Endpoint], listener: str | None = None) -> tuple[str, int]:
-    """Where to dial a broker: its listener of that name, else its first. ViolationError if none."""
+    """A broker's address: its listener of that name, else its first. ViolationError if none."""
     if not endpoints:
         raise ViolationError("a broker without endpoints")
     chosen = next((e for e in endpoints if e.name == listener), endpoints[0])

@@ -1,4 +1,4 @@
-"""The Partition service's messages and values, both ways; see `fields` for the rules."""
+"""Converts the Partition service's messages to values and back; see `fields` for the rules."""
 
 from __future__ import annotations
 

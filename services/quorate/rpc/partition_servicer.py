@@ -1,12 +1,12 @@
-"""The Partition service: bytes in, values to the handler, its answers out.
+"""The Partition service: decodes requests, calls the handler, encodes responses.
 
-Rules, as in `servicers`: the gate decides by caller and method before a request is decoded, and by
-its content then; what is too large or violates the protocol is answered with INVALID_REQUEST and
-the reason; what a handler raises is logged and answered with UNKNOWN_SERVER_ERROR. Many batches of
-one Produce stream are under way at once, as `answered_stream` has it.
+Rules, as in `servicers`: the gate authorizes the caller for the method before a request is decoded,
+and its content afterwards. A request that is too large or violates the protocol is answered with
+INVALID_REQUEST and the reason. An exception of a handler is logged and answered with
+UNKNOWN_SERVER_ERROR. One Produce stream may have many batches in flight (see `answered_stream`).
 
-Without a gate everybody may do everything. A Fetch in the name of a follower acknowledges records,
-so it needs another right than a reader's (`methods.FOLLOWER_FETCH`).
+Without a gate every caller may do everything. A Fetch in the name of a follower acknowledges
+records, so it requires a different permission than a reader's (`methods.FOLLOWER_FETCH`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PRODUCE, _FETCH, _LIST_OFFSETS, _LOCATE, _INIT = (
 
 
 class FetchSession(Protocol):
-    """One Fetch stream: it remembers what its requests said."""
+    """One Fetch stream, with the state that its requests have set."""
 
     async def fetch(self, request: PartitionFetch) -> PartitionFetchResponse:
         """Answer when there is news, or `max_wait_ms` has passed."""
@@ -66,12 +66,15 @@ class FetchSession(Protocol):
 
 
 class PartitionHandler(Protocol):
-    """What a broker does for the servicer."""
+    """The operations that a broker implements for the servicer."""
 
     async def produce(self, request: ProduceRequest) -> ProduceResponse: ...
 
     def open_session(self, refuse: Callable[[str], ErrorCode]) -> FetchSession:
-        """refuse: why a reader may not read the topic of this id now, NONE if it may."""
+        """Open a session.
+
+        refuse: the error of a reader that may not read the topic with this id now, NONE if it may.
+        """
         ...
 
     async def list_offsets(self, key: PartitionKey) -> PartitionOffsets: ...
@@ -82,7 +85,7 @@ class PartitionHandler(Protocol):
 
 
 class _Asker:
-    """Who makes a call, before the gate: found out once a call."""
+    """The caller of one call, identified once, and its gate."""
 
     def __init__(self, gate: PartitionGate | None, context: Context) -> None:
         self._gate = gate
@@ -100,7 +103,7 @@ class _Asker:
         return self._gate.refused_topic(self._caller, rpc.operation, topic_id)
 
     def visible(self, located: Located, asked: Sequence[str]) -> Located:
-        """Without the topics that the caller may not know of; an error for those it named."""
+        """Drop the topics that the caller may not describe; those it named get an error."""
         if self._gate is None:
             return located
         failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -122,7 +125,7 @@ def _failed(what: str, context: Context, error: Exception) -> tuple[ErrorCode, s
 
 
 class PartitionServicer:
-    """Producers, readers and follower brokers. `running` are batches under way."""
+    """Serves producers, readers and follower brokers. `running` holds the batches in flight."""
 
     def __init__(
         self, handler: PartitionHandler, limits: ServerLimits, gate: PartitionGate | None = None
@@ -141,7 +144,7 @@ class PartitionServicer:
         assert self.behaviors.keys() == PARTITION_METHODS.keys()
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Serve on a server that has not been started."""
+        """Register the service with a server that has not been started."""
         handlers = {
             name: method_handler(PARTITION_METHODS[name], behavior)
             for name, behavior in self.behaviors.items()
@@ -166,7 +169,7 @@ class PartitionServicer:
     async def _read_batch(
         self, data: bytes, context: Context, asker: _Asker
     ) -> tuple[int, ProduceRequest | ProduceResponse]:
-        """Its correlation id, and what is to be done or how it is refused. DecodeError."""
+        """The correlation id, and the request or its rejection. Raises DecodeError."""
         if (refused := asker.refusal(_PRODUCE)) is not None:
             return correlation_id_of(data), ProduceResponse(refused.error, message=refused.message)
         try:
@@ -265,7 +268,7 @@ class PartitionServicer:
         handle: Callable[[Any, _Asker], Coroutine[Any, Any, Any]],
         refuse: Callable[..., Any],
     ) -> Any:
-        """The answer's value. refuse: makes one of an error and its message."""
+        """The response's value. refuse: builds one from an error and its message."""
         asker = _Asker(self._gate, context)
         if (refused := asker.refusal(rpc)) is not None:
             return refuse(refused.error, message=refused.message)

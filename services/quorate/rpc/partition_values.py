@@ -53,7 +53,7 @@ class ProduceResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchPosition:
-    """Where to read on. leader_epoch: -1 if the asker has no opinion. last_epoch: a follower's."""
+    """Where to continue. leader_epoch: -1 if unknown. last_epoch: a follower's last epoch."""
 
     partition: PartitionKey
     offset: int
@@ -76,7 +76,7 @@ class PartitionFetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """News of one partition. records: whole batches, not copied before they are sent."""
+    """The changes of one partition. records: whole batches, not copied before they are sent."""
 
     partition: PartitionKey
     error: ErrorCode
@@ -113,7 +113,7 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class LocatedBroker:
-    """Where a broker listens. epoch: of its registration, which another process has not."""
+    """Where a broker listens. epoch: of its registration, unique to the broker's process."""
 
     id: int
     endpoints: tuple[Endpoint, ...]
@@ -125,7 +125,7 @@ class LocatedBroker:
 
 @dataclass(frozen=True, slots=True)
 class LocatedPartition:
-    """Who has a partition. leader_id: -1 for none."""
+    """The replicas of a partition. leader_id: -1 for none."""
 
     index: int
     leader_id: int
@@ -136,7 +136,7 @@ class LocatedPartition:
 
 @dataclass(frozen=True, slots=True)
 class LocatedTopic:
-    """error: UNKNOWN_TOPIC_OR_PARTITION for a name that is not there."""
+    """error: UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
@@ -146,7 +146,7 @@ class LocatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """What a broker knows of topics and brokers. metadata_offset: how far it has read."""
+    """A broker's view of topics and brokers. metadata_offset: how far it has read."""
 
     error: ErrorCode
     brokers: tuple[LocatedBroker, ...] = ()

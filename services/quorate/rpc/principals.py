@@ -1,19 +1,19 @@
-"""Who calls: the principal and the nodes that a certificate names, and from which host.
+"""Identifies callers: the principal and the nodes that a certificate names, and the host.
 
 Rules:
 1. The principal of a certificate is `User:` and its subject as RFC 2253 writes it, the most
    specific part first, mapped by `ssl.principal.mapping.rules`. A certificate without a subject is
    named by its first DNS name, as `DNS=host`, which no subject can look like.
-2. Without TLS, and without a certificate, it is `User:ANONYMOUS`.
-3. A DNS name `node-N` in a certificate says: this is node N. Nothing else does.
-4. What the standard library says of a certificate becomes the same text as gRPC's: OpenSSL's form
-   of RFC 2253. A subject with an attribute that is not in `_SHORT` is nobody: gRPC writes such
-   an attribute as it is encoded, which the standard library does not tell.
-5. The rules are tried in order; the first whose pattern matches the whole subject makes the name.
-   A subject that no rule matches is nobody: `None`, and may do nothing. So is one of more than
-   `SUBJECT_MAX` characters.
+2. Without TLS or without a certificate, the principal is `User:ANONYMOUS`.
+3. A DNS name `node-N` in a certificate identifies node N. Nothing else does.
+4. The standard library's description of a certificate is converted to the same text as gRPC's:
+   OpenSSL's form of RFC 2253. A subject with an attribute that is not in `_SHORT` has no principal:
+   gRPC writes such an attribute in its encoded form, which the standard library does not expose.
+5. The mapping rules are tried in order; the first whose pattern matches the whole subject makes the
+   name. A subject that no rule matches has no principal: it is `None` and may do nothing. The same
+   applies to a subject of more than `SUBJECT_MAX` characters.
 6. Patterns are RE2's: matching takes time proportional to the subject, whatever the pattern. Java's
-   look-around, back references and possessive quantifiers are refused.
+   look-around, back references and possessive quantifiers are rejected.
 
 Source: Kafka's DefaultKafkaPrincipalBuilder and SslPrincipalMapper (KIP-371).
 """
@@ -47,7 +47,7 @@ _OPTIONS.log_errors = False
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """pattern None: the subject as it is."""
+    """One mapping rule. pattern None: the name is the subject itself."""
 
     pattern: re2._Regexp | None = None
     replacement: str = ""
@@ -75,9 +75,9 @@ class PrincipalMapping:
 
     @classmethod
     def parse(cls, text: str) -> PrincipalMapping:
-        """`DEFAULT` and `RULE:pattern/replacement/` with `L` or `U` behind it, separated by commas.
+        """Parse rules: `DEFAULT` and `RULE:pattern/replacement/`, separated by commas.
 
-        ValueError with the reason.
+        `L` or `U` may follow a rule's last slash. Raises ValueError with the reason.
         """
         rules: list[_Rule] = []
         position = 0
@@ -92,7 +92,7 @@ class PrincipalMapping:
         return cls(tuple(rules))
 
     def name(self, subject: str) -> str | None:
-        """The name of whom a subject means; None if no rule matches."""
+        """The name that a subject maps to; None if no rule matches."""
         if len(subject) > SUBJECT_MAX:
             return None
         for rule in self.rules:
@@ -121,9 +121,10 @@ def _rule(found: re.Match[str]) -> _Rule:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """principal: None for a certificate that no rule maps. nodes: that the certificate names.
+    """The identity of a caller. principal: None for a certificate that no rule maps.
 
-    has_certificate: whether it showed one; without it `nodes` says nothing.
+    nodes: those that the certificate names. has_certificate: whether the caller presented one;
+    without it `nodes` has no meaning.
     """
 
     principal: str | None = ANONYMOUS
@@ -133,11 +134,11 @@ class Caller:
 
 
 AuthContext = Mapping[str, Iterable[bytes]]
-"""What gRPC says of a connection's security."""
+"""gRPC's description of a connection's security."""
 
 
 def caller_of(auth: AuthContext, peer: str, mapping: PrincipalMapping) -> Caller:
-    """auth: gRPC's auth_context; peer: its name of the other side."""
+    """The caller of a gRPC call. auth: gRPC's auth_context. peer: gRPC's name of the peer."""
     host = host_of(peer)
     if not auth.get("x509_pem_cert"):
         return Caller(host=host)
@@ -149,7 +150,7 @@ def caller_of(auth: AuthContext, peer: str, mapping: PrincipalMapping) -> Caller
 def caller_of_certificate(
     certificate: Mapping[str, Any] | None, host: str, mapping: PrincipalMapping
 ) -> Caller:
-    """certificate: what `ssl.SSLSocket.getpeercert` says of the other side's; None for none."""
+    """certificate: the peer's, as `ssl.SSLSocket.getpeercert` returns it; None without one."""
     if not certificate:
         return Caller(host=host)
     names = [name for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"]
@@ -183,11 +184,11 @@ _SHORT = {
     "title": "title",
     "userId": "UID",
 }
-"""OpenSSL's long names of attributes, which the standard library tells, and its short ones."""
+"""OpenSSL's long attribute names, which the standard library uses, and the short ones."""
 
 
 def _subject(parts: Sequence[Sequence[tuple[str, str]]]) -> str | None:
-    """Rule 4. parts: the least specific one first, each with its attributes."""
+    """The subject's text (rule 4). parts: least specific first, each with its attributes."""
     written = []
     for part in reversed(parts):
         attributes = []
@@ -200,7 +201,7 @@ def _subject(parts: Sequence[Sequence[tuple[str, str]]]) -> str | None:
 
 
 def _escaped(value: str) -> str:
-    """As OpenSSL's XN_FLAG_RFC2253 does it: control characters and what is not ASCII in hex."""
+    """Escape like OpenSSL's XN_FLAG_RFC2253: control and non-ASCII characters in hex."""
     found = []
     last = len(value) - 1
     for index, each in enumerate(value):
@@ -214,7 +215,7 @@ def _escaped(value: str) -> str:
 
 
 def nodes_of(names: Sequence[str]) -> frozenset[int]:
-    """The nodes that DNS names of a certificate name."""
+    """The nodes that a certificate's DNS names identify."""
     return frozenset(int(found[1]) for found in map(_NODE.fullmatch, names) if found)
 
 

@@ -1,13 +1,14 @@
-"""The client's side of Read: a stream of chunks as a stream of records, resumed where it broke.
+"""The client's side of Read: turns a stream of chunks into records, and resumes a broken stream.
 
 Rules:
-1. A linearizable read asks the leader; any other the first node that answers.
-2. A stream that breaks is opened again where it ended, also where the log's start has passed that
-   offset meanwhile: records of applications keep their offsets in a snapshot.
-3. A snapshot's metadata has no offsets, and neither have records of a checkpoint that was written
-   without them. `ReadBrokenError` where a stream breaks among them, or where they would come again.
-4. Checksums are verified; control batches are skipped, and so is what lies before the offset asked
-   for: a batch may begin earlier, and older nodes send a snapshot whole.
+1. A linearizable read goes to the leader; any other to the first node that answers.
+2. A broken stream is reopened where it ended, even if the log start offset has passed that position
+   meanwhile: application records keep their offsets in a snapshot.
+3. Metadata records of a snapshot have no offsets, nor do records of a checkpoint that was written
+   without them. `ReadBrokenError` if a stream breaks among them, or if they would be returned
+   again.
+4. Checksums are verified. Control batches are skipped, and so are records before the requested
+   offset: a batch may begin earlier, and older nodes send a whole snapshot.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ ANSWER_SLACK_MS = 500
 
 @dataclass(slots=True)
 class _OpenRead:
-    """A stream whose first chunk is here; an `Answer` for the search."""
+    """A stream whose first chunk has arrived; an `Answer` for the leader search."""
 
     link: Link
     call: Any
@@ -52,7 +53,7 @@ class _OpenRead:
 
 
 class LogReader:
-    """Reads for one client."""
+    """The reads of one client."""
 
     def __init__(self, search: LeaderSearch, channels: Channels, connect_timeout_ms: int) -> None:
         self._search = search
@@ -60,9 +61,7 @@ class LogReader:
         self._connect_timeout_ms = connect_timeout_ms
 
     async def read(self, request: ReadRequest) -> AsyncIterator[Record]:
-        """The records, in order; of a snapshot first, where `from_offset` is before the log's
-        start.
-        """
+        """The records in order, those of a snapshot first if the log starts after `from_offset`."""
         position = request.from_offset
         left = request.max_records
         seen = _Seen()
@@ -94,7 +93,7 @@ class LogReader:
                         f"({error}): read again from offset {position}"
                     ) from None
             except AdminError as error:
-                # The log's start may have passed the stream.
+                # The log start offset may have passed the stream's position.
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE or position == began:
                     raise
             finally:
@@ -150,7 +149,7 @@ class LogReader:
 
 
 async def _next(link: Link, call: Any, timeout_ms: float) -> ReadChunk:
-    """The next chunk. TransportError, also where the stream ends without a last chunk."""
+    """The next chunk. TransportError, also if the stream ends without a last chunk."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             message = await link.answered(call, call.read())
@@ -169,7 +168,7 @@ async def _next(link: Link, call: Any, timeout_ms: float) -> ReadChunk:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a read has returned: anything, metadata, records without offsets."""
+    """What a read has returned so far: any record, metadata, records without offsets."""
 
     any: bool = False
     metadata: bool = False
@@ -177,9 +176,9 @@ class _Seen:
     is_reopened: bool = False
 
     def add(self, record: Record, position: int) -> None:
-        """ReadBrokenError for what may have been returned before.
+        """Note a record. ReadBrokenError if it may have been returned before.
 
-        Metadata of a snapshot is a state: after earlier metadata it would not be the next record.
+        A snapshot's metadata is a complete state: it cannot continue metadata returned earlier.
         """
         is_metadata = record.key is None
         if record.offset is None:
@@ -194,7 +193,7 @@ class _Seen:
 
 
 def records_of(chunk: ReadChunk, position: int) -> Iterator[tuple[Record | None, int]]:
-    """Each record and where to read on after it; None for what is passed over."""
+    """Each record and the position after it; None in place of skipped records."""
     try:
         for header, batch in iter_batches(chunk.records):
             base = header.base_offset if chunk.snapshot is None else header.log_base_offset
@@ -215,7 +214,7 @@ def records_of(chunk: ReadChunk, position: int) -> Iterator[tuple[Record | None,
 
 
 def _placed(records: Iterator[Record], header: BatchHeader, base: int | None) -> Iterator[Record]:
-    """The records with their offsets in the log, where the batch begins at `base`."""
+    """The records with their offsets in the log. base: the batch's first, None if unknown."""
     for record in records:
         if base is None:
             record.offset = None

@@ -1,7 +1,7 @@
-"""Answers with records, encoded with a single copy of the records.
+"""Encodes responses with records with a single copy of the records.
 
 The encoding of a message is the concatenation of its encoded fields, in any order: the records are
-appended to the encoding of the other fields. Large answers are joined in a thread, where the copy
+appended to the encoding of the other fields. Large responses are joined in a thread, where the copy
 releases the interpreter lock if the records are bytes objects. Source: the Protocol Buffers
 encoding guide, "Field Order" and "Length-Delimited Records".
 """
@@ -20,7 +20,7 @@ LARGE_BYTES = 1024 * 1024
 """From this size on, `bytes.join` releases the interpreter lock."""
 
 _LENGTH_DELIMITED = 2
-# Not the loop's default threads: work that waits for a disk may hold all of them.
+# Not the loop's default executor: work that waits for a disk may occupy all of its threads.
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="encode")
 
 
@@ -38,7 +38,7 @@ async def encode_with_records(message: Message, field: str, records: Sequence[Bu
 
 
 def serialize(answer: Message | bytes) -> bytes:
-    """An answer as gRPC sends it; bytes are already encoded."""
+    """Encode a response for gRPC; bytes are already encoded."""
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 

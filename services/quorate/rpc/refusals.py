@@ -1,12 +1,12 @@
-"""Requests that are refused before anything is done for them: what the caller and the log hear.
+"""Rejects requests that cannot be decoded, and limits the log lines about rejected requests.
 
 Rules:
-1. Bytes that are no message of their method end the call with INVALID_ARGUMENT, whatever the
-   method. gRPC by itself would answer UNKNOWN and write a stack trace for each.
-2. The log has a line for each refusal while they are few (see `telemetry.limited_log`): all peers
+1. Bytes that are not a message of their method end the call with INVALID_ARGUMENT, whatever the
+   method. gRPC by itself would answer UNKNOWN and log a stack trace for each.
+2. The log has a line for each rejection while they are few (see `telemetry.limited_log`): all peers
    together have `BURST` lines at once, and `LINES_PER_SECOND` in the long run.
-3. A client that leaves while gRPC sends it an answer is none of the server's errors: gRPC by itself
-   would write one, with a stack trace.
+3. A client that leaves while gRPC sends it a response is not a server error. gRPC by itself would
+   log one, with a stack trace.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ Behavior = Callable[[Any, Context], Any]
 
 
 class Refusals:
-    """Writes refusals to a log (rule 2)."""
+    """Logs rejections (rule 2)."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = LimitedLog(logger, burst=BURST, interval_s=1 / LINES_PER_SECOND, clock=clock)
 
     def say(self, what: str, whom: str, why: object) -> None:
-        """One refusal: the method, the peer, the reason."""
+        """Log one rejection: the method, the peer, the reason."""
         self._log.warning(None, "%s from %s is refused: %s", what, whom, why)
 
 
 def is_told(record: logging.LogRecord) -> bool:
-    """Whether a line of gRPC's own goes to the log (rule 3)."""
+    """A log filter: whether to keep a record of gRPC's own logger (rule 3)."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, grpc.aio.InternalError)
 
@@ -61,30 +61,30 @@ class _Unreadable:
 
 
 class ReadableOnly:
-    """Stands for a server while services are added to it: their methods get what can be decoded.
+    """Wraps a server while services are added: their methods get only decodable requests.
 
-    bytes_max: of a request that gRPC decodes. Methods that get bytes have limits of their own.
+    bytes_max: of a request that gRPC decodes. Methods that take bytes have their own limits.
     """
 
     def __init__(self, server: grpc.aio.Server, bytes_max: int | None = None) -> None:
-        self._server: Any = server  # its types leave the registered handlers out
+        self._server: Any = server  # the stubs lack add_registered_method_handlers
         self._guard = _Guard(Refusals(LOGGER), bytes_max)
         GRPC_LOGGER.addFilter(is_told)
 
     def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
-        """As `grpc.aio.Server` has it."""
+        """See `grpc.aio.Server`."""
         self._server.add_generic_rpc_handlers(
             tuple(_GuardedService(handler, self._guard) for handler in handlers)
         )
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        """As `grpc.aio.Server` has it."""
+        """See `grpc.aio.Server`."""
         guarded = {name: self._guard.method(name, each) for name, each in handlers.items()}
         self._server.add_registered_method_handlers(service, guarded)
 
 
 class _GuardedService(grpc.GenericRpcHandler):  # type: ignore[type-arg]
-    """The methods of one service, each made once."""
+    """The methods of one service, each wrapped once."""
 
     def __init__(self, handler: Any, guard: _Guard) -> None:
         self._handler = handler
@@ -97,13 +97,13 @@ class _GuardedService(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if found is None:
             method = self._handler.service(handler_call_details)
             if method is None:
-                return None  # which is not kept: strangers choose the name
+                return None  # not cached: any caller can choose the name
             found = self._methods[name] = self._guard.method(name.rpartition("/")[2], method)
         return found
 
 
 class _Guard:
-    """Makes of a method one that never sees what cannot be decoded."""
+    """Wraps a method so that it never sees a request that cannot be decoded."""
 
     def __init__(self, refusals: Refusals, bytes_max: int | None) -> None:
         self._refusals = refusals
@@ -119,7 +119,7 @@ class _Guard:
         if decode is not None and self._bytes_max is not None:
             decode = _bounded(decode, self._bytes_max)
         if method.request_streaming:
-            # A stream's messages are decoded where they are read: the error comes from there.
+            # A stream's messages are decoded as they are read, which raises the error.
             field = "stream_stream" if method.response_streaming else "stream_unary"
             return method._replace(**{field: serve}, request_deserializer=decode)
         field = "unary_stream" if method.response_streaming else "unary_unary"
@@ -135,7 +135,7 @@ class _Guard:
             except DecodeError as error:
                 await self._refuse(name, context, error)
             except NotImplementedError:
-                # What the generated base classes do, for a method that a library does not have yet.
+                # Generated base classes raise this for methods that a library does not implement.
                 await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{name} is not served")
 
         return serve

@@ -1,17 +1,19 @@
-"""What the large answers of a server may hold, together, until their askers have taken them.
+"""Bounds the memory that a server's large responses hold until clients have taken them.
 
-gRPC keeps an answer until the other side has room for it, and a connection carries a thousand calls
-whose answers nobody takes. Rules:
+gRPC keeps a response until the peer has room for it, and one connection can carry a thousand calls
+whose responses the client never reads. Rules:
 
-1. Who reads records or a snapshot for an answer reserves room first, for as much as there may be.
-   Once the answer is there, what it does not take is given back; up to `SMALL_BYTES` it takes none.
-2. Where there is no room it is waited for. The next to get it is of the connection that holds the
-   least, and of those the oldest: who was closed and comes again waits behind the others.
-3. While somebody waits, the connection whose answer has been waiting to be taken for longest is
-   closed, once that is `STALLED_S`. So a slow reader is served as long as there is room.
-4. At most one connection is closed in `CLOSE_INTERVAL_S`. Closing it and making the next large
-   answer stop the event loop for up to 20 ms each, and whoever never takes an answer can repeat
-   both at will.
+1. A call that reads records or a snapshot reserves room first, for the largest possible response.
+   Once the response exists, the call returns the unused room. A response of up to `SMALL_BYTES`
+   takes none.
+2. A call waits if there is not enough room. Room goes to the waiting call whose connection holds
+   the least, and among those to the oldest connection: a client that reconnects after its
+   connection was closed waits behind the others.
+3. While a call waits, the server closes the connection whose response has been pending longest,
+   once that time reaches `STALLED_S`. A slow reader is thus served as long as there is room.
+4. At most one connection is closed per `CLOSE_INTERVAL_S`. Closing it and building the next large
+   response each block the event loop for up to 20 ms, and a client that never takes a response can
+   cause both repeatedly.
 """
 
 from __future__ import annotations
@@ -26,25 +28,24 @@ from collections.abc import Callable
 from quorate.rpc.limits import BATCH_BYTES_MAX
 
 ROOM_BYTES = 3 * BATCH_BYTES_MAX
-"""Each byte of an answer that waits is there about three times: as it was read, encoded, and in
-gRPC.
-"""
+"""Each byte of a pending response is in memory about three times: as read, encoded, and in gRPC."""
 SMALL_BYTES = 64 * 1024
 STALLED_S = 0.5
 LOOK_S = 0.25
-"""How often it is looked who has stalled, while somebody waits."""
+"""How often to check for stalled connections while a call waits."""
 CLOSE_INTERVAL_S = 1.0
 
 PEERS_MAX = 8_192
-"""Connections whose order is remembered: as many as may be open, and more."""
+"""Connections whose order is remembered: more than may be open."""
 
 EndConnection = Callable[[str, str], None]
-"""Closes the connection with gRPC's name of a peer, for a reason."""
+"""Closes a connection, given gRPC's name of the peer and the reason."""
 
 
 class Held:
-    """The room of one answer; released at the end of the block. size: bytes. made_at_s: when its
-    answer was there, None before.
+    """The room of one response, released at the end of the `with` block.
+
+    size: bytes. made_at_s: when the response was complete, None before.
     """
 
     __slots__ = ("made_at_s", "peer", "room", "size")
@@ -62,15 +63,16 @@ class Held:
         self.release()
 
     async def reserve(self, size: int = BATCH_BYTES_MAX) -> None:
-        """For an answer of up to `size` bytes, which is about to be made; the one before was
-        taken.
+        """Reserve room for the next response, of up to `size` bytes.
+
+        Releases the room of the previous response, which the client has taken.
         """
         self.release()
         self.made_at_s = None
         await self.room.grant(self, size)
 
     async def settle(self, size: int) -> None:
-        """The answer is there, and has this size in bytes."""
+        """Set the room to the complete response's size in bytes; waits if it needs more."""
         wanted = size if size > SMALL_BYTES else 0
         if wanted > self.size:
             await self.room.grant(self, wanted)
@@ -82,7 +84,7 @@ class Held:
 
 
 class AnswerRoom:
-    """The room of one server. `end` closes connections; without it nothing is bounded here."""
+    """The room of one server. `end` closes connections; while it is None, nothing is bounded."""
 
     def __init__(self, bytes_max: int = ROOM_BYTES) -> None:
         self._max = bytes_max
@@ -91,16 +93,16 @@ class AnswerRoom:
         self._held: set[Held] = set()
         self._of_peer: Counter[str] = Counter()
         self._waiting: dict[Held, tuple[int, asyncio.Future[None]]] = {}
-        """In the order in which they came."""
+        """In the order of arrival."""
         self._peers: dict[str, int] = {}
-        """Their order, the oldest first."""
+        """The order of connections, the oldest first."""
         self._numbers = itertools.count()
         self._ended: set[str] = set()
-        """Closed, and still with room."""
+        """Peers whose connection was closed and that still hold room."""
         self._look: asyncio.TimerHandle | None = None
 
     def hold(self, peer: str) -> Held:
-        """For an answer to be made; it holds nothing yet."""
+        """The room of a future response, empty at first."""
         if peer not in self._peers:
             if len(self._peers) >= PEERS_MAX:
                 self._peers.popitem()
@@ -139,12 +141,13 @@ class AnswerRoom:
             self._admit()
 
     def _fits(self, held: Held, size: int) -> bool:
-        """One answer fits however large it is."""
+        """A response of any size fits if no other holds room."""
         return self.end is None or self.bytes - held.size + size <= max(self._max, size)
 
     def _admit(self) -> None:
-        """Rule 2. Who is admitted has its room before it runs; where its call has ended meanwhile,
-        it gives it back.
+        """Give room to waiting calls (rule 2).
+
+        A call holds its room before it resumes; if it has ended meanwhile, it releases the room.
         """
         while self._waiting:
             held = min(self._waiting, key=self._rank)
@@ -160,7 +163,7 @@ class AnswerRoom:
         return self._of_peer[held.peer], self._peers.get(held.peer, math.inf)
 
     def _end_stalled(self) -> None:
-        """Rules 3 and 4."""
+        """Close the connection that has stalled longest (rules 3 and 4)."""
         self._look = None
         if not self._waiting or self.end is None:
             return

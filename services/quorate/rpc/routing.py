@@ -1,17 +1,18 @@
-"""How a client finds the leader, and what it tries again.
+"""How a client finds the leader, and what it retries.
 
-To ask the leader (until the deadline):
-1. Ask where the leader was last, then the nodes that were given, then those that others named; last
-   those that did not answer when they were asked before.
-2. NOT_LEADER_OR_FOLLOWER has done nothing: learn whom that node takes for the leader, unless it is
-   behind what is known, and ask there next. No address is asked twice in one round.
-3. No connection, or a node that does not serve: nothing was done, ask the next.
-4. A connection that broke, no answer in time, or a silent node: it may have been done. Only what
-   may be done twice is tried again.
-5. After a round without a leader, or where the leader has too much to do, wait 20 to 500 ms,
-   growing and random, and begin again with 1.
+To reach the leader (until the deadline):
+1. Try the last known leader, then the bootstrap nodes, then those that others named. Nodes that did
+   not answer last time come last.
+2. A node that answers NOT_LEADER_OR_FOLLOWER has done nothing: learn the leader that it names,
+   unless its epoch is older than the known one, and try that next. No address is tried twice in one
+   round.
+3. No connection, or a node that does not serve the request: nothing was done, so try the next one.
+4. A broken connection, a timeout, or a silent node: the request may have been executed. Retry it
+   only if it may be executed twice.
+5. After a round without a leader, or if the leader is overloaded, wait 20 to 500 ms, growing and
+   random, and start again with 1.
 
-Source: KIP-853 (CurrentLeader in every answer); tenacity for 5.
+Source: KIP-853 (CurrentLeader in every response); tenacity for 5.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from quorate.rpc.limits import format_address
 BACKOFF_MIN_S = 0.02
 BACKOFF_MAX_S = 0.5
 ADDRESSES_MAX = 64
-"""Addresses that a client remembers, and asks in one round."""
+"""Addresses that a client remembers, and tries in one round."""
 
 Address = tuple[str, int]
 
 
 class Answer(Protocol):
-    """What the answers of all nodes have in common."""
+    """What the responses of all nodes have in common."""
 
     @property
     def error(self) -> ErrorCode: ...
@@ -48,7 +49,7 @@ class Answer(Protocol):
 
 R = TypeVar("R", bound=Answer)
 Call = Callable[[Address, float], Awaitable[R]]
-"""Asks one node and waits at most so many milliseconds. TransportError."""
+"""Calls one node and waits at most this many milliseconds. Raises TransportError."""
 
 NOT_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER)
 
@@ -59,7 +60,7 @@ def now_ms() -> float:
 
 
 class Route:
-    """What a client knows of where nodes and the leader are."""
+    """The addresses of nodes and of the leader, as a client knows them."""
 
     def __init__(self, bootstrap: Sequence[Address]) -> None:
         self._bootstrap = tuple(bootstrap)
@@ -69,12 +70,12 @@ class Route:
         self._epoch = -1
 
     def order(self) -> list[Address]:
-        """All addresses, the likeliest first, and last those that did not answer last time."""
+        """All addresses, the likeliest first; those that did not answer last time come last."""
         known = dict.fromkeys((*self._leader, *self._bootstrap, *self._others))
         return sorted(known, key=self._lost.__contains__)
 
     def learn(self, leader: CurrentLeader) -> tuple[Address, ...]:
-        """Take what a node says of the leader; return where to go, nothing if it is old news."""
+        """Learn a node's view of the leader; returns the leader's addresses, none if outdated."""
         if leader.epoch < self._epoch:
             return ()
         addresses = self.learn_nodes(leader.endpoints)
@@ -86,7 +87,7 @@ class Route:
         return addresses
 
     def learn_nodes(self, endpoints: Iterable[Endpoint]) -> tuple[Address, ...]:
-        """Remember where other nodes are."""
+        """Remember the addresses of other nodes, and return them."""
         addresses = tuple((endpoint.host, endpoint.port) for endpoint in endpoints)
         for address in addresses:
             if address not in self._others and address not in self._bootstrap:
@@ -94,24 +95,24 @@ class Route:
         return addresses
 
     def confirm(self, address: Address, epoch: int) -> None:
-        """The leader answered there."""
+        """Note that the leader answered at `address`."""
         if epoch >= self._epoch:
             self._leader, self._epoch = (address,), epoch
 
     def heard(self, address: Address) -> None:
-        """Somebody answers there."""
+        """Note that a node answers at `address`."""
         self._lost.discard(address)
 
     def lost(self, address: Address) -> None:
-        """Nobody answers there, or not any more."""
+        """Note that no node answers at `address`."""
         self._lost = {*self._lost.intersection(self.order()), address}
         self._leader = tuple(known for known in self._leader if known != address)
 
 
 class _NoLeaderYetError(Exception):
-    """A round went by without a leader, or with one that has too much to do: `answer` is its.
+    """A round found no leader, or only an overloaded one, which sent `answer`.
 
-    none_asked: time was up before the round.
+    none_asked: the deadline passed before the round.
     """
 
     def __init__(self, answer: Answer | None = None, *, none_asked: bool = False) -> None:
@@ -121,16 +122,17 @@ class _NoLeaderYetError(Exception):
 
 
 class LeaderSearch:
-    """Asks the leader, wherever it is; see the steps above."""
+    """Sends requests to the current leader; see the steps above."""
 
     def __init__(self, route: Route) -> None:
         self.route = route
 
     async def ask(self, call: Call[R], timeout_ms: float, *, may_repeat: bool) -> R:
-        """The leader's answer, or any other node's that is not NOT_LEADER_OR_FOLLOWER.
+        """The leader's response, or any other node's that is not NOT_LEADER_OR_FOLLOWER.
 
-        may_repeat: whether doing it twice does no harm. Raises NoLeaderError, UnreachableError, and
-        the TransportError of step 4 where it must not be repeated or time is up.
+        may_repeat: whether the request may be executed twice. Raises NoLeaderError,
+        UnreachableError, and the TransportError of step 4 if the request must not be retried or the
+        deadline has passed.
         """
         deadline = now_ms() + timeout_ms
         attempts: dict[str, str] = {}
@@ -148,7 +150,7 @@ class LeaderSearch:
 
         try:
             try:
-                # Nearly always the first round does; it does not pay for the machinery of others.
+                # The first round nearly always succeeds, so it bypasses the retry machinery.
                 return await one_round()
             except _NoLeaderYetError:
                 await asyncio.sleep(min(BACKOFF_MIN_S, max(0.0, deadline - now_ms()) / 1000))
@@ -162,7 +164,7 @@ class LeaderSearch:
 
     @staticmethod
     def _rounds(deadline: float) -> AsyncRetrying:
-        """Step 5."""
+        """The retries of step 5."""
 
         def is_over(state: RetryCallState) -> bool:
             return now_ms() + state.upcoming_sleep * 1000 >= deadline

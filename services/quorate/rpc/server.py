@@ -1,11 +1,12 @@
-"""The gRPC server of a node: where it listens, what it serves, how it ends.
+"""The gRPC server of a node: its listeners, its services, its shutdown.
 
-Owns the server, its health (grpc.health.v1) and reflection. What it serves is up to the handler.
+Owns the server, its health service (grpc.health.v1) and reflection. The handler implements the
+node's services.
 
 Rules:
-1. A port that somebody else listens at is an error at once (`PortInUseError`), never a shared port.
-2. Health is NOT_SERVING until the runtime says otherwise, and again once the server stops.
-3. Stopping lets calls end for a while, and appends that have begun even where their stream is gone.
+1. Listening on a port in use fails at once (`PortInUseError`); a port is never shared.
+2. Health is NOT_SERVING until the runtime sets it, and again once the server stops.
+3. Shutdown waits a while for pending calls, and for appends in flight even if their stream is gone.
 """
 
 from __future__ import annotations
@@ -41,14 +42,15 @@ SERVICES = ("", RAFT_SERVICE, QUORUM_SERVICE)
 
 _SURROUNDING: tuple[str, ...] = (health.SERVICE_NAME, reflection.SERVICE_NAME)
 SURROUNDING_BYTES_MAX = 4_096
-"""Of a request to health or reflection: a name."""
+"""Limit of a request to health or reflection, which is a name."""
 
 STOP_GRACE_MS = 100
 
 
 class TraceParents(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Puts a call's traceparent where spans look for it. Each call is served in a task of its own,
-    and so is what it sets.
+    """Sets a call's traceparent in the context variable that spans read.
+
+    Each call is served in a task of its own, so the value applies to that call only.
     """
 
     async def intercept_service(
@@ -63,7 +65,7 @@ class TraceParents(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
 
 class Servicers:
-    """The services of one server, all asking the same handler."""
+    """The services of one server, which share one handler."""
 
     def __init__(
         self,
@@ -85,29 +87,29 @@ class Servicers:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, adding)
         names = (*services, *_SURROUNDING)
-        # Not by `enable_server_reflection`, which looks at the server's type.
+        # Not `enable_server_reflection`, which checks the server's type.
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
             reflection.aio.ReflectionServicer(names),  # type: ignore[attr-defined]
             adding,
         )
 
     def use(self, handler: NodeHandler) -> None:
-        """Let another handler answer from now on: the node was formatted and runs."""
+        """Replace the handler: the node was formatted and runs."""
         self._slot.use(handler)
 
     async def set_serving(self, service: str, is_serving: bool) -> None:
-        """What grpc.health.v1 says of one of `SERVICES`."""
+        """Set the grpc.health.v1 status of one of `SERVICES`."""
         status = health_pb2.HealthCheckResponse.ServingStatus
         await self.health.set(service, status.SERVING if is_serving else status.NOT_SERVING)
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait for appends that have begun."""
+        """Wait for appends in flight, at most `timeout_s`."""
         if self._servicer.running:
             await asyncio.wait(self._servicer.running, timeout=timeout_s)
 
 
 def _add_methods(server: Any, behaviors: Mapping[str, Behavior]) -> tuple[str, ...]:
-    """Add the methods of the table to a server that has not been started; their services."""
+    """Add the table's methods to a server that has not been started; returns their services."""
     assert behaviors.keys() == RPC_METHODS.keys(), behaviors.keys() ^ RPC_METHODS.keys()
     services: dict[str, dict[str, Any]] = {}
     for rpc in RPC_METHODS.values():
@@ -119,8 +121,9 @@ def _add_methods(server: Any, behaviors: Mapping[str, Behavior]) -> tuple[str, .
 
 
 def method_handler(rpc: RpcMethod, behavior: Behavior) -> Any:
-    """How gRPC serves a method: requests arrive as bytes, since what they are is asked only when it
-    is known who sends them.
+    """The gRPC handler of a method.
+
+    Requests arrive as bytes: the server authorizes the caller before it decodes them.
     """
     makes: Any = {
         (False, False): grpc.unary_unary_rpc_method_handler,
@@ -141,8 +144,9 @@ def add_servicers(
 
 
 class RpcServer:
-    """A running server. `addresses` are those it listens at, with the ports that were chosen for
-    0.
+    """A running server.
+
+    `addresses` are those it listens on, with the actual ports in place of 0.
     """
 
     def __init__(
@@ -154,12 +158,12 @@ class RpcServer:
 
     @property
     def room(self) -> AnswerRoom:
-        """What its answers hold."""
+        """The room that its responses hold."""
         return self._servicers.room
 
     @property
     def arrivals(self) -> Arrivals:
-        """The messages that it took."""
+        """Its account of received messages."""
         return self._servicers.arrivals
 
     @property
@@ -167,25 +171,25 @@ class RpcServer:
         return tuple(port for _, port in self.addresses)
 
     def use(self, handler: NodeHandler) -> None:
-        """See `Servicers.use`. Streams that are open keep the handler they began with."""
+        """See `Servicers.use`. An open append or read stream keeps the handler it started with."""
         self._servicers.use(handler)
 
     async def set_serving(self, is_serving: bool, service: str | None = None) -> None:
-        """What grpc.health.v1 says, of one of `SERVICES` or of all."""
+        """Set the grpc.health.v1 status of one of `SERVICES`, or of all."""
         for name in SERVICES if service is None else (service,):
             await self._servicers.set_serving(name, is_serving)
 
     async def stop(self, grace_ms: int = STOP_GRACE_MS) -> None:
-        """Take no more calls, let those under way end within `grace_ms`, then cut them off.
+        """Reject new calls, wait up to `grace_ms` for pending ones, then cancel them.
 
-        A node that leads resigns before, so that nothing is under way and clients know where to go.
+        A leader resigns first, so that no call is pending and clients know where to go.
         """
         await self._servicers.health.enter_graceful_shutdown()
         await self.server.stop(grace_ms / 1000)
         await self._servicers.finish(grace_ms / 1000)
 
     async def wait(self) -> None:
-        """Until the server has stopped."""
+        """Wait until the server has stopped."""
         await self.server.wait_for_termination()
 
 
@@ -200,12 +204,13 @@ async def start_server(
     gate: Gate | None = None,
     also: Callable[[grpc.aio.Server], None] = lambda _: None,
 ) -> RpcServer:
-    """Listen at `host:port` addresses, with TLS if `tls` is given, and at those in `plaintext`
-    without. traced: let handlers see what the metadata says of the caller's trace. gate:
-    decides who may ask what; without one, everybody everything. also: adds further services before
-    the server starts.
+    """Start a server on `host:port` addresses.
 
-    Raises PortInUseError, ListenError, TlsError, and MisuseError for what is no address.
+    listen: with TLS if `tls` is given. plaintext: without TLS. traced: pass the caller's trace from
+    the call's metadata to handlers. gate: authorizes calls; without one, every caller may call
+    every method. also: adds further services before the server starts.
+
+    Raises PortInUseError, ListenError, TlsError, and MisuseError for an invalid address.
     """
     limits = limits or ServerLimits()
     server = grpc.aio.server(
@@ -244,7 +249,7 @@ def _bind(
 
 
 def _reason(host: str, port: int) -> ListenError | None:
-    """Why an address cannot be bound, by trying it: gRPC does not say."""
+    """Find out why an address cannot be bound by probing it: gRPC does not report the reason."""
     shown = format_address(host, port)
     try:
         found = socket.getaddrinfo(

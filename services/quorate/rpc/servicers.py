@@ -1,19 +1,19 @@
-"""What a server does with the calls of Raft and Quorum: bytes in, values to the handler, its
-answers out.
+"""Serves the calls of Raft and Quorum: decodes requests, calls the handler, encodes responses.
 
-Every call, and every message of a stream, passes the same steps before its request is decoded:
+Every call passes these steps before its request is decoded. On a stream, steps 3 and 4 apply to
+every message:
 
-1. Its turn comes (`throttle`), unless the method takes none.
-2. A node that is not formatted ends every method but those that need no storage with
-   FAILED_PRECONDITION.
-3. The gate decides by caller and method. What it refuses is answered with its refusal; NodeStatus,
-   whose answer has no field for an error, ends with PERMISSION_DENIED.
-4. The request keeps the limits of its method (`intake`), or is answered with INVALID_REQUEST.
+1. The call waits for its turn (`throttle`), unless the method is exempt.
+2. A node that is not formatted ends the call with FAILED_PRECONDITION, unless the method needs no
+   storage.
+3. The gate authorizes the caller for the method. If it rejects the call, the response carries the
+   error; NodeStatus, whose response has no error field, ends with PERMISSION_DENIED.
+4. A request that exceeds the limits of its method (`intake`) is answered with INVALID_REQUEST.
 
-Then it is decoded, and the gate decides about its content. Rules for what follows:
+Then the request is decoded, and the gate authorizes its content. Rules for what follows:
 
 5. A request that violates the protocol is answered with INVALID_REQUEST and the reason.
-6. What a handler raises is logged with the call and its sender, and answered with
+6. An exception of a handler is logged with the call and its sender, and answered with
    UNKNOWN_SERVER_ERROR. It never ends the server.
 
 Source: proto/quorate/v1/raft.proto, quorum.proto.
@@ -65,15 +65,16 @@ Behavior = Callable[[Any, Context], Any]
 Handle = Callable[[Any], Awaitable[Any]]
 
 RESPONSE_ROOM_BYTES = 64 * 1024
-"""What a FetchResponse may take beside its records."""
+"""Upper bound of a FetchResponse's size beyond its records."""
 
 NOT_FORMATTED = "this node is not formatted: it serves Format and NodeStatus only"
 NO_METADATA = "this node is not formatted, or serves no metadata"
 
 
 class Slot:
-    """Who handles requests now, and who decides which. The handler changes once in a process's
-    life: when the node has been formatted.
+    """The current handler of requests, and the gate that authorizes them.
+
+    The handler changes once in a process's life: when the node has been formatted.
     """
 
     def __init__(
@@ -92,16 +93,16 @@ class Slot:
 
     def use(self, handler: NodeHandler) -> None:
         self.handler = handler
-        # Asked once: the checks look at each method and are too slow for each call.
+        # Checked once: isinstance with a protocol inspects each method, too slow for every call.
         self._raft = handler if isinstance(handler, RaftHandler) else None
         self._metadata = handler if isinstance(handler, MetadataHandler) else None
 
     def asker(self, context: Context) -> Asker | None:
-        """Who calls, where it matters."""
+        """The caller and its gate; None without a gate."""
         return Asker.of(self.gate, context)
 
     async def enter(self, method: RpcMethod, context: Context, data: bytes = b"") -> None:
-        """Steps 1 and 2, which may end the call. data: its only message."""
+        """Perform steps 1 and 2, which may end the call. data: its only message."""
         self.arrivals.add(context.peer(), len(data))
         if method.takes_turn:
             await self.turns.wait(context)
@@ -109,7 +110,7 @@ class Slot:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_FORMATTED)
 
     async def keep(self, context: Context, answer: Message) -> None:
-        """Find room for the answer of a call until it has been taken."""
+        """Hold room for a call's response until the client has taken it."""
         size = answer.ByteSize()
         if size > SMALL_BYTES:
             held = self.room.hold(context.peer())
@@ -118,11 +119,11 @@ class Slot:
 
     @property
     def raft(self) -> RaftHandler:
-        """The running node, behind `enter`."""
+        """The running node's handler; valid after `enter`."""
         return cast(RaftHandler, self._raft)
 
     async def metadata(self, context: Context, data: bytes) -> MetadataHandler:
-        """Who answers requests for metadata, in turn, or the end of the call."""
+        """The metadata handler, after the call's turn; ends the call if there is none."""
         self.arrivals.add(context.peer(), len(data))
         await self.turns.wait(context)
         if self._metadata is None:
@@ -131,7 +132,7 @@ class Slot:
 
 
 def failure(method: RpcMethod, context: Context, error: Exception) -> tuple[ErrorCode, str]:
-    """What is answered to what was raised (rules 5 and 6)."""
+    """The error and message that answer an exception (rules 5 and 6)."""
     if isinstance(error, ViolationError):
         REFUSALS.say(method.name, context.peer(), error)
         return ErrorCode.INVALID_REQUEST, str(error)
@@ -140,7 +141,7 @@ def failure(method: RpcMethod, context: Context, error: Exception) -> tuple[Erro
 
 
 class _RefusedError(Exception):
-    """The gate refuses the call."""
+    """The gate rejects the call."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -148,8 +149,9 @@ class _RefusedError(Exception):
 
 
 async def _admitted(codec: Codec, data: bytes, asker: Asker | None) -> Any:
-    """The request, where the gate lets it in (steps 3 and 4). _RefusedError, ViolationError,
-    DecodeError.
+    """The decoded request, authorized and within its limits (steps 3 and 4).
+
+    Raises _RefusedError, ViolationError, DecodeError.
     """
     name = codec.method.name
     if asker is not None and (refused := asker.refusal(name)) is not None:
@@ -163,7 +165,7 @@ async def _admitted(codec: Codec, data: bytes, asker: Asker | None) -> Any:
 async def _answer(
     codec: Codec, data: bytes, context: Context, asker: Asker | None, handle: Handle
 ) -> Message:
-    """One request and its answer, for methods whose answers have a field for an error."""
+    """Handle one request, for methods whose responses have an error field."""
     try:
         return codec.encode_response(await handle(await _admitted(codec, data, asker)))
     except Exception as error:
@@ -171,8 +173,9 @@ async def _answer(
 
 
 def _refused(codec: Codec, context: Context, error: Exception) -> Any:
-    """The response to a request that ended with an error. DecodeError is raised again: it is a
-    status of the call.
+    """The response to a request that failed.
+
+    Re-raises DecodeError, which becomes the status of the call.
     """
     assert codec.refuse is not None
     if isinstance(error, DecodeError):
@@ -183,8 +186,9 @@ def _refused(codec: Codec, context: Context, error: Exception) -> Any:
 
 
 class Servicer:
-    """The methods of Raft and Quorum. `running` are appends under way: they outlive their
-    streams.
+    """The methods of Raft and Quorum.
+
+    `running` holds the appends in flight, which outlive their streams.
     """
 
     def __init__(self, slot: Slot, limits: ServerLimits) -> None:
@@ -194,7 +198,7 @@ class Servicer:
         fetch = CODECS["Fetch"]
         refuse_fetch = fetch.refuse
         assert refuse_fetch is not None
-        # A handler's answer comes with its records.
+        # A handler returns a fetch's response together with its records.
         fetch = replace(fetch, refuse=lambda error, text: (refuse_fetch(error, text), ()))
         self._lone_fetch = replace(fetch, decode_request=_decode_lone_fetch)
         self._fetch_of_stream = replace(fetch, method=RPC_METHODS["FetchStream"])
@@ -215,10 +219,10 @@ class Servicer:
             if name not in special
         }
         self.behaviors: Mapping[str, Behavior] = handled | special
-        """By name, from the bytes of a request; of a stream's, from the call."""
+        """By method name. Each takes the request's bytes; those of client streams read the call."""
 
     def _unary(self, codec: Codec, handle: Callable[[], Handle]) -> Behavior:
-        """handle: finds the handler's method, behind `Slot.enter`."""
+        """A unary method. handle: returns the handler's method, after `Slot.enter`."""
         method, turns = codec.method, self._slot.turns
 
         async def serve(data: bytes, context: Context) -> Message:
@@ -253,20 +257,22 @@ class Servicer:
     async def _fetch_within(
         self, held: Held, request: FetchRequest
     ) -> tuple[FetchResponse, Sequence[Buffer]]:
-        """The handler's answer. What has to be read takes room first; what is parked, once its
-        records are there.
+        """The handler's response, within the room of `held`.
+
+        A fetch of records that exist reserves room first. A parked fetch takes room once its
+        records have arrived.
         """
         handler = self._slot.raft
         size = min(handler.bytes_since(request.offset), self._limits.batch_bytes_max)
         if size > SMALL_BYTES:
-            # A follower that is close to the log's end does not wait behind large answers.
+            # A follower close to the log end does not wait behind large responses.
             await held.reserve(size)
         response, records = await handler.fetch(request)
         await held.settle(sum(len(part) for part in records))
         return response, records
 
     async def _stream_fetches(self, _requests: AsyncIterator[bytes], context: Context) -> None:
-        """One fetch at a time: read, handle, answer."""
+        """Serve one fetch at a time: read, handle, respond."""
         codec = self._fetch_of_stream
         await self._slot.enter(codec.method, context)
         asker, room, peer = self._slot.asker(context), self._slot.room, context.peer()
@@ -279,7 +285,7 @@ class Servicer:
         size = sum(len(part) for part in records)
         limit = self._limits.message_bytes_max - RESPONSE_ROOM_BYTES
         if size > limit:
-            # It would break the stream, again and again; the error has a reader.
+            # Sending it would break the stream on every retry; an error reaches the follower.
             text = f"{size} bytes of records in one answer: the limit is {limit}"
             LOGGER.error("a fetch at offset %s: %s", response.records_from, text)
             response = FetchResponse(ErrorCode.MESSAGE_TOO_LARGE, response.leader, message=text)
@@ -366,7 +372,7 @@ class Servicer:
 
 
 def _releases(held: Held) -> Any:
-    """For the end of a call: its answer was taken, or its caller is gone."""
+    """A callback for the end of a call: the response was taken, or the caller is gone."""
     return lambda _: held.release()
 
 

@@ -1,14 +1,14 @@
-"""Noticing a node that takes calls and answers none: its loop stands still.
+"""Detects a node that accepts calls and answers none, because its event loop is blocked.
 
-gRPC answers pings and accepts calls in threads of its own, so keepalive does not see this.
+gRPC answers pings and accepts calls on its own threads, so keepalive does not detect this.
 
-1. While somebody waits and nothing was heard for a quarter of the allowed silence, the node is
-   asked for its status, which a running one answers at once whatever the others wait for. Any
-   answer counts, a refusal too.
-2. If none comes for the rest of it, everybody who waits is told to give up.
+1. If a call waits and nothing was received for a quarter of the allowed silence, the client
+   requests the node's status, which a running node answers at once whatever the other calls wait
+   for. Any response counts, also an error.
+2. If none arrives in the rest of that time, all waiting calls are abandoned.
 
-So a node that takes its time over one request is left alone. A client whose own loop stood still
-blames nobody: the time for the answer begins when it asks.
+A node that takes long for a single request is thus left alone. A client whose own loop was blocked
+does not blame the node: the time for the response starts with the status request.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from collections.abc import Awaitable, Callable
 ASK_AFTER_SHARE = 0.25
 
 Probe = Callable[[float], Awaitable[bool]]
-"""Whether the node answers within so many milliseconds."""
+"""Whether the node answers within this many milliseconds."""
 
 
 class Waiter:
-    """Somebody who waits for an answer. `is_told` once the node is silent."""
+    """A call that waits for a response. `is_told` is set once the node is silent."""
 
     __slots__ = ("_give_up", "is_told")
 
@@ -37,7 +37,7 @@ class Waiter:
 
 
 class SilenceWatch:
-    """Of one node. silence_ms: how long it may be silent while somebody waits."""
+    """The watch of one node. silence_ms: how long it may be silent while a call waits."""
 
     def __init__(self, probe: Probe, silence_ms: int) -> None:
         self.silence_ms = silence_ms
@@ -49,9 +49,7 @@ class SilenceWatch:
         self._asking: asyncio.Task[None] | None = None
 
     def begin(self, give_up: Callable[[], object]) -> Waiter:
-        """Somebody waits from now on, until `end`. give_up: called once, where the node is
-        silent.
-        """
+        """Register a call that waits until `end`. give_up: called once if the node is silent."""
         waiter = Waiter(give_up)
         self._waiters.add(waiter)
         if self._timer is None and self._asking is None:
@@ -64,11 +62,11 @@ class SilenceWatch:
         self._waiters.discard(waiter)
 
     def heard(self) -> None:
-        """The node has answered something."""
+        """Note that the node has answered."""
         self._heard_s = asyncio.get_running_loop().time()
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Stop the watch and drop all waiters."""
         self._waiters.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,7 @@
-"""A bidirectional call whose writes end when it ends.
+"""A bidirectional call whose pending writes fail when it ends.
 
-gRPC for Python lets a write wait until the call's metadata are sent, and forgets it where the call
-ends before: a leader that dies as a stream is opened would stop its client for good.
+In gRPC for Python a write waits until the call's metadata is sent, and never returns if the call
+ends before that: a leader that dies while a stream is opened would block its client forever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ M = TypeVar("M", bound=Message)
 
 
 class StreamCall(Generic[M]):
-    """One call, begun; `M` is what is read from it."""
+    """One call in progress; `M` is the class of the messages read from it."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -29,8 +29,10 @@ class StreamCall(Generic[M]):
             self._ended.set_result(None)
 
     async def write(self, message: Message) -> None:
-        """Send a message. Where the call has ended: asyncio.InvalidStateError, and nothing was
-        sent; AioRpcError or CancelledError, and it may have been.
+        """Send a message.
+
+        If the call has ended, raises asyncio.InvalidStateError, and nothing was sent; or
+        AioRpcError or CancelledError, and the message may have been sent.
         """
         if not self._is_connected:
             await self._connect()
@@ -56,10 +58,10 @@ class StreamCall(Generic[M]):
         self._call.cancel()
 
     async def code(self) -> grpc.StatusCode:
-        """Its status, when it has ended."""
+        """The call's status; waits for the end of the call."""
         status: grpc.StatusCode = await self._call.code()
         return status
 
     async def details(self) -> str:
-        """The text of its status, when it has ended."""
+        """The text of the call's status; waits for the end of the call."""
         return await self._call.details() or ""

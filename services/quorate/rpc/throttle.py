@@ -1,31 +1,31 @@
-"""Fair shares of a busy server: who asks much waits, who asks little does not.
+"""Fair shares of a busy server: heavy callers wait; light callers do not.
 
-A call costs a controller a fraction of a millisecond of its one thread. When more arrive than it
-can serve at once, a few callers in tight loops would make everybody wait. Rules:
+A call costs a controller a fraction of a millisecond of its single thread. When more calls arrive
+than it can serve at once, a few callers in tight loops would delay all others. Rules:
 
-1. Every connection has a clock of its own. A call moves it 1/`calls_per_second` on, times the
-   connections that are busy. An answer does so again for each so many bytes in it, and the calls
-   after it are expected to cost as much.
-2. A call is served when the time has come to its connection's clock, or `BURST_MS` before. So all
-   connections together get `calls_per_second`, each the same; who asks for less than its share
-   never waits, and what one does not use is there for the others as soon as it is not busy.
-3. A lone connection never waits, and what it got while nobody else asked is not held against it
-   when somebody does: it has used its burst up, and no more. Its calls that wait when the others
-   have gone are served then.
-4. A share is up to half larger or smaller than it should be, at random: what waits does not come
-   back all at once.
-5. A call whose connection's clock would get further ahead than `AHEAD_MAX_MS` waits once or twice
-   as long and then ends with RESOURCE_EXHAUSTED: a refusal at once would only be followed by the
-   next call. So does what is beyond `waiting_max` waiting calls, or `waiting_per_connection_max`
-   of one connection. A refusal costs what a call does: the more wait for theirs, the longer, so
-   that there are about `REFUSALS_PER_SECOND`. No more than `refused_max` wait to be refused; the
-   ones beyond are refused at once.
+1. Every connection has its own clock. A call advances it by 1/`calls_per_second`, times the number
+   of busy connections. The response advances it again for each unit of its size (`FIELDS_BYTES` or
+   `RECORDS_BYTES`), and the connection's next calls are expected to cost as much.
+2. A call is served when the time has reached its connection's clock, or `BURST_MS` earlier. All
+   connections together thus get `calls_per_second`, in equal shares. A connection that stays below
+   its share never waits, and its unused share goes to the others as soon as it is idle.
+3. A lone connection never waits, and what it got while it was alone does not count against it when
+   others become busy, except that its burst is used up. Calls of it that still wait when the others
+   are idle again are served then.
+4. A share is randomly up to half larger or smaller than its exact value, so that waiting callers do
+   not all come back at once.
+5. A call that would put its connection's clock more than `AHEAD_MAX_MS` ahead waits one to two
+   times as long and then ends with RESOURCE_EXHAUSTED: an immediate rejection would only be
+   followed by the next call. The same applies to calls beyond `waiting_max` waiting calls, or
+   beyond `waiting_per_connection_max` of one connection. A rejection costs as much as a call: the
+   more calls wait to be rejected, the longer each waits, so that about `REFUSALS_PER_SECOND` are.
+   At most `refused_max` wait to be rejected; further ones are rejected at once.
 
-6. A request counts by its size too: each so many bytes of it as a call.
-7. Messages on streams that are open are no calls, and never wait. While there are any, those who
-   call share with them as with one more connection.
+6. The size of a request counts too: each `REQUEST_BYTES` of it count as a call.
+7. Messages on open streams are not calls and never wait. While there are any, they take a share as
+   one more busy connection.
 
-Elections never wait: Vote, BeginQuorumEpoch and EndQuorumEpoch do not come here.
+Elections never wait: Vote, BeginQuorumEpoch and EndQuorumEpoch bypass the throttle.
 """
 
 from __future__ import annotations
@@ -43,43 +43,48 @@ from quorate.rpc.gate import Context
 BUSY = "the server is busy, and this connection has had its share; slow down"
 
 BURST_MS = 100
-"""What a connection may ask for at once, as milliseconds of its share."""
+"""How many calls a connection may make at once, as milliseconds of its share."""
 
 AHEAD_MAX_MS = 2_000
-"""How far ahead a connection's clock gets at most, and so how long a call waits."""
+"""How far ahead a connection's clock may run, and so how long a call may wait to be served."""
 
 LOOK_MS = 0.05
-"""How often it is looked who is not busy any more, for each connection that was. It takes less than
-a hundredth of that: so those that asked once do not count as busy for long.
+"""Interval of the check for idle connections, per busy connection.
+
+The check takes less than a hundredth of it. It runs this often so that connections with a single
+call do not count as busy for long.
 """
 
 REFUSALS_PER_SECOND = 50
 PUT_OFF_MAX_MS = 10_000
-"""However many wait to be refused."""
+"""Upper bound of `Throttle.put_off_ms`, however many calls wait to be rejected."""
 
 LEFT_SHARES = (0.8, 0.95)
-"""Of the time that the caller of a refused call has left: at random, as all that waits."""
+"""When to reject a call at the latest, as shares of its caller's remaining time.
+
+The share is random in this range, like all waits.
+"""
 
 RELEASE_MS = 20
-"""How often it is looked whether those that wait are the only ones left."""
+"""How often to check whether all waiting calls belong to the only busy connection."""
 
 COSTS_KEPT = 4_096
-"""Connections whose last answers' sizes are remembered although they are not busy."""
+"""Above this number of connections, the response costs of idle ones are forgotten."""
 
 FIELDS_BYTES = 1024
-"""Fields of that size cost about what a call does."""
+"""Response fields of this size cost about as much as a call."""
 
 RECORDS_BYTES = 16 * 1024
-"""Records of that size, which are sent as they lie in the log, do."""
+"""Records of this size, which are sent as they are in the log, cost about as much as a call."""
 
 
 REQUEST_BYTES = 64 * 1024
-"""A request of that size costs about what a call does before anything is done with it."""
+"""A request of this size costs about as much as a call before it is handled."""
 
 STREAMS = "streams"
-"""Stands for all streams, where a connection is meant."""
+"""Stands for all streams in place of a connection's peer name."""
 STREAMED_MS = BURST_MS / 2
-"""How long after a message streams are busy."""
+"""How long streams count as busy after a message."""
 
 
 def _for_ever() -> None:
@@ -88,7 +93,7 @@ def _for_ever() -> None:
 
 @dataclass(slots=True)
 class Throttle:
-    """calls_per_second: of all connections together. `is_refused` is what callers ask."""
+    """The shares of one server. calls_per_second: of all connections. Callers use `is_refused`."""
 
     calls_per_second: int
     waiting_max: int = 1_024
@@ -103,9 +108,9 @@ class Throttle:
     _release: asyncio.TimerHandle | None = None
 
     async def is_refused(self, peer: str, left_s: Callable[[], float | None] = _for_ever) -> bool:
-        """Wait for one's turn; whether the call must end with RESOURCE_EXHAUSTED.
+        """Wait for the call's turn; returns whether it must end with RESOURCE_EXHAUSTED.
 
-        left_s: how long its caller waits for that, seconds; None for as long as it takes.
+        left_s: returns how many seconds remain of the caller's timeout; None without a timeout.
         """
         delay_ms = self.delay_ms(peer, time.monotonic() * 1_000)
         if not delay_ms:
@@ -139,7 +144,7 @@ class Throttle:
                 del self._waiting_of[peer]
 
     def _release_lone(self) -> None:
-        """While calls wait: serve them all if they are of one connection, and no other is busy."""
+        """While calls wait, serve them all if they belong to the only busy connection."""
         self._release = None
         if not self._waiting:
             return
@@ -156,7 +161,7 @@ class Throttle:
             return
         delay_s = self.put_off_ms() * random.uniform(1.0, 2.0) / 1_000  # noqa: S311
         if left_s is not None:
-            # Who hears the reason knows more than who gives up.
+            # A caller that receives the error learns more than one that times out.
             delay_s = min(delay_s, left_s * random.uniform(*LEFT_SHARES))  # noqa: S311
         self._refused += 1
         try:
@@ -165,15 +170,15 @@ class Throttle:
             self._refused -= 1
 
     def put_off_ms(self) -> float:
-        """How long the next refusal waits at least; twice that is the most."""
+        """The minimum delay of the next rejection; the maximum is twice as long."""
         paced_ms = self._refused * 1_000 / REFUSALS_PER_SECOND
         return min(max(paced_ms, AHEAD_MAX_MS), PUT_OFF_MAX_MS)
 
     def delay_ms(self, peer: str, now_ms: float) -> float:
-        """Count a call and say how long it has to wait, 0 for not at all (rules 1 and 2).
+        """Count a call and return how long it must wait, 0 for not at all (rules 1 and 2).
 
-        AHEAD_MAX_MS is for a call that will not be served, and is not counted (rule 5). now_ms: of
-        a clock that never goes back.
+        AHEAD_MAX_MS means that the call is rejected, and not counted (rule 5). now_ms: of a
+        monotonic clock.
         """
         self._forget_idle(now_ms)
         ahead = self._clocks.setdefault(peer, 0.0) - now_ms
@@ -190,7 +195,7 @@ class Throttle:
         return ahead
 
     def charge(self, peer: str, calls: int, now_ms: float | None = None) -> None:
-        """Count an answer that cost as much as so many calls more than a call does (rule 1)."""
+        """Count a response that cost as much as `calls` further calls (rule 1)."""
         expected = self._costs.get(peer, 0.0)
         if calls or expected:
             self._costs[peer] = (expected + calls) / 2
@@ -199,7 +204,7 @@ class Throttle:
             self._advance(peer, max(0.0, calls - expected), now_ms, ahead_max_ms)
 
     def note_streamed(self) -> None:
-        """A message came on a stream (rule 7)."""
+        """Record that a message arrived on a stream (rule 7)."""
         until_ms = time.monotonic() * 1_000 + STREAMED_MS
         self._clocks[STREAMS] = max(self._clocks.get(STREAMS, 0.0), until_ms)
 
@@ -228,13 +233,13 @@ def _come(turn: asyncio.Future[None]) -> None:
 
 
 class Turns:
-    """The shares of one server, for all of its services; without a throttle nobody waits."""
+    """The throttle of all services of one server; without one, no call waits."""
 
     def __init__(self, throttle: Throttle | None = None) -> None:
         self._throttle = throttle
 
     async def wait(self, context: Context) -> None:
-        """Wait for one's turn, or end the call."""
+        """Wait for the call's turn, or end the call."""
         throttle = self._throttle
         if throttle is not None and await throttle.is_refused(
             context.peer(), context.time_remaining
@@ -248,14 +253,15 @@ class Turns:
         call_bytes: int = FIELDS_BYTES,
         asked_bytes: int = 0,
     ) -> None:
-        """Count the sizes of answer and request, in bytes; `call_bytes` of the answer cost as much
-        as a call.
+        """Count the sizes of response and request, in bytes.
+
+        call_bytes: how many bytes of the response cost as much as a call.
         """
         if self._throttle is not None:
             calls = answer_bytes // call_bytes + asked_bytes // REQUEST_BYTES
             self._throttle.charge(context.peer(), calls)
 
     def note_streamed(self) -> None:
-        """A message came on a stream."""
+        """Record that a message arrived on a stream."""
         if self._throttle is not None:
             self._throttle.note_streamed()

@@ -1,13 +1,13 @@
-"""TLS between nodes and for clients: PEM files in, gRPC credentials out.
+"""TLS between nodes and for clients: turns PEM files into gRPC credentials.
 
 Rules:
-1. Mutual: a node shows its certificate and asks for one that its authorities signed, as a server
-   and as a client. Only with `require_client_certificate` off does a server take clients without
-   one.
+1. TLS is mutual: as a server and as a client, a node presents its certificate and requires one
+   signed by its authorities. A server accepts clients without a certificate only with
+   `require_client_certificate` off.
 2. Files are read when a server starts and for each new channel. A server reads changed files again
-   before the next handshake, so a renewed certificate needs no restart; a file that cannot be used
-   then is logged and the old one stays in force.
-3. What cannot be read is a `TlsError` that names the file and the reason.
+   before the next handshake, so a renewed certificate needs no restart. If a changed file cannot be
+   used, the server logs this and keeps the old one.
+3. A file that cannot be used raises `TlsError`, which names the file and the reason.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ _Stamp = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """PEM files. `key` and `certificate` may be one file; a client that needs neither leaves both
-    out.
+    """PEM files. `key` and `certificate` may be one file; a client may omit both.
 
-    ca: the authorities that the other side's certificate must come from; None for the system's,
-    which a server cannot take.
+    ca: the authorities that must have signed the peer's certificate; None for the system's, which a
+    server cannot use.
     """
 
     certificate: Path | None = None
@@ -45,7 +44,7 @@ class TlsConfig:
     require_client_certificate: bool = True
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """For a client. TlsError."""
+        """Credentials for a client. Raises TlsError."""
         if (self.certificate is None) != (self.key is None):
             raise TlsError("a certificate and its key go together: only one of them is given")
         _check(self)
@@ -58,7 +57,7 @@ class TlsConfig:
         )
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For a server. TlsError."""
+        """Credentials for a server. Raises TlsError."""
         return _ServerFiles(self).credentials()
 
 
@@ -67,7 +66,7 @@ _DNS_NAME = 0x82
 
 
 def dns_names(certificate: Path) -> tuple[str, ...]:
-    """The DNS names in one's own certificate, the first of the file. TlsError."""
+    """The DNS names in the first certificate of the node's own file. Raises TlsError."""
     text = _read(certificate, "certificate", "CERTIFICATE").decode("latin-1")
     try:
         block = text[text.index("-----BEGIN CERTIFICATE") :]
@@ -79,7 +78,10 @@ def dns_names(certificate: Path) -> tuple[str, ...]:
 
 
 def _dns_names(der: bytes) -> tuple[str, ...]:
-    """RFC 5280: the extension's id, maybe whether it is critical, and a string of the names."""
+    """The names of the subjectAltName extension.
+
+    RFC 5280: the extension is its id, optionally a critical flag, and an octet string of the names.
+    """
     start = der.find(_SAN_OID)
     if start < 0:
         return ()
@@ -97,7 +99,7 @@ def _dns_names(der: bytes) -> tuple[str, ...]:
 
 
 def _element(der: bytes, position: int) -> tuple[int, int, int]:
-    """(tag, where its content begins, where it ends)."""
+    """The DER element at `position`: (tag, start of its content, end of its content)."""
     tag, length, begin = der[position], der[position + 1], position + 2
     if length & 0x80:
         count = length & 0x7F
@@ -106,7 +108,7 @@ def _element(der: bytes, position: int) -> tuple[int, int, int]:
 
 
 class _WatchedFiles:
-    """A server's files, read again when they change."""
+    """A server's files, reloaded when they change."""
 
     def __init__(self, tls: TlsConfig) -> None:
         self._tls = tls
@@ -131,7 +133,7 @@ class _WatchedFiles:
         _check(tls)
 
     def _reread(self, load: Callable[[], T]) -> T | None:
-        """What `load` makes of files that changed; None where they did not or cannot be used."""
+        """Load changed files with `load`; None if they did not change or cannot be used."""
         stamp = self._current_stamp()
         if stamp in ((), self._stamp):
             return None
@@ -146,7 +148,7 @@ class _WatchedFiles:
 
 
 class _ServerFiles(_WatchedFiles):
-    """For gRPC's servers."""
+    """Credentials for gRPC servers."""
 
     def credentials(self) -> grpc.ServerCredentials:
         return grpc.dynamic_ssl_server_credentials(
@@ -171,20 +173,21 @@ class _ServerFiles(_WatchedFiles):
         )
 
     def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Asked before each handshake, on a thread of gRPC's."""
+        """gRPC calls this before each handshake, on one of its threads."""
         return self._reread(self._configuration)
 
 
 class ServerContext(_WatchedFiles):
-    """For servers of the standard library: the context for the next handshake. TlsError."""
+    """The SSL context for servers of the standard library. Raises TlsError."""
 
     def __init__(self, tls: TlsConfig) -> None:
         super().__init__(tls)
         self._context = self._made()
 
     def current(self) -> ssl.SSLContext:
-        """Asked before each handshake. A new context where the files changed, so that authorities
-        which are not in them any more count for nothing.
+        """The context for the next handshake; call this before each.
+
+        Changed files give a new context, so that authorities removed from them are not trusted.
         """
         self._context = self._reread(self._made) or self._context
         return self._context
@@ -207,7 +210,7 @@ class ServerContext(_WatchedFiles):
 
 
 def _check(tls: TlsConfig) -> None:
-    """Refuse files that gRPC would take now and fail with at each handshake."""
+    """Reject files that gRPC would accept at first and fail with at each handshake."""
     for path, what, block in (
         (tls.certificate, "certificate", "CERTIFICATE"),
         (tls.key, "key", "PRIVATE KEY"),

@@ -1,7 +1,7 @@
-"""A replica's way to the others: unary calls, and a stream to its leader.
+"""A replica's calls to its peers: unary calls, and a stream to its leader.
 
-Owns the channels to peers. A `FetchStream` carries one Fetch at a time; that it breaks is the
-fastest news of a dead leader there is, because a process that dies resets its connections at once.
+Owns the channels to peers. A `FetchStream` carries one Fetch at a time. A broken stream is the
+fastest sign of a dead leader, because a process that dies resets its connections at once.
 
 Source: KIP-595, KIP-853.
 """
@@ -49,7 +49,7 @@ LOCALLY_CANCELLED = "Locally cancelled by application!"
 """gRPC's details of a call that this process cancelled."""
 
 FETCH_TIMEOUT_MS = 2_000
-"""How long a Fetch may take beyond the time for which it may be parked."""
+"""How long a Fetch may take beyond `max_wait_ms`, for which it may be parked."""
 
 
 _SENT = frozenset(
@@ -60,20 +60,20 @@ _SENT = frozenset(
         FetchRequest,
         UpdateVoterRequest,
         ApiVersionsRequest,
-        # What a controller that joins by itself asks of its leader.
+        # A controller that joins automatically sends these to its leader.
         AddVoterRequest,
         RemoveVoterRequest,
     }
 )
-"""By unary calls."""
+"""The requests that `PeerTransport.call` sends as unary calls."""
 
 
 class PeerTransport:
-    """Calls to peers of one cluster. Every request already names its cluster: `cluster_id` is for
-    logs there.
+    """Calls to peers of one cluster.
 
-    is_encrypted: whether the listener of a name is; every one is if left out and `tls` is given. An
-    endpoint is never dialled without TLS because the encrypted way failed, nor the other way about.
+    cluster_id: for the peers' logs, since every request already names its cluster. is_encrypted:
+    whether the listener of this name uses TLS; by default all do if `tls` is given. A failed TLS
+    connection never falls back to plaintext, nor vice versa.
     """
 
     def __init__(
@@ -106,8 +106,9 @@ class PeerTransport:
         request: PeerRequest | AddVoterRequest | RemoveVoterRequest,
         timeout_ms: int,
     ) -> Response:
-        """One request and its response. TransportError; ViolationError if the answer makes no
-        sense.
+        """Send one request and return its response.
+
+        Raises TransportError; ViolationError for an invalid response.
         """
         channels = self._channels(endpoint)
         with channels.use(endpoint.host, endpoint.port) as link:
@@ -121,8 +122,10 @@ class PeerTransport:
     async def checksum_log(
         self, endpoint: Endpoint, request: ChecksumLogRequest, timeout_ms: int
     ) -> ChecksumLogResponse:
-        """The checksum of a range of that replica's log. TransportError, of the kind UNSUPPORTED
-        from a version that lacks the method; ViolationError.
+        """The checksum of a range of that replica's log.
+
+        Raises TransportError, of the kind NOT_SERVED from a version that lacks the method;
+        ViolationError.
         """
         channels = self._channels(endpoint)
         with channels.use(endpoint.host, endpoint.port) as link:
@@ -132,10 +135,10 @@ class PeerTransport:
     async def open_fetch_stream(
         self, endpoint: Endpoint, on_broken: Callable[[str], None]
     ) -> FetchStream:
-        """A stream for fetches from a leader. It is dialled at once; failures come with the first
-        fetch.
+        """Open a stream for fetches from a leader.
 
-        on_broken is called once, with the reason, when the stream ends and `close` was not called.
+        It connects at once; the first fetch reports a failure. on_broken is called once, with the
+        reason, when the stream ends by itself: not after `close` or an abandoned fetch.
         """
         channels = self._channels(endpoint)
         link = channels.acquire(endpoint.host, endpoint.port)
@@ -143,11 +146,11 @@ class PeerTransport:
 
     @property
     def addresses(self) -> list[str]:
-        """Those to which channels are open."""
+        """The addresses of the open channels."""
         return self._clear.addresses + self._secure.addresses
 
     async def close(self) -> None:
-        """Close all channels. Streams end without a word, calls under way with TransportError."""
+        """Close all channels. Streams end without on_broken, pending calls with TransportError."""
         await self._clear.close()
         await self._secure.close()
 
@@ -162,8 +165,9 @@ async def _call(channels: Channels, link: Link, request: Any, timeout_ms: int) -
 async def _fetch_snapshot(
     link: Link, request: FetchSnapshotRequest, timeout_ms: int
 ) -> FetchSnapshotResponse:
-    """The pieces of one byte range, put together. A stream that breaks loses nothing that is
-    here.
+    """Fetch the pieces of one byte range and join them.
+
+    If the stream breaks, the pieces that have arrived are returned.
     """
     codec = CODEC_OF[FetchSnapshotRequest]
     call = link.server_stream(codec.method.path, codec.method.response)(
@@ -213,16 +217,15 @@ class FetchStream:
 
     @property
     def is_open(self) -> bool:
-        """False once it was closed, broke, or a fetch on it was given up."""
+        """False once the stream was closed or broke, or a fetch on it was abandoned."""
         return self._is_open
 
     async def fetch(self, request: FetchRequest, timeout_ms: int | None = None) -> FetchResponse:
         """Send one request and wait for its response; one at a time.
 
-        timeout_ms: `max_wait_ms` and two seconds if not given. A fetch that is given up, in time or
-        by
-        cancellation, ends the stream: its answer would be taken for the next one's.
-        TransportError; ViolationError if the answer makes no sense.
+        timeout_ms: `max_wait_ms` plus two seconds by default. A fetch that times out or is
+        cancelled ends the stream: its response would be taken for the next one's. Raises
+        TransportError; ViolationError for an invalid response.
         """
         if self._is_busy:
             raise MisuseError("a fetch is under way on this stream")
@@ -249,7 +252,7 @@ class FetchStream:
             if task is not None and task.cancelling():
                 self._end()
                 raise
-            # gRPC's way to say that the call was cancelled, here by `close`.
+            # gRPC reports this way that the call was cancelled, here by `close`.
             raise self._closed() from None
         finally:
             self._is_busy = False
@@ -258,7 +261,7 @@ class FetchStream:
         return convert.decode_fetch_response(message)
 
     async def close(self) -> None:
-        """End the stream. A fetch under way fails; on_broken is not called."""
+        """End the stream. A pending fetch fails; on_broken is not called."""
         self._end()
 
     def _closed(self) -> TransportError:
@@ -272,7 +275,7 @@ class FetchStream:
         return status_error(self._link.address, await self._call.code(), await self._call.details())
 
     async def _watch(self) -> None:
-        """Wait for the call's status, which comes the moment that the connection resets."""
+        """Wait for the call's status, which arrives as soon as the connection is reset."""
         try:
             error = await self._status()
         except Exception as broken:
@@ -280,7 +283,7 @@ class FetchStream:
             error = TransportError(TransportKind.BROKEN, self._link.address, text)
         if self._is_open:
             self._end()
-            # gRPC cancels the call of a task that is cancelled while it reads: nobody broke that.
+            # gRPC cancels a call if the task that reads from it is cancelled: the peer is fine.
             if error.text != LOCALLY_CANCELLED:
                 self._on_broken(error.text)
 

@@ -1,7 +1,7 @@
-"""The values of the wire beyond `raft.messages`: one node, features, appends and reads.
+"""Wire values beyond `raft.messages`: node status and format, features, appends and reads.
 
-Offsets count records, times are milliseconds, sizes bytes; `None` is "unknown" unless a field says
-otherwise.
+Offsets count records, times are milliseconds, sizes bytes; `None` means "unknown" unless a field
+says otherwise.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse
 from quorate.raft.types import DirectoryId, OffsetAndEpoch, ReplicaKey, VersionRange, Voter
 
 OPAQUE_KEY = b""
-"""The key of application data that needs none of its own: present, so the record is opaque, and
-empty.
+"""The key of application data without a key of its own.
+
+It is present, so that the record is opaque, and empty.
 """
 
 Buffer = bytes | bytearray | memoryview
 
 APPEND_TIMEOUT_MS = 30_000
-"""How long the leader waits for the commit of an append that names no time of its own."""
+"""How long the leader waits for the commit of an append without a timeout."""
 
 
 # --- one node -------------------------------------------------------------------------------------
@@ -38,8 +39,9 @@ class FormatMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FormatRequest:
-    """Format a node's storage. `initial_controllers` goes with that mode only; a directory id of
-    None is made up.
+    """Format a node's storage.
+
+    initial_controllers: only with the mode of that name. directory_id: generated if None.
     """
 
     cluster_id: str
@@ -71,7 +73,7 @@ class ChecksumLogResponse:
 
 @dataclass(frozen=True, slots=True)
 class FormatResponse:
-    """INVALID_REQUEST if the node is formatted already. The ids are those that the node has now."""
+    """INVALID_REQUEST if the node is already formatted. The ids are the node's current ones."""
 
     error: ErrorCode
     cluster_id: str = ""
@@ -86,10 +88,10 @@ class NodeStatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What a node knows of itself. `state` is the role's name ("" where there is none), `ready` is
-    its readiness.
+    """A node's own status.
 
-    An unformatted node has an id and nothing else.
+    state: the role's name, "" without a role. ready: the node's readiness. An unformatted node only
+    has an id.
     """
 
     node_id: int
@@ -121,9 +123,7 @@ class UpgradeType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A feature: what the answering node supports, and the finalized level (None if there is
-    none).
-    """
+    """A feature: the responding node's supported range, and the finalized level, None if none."""
 
     name: str
     supported: VersionRange
@@ -132,14 +132,14 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class DescribeFeaturesRequest:
-    """Asks for all features. An empty cluster id is any cluster."""
+    """Asks for all features. An empty cluster id matches any cluster."""
 
     cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeFeaturesResponse:
-    """`epoch` grows with each change of what is finalized; -1 if unknown."""
+    """`epoch` increases with each change of a finalized level; -1 if unknown."""
 
     error: ErrorCode
     leader: CurrentLeader
@@ -150,7 +150,7 @@ class DescribeFeaturesResponse:
 
 @dataclass(frozen=True, slots=True)
 class UpdateFeaturesRequest:
-    """Finalize `level` of `feature`. An empty cluster id is any cluster."""
+    """Finalize `level` of `feature`. An empty cluster id matches any cluster."""
 
     cluster_id: str
     feature: str
@@ -163,16 +163,17 @@ class UpdateFeaturesRequest:
 # --- the log --------------------------------------------------------------------------------------
 
 OpaqueRecord = tuple[bytes | None, bytes]
-"""(key, value). With a key the value is application data; without, it is a metadata record in
-Kafka's framing.
+"""(key, value). With a key, the value is application data.
+
+Without a key (None), it is a metadata record in Kafka's framing.
 """
 
 
 class AppendOutcome(NamedTuple):
-    """What the handler of an append answers.
+    """The result of an append handler.
 
-    NONE: committed at `base_offset` under the epoch of `leader`. See `NOT_APPENDED` for the
-    refusals. Any other error: the batch may have been appended and may still be committed.
+    NONE: committed at `base_offset` in the epoch of `leader`. The errors in `NOT_APPENDED` are
+    rejections. Any other error: the batch may have been appended and may still be committed.
     """
 
     error: ErrorCode
@@ -191,17 +192,18 @@ NOT_APPENDED = frozenset(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-"""The errors which say that nothing was appended. A leader that has appended must answer with any
-other.
+"""The errors that guarantee that nothing was appended.
+
+A leader that has appended the batch must return a different error.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Read what is committed, from `from_offset` on; `max_records` None is all there is now.
+    """Read committed records from `from_offset` on; `max_records` None means all current ones.
 
-    linearizable: confirm leadership with a majority first. Otherwise any node answers with what it
-    knows.
+    linearizable: confirm leadership with a majority first. Otherwise any node answers from its own
+    state.
     """
 
     from_offset: int = 0
@@ -213,7 +215,7 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
-    """A piece of a read: whole batches in `records`. `snapshot` says that they come from there.
+    """A piece of a read: whole batches in `records`, from `snapshot` if it is set.
 
     read_offset: where the read ends, exclusive. The chunk with `last`, or with an error, is the
     final one.
@@ -235,9 +237,7 @@ class ReadChunk:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """A committed batch: the offset of its first record, and the epoch under which it was
-    appended.
-    """
+    """A committed batch: the offset of its first record, and the epoch in which it was appended."""
 
     base_offset: int
     epoch: int
@@ -245,8 +245,9 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """A view of the quorum: the leader's if `response.error` is NONE, else that of the node at
-    `answered_by`.
+    """A view of the quorum.
+
+    It is the leader's if `response.error` is NONE, else that of the node at `answered_by`.
     """
 
     cluster_id: str

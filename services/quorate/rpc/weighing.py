@@ -1,14 +1,14 @@
-"""What a message would cost to decode, from its bytes alone.
+"""Estimates the cost of decoding a message from its encoded bytes alone.
 
-A message of a few MiB can hold millions of parts, and a decoder makes an object of each. The weight
-of a message is the sum of:
+A message of a few MiB can hold millions of parts, and a decoder creates an object for each. The
+weight of a message is the sum of:
 
-1. `MESSAGE_WEIGHT` for each message within it, and for each text of a field that takes many: each
-   of those is answered by itself,
+1. `MESSAGE_WEIGHT` for each nested message, and for each element of a repeated string or bytes
+   field: the server answers each of those separately,
 2. 1 for each other field, known or not,
-3. 1 for each `PACKED_BYTES` bytes of packed numbers, `PACKED_FIXED32_BYTES` where all have 32 bits.
+3. 1 for each `PACKED_BYTES` bytes of packed numbers, `PACKED_FIXED32_BYTES` if all have 32 bits.
 
-So a message weighs at most `WEIGHT_PER_BYTE_MAX` for each of its bytes.
+A message therefore weighs at most `WEIGHT_PER_BYTE_MAX` per byte.
 
 Source: the Protocol Buffers encoding specification.
 """
@@ -24,14 +24,16 @@ MESSAGE_WEIGHT = 8
 PACKED_BYTES = 8
 PACKED_FIXED32_BYTES = 32
 WEIGHT_PER_BYTE_MAX = MESSAGE_WEIGHT // 2
-"""An empty message takes two bytes."""
+"""An empty nested message takes two bytes."""
 
 VARINT_BYTES_MAX = 10
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 Shape = dict[int, Any]
-"""Of a message type, by the tag of a field with a length: the Shape of the messages in it, `TEXT`
-for one of many texts, or how many bytes of packed numbers weigh 1.
+"""The length-delimited fields of a message type, by tag.
+
+A value is the Shape of a nested message, `TEXT` for a repeated string or bytes field, or how many
+bytes of packed numbers weigh 1.
 """
 TEXT = "text"
 
@@ -44,7 +46,7 @@ _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 
 def shape_of(descriptor: Any, known: dict[str, Shape]) -> Shape:
-    """The shape of a message type. known: shapes by name, completed."""
+    """The shape of a message type. known: shapes by full name, to which this adds new ones."""
     shape = known.get(descriptor.full_name)
     if shape is not None:
         return shape
@@ -62,9 +64,9 @@ def shape_of(descriptor: Any, known: dict[str, Shape]) -> Shape:
 
 
 def weigh(data: bytes, shape: Shape, limit: int) -> int:
-    """The weight of an encoded message; once it exceeds `limit`, any number that does.
+    """The weight of an encoded message; above `limit`, any number that exceeds it.
 
-    DecodeError where the bytes are no message. Nothing is decoded, and few objects are made.
+    Raises DecodeError if the bytes are not a message. Decodes nothing and creates few objects.
     """
     try:
         return _weigh(data, shape, limit)
@@ -125,7 +127,7 @@ def _weigh(data: bytes, shape: Shape, limit: int) -> int:
 
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number that begins there, and where it ends. IndexError, DecodeError."""
+    """The varint at `position`, and the position after it. Raises IndexError, DecodeError."""
     value = 0
     for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
         byte = data[position]

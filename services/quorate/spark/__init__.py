@@ -4,11 +4,11 @@
     spark = build_session()
     ledger = spark.read.format("quorate").load("data/")
 
-`files` finds logs in directories; `live` reads a quorum; `framing`, `envelope`, `fields` and
-`text` turn bytes into Arrow columns; `source` is what Spark sees. The layers are `batches`,
-`ledger`, `state`, `history`, `audit` and `zookeeper`: each a function from DataFrame to DataFrame.
-`jobs` runs them into tables (`sinks`, and `tables` for rows that Python writes itself); `quorate
-pipeline` runs the jobs.
+`files` finds logs in directories; `live` reads a quorum; `framing`, `envelope`, `fields`,
+`rendering` and `columns` turn bytes into Arrow columns; `source` implements Spark's data source.
+The layers are `batches`, `ledger`, `state`, `history`, `audit` and `zookeeper`. Their functions
+return DataFrames. `jobs` writes these to tables (`sinks`, and `tables` for rows that Python writes
+itself); `quorate pipeline` runs the jobs.
 
-Needs the extra `spark` (PySpark 4) and Java 17 or later.
+Requires the extra `spark` (PySpark 4) and Java 17 or later.
 """

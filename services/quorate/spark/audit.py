@@ -1,17 +1,18 @@
-"""The safety audit: what all replicas' directories say together, and whether it can be true.
+"""The safety audit: checks whether the directories of all replicas are consistent.
 
-1. Every byte of every file is looked at (`inspecting`), a file a task.
-2. Spark compares: batches with their neighbours in a log, and with the same offsets elsewhere.
-   What differs is little, even in a large log.
-3. The rules below decide about what differs, about control records, checkpoints and small files.
+1. Tasks read every byte of every file (`inspecting`), one file per task.
+2. Spark compares batches with their neighbours in a log, and with the batches at the same offsets
+   of other replicas. Few of them differ, even in a large log.
+3. The rules (`audit_rules`, `snapshot_audit`) judge these differences, control records,
+   checkpoints and small files.
 
-What is committed for certain: the end of every checkpoint, what the caller knows (a high
-watermark), and what a majority of the voters holds in the last epoch. Beyond it replicas may
-differ: an old leader's tail. Below it they may not.
+Certainly committed is everything before the end of a checkpoint, everything before a high watermark
+that the caller knows, and what a majority of the voters holds in the last epoch. Beyond that,
+replicas may differ: an old leader may have a tail of its own. Below it, they must agree.
 
-A row of the result names the rule, the offset, the replica and the other one, the bytes of both
-sides, and where they lie. A healthy cluster, running or stopped, has none. A replica that was cut
-off at its end looks like one that lags: it is found by what else its disk tells of the lost end.
+Each row of the result names the rule, the offset, both replicas, the bytes of both sides, and their
+positions. A healthy cluster, running or stopped, has no rows. A log that lost its tail looks like
+one that lags, so the audit searches the replica's disk for other evidence of the lost tail.
 
 Source: Raft's safety properties (Ongaro, figure 3.2), KIP-595, KIP-630, KIP-853.
 """
@@ -43,9 +44,9 @@ from quorate.spark.inspecting import FILES_SCHEMA, INSPECTED_SCHEMA, inspect_fil
 from quorate.spark.snapshot_audit import snapshot_findings
 
 SAMPLE_BYTES = 256
-"""Of each side's bytes in a violation."""
+"""The maximum number of bytes that a violation quotes from each side."""
 FINDINGS_MAX = 10_000
-"""A rule that is broken more often than this is told so many times."""
+"""The maximum number of batches or faults that each comparison reports."""
 
 VIOLATIONS_SCHEMA = pa.schema(
     [
@@ -74,7 +75,7 @@ class _Audit:
 
 
 def inspect(spark: SparkSession, replicas: Sequence[Replica]) -> DataFrame:
-    """Every batch and every fault of all files: INSPECTED_SCHEMA."""
+    """Return every batch and every fault of all files, in INSPECTED_SCHEMA."""
     rows: list[tuple[str, str, int, int | None]] = []
     for replica in replicas:
         rows += [(replica.name, str(s.path), s.base_offset, None) for s in replica.segments]
@@ -87,7 +88,10 @@ def inspect(spark: SparkSession, replicas: Sequence[Replica]) -> DataFrame:
 def audit(
     spark: SparkSession, replicas: Sequence[Replica], *, high_watermark: int | None = None
 ) -> DataFrame:
-    """All violations: VIOLATIONS_SCHEMA. high_watermark: what is known to be committed."""
+    """Return all violations, in VIOLATIONS_SCHEMA. Raises OptionError if `replicas` is empty.
+
+    high_watermark: an offset before which the caller knows everything to be committed.
+    """
     if not replicas:
         raise OptionError("there is nothing to audit")
     names = [replica.name for replica in replicas]
@@ -141,7 +145,7 @@ def _check(work: _Audit, found: DataFrame) -> None:
 
 
 def _faults(found: DataFrame) -> list[Finding]:
-    """Bytes that are no batch, wrong checksums, records that cannot be read."""
+    """Find bytes that are no batch, wrong checksums, and records that cannot be read."""
     wrong = found.where(F.col("fault").isNotNull() | ~F.coalesce("crc_valid", F.lit(True)))
     last = (
         found.where(F.col("snapshot").isNull()).groupBy("replica").agg(F.max("segment").alias("m"))
@@ -153,7 +157,7 @@ def _faults(found: DataFrame) -> list[Finding]:
     ):
         torn = row.fault is not None and row.fault.startswith("incomplete")
         if torn and row.snapshot is None and row.segment == newest[row.replica]:
-            continue  # a write that was under way when the process ended: recovery cuts it off
+            continue  # a write in progress when the process ended: recovery truncates it
         if row.crc_valid is False:
             rule, text = Rule.CHECKSUM, "the checksum is wrong"
         else:
@@ -173,7 +177,7 @@ def _faults(found: DataFrame) -> list[Finding]:
 
 
 def _facts(work: _Audit, sound: DataFrame) -> dict[str, Facts]:
-    """Where each log begins and ends, where its epochs begin, and what its small files say."""
+    """Collect the start and end of each log, its last epoch, and the start of each epoch."""
     extents = {
         row.replica: row
         for row in sound.groupBy("replica")
@@ -202,7 +206,10 @@ def _facts(work: _Audit, sound: DataFrame) -> dict[str, Facts]:
 
 
 def _sequence(sound: DataFrame) -> list[Finding]:
-    """Each batch follows the one before it, in offset and epoch; a leader begins each epoch."""
+    """Check that each batch follows its predecessor in offset and epoch.
+
+    The leader's LeaderChange must begin each epoch.
+    """
     order = Window.partitionBy("replica").orderBy("segment", "position")
     follows = sound.select(
         *_PLACE,
@@ -224,7 +231,7 @@ def _sequence(sound: DataFrame) -> list[Finding]:
 
 
 def _odd(row: Any) -> list[Finding]:
-    """What is wrong with a batch that does not simply follow the one before it."""
+    """Describe what is wrong with a batch that does not directly follow its predecessor."""
     place: dict[str, Any] = {"file": row.file, "position": row.position, "size": row.size}
     before: dict[str, Any] = {
         "other_file": row._file or "",
@@ -256,7 +263,7 @@ def _odd(row: Any) -> list[Finding]:
 
 
 def _differences(sound: DataFrame, facts: dict[str, Facts], committed: int) -> list[Finding]:
-    """Offsets at which replicas hold different batches (log matching), or a batch is missing."""
+    """Find offsets at which replicas hold different batches (log matching) or lack a batch."""
     extents = [(name, one.start, one.end) for name, one in facts.items() if one.end > one.start]
     if len(extents) < 2:
         return []

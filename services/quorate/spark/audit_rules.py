@@ -1,6 +1,6 @@
-"""The rules of the audit that look at little data: control records, small files, where logs end.
+"""The audit rules for small inputs: control records, small files, and the ends of logs.
 
-Plain Python on what Spark has gathered. See `audit` for how it comes together.
+They are plain Python over data that Spark has collected. See `audit` for the whole procedure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PRODUCER_SNAPSHOT = ".snapshot"
 
 
 class Rule(StrEnum):
-    """What can be broken."""
+    """The rules that a cluster can violate."""
 
     CHECKSUM = "checksum"
     BYTES = "bytes that are no batch"
@@ -43,7 +43,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One violation. size, other_size: of the bytes that matter, at `position` of `file`."""
+    """One violation. size, other_size: the length of the relevant bytes at the positions."""
 
     rule: Rule
     offset: int
@@ -103,7 +103,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Facts:
-    """A replica's log: [start, end), its last epoch, and where each epoch begins in it."""
+    """A replica's log: its offsets [start, end), its last epoch, and the start of each epoch."""
 
     replica: Replica
     start: int
@@ -122,7 +122,7 @@ class Facts:
 
     @property
     def key(self) -> str | None:
-        """As voters are named: id and directory id."""
+        """The replica's voter key: its id and directory id."""
         properties = self.replica.properties
         return None if properties is None else f"{properties.node_id}-{properties.directory_id}"
 
@@ -131,7 +131,7 @@ class Facts:
 
 
 def control_findings(batches: Sequence[Batch], facts: dict[str, Facts]) -> list[Finding]:
-    """Leaders, voter sets, and which control records may stand where."""
+    """Check leaders, voter sets, and the placement of control records."""
     log = sorted(
         (b for b in batches if b.snapshot is None), key=lambda b: (b.replica, b.base_offset)
     )
@@ -143,7 +143,10 @@ def control_findings(batches: Sequence[Batch], facts: dict[str, Facts]) -> list[
 
 
 def _placed(log: Sequence[Batch], facts: dict[str, Facts]) -> list[Finding]:
-    """LeaderChange stands first in its epoch and only there; snapshots' records not in a log."""
+    """Check that LeaderChange occurs only at the start of an epoch.
+
+    A log must have no snapshot header or footer, and no control records of unknown types.
+    """
     findings: list[Finding] = []
     led: dict[tuple[str, int], Batch] = {}
     for batch in log:
@@ -196,7 +199,7 @@ def voter_keys(data: dict[str, Any]) -> frozenset[str]:
 
 
 def _voter_sets(log: Sequence[Batch]) -> list[Finding]:
-    """Neighbours differ by at most one voter (KIP-853)."""
+    """Check that successive voter sets differ by at most one voter (KIP-853)."""
     findings: list[Finding] = []
     before: tuple[frozenset[str], Batch] | None = None
     for batch in log:
@@ -216,7 +219,7 @@ def _shown(keys: Iterable[str]) -> str:
 
 
 def _checkpoints(batches: Sequence[Batch]) -> list[Finding]:
-    """A header first and a footer last; the epoch of the name."""
+    """Check that each checkpoint has a header first, a footer last, and no LeaderChange."""
     findings: list[Finding] = []
     by_file: dict[str, list[Batch]] = {}
     for batch in batches:
@@ -240,11 +243,14 @@ def _checkpoints(batches: Sequence[Batch]) -> list[Finding]:
     return findings
 
 
-# --- what is committed ----------------------------------------------------------------------------
+# --- committed offsets ----------------------------------------------------------------------------
 
 
 def last_voters(batches: Sequence[Batch], replica: str) -> frozenset[str] | None:
-    """The voter set in force at the end of a replica's log, from its checkpoint if need be."""
+    """The voter set at the end of a replica's log.
+
+    If the log has none, it comes from the newest checkpoint that has one; else it is None.
+    """
     mine = [b for b in batches if b.replica == replica]
     in_log = sorted((b for b in mine if b.snapshot is None), key=lambda b: b.base_offset)
     stored = sorted((b for b in mine if b.snapshot is not None), key=lambda b: b.snapshot or 0)
@@ -260,10 +266,10 @@ def _ahead(facts: dict[str, Facts]) -> Facts:
 
 
 def committed_offset(batches: Sequence[Batch], facts: dict[str, Facts], known: int | None) -> int:
-    """An offset before which everything is committed for certain.
+    """An offset before which everything is certainly committed.
 
-    In the last epoch of all, what a majority of the voters holds is committed (Raft, 3.6.2): only
-    voters whose directories are here can be counted.
+    In the highest epoch, what a majority of the voters holds is committed (Raft, 3.6.2). Only
+    voters whose directories are audited can be counted.
     """
     sure = [snapshot.id.offset for one in facts.values() for snapshot in one.replica.snapshots]
     if known is not None:
@@ -284,7 +290,7 @@ def committed_offset(batches: Sequence[Batch], facts: dict[str, Facts], known: i
 def tail_findings(
     batches: Sequence[Batch], facts: dict[str, Facts], committed: int
 ) -> list[Finding]:
-    """Logs that end before what their own disk, or the quorum, says they held."""
+    """Find logs that end before an offset that, by their disk or the quorum, they once held."""
     findings: list[Finding] = []
     for one in facts.values():
         for reason, offset in _evidence(one.replica):
@@ -314,7 +320,7 @@ def tail_findings(
 
 
 def _evidence(replica: Replica) -> Iterable[tuple[str, int]]:
-    """What else on the disk tells how far the log reached."""
+    """Other evidence on the disk of how far the log reached: (file name, offset)."""
     for path in sorted(replica.partition.glob(f"*{PRODUCER_SNAPSHOT}")):
         if path.stem.isdecimal():
             yield path.name, int(path.stem)
@@ -331,7 +337,10 @@ def _evidence(replica: Replica) -> Iterable[tuple[str, int]]:
 
 
 def file_findings(facts: dict[str, Facts]) -> list[Finding]:
-    """meta.properties, quorum-state and leader-epoch-checkpoint against each other and the logs."""
+    """Check meta.properties, quorum-state and leader-epoch-checkpoint.
+
+    They must agree with those of the other replicas and with the logs.
+    """
     findings = _clusters(facts)
     leaders: dict[int, tuple[int, str]] = {}
     for one in facts.values():
@@ -412,7 +421,10 @@ def _clusters(facts: dict[str, Facts]) -> list[Finding]:
 
 
 def _epoch_file(one: Facts) -> list[Finding]:
-    """leader-epoch-checkpoint says where epochs begin; it may lack the newest and the oldest."""
+    """Check the epoch starts in leader-epoch-checkpoint.
+
+    The file may lack the newest and the oldest epochs.
+    """
     path = one.replica.partition / "leader-epoch-checkpoint"
     try:
         entries = read_epochs(one.replica.partition)
@@ -431,7 +443,7 @@ def _epoch_file(one: Facts) -> list[Finding]:
 
 
 def _beginning(one: Facts) -> list[Finding]:
-    """What comes before the log must be in a checkpoint."""
+    """Check that a checkpoint covers everything before the start of the log."""
     if one.start == 0 or not one.replica.segments:
         return []
     ends = [snapshot.id.offset for snapshot in one.replica.snapshots]

@@ -1,14 +1,14 @@
-"""From a chunk of batches to the rows of a layer: Arrow record batches of the schemas below.
+"""Converts a chunk of batches to the rows of a layer: Arrow record batches of the schemas below.
 
-- `batches`: one row a batch, from headers and checksums alone;
-- `ledger`: one row a record, decoded, with its fields as JSON;
-- `raw`: the bytes of the chunk, one row, for `batches` and `ledger` as functions;
-- a record type's name: one row a record of that type, its fields as typed columns.
+- `batches`: one row per batch, from headers and checksums alone;
+- `ledger`: one row per record, decoded, with its fields as JSON;
+- `raw`: the bytes of the chunk in one row, for the functions `batches` and `ledger` of `layers`;
+- a record type's name: one row per record of that type, with its fields as typed columns.
 
-Where a record cannot be decoded, its row says so in `error`, as Kafka's dump does: the log goes on.
-Snapshots have offsets of their own: `snapshot` is the offset at which a row's checkpoint ends, null
-for rows of the log. The ledger shows records of applications in a checkpoint at the offset that the
-log gave them (`BatchHeader.log_base_offset`), null where it is not known.
+If a record cannot be decoded, its row in the ledger has the reason in `error`, and reading
+continues, as in Kafka's dump tool. Snapshots have their own offsets: `snapshot` is the end offset
+of a row's checkpoint, null for rows of the log. For application records in a checkpoint, the ledger
+shows the offset in the log (`BatchHeader.log_base_offset`), null if it is unknown.
 
 Sources: `framing`, `envelope`, `rendering`, `fields`; record types from `records.metadata`.
 """
@@ -45,7 +45,7 @@ from quorate.spark.framing import Chunk, Ints, Mask
 from quorate.spark.rendering import render
 
 OPAQUE = "OPAQUE"
-"""The type of a record that is no metadata record: application data, told by its key."""
+"""The type of application data: a record with a key or without a valid metadata frame."""
 
 TIME = pa.timestamp("us", tz="UTC")
 
@@ -98,7 +98,7 @@ RAW_SCHEMA = pa.schema(
 )
 _TYPE_NAMES = (OPAQUE, *API_KEYS)
 _TYPE_CODES = np.zeros(max(RECORD_TYPES) + 2, np.int32)
-"""Which of the names is an api key's, one place up: the first is what is no metadata record's."""
+"""The index in `_TYPE_NAMES` by api key + 1. Entry 0 is for records without an api key."""
 _TYPE_CODES[np.array(list(API_KEYS.values())) + 1] = np.arange(1, len(_TYPE_NAMES))
 _TYPED_HEAD = [LEDGER_SCHEMA.field(i) for i in range(5)] + [LEDGER_SCHEMA.field("version")]
 
@@ -107,19 +107,19 @@ LAYERS = (BATCHES, LEDGER, RAW, *API_KEYS)
 
 
 def layer_schema(layer: str) -> pa.Schema:
-    """The columns of a layer, or of a record type by its name. KeyError."""
+    """The columns of a layer or a record type, by name. Raises KeyError for an unknown name."""
     fixed = {BATCHES: BATCHES_SCHEMA, LEDGER: LEDGER_SCHEMA, RAW: RAW_SCHEMA}.get(layer)
     return typed_schema(RECORD_TYPES[API_KEYS[layer]]) if fixed is None else fixed
 
 
 def typed_schema(cls: type[MetadataRecord]) -> pa.Schema:
-    """The row's place in the log, then the record's own fields."""
+    """The columns of a record type: the position in the log, then the record's own fields."""
     fields = [pa.field(column_name(spec), arrow_type(spec)) for spec in cls.FIELDS]
     return pa.schema([*_TYPED_HEAD, *fields])
 
 
 def column_name(spec: FieldSpec) -> str:
-    """Kafka's name of a field, unless every row has a column of that name."""
+    """Kafka's name of a field, with the prefix `field_` if it collides with a common column."""
     taken = any(field.name == spec.json_name for field in _TYPED_HEAD)
     return f"field_{spec.json_name}" if taken else spec.json_name
 
@@ -150,7 +150,7 @@ def rows(
 def records_between(
     chunk: Chunk, origin: Origin, start: int, end: int, *, verify: bool = True
 ) -> Records:
-    """A chunk's records with offsets in [start, end). DamagedError."""
+    """A chunk's records with offsets in [start, end). Raises DamagedError for a damaged chunk."""
     chunk = _overlapping(chunk, start, end)
     if verify:
         _verify(chunk, origin)
@@ -187,7 +187,7 @@ def _repeat(value: Any, kind: pa.DataType, count: int) -> pa.Array:
 
 
 def _timestamps(milliseconds: Ints) -> pa.Array:
-    """As timestamps, which Spark has in microseconds; none for -1, and for what does not fit."""
+    """Convert to Spark's timestamps in microseconds; null for negative or too large values."""
     fits = (milliseconds >= 0) & (milliseconds < 1 << 53)
     micros = np.where(fits, milliseconds, 0) * 1000
     return pa.array(micros, mask=~fits).cast(TIME)
@@ -233,14 +233,14 @@ def raw_rows(chunk: Chunk, origin: Origin) -> pa.RecordBatch:
 
 
 def _frames(records: Records) -> Ints:
-    """What each record is: a row for each of `kernels.KIND` and what follows it."""
+    """Read the frame of each record: the rows `kernels.KIND`, `MESSAGE_AT` and `MESSAGE_END`."""
     found = np.empty((3, len(records)), np.int64)
     kernels.read_frames(records.data.ctypes.data, records.found, records.chunk.is_control, found)
     return found
 
 
 def ledger_rows(records: Records, origin: Origin) -> pa.RecordBatch:
-    """One row a record."""
+    """One row per record."""
     count = len(records)
     frames = _frames(records)
     kind = frames[kernels.KIND]
@@ -275,7 +275,7 @@ def ledger_rows(records: Records, origin: Origin) -> pa.RecordBatch:
 
 
 def _log_offsets(records: Records, origin: Origin, is_opaque: Mask) -> pa.Array:
-    """Each record's offset; of a checkpoint's records of applications, that in the log."""
+    """Each record's offset; for application records in a checkpoint, the offset in the log."""
     if origin.snapshot is None or not is_opaque.any():
         return pa.array(records.offset)
     base = records.chunk.headers["base_offset"].astype(np.int64)
@@ -286,7 +286,7 @@ def _log_offsets(records: Records, origin: Origin, is_opaque: Mask) -> pa.Array:
 
 
 def _replaced(column: pa.Array, rows: Ints, texts: list[str | None]) -> pa.Array:
-    """The column with other texts in some rows, of which there are few."""
+    """Replace the texts of a few rows of a column."""
     others = pa.array(texts, pa.string())
     if others.null_count == len(others) and column.null_count == len(column):
         return column
@@ -299,13 +299,13 @@ def _replaced(column: pa.Array, rows: Ints, texts: list[str | None]) -> pa.Array
 
 
 def _keys(records: Records) -> pa.Array:
-    """The keys of data; a control record's key is its type and no news."""
+    """The keys of data records. A control record's key only repeats its type."""
     shown = (records.key_size >= 0) & ~records.chunk.is_control[records.batch]
     return _some(records, shown, records.key_at, records.key_size)
 
 
 def _opaque_values(records: Records, shown: Mask) -> pa.Array:
-    """The values that no other column shows."""
+    """The values of opaque records, which no other column shows."""
     shown = shown & (records.value_size >= 0)
     return _some(records, shown, records.value_at, records.value_size)
 
@@ -343,7 +343,7 @@ def _control(key: bytes | None, value: bytes | None) -> tuple[str, str | None, s
 
 @dataclass(slots=True)
 class _Parts:
-    """Columns of some rows, to be put together in the records' order; None for nulls."""
+    """Columns of groups of rows, to be merged in record order. A None column is all nulls."""
 
     kinds: list[pa.DataType]
     rows: list[Ints]
@@ -380,7 +380,7 @@ class _Parts:
 
 
 def typed_rows(cls: type[MetadataRecord], records: Records, origin: Origin) -> pa.RecordBatch:
-    """One row a record of the type, whatever its version; DamagedError if one is undecodable."""
+    """One row per record of the type, in any version. Raises DamagedError if one is undecodable."""
     frames = _frames(records)
     kind = frames[kernels.KIND]
     wanted = kind >> 16 == cls.API_KEY
@@ -439,7 +439,7 @@ def _objects(
 
 
 def _plain(spec: FieldSpec, value: Any) -> Any:
-    """A decoded value as Arrow takes it."""
+    """Convert a decoded value to a form that Arrow accepts."""
     if value is None or isinstance(spec.kind, Kind):
         return list(value) if isinstance(value, tuple) else value
     return [_struct(one) for one in value] if spec.is_array else _struct(value)

@@ -1,8 +1,8 @@
-"""Records as columns: where each begins in a chunk, its offset, timestamp, key and value.
+"""Records as columns: the batch, offset, timestamp, key and value of each record in a chunk.
 
-No object is made for a record: `kernels.walk` goes from one to the next. Everything is checked: a
-record that passes its batch, offsets that do not rise, lengths that contradict each other are
-`DamagedError`s with the batch's offset.
+`kernels.walk` steps through the records without creating an object for each. It checks everything:
+a record that exceeds its batch, offsets that do not increase, or contradictory lengths raise a
+`DamagedError` with the batch's offset.
 
 Source: KIP-98 (message format 2), as in `records.batch.iter_records`.
 """
@@ -21,7 +21,7 @@ from quorate.spark.framing import Bytes, Chunk, Ints, Mask
 
 @dataclass(slots=True)
 class Records:
-    """The records of a chunk. found: a row for each of `kernels.BATCH` and what follows it."""
+    """The records of a chunk. found: the rows `kernels.BATCH` to `kernels.VALUE_SIZE`."""
 
     chunk: Chunk
     data: Bytes
@@ -75,12 +75,15 @@ class Records:
         return None if size < 0 else bytes(self.chunk.buffer[at : at + size])
 
     def select(self, keep: Mask) -> Records:
-        """Some of the records."""
+        """The records in `keep`."""
         return Records(self.chunk, self.data, np.ascontiguousarray(self.found[:, keep]))
 
 
 def read_records(chunk: Chunk) -> Records:
-    """All records of a chunk in the order of their offsets. DamagedError."""
+    """Read all records of a chunk, in log order.
+
+    Raises DamagedError if the records are compressed or inconsistent.
+    """
     headers = chunk.headers
     if chunk.is_compressed.any():
         first = int(np.argmax(chunk.is_compressed))
@@ -110,7 +113,7 @@ def read_records(chunk: Chunk) -> Records:
 
 
 _RECORD_BYTES_MIN = 7
-"""Length, attributes, timestamp, offset, two sizes and a count of headers have a byte each."""
+"""Length, attributes, timestamp, offset, two sizes, header count: at least one byte each."""
 _REASONS = {
     kernels.PASSES_END: "its records pass its end",
     kernels.CONTRADICTS: "record {} contradicts itself",

@@ -1,15 +1,15 @@
-"""What can go wrong between a log and its tables, each as one clear line.
+"""The errors of the pipeline. Each message is one line.
 
     PipelineError
     ├── JavaError          Java is missing or too old for Spark
     ├── NotALogError       a path holds no metadata log
-    ├── CompactedError     offsets that were asked for are gone into a snapshot
-    ├── OptionError        an option of the data source is wrong
-    ├── DamagedError       bytes of the log are not what was written there
-    └── UnreachableError   no node of the quorum answers
+    ├── CompactedError     a snapshot has replaced the requested offsets
+    ├── OptionError        an option of the data source is invalid
+    ├── DamagedError       the bytes of the log are corrupt
+    └── UnreachableError   no leader of the quorum responds
 
-Spark wraps what happens in its workers into a long text of its own: every message here begins with
-a mark by which `explain` finds it again.
+Spark wraps the errors of its workers in a long text of its own. Every message here begins with a
+mark, by which `explain` finds it in that text.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _MARKED = re.compile(
 
 
 class PipelineError(Exception):
-    """The root of this package's exceptions. Its text begins with `MARK` inside Spark only."""
+    """The base of this package's exceptions. Its text begins with `MARK`, which `reason` omits."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text if text.startswith(MARK) else MARK + text)
 
     @property
     def reason(self) -> str:
-        """The text for a person."""
+        """The message without the mark, for display."""
         return str(self).removeprefix(MARK)
 
 
 class JavaError(PipelineError):
-    """Spark cannot be started with the Java that is here."""
+    """Java is missing, or Spark cannot run on it."""
 
 
 class NotALogError(PipelineError):
@@ -43,23 +43,23 @@ class NotALogError(PipelineError):
 
 
 class CompactedError(PipelineError):
-    """Offsets that were asked for are no longer in the log."""
+    """The log does not hold the requested offsets: a snapshot has replaced them."""
 
 
 class OptionError(PipelineError):
-    """An option is unknown, contradicts another, or has a value that it cannot have."""
+    """An option is unknown, contradicts another, or has an invalid value."""
 
 
 class DamagedError(PipelineError):
-    """The log's bytes contradict themselves."""
+    """The log's bytes are corrupt."""
 
 
 class UnreachableError(PipelineError):
-    """The quorum does not answer."""
+    """No leader of the quorum responds."""
 
 
 def explain(error: BaseException) -> str | None:
-    """The one line in an exception of ours or in one that Spark made of it; else None."""
+    """The message of a PipelineError, or of one that Spark has wrapped; None for other errors."""
     if isinstance(error, PipelineError):
         return error.reason
     found = _MARKED.search(str(error))

@@ -1,14 +1,14 @@
-"""Metadata records as columns: every record of one type and version of a chunk decoded at once.
+"""Metadata records as columns: decodes all records of one type and version in a chunk at once.
 
-1. A cursor stands in each record. Fields are read in the order of the declaration, one field of
-   all records a step: fixed sizes by a strided gather, lengths as varints, lists and strings as
-   ranges that are gathered when all are known.
-2. Tagged fields: the n-th tag of all records that have one. A known tag leaves its position, from
-   which the field is then read as in 1; an unknown one is passed over.
-3. Records whose cursor does not end at their value's end, or that hold what the declaration does
-   not allow, are marked: they are decoded one by one by `records.metadata`, whose error says why.
+1. Each record has a cursor. Each step reads one field of all records, in declaration order:
+   fixed-size values by a strided gather, lengths as varints, lists and strings as ranges that are
+   gathered once all of them are known.
+2. For tagged fields, step n reads the n-th tag of all records that have one. It stores the position
+   of a known tag, from which the field is then read as in 1, and skips an unknown tag.
+3. A record is marked if its cursor does not end at the end of its value, or if it violates the
+   declaration. `records.metadata` decodes marked records one by one and reports their errors.
 
-Types with nested structures or lists of texts (registrations, quotas, tokens) are rare and always
+Types with nested structures or lists of strings (registrations, quotas, tokens) are rare and always
 decoded one by one.
 
 Source: KIP-482, KIP-631, the declarations in `records.metadata`.
@@ -57,14 +57,14 @@ _ALPHABET = np.frombuffer(
 )
 _PAIRS_OF = np.stack([np.repeat(_ALPHABET, 64), np.tile(_ALPHABET, 64)], axis=1)
 _PAIRS_OF = np.ascontiguousarray(_PAIRS_OF).view(np.uint16).ravel()
-"""The two characters of each twelve bits, as one value."""
+"""The two base64 characters for each 12-bit value, as one uint16."""
 
 NULL = -1
 _VARINT_BYTES_MAX = 10
 
 
 def arrow_type(spec: FieldSpec) -> pa.DataType:
-    """A field's type as a column, under Kafka's names."""
+    """The Arrow type of a field. Nested fields have Kafka's names."""
     if isinstance(spec.kind, Kind):
         one = _ARROW[spec.kind]
     else:
@@ -75,7 +75,7 @@ def arrow_type(spec: FieldSpec) -> pa.DataType:
 
 
 def is_flat(cls: type[MetadataRecord]) -> bool:
-    """Whether the type is decoded in columns: no nested structures, no lists of texts."""
+    """Whether the type is decoded in columns: no nested structures, no string or bytes lists."""
     return all(
         isinstance(spec.kind, Kind)
         and not (spec.is_array and spec.kind in (Kind.STRING, Kind.BYTES))
@@ -102,8 +102,9 @@ def uuid_texts(raw: npt.NDArray[np.uint8]) -> pa.Array:
 class Column:
     """One field of all records. values: an Arrow array without gaps (for a list: its elements).
 
-    sizes: of each record's list, None for a single value. present: which records have the field on
-    the wire, None for all; the others have the default. nulls: which are null there.
+    sizes: the length of each record's list, None for a single value. present: which records have
+    the field on the wire, None for all; the others have the default. nulls: which of the fields on
+    the wire are null.
     """
 
     spec: FieldSpec
@@ -113,7 +114,7 @@ class Column:
     nulls: Mask | None = None
 
     def array(self, count: int) -> pa.Array:
-        """The field as a column of its type, defaults filled in."""
+        """The field as a column of its type, with defaults filled in."""
         values = self.values
         wanted = arrow_type(self.spec)
         if self.sizes is not None:
@@ -133,7 +134,7 @@ def _lists(values: pa.Array, sizes: Ints, nulls: Mask | None, wanted: pa.DataTyp
 
 
 def expand(values: pa.Array, present: Mask, default: pa.Scalar, count: int) -> pa.Array:
-    """`values` at the places that are present, the default elsewhere."""
+    """Spread `values` over the rows in `present`, with the default in the other rows."""
     if not len(values):
         return pa.repeat(default, count)
     both = pa.concat_arrays([values, pa.array([default.as_py()], values.type)])
@@ -147,14 +148,14 @@ def _default(spec: FieldSpec) -> pa.Scalar:
 
 @dataclass(slots=True)
 class Group:
-    """Records of one type and version, decoded. irregular: those to be decoded one by one."""
+    """Decoded records of one type and version. irregular: those to be decoded one by one."""
 
     columns: list[Column]
     irregular: Mask
 
 
 def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Unsigned varints of up to 64 bits at each position, and the positions after them."""
+    """Read an unsigned varint of up to 64 bits at each position; return values and their ends."""
     first = data[at]
     value = (first & 0x7F).astype(np.int64)
     after = at + 1
@@ -172,7 +173,7 @@ def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 class _Cursor:
-    """Where reading stands in each record; `bad` marks those that are not what they claim."""
+    """The read position in each record. `bad` marks malformed records."""
 
     def __init__(self, data: Bytes, at: Ints, ends: Ints) -> None:
         self.data = data
@@ -192,7 +193,7 @@ class _Cursor:
         return value
 
     def length(self, width: int) -> tuple[Ints, Ints]:
-        """A compact length (NULL for null) and where its content begins; the content is passed."""
+        """Read a compact length and skip its content; return the size or NULL, and the start."""
         size = self.varint() - 1
         begin = self.at
         too_long = size * width > self.ends - begin
@@ -203,20 +204,20 @@ class _Cursor:
 
 
 def gather(data: Bytes, at: Ints, form: str, width: int) -> npt.NDArray[Any]:
-    """The value of a fixed size at each position. Padding lets the last one pass the end."""
+    """Read a fixed-size value at each position. Padding allows the last one to pass the end."""
     windows: npt.NDArray[Any] = np.ndarray((len(data) - width + 1,), form, data, 0, (1,))
     return windows[at]
 
 
 def slices(data: Bytes, at: Ints, sizes: Ints) -> pa.Array:
-    """The ranges of the buffer that begin at rising positions, as one binary column."""
+    """Ranges of the buffer as one binary column. Their positions must increase."""
     count = len(at)
     if not count:
         return pa.array([], pa.binary())
     bounds = np.empty(2 * count, np.int32)
     bounds[0::2] = at
     bounds[1::2] = at + np.maximum(sizes, 0)
-    # Between two ranges lies a gap: every other entry of a column of both is wanted.
+    # `both` alternates between the ranges and the gaps between them. Take every other entry.
     both = pa.BinaryArray.from_buffers(
         pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     )
@@ -235,7 +236,7 @@ def _flat_positions(at: Ints, sizes: Ints, width: int) -> Ints:
 def decode_group(
     cls: type[MetadataRecord], version: int, data: Bytes, at: Ints, ends: Ints
 ) -> Group:
-    """The fields of the records between `at` (after the frame) and `ends`."""
+    """Decode the fields of records between `at` (after the frame) and `ends`."""
     cursor = _Cursor(data, at, ends)
     columns: dict[str, Column] = {}
     absent = np.zeros(len(at), np.bool_)
@@ -267,7 +268,7 @@ def decode_group(
 def _tags(
     cls: type[MetadataRecord], tagged: list[FieldSpec], cursor: _Cursor
 ) -> dict[str, tuple[Ints, Ints]]:
-    """Where each tagged field lies and ends in each record, -1 where it is absent."""
+    """The start and end of each tagged field in each record. The start of an absent one is -1."""
     count = len(cursor.at)
     found = {
         spec.name: (np.full(count, NULL, np.int64), np.zeros(count, np.int64)) for spec in tagged
@@ -298,7 +299,7 @@ def _tags(
 
 
 def _read(spec: FieldSpec, cursor: _Cursor) -> Column:
-    """One field of all records that the cursor stands in."""
+    """Read one field of all records at the cursor."""
     kind = spec.kind
     assert isinstance(kind, Kind)
     if kind in FIXED or kind is Kind.UUID:
@@ -345,7 +346,7 @@ def _values(kind: Kind, data: Bytes, at: Ints) -> Any:
 
 
 def _utf8(values: pa.Array, bad: Mask) -> pa.Array:
-    """As strings; records whose bytes are not UTF-8 are marked, and hold nothing."""
+    """Convert to strings. Records with invalid UTF-8 are marked in `bad` and get empty strings."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

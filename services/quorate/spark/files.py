@@ -1,8 +1,8 @@
-"""Which files hold a metadata log: directories of controllers, partition directories, single files.
+"""Finds the files of a metadata log: in node directories, partition directories, or single files.
 
-A replica is named "id-directoryId" from its meta.properties, else by its path. Segments are listed
-by offset and cut, at batches, into pieces of about `piece_bytes`, so that Spark can read them side
-by side. Only names and headers are read here.
+A replica is named "id-directoryId" from its meta.properties, else by its path. Segments are sorted
+by offset and cut at batch boundaries into pieces of about `piece_bytes`, so that Spark can read
+them in parallel. This module uses only file names, meta.properties and batch headers.
 
 Source: KIP-630 and KIP-853 for the names; `log.segments`, `log.snapshots`.
 """
@@ -29,7 +29,7 @@ PIECE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A file of the log. base_offset: by its name."""
+    """A segment of the log. base_offset: the offset in the file name."""
 
     path: Path
     base_offset: int
@@ -43,7 +43,7 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One copy of the log. properties: None where only the partition or a file was named."""
+    """One copy of the log. properties: None for a single file, or if meta.properties is missing."""
 
     name: str
     directory: Path
@@ -54,7 +54,7 @@ class Replica:
 
     @property
     def start_offset(self) -> int:
-        """The first offset of the log, that of the newest snapshot where there is no log."""
+        """The log start offset; without segments, the newest snapshot's end offset."""
         if self.segments:
             return self.segments[0].base_offset
         return self.snapshots[-1].id.offset if self.snapshots else 0
@@ -62,7 +62,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes of a file, from one batch's beginning to another's. first_offset: of its first batch.
+    """A byte range of a file, cut at batch boundaries. first_offset: that of its first batch.
 
     next_offset: the first offset after it, None if unknown (the file's last piece).
     """
@@ -75,7 +75,10 @@ class Piece:
 
 
 def find_replica(path: Path) -> Replica:
-    """The log at a path: a node's directory, the partition's in it, or one file. NotALogError."""
+    """Find the log at a path: a node's directory, its partition directory, or one file.
+
+    Raises NotALogError if there is none.
+    """
     if not path.exists():
         raise NotALogError(f"{path} does not exist")
     if path.is_file():
@@ -129,7 +132,10 @@ def _single(path: Path) -> Replica:
 
 
 def find_replicas(paths: list[Path]) -> list[Replica]:
-    """All logs at the paths; a directory that holds several nodes' directories stands for them."""
+    """Find all logs at the paths. A directory that holds node directories stands for all of them.
+
+    Raises NotALogError for a path without a log.
+    """
     found: list[Replica] = []
     for path in paths:
         try:
@@ -163,7 +169,7 @@ def _snapshots(partition: Path) -> tuple[SnapshotFile, ...]:
 
 @contextmanager
 def opened(path: Path | str) -> Iterator[tuple[int, int]]:
-    """A descriptor and the file's size."""
+    """Open a file for reading: its descriptor and size."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor, os.fstat(descriptor).st_size
@@ -172,7 +178,7 @@ def opened(path: Path | str) -> Iterator[tuple[int, int]]:
 
 
 def cut(path: Path, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
-    """A file in pieces that begin at batches."""
+    """Cut a file into pieces that begin at batch boundaries."""
     with opened(path) as (descriptor, size):
         marks = hop(descriptor, size, piece_bytes)
     if not marks:

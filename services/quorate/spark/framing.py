@@ -1,10 +1,11 @@
-"""Batches as columns: where they begin in a buffer, their headers, and their checksums.
+"""Batches as columns: their positions in a buffer, their headers, and their checksums.
 
-A `Chunk` is a run of whole batches in memory, read once. Headers become one numpy record array
-without a look at the records. Behind the bytes lie `PAD` zeros, so that a whole value that numpy
+A `Chunk` is a run of whole batches in memory, read once. The headers become one numpy record array
+without parsing the records. `PAD` zeros follow the bytes, so that a fixed-size value that numpy
 gathers at the last byte stays within the buffer.
 
-What no writer produces stops the run: the caller is told where and why, and decides.
+Bytes that no writer produces end the chunk. `Chunk.size` and `Chunk.fault` give the position and
+the reason, and the caller decides how to proceed.
 
 Source: KIP-98 (message format 2), as in `records.batch`.
 """
@@ -34,15 +35,15 @@ from quorate.records.primitives import Buffer
 from quorate.spark import kernels
 
 CHUNK_BYTES = 2 << 20
-"""What is read at once, and stays near the processor; a larger batch makes a larger chunk."""
+"""The size of one read, small enough for the CPU cache. A larger batch makes a larger chunk."""
 PAD = 64
 
 Ints = npt.NDArray[Any]
-"""Of int64."""
+"""An array of int64."""
 Bytes = npt.NDArray[Any]
-"""Of uint8."""
+"""An array of uint8."""
 Mask = npt.NDArray[Any]
-"""Of bool."""
+"""An array of bool."""
 
 HEADER = np.dtype(
     [
@@ -69,10 +70,10 @@ _PREFIX = struct.Struct(">qi")
 
 @dataclass(slots=True)
 class Chunk:
-    """Whole batches. buffer: their bytes, then padding; file_position: of the first byte.
+    """Whole batches. buffer: their bytes, then padding; file_position: that of the first byte.
 
-    starts: where each batch begins in the buffer; headers: parallel to it. fault: what is wrong
-    with the bytes at `size`, None if the run just ends there.
+    starts: the position of each batch in the buffer; headers: parallel to `starts`. fault: what is
+    wrong with the bytes at `size`, None if no fault was found.
     """
 
     buffer: Buffer
@@ -118,7 +119,7 @@ class Chunk:
         return found
 
     def select(self, keep: Mask) -> Chunk:
-        """The same bytes with some of the batches."""
+        """The same buffer with only the batches in `keep`."""
         return Chunk(
             self.buffer,
             self.size,
@@ -130,9 +131,9 @@ class Chunk:
 
 
 def parse(buffer: Buffer, size: int, file_position: int = 0) -> Chunk:
-    """The whole batches in the first `size` bytes of a padded buffer.
+    """Find the whole batches in the first `size` bytes of a padded buffer.
 
-    `Chunk.size` is where the last whole one ends: what follows is incomplete, or a fault.
+    `Chunk.size` is the end of the last whole batch. An incomplete batch or a fault may follow.
     """
     data = np.frombuffer(buffer, np.uint8)
     starts = np.empty(size // HEADER_SIZE, np.int64)
@@ -180,14 +181,14 @@ def _first_bad(headers: npt.NDArray[Any]) -> tuple[int, str] | None:
 
 
 def whole(data: bytes | memoryview) -> Chunk:
-    """Batches that came over the wire."""
+    """Parse batches in memory, such as those received from the leader."""
     buffer = bytearray(len(data) + PAD)
     buffer[: len(data)] = data
     return parse(buffer, len(data))
 
 
 def _read(descriptor: int, position: int, size: int) -> tuple[bytearray, int]:
-    """A padded buffer with up to `size` bytes of a file, and how many there are."""
+    """Read up to `size` bytes of a file; return a padded buffer and the number of bytes read."""
     buffer = bytearray(size + PAD)
     view = memoryview(buffer)
     got = 0
@@ -203,10 +204,10 @@ def _read(descriptor: int, position: int, size: int) -> tuple[bytearray, int]:
 def read_chunks(
     descriptor: int, start: int, end: int, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Chunk]:
-    """The batches of a file between two positions, `start` being a batch's.
+    """Yield the batches of a file between two positions. A batch must begin at `start`.
 
-    The last chunk's `fault` says why a run ends early: "incomplete" for a batch that passes the
-    end. Zeros that were allocated and never written are no fault.
+    If reading ends early, the last chunk's `fault` gives the reason, which begins with "incomplete"
+    for a batch that passes the end. Preallocated zeros that were never written are not a fault.
     """
     position = start
     wanted = chunk_bytes
@@ -238,14 +239,14 @@ def _batch_size(buffer: bytearray) -> int:
 
 
 def _is_written(descriptor: int, start: int, end: int) -> bool:
-    """Whether anything but zeros follows."""
+    """Whether [start, end) holds anything but zeros."""
     return end_of_data(descriptor, start, end) > start
 
 
 def hop(descriptor: int, size: int, step: int) -> list[tuple[int, int]]:
     """(position, base offset) of the first batch of a file and of one about every `step` bytes.
 
-    Reads headers only: for planning. Ends at the first thing that is no batch.
+    For planning: it parses only batch prefixes. Stops at the first bytes that are not a batch.
     """
     found: list[tuple[int, int]] = []
     position = following = 0
@@ -257,7 +258,7 @@ def hop(descriptor: int, size: int, step: int) -> list[tuple[int, int]]:
         data = np.frombuffer(buffer, np.uint8)
         count, after = kernels.find_batches(data.ctypes.data, got, starts)
         if not count:
-            # Larger than what is read at once, or the file's last and torn, or none at all.
+            # The batch is larger than one read, or the torn last one of the file, or no batch.
             if _batch_size(buffer) < HEADER_SIZE:
                 break
             starts[0], count, after = 0, 1, _batch_size(buffer)

@@ -1,15 +1,16 @@
-"""What happened, as intervals: leader tenures, voter sets, ISRs, brokers' standing.
+"""The history as intervals: leader terms, voter sets, ISRs, and broker states.
 
-Every change of one thing (the quorum's leader, its voter set, a partition's ISR, a broker) begins
-an interval that ends where the next one begins; the last ones have no end. Where the log does not
-begin at 0, what a snapshot says begins the intervals that the log does not, at the snapshot's end:
-the last one before the log, or, if that is gone, the first one there is.
+Every change of a subject (the quorum's leader, its voter set, a partition's ISR, a broker) begins
+an interval, which ends at the subject's next change. A subject's last interval has no end. If the
+log does not begin at 0, the values in a snapshot begin the first intervals, at the snapshot's last
+offset. That is the newest snapshot that ends at or before the start of the log or, if there is
+none, the oldest one.
 
-How a broker stands says the image, on which the records about brokers are replayed (`replay`),
-after those of that snapshot. The other values are what a record itself names.
+Broker states come from the image, on which the records about brokers are replayed (`replay`) after
+those of the snapshot. The other values come directly from the records.
 
-`history` is a function from a ledger of one replica to rows of kind, subject, value, previous,
-change, start_offset, end_offset, epoch, started, ended.
+`history` takes a ledger of one replica and returns rows of kind, subject, value, previous, change,
+start_offset, end_offset, epoch, started, ended.
 
 Source: LeaderChange (KIP-595), KRaftVoters (KIP-853), partitions and registrations (KIP-631, 841).
 """
@@ -62,7 +63,7 @@ _STANDING_SCHEMA = pa.schema(
 
 
 def history(ledger: DataFrame) -> DataFrame:
-    """All intervals, by the offset at which they begin. OptionError for several replicas."""
+    """Return all intervals, sorted by start offset. Raises OptionError for several replicas."""
     found = ledger.groupBy("replica", "snapshot").agg(F.min("offset").alias("start")).collect()
     if len({row.replica for row in found}) > 1:
         raise OptionError("the ledger holds several replicas: name one")
@@ -83,7 +84,10 @@ def history(ledger: DataFrame) -> DataFrame:
 
 
 def _events(rows: DataFrame, kind: str, subject: Column, value: Column, items: Column) -> DataFrame:
-    """items: the value as a list of texts, by which a change is told; [] if it has none."""
+    """Build the events of one kind. items: the value as a list, from which changes are derived.
+
+    items is [] for values that are not lists.
+    """
     return rows.select(
         F.lit(kind).alias("kind"),
         subject.alias("subject"),
@@ -98,7 +102,7 @@ def _events(rows: DataFrame, kind: str, subject: Column, value: Column, items: C
 def _leaders(rows: DataFrame) -> DataFrame:
     mine = rows.where((F.col("type") == "LEADER_CHANGE") & F.col("snapshot").isNull())
     leader = F.get_json_object("data", "$.leaderId")
-    # A new epoch is an election even where the same replica wins it.
+    # A new epoch is an election even if the same replica wins it.
     text = F.concat(leader, F.lit(" in epoch "), F.col("epoch").cast("string"))
     return _events(mine, LEADER, F.lit(QUORUM), text, F.array().cast("array<string>"))
 
@@ -135,14 +139,14 @@ def _isrs(rows: DataFrame) -> DataFrame:
 
 
 class _Standing(Replay):
-    """Collects how brokers stand in the image after each record about them."""
+    """Collects the state of a broker in the image after each record about it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._events: list[tuple[Any, ...]] = []
 
     def taken(self) -> list[tuple[Any, ...]]:
-        """What was collected since the last call, as rows of _STANDING_SCHEMA."""
+        """Return the events since the last call, as rows of _STANDING_SCHEMA."""
         events, self._events = self._events, []
         return events
 
@@ -157,7 +161,8 @@ class _Standing(Replay):
         broker = self.image.cluster.brokers.get(broker_id)
         if broker is None:
             return "unregistered"
-        # A broker that shuts down is fenced in the end. In a snapshot that is one record.
+        # A controlled shutdown ends in fencing. A registration that has both flags, as in a
+        # snapshot, counts as shutting down.
         if broker.fenced and not (is_new and broker.in_controlled_shutdown):
             return "fenced"
         return "shutting down" if broker.in_controlled_shutdown else "active"
@@ -194,7 +199,7 @@ def _standing_rows(events: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def _intervals(events: DataFrame) -> DataFrame:
-    """Changes of value only, each until the next."""
+    """Turn events into intervals: from each change of a value to the next."""
     order = Window.partitionBy("kind", "subject").orderBy("offset")
     changed = events.withColumn("previous", F.lag("value").over(order))
     changed = changed.withColumn("before", F.lag("items").over(order)).where(
@@ -205,7 +210,7 @@ def _intervals(events: DataFrame) -> DataFrame:
         .orderBy("offset")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    # Only voter sets look back further than one: an id that comes back with another disk.
+    # Only voter sets look back beyond the previous value, to detect an id with a replaced disk.
     everyone = F.when(F.col("kind") == VOTERS, F.flatten(F.collect_list("items").over(earlier)))
     told = changed.withColumn("ever", everyone).withColumn("change", _change())
     return told.select(

@@ -1,8 +1,8 @@
-"""Looking at every byte of a replica without trusting any: the input of the audit.
+"""Inspects every byte of a replica without trusting any: the input of the audit.
 
-Where the source stops at the first fault, this goes on: it says what is wrong with which bytes,
-looks for the next whole batch, and continues there. Control records come along as JSON. Runs in
-Spark's workers, a file a task.
+The data source stops at the first fault. This module reports the faulty bytes, searches for the
+next whole batch, and continues there. It adds control records as JSON. It runs in Spark's workers,
+one file per task.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ CONTROLS = pa.list_(pa.field("element", pa.struct([("type", pa.string()), ("data
 INSPECTED_SCHEMA = pa.schema(
     [*BATCHES_SCHEMA, ("segment", pa.int64()), ("fault", pa.string()), ("controls", CONTROLS)]
 )
-"""segment: the offset in the file's name. fault: what is wrong with the bytes; such a row has the
-offset expected there and no other fields of a batch. controls: of a control batch."""
+"""segment: the offset in the file's name. fault: what is wrong with the bytes. If they are not a
+batch, base_offset is the offset expected there, and the row has no other fields of a batch header.
+controls: the records of a control batch."""
 
 FILES_SCHEMA = pa.schema(
     [
@@ -42,7 +43,7 @@ FILES_SCHEMA = pa.schema(
 
 
 def inspect_files(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """From rows of FILES_SCHEMA to rows of INSPECTED_SCHEMA."""
+    """Map rows of FILES_SCHEMA to rows of INSPECTED_SCHEMA."""
     for batch in found:
         for row in batch.to_pylist():
             origin = Origin(row["replica"], row["file"], row["snapshot"])
@@ -50,7 +51,7 @@ def inspect_files(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def inspect_file(origin: Origin, segment: int) -> Iterator[pa.RecordBatch]:
-    """Every batch of a file, and every run of bytes that is none."""
+    """Yield every batch of a file, and every run of bytes that is not a batch."""
     expected = 0 if origin.snapshot is not None else segment
     with opened(origin.file) as (descriptor, size):
         position = 0
@@ -133,7 +134,7 @@ def _fault(
 
 
 def sample(file: str, position: int, size: int) -> bytes:
-    """Some bytes of a file, to be shown."""
+    """Read some bytes of a file for display, none if the file does not exist."""
     if not file or not Path(file).is_file():
         return b""
     with opened(file) as (descriptor, _):

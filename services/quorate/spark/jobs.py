@@ -1,8 +1,8 @@
-"""The jobs: from logs to tables, one after the other, telling how far they are.
+"""The jobs, which turn logs into tables and report their progress.
 
-`run` writes batches, ledger, state and history of one log, `update` brings them up to date;
-`follow` keeps a ledger up to date from a stream; `state_rows`, `history_rows` and `audit_rows` give
-what the commands print.
+`run` writes batches, ledger, state and history of one log; `update` brings them up to date.
+`follow` keeps a ledger up to date from a stream. `state_rows`, `history_rows` and `audit_rows`
+return what the commands print.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ LATE_WORKER = "Python worker failed to connect back"
 STARTS_MAX = 10
 
 Told = Callable[[str], None]
-"""Called with what is being done."""
+"""A progress callback, called with the name of a table or a range of offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a log is: directories, or the addresses of a running quorum, with its TLS options."""
+    """The location of a log: directories, or addresses and TLS options of a running quorum."""
 
     paths: tuple[Path, ...] = ()
     bootstrap: str = ""
@@ -44,7 +44,10 @@ class Source:
     options: dict[str, str] = field(default_factory=dict)
 
     def log(self) -> Source:
-        """The one log that is meant: the replica named, or the one that reaches furthest."""
+        """Narrow the source to one log: the named replica, or the one with the highest end offset.
+
+        Raises OptionError if `replica` does not name exactly one.
+        """
         if self.bootstrap:
             return self
         replicas = find_replicas(list(self.paths))
@@ -54,7 +57,7 @@ class Source:
                 names = ", ".join(r.name for r in replicas)
                 raise OptionError(f"{self.replica!r} names {len(chosen)} of the replicas {names}")
         else:
-            # Of several that reach as far, the one that reaches back furthest tells most.
+            # Of several with the same end offset, the one that starts first holds the most.
             chosen = [max(replicas, key=lambda r: (end_offset(r), -r.start_offset))]
         return Source((_place(chosen[0]),), "", "", self.options)
 
@@ -90,7 +93,7 @@ def _place(replica: Replica) -> Path:
 
 
 def ledger_of(spark: SparkSession, source: Source, offset: int | None = None) -> DataFrame:
-    """The ledger with the snapshots that a state before `offset` needs."""
+    """Read the ledger with the snapshots that a state before `offset` needs."""
     snapshots = _snapshots(source)
     if source.bootstrap and offset is not None:
         return source.read(spark, columns.LEDGER, endOffset=offset, snapshots=snapshots)
@@ -98,12 +101,12 @@ def ledger_of(spark: SparkSession, source: Source, offset: int | None = None) ->
 
 
 def _snapshots(source: Source) -> str:
-    """All that there are: a running quorum serves only its newest."""
+    """All available snapshots: a running quorum serves only its newest."""
     return "newest" if source.bootstrap else "all"
 
 
 def run(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told) -> dict[str, int]:
-    """Write all layers of one log below `out`; how many rows each table has."""
+    """Write all layers of one log below `out`; return the row count of each table."""
     source = source.log()
     tables = _Tables(spark, out, sink, told)
     tables.decode(source, columns.BATCHES)
@@ -113,11 +116,11 @@ def run(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told) -
 
 
 def update(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told) -> dict[str, int]:
-    """Bring what is below `out` up to date; how many rows each table has.
+    """Bring the tables below `out` up to date; return the row count of each table.
 
-    The ledger goes on where the last update ended and keeps what the log has compacted since; the
-    history is the ledger's. The other tables are written anew. PipelineError if `run` wrote the
-    ledger, whose records would be there twice.
+    The ledger continues where the last update ended, and keeps records that the log has compacted
+    since. The history is derived from that ledger. The other tables are rewritten. Raises
+    PipelineError if `run` wrote the ledger, because its records would be duplicated.
     """
     source = source.log()
     ledger = OffsetTable(spark, f"{out}/ledger", sink)
@@ -135,7 +138,7 @@ def update(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """Tables that are written as a whole, and how many rows they have."""
+    """Writes whole tables and counts their rows."""
 
     spark: SparkSession
     out: str
@@ -144,7 +147,7 @@ class _Tables:
     counts: dict[str, int] = field(default_factory=dict)
 
     def write(self, name: str, rows: DataFrame) -> DataFrame:
-        """The table as it was stored."""
+        """Write a table and return it as stored."""
         self.told(name)
         path = f"{self.out}/{name}"
         save(rows, path, self.sink)
@@ -153,7 +156,10 @@ class _Tables:
         return stored
 
     def decode(self, source: Source, layer: str, **options: Any) -> DataFrame:
-        """A layer of the data source as a table, by the way that costs less where there is one."""
+        """Write a layer of the data source as a table.
+
+        Parquet tables on a local file system are written by the cheaper `tables.write_layer`.
+        """
         if self.sink is not Sink.PARQUET or not Files(self.spark, self.out).are_local:
             return self.write(layer, source.read(self.spark, layer, **options))
         self.told(layer)
@@ -183,7 +189,10 @@ def follow(
     available_now: bool,
     records_per_trigger: int | None = None,
 ) -> None:
-    """Keep `out`/ledger up to date; until it is interrupted, or all there is now is written."""
+    """Keep `out`/ledger up to date until interrupted.
+
+    With `available_now`, return after writing everything that was available at the start.
+    """
     for attempt in range(1, STARTS_MAX + 1):
         query = start_ledger(
             spark,
@@ -199,7 +208,7 @@ def follow(
             query.awaitTermination()
             return
         except StreamingQueryException as error:
-            # The checkpoint and the sink make it safe to begin again.
+            # The checkpoint and the sink make a restart safe.
             if LATE_WORKER not in str(error) or attempt == STARTS_MAX:
                 raise
         finally:
@@ -218,7 +227,7 @@ def start_ledger(
     records_per_trigger: int | None = None,
     interval: str = "1 second",
 ) -> Any:
-    """A streaming query that writes the ledger exactly once (see `sinks`)."""
+    """Start a streaming query that writes the ledger exactly once (see `sinks`)."""
     rows = source.stream(spark, columns.LEDGER, maxRecordsPerTrigger=records_per_trigger)
     written = OffsetTable(spark, path, sink)
 
@@ -241,9 +250,8 @@ def state_rows(
     offset: int | None,
     time: datetime | None,
 ) -> DataFrame:
-    """The state, or the things of one kind as a table of its own."""
+    """Return the state, or the entities of one kind with their own columns."""
     rows = ledger_of(spark, source.log(), offset)
-    # Several looks at the same rows follow; those that decide the state are few.
     found = as_of(rows, offset=offset, time=time)
     if kind is None:
         return found.orderBy("kind", "key")
@@ -256,7 +264,7 @@ def state_rows(
 def history_rows(
     spark: SparkSession, source: Source, plots: Path | None, title: str
 ) -> tuple[list[dict[str, Any]], tuple[Path, Path] | None]:
-    """The intervals, and where they were drawn."""
+    """Return the intervals, and the paths of their plots, None without `plots`."""
     found = [row.asDict() for row in history(ledger_of(spark, source.log())).collect()]
     return found, None if plots is None else draw(found, title, plots)
 
@@ -264,7 +272,7 @@ def history_rows(
 def audit_rows(
     spark: SparkSession, source: Source, high_watermark: int | None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The violations, and which replicas were looked at."""
+    """Return the violations and the names of the audited replicas."""
     replicas = find_replicas(list(source.paths))
     found = audit(spark, replicas, high_watermark=high_watermark).collect()
     return [row.asDict() for row in found], [replica.name for replica in replicas]

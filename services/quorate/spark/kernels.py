@@ -1,18 +1,19 @@
-"""Loops over the bytes of a log, compiled: records found, their frames read, their JSON written.
+"""Compiled loops over the bytes of a log: find records, read their frames, write their JSON.
 
-Numba makes machine code of these functions. They are as plain as C, and keep its rules:
+Numba compiles these functions to machine code. They are as plain as C and follow these rules:
 
-1. Memory is addressed by number: an array that is handed from one compiled function to another is
-   counted, which costs several times the work. Who calls keeps the arrays alive.
-2. Nothing is read outside [at, end) of what a length promises; every function that reads is given
-   the end. It answers where it stands afterwards, and `end` + 1 if the bytes are not what they
-   should be. Names and defaults alone are copied in steps of 16 bytes, and have so many behind.
-3. Writers write up to 15 bytes more than they answer for: the next one begins there. Who calls
-   provides the room (`ROOM_PER_BYTE`).
+1. Functions pass memory as integer addresses. Passing an array between compiled functions updates
+   its reference count, which costs several times the work itself. The caller keeps the arrays
+   alive.
+2. Functions never read outside [at, end), whatever a length claims. Every function that reads
+   takes the end. It returns the position after what it read, or `end` + 1 if the bytes are
+   malformed. Only field names are copied in steps of 16 bytes; padding follows the literals.
+3. Writers may write up to 15 bytes past the position that they return. The next writer starts at
+   that position. The caller provides the space (`ROOM_PER_BYTE`).
 
-The first call in a new installation takes some seconds; the code is kept beside this module, in the
-user's cache directory or in $NUMBA_CACHE_DIR, as Numba finds one that can be written to. A change
-in this file makes it anew, which is why all of it is one file.
+The first call in a new installation takes some seconds. Numba caches the machine code in the first
+writable directory of: $NUMBA_CACHE_DIR, beside this module, the user's cache directory. A change of
+this file invalidates the cache, which is why all compiled functions are in one file.
 
 Source: KIP-98 (message format 2), KIP-482 (flexible versions), KIP-631 (the frame of a record);
 RFC 4648, section 5, for UUIDs; RFC 8259 for what needs escapes.
@@ -39,16 +40,16 @@ _OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 
 def _inner(function: F) -> F:
-    """Compiled into those that call it."""
+    """Compile a function that only compiled functions call."""
     made: F = numba.njit(**_OPTIONS)(function)
     return made
 
 
 def _entry(function: F) -> F:
-    """Called from Python; what was compiled is kept where there is a place for it."""
+    """Compile a function that Python calls, and cache the code if a directory is writable."""
     try:
         made: F = numba.njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:  # no directory can be written to
+    except RuntimeError:  # no cache directory is writable
         made = numba.njit(**_OPTIONS)(function)
     return made
 
@@ -57,7 +58,10 @@ def _entry(function: F) -> F:
 
 
 def _loader(bits: int, *, ours: bool = False) -> Callable[[int], int]:
-    """Reads a number of so many bits, big-endian unless it is `ours`; not negative below 64."""
+    """Return an intrinsic that loads `bits` bits: big-endian, or in native byte order if `ours`.
+
+    Numbers of less than 64 bits are zero-extended.
+    """
 
     def load(_: Any, at: Any) -> Any:
         def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
@@ -75,7 +79,10 @@ def _loader(bits: int, *, ours: bool = False) -> Callable[[int], int]:
 
 
 def _storer(bits: int) -> Callable[[int, int], None]:
-    """Writes the low bits of a number, the lowest byte first: texts are numbers, too."""
+    """Return an intrinsic that stores the low `bits` bits of a number, lowest byte first.
+
+    It also stores short texts, which are encoded as numbers.
+    """
 
     def store(_: Any, at: Any, number: Any) -> Any:
         def generate(context: Any, builder: Any, __: Any, arguments: Any) -> Any:
@@ -92,7 +99,7 @@ def _storer(bits: int) -> Callable[[int, int], None]:
 
 
 def _copier() -> Callable[[int, int], None]:
-    """Copies 16 bytes."""
+    """Return an intrinsic that copies 16 bytes."""
 
     def copy(_: Any, to: Any, at: Any) -> Any:
         def generate(context: Any, builder: Any, __: Any, arguments: Any) -> Any:
@@ -117,7 +124,10 @@ _put8, _put32, _put64 = (_storer(bits) for bits in (8, 32, 64))
 
 @_inner
 def _copy(to: int, at: int, size: int) -> int:
-    """Copies what has 15 bytes behind it that may be read; where it ends."""
+    """Copy `size` bytes and return the end of the copy.
+
+    Up to 15 bytes after the source must be readable.
+    """
     _copy16(to, at)
     for done in range(16, size, 16):
         _copy16(to + done, at + done)
@@ -134,7 +144,7 @@ def _are_same(at: int, other: int, size: int) -> bool:
 
 @_inner
 def _varint(at: int, end: int) -> tuple[int, int]:
-    """An unsigned varint of up to 32 bits, and where it ends."""
+    """Read an unsigned varint of up to 32 bits; return it and its end."""
     if at < end:
         byte = _u8(at)
         if byte < 0x80:
@@ -147,7 +157,7 @@ def _varint(at: int, end: int) -> tuple[int, int]:
 
 @_inner
 def _varlong(at: int, end: int) -> tuple[int, int]:
-    """A varint of up to 64 bits, as a signed number, and where it ends."""
+    """Read a varint of up to 64 bits; return it as a signed number, and its end."""
     value = 0
     shift = 0
     while at < end and shift < 70:
@@ -175,9 +185,10 @@ def _signed(value: int, bits: int) -> int:
 
 @_entry
 def find_batches(data: int, size: int, starts: Any) -> tuple[int, int]:
-    """Where each whole batch of the first `size` bytes begins: how many, and where the last ends.
+    """Store the start of each whole batch in the first `size` bytes in `starts`.
 
-    Ends at the first that the bytes do not hold wholly, or whose length is none.
+    Returns the number of batches and the end of the last one. Stops at the first batch that is
+    incomplete or has an invalid length.
     """
     count = position = 0
     while size - position >= HEADER_SIZE:
@@ -192,18 +203,19 @@ def find_batches(data: int, size: int, starts: Any) -> tuple[int, int]:
 
 
 START, END, COUNT, BASE_OFFSET, LAST_DELTA, BASE_TIMESTAMP = range(6)
-"""What is known of a batch: where its records begin and end in the buffer, and its header."""
+"""Rows of `batches`: the start and end of a batch's records in the buffer, and header fields."""
 BATCH, OFFSET, TIMESTAMP, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE = range(7)
-"""What is found of a record: the index of its batch, positions in the buffer, sizes or -1."""
+"""Rows of `records`: the index of the record's batch, its offset and timestamp, positions in the
+buffer, and sizes, -1 for null."""
 WHOLE, PASSES_END, CONTRADICTS, DOES_NOT_FILL = range(4)
-"""What is wrong with a batch."""
+"""The result of `walk` for a batch."""
 
 
 @_entry
 def walk(data: int, batches: Any, records: Any) -> tuple[int, int, int]:
-    """Fills the columns of `records` with those of the batches in the buffer at `data`.
+    """Fill the columns of `records` with the records of the batches in the buffer at `data`.
 
-    (WHOLE, 0, 0), or what is wrong, with the indices of the batch and of its record.
+    Returns (WHOLE, 0, 0), or an error with the index of the batch and of the record in it.
     """
     row = 0
     for index in range(batches.shape[1]):
@@ -229,7 +241,7 @@ def walk(data: int, batches: Any, records: Any) -> tuple[int, int, int]:
             if value_size < -1 or value_size > stop - value_at:
                 return CONTRADICTS, index, number
             at = value_at + max(value_size, 0)
-            # Headers are passed over; a count of none is the record's last byte.
+            # Headers are skipped. If their count is 0, it must be the record's last byte.
             if (
                 at >= stop
                 or (_u8(at) == 0 and at + 1 != stop)
@@ -253,15 +265,15 @@ def walk(data: int, batches: Any, records: Any) -> tuple[int, int, int]:
 
 
 CONTROL, OPAQUE = -1, -2
-"""What is no metadata record, in place of an api key and version."""
+"""The KIND of records that are not metadata records: control records, and application data."""
 KIND, MESSAGE_AT, MESSAGE_END = range(3)
-"""What a record's frame says: api key << 16 | version, CONTROL or OPAQUE; and where its message,
-what follows the frame, begins and ends in the buffer."""
+"""Rows of `frames`. KIND: api key << 16 | version, or CONTROL or OPAQUE. The others: the start and
+end of the message, which follows the frame, in the buffer."""
 
 
 @_entry
 def read_frames(data: int, records: Any, is_control: Any, frames: Any) -> None:
-    """Fills the columns of `frames` (KIP-631, "Record format"). is_control: of each batch."""
+    """Fill the columns of `frames` (KIP-631, "Record format"). is_control: one flag per batch."""
     for row in range(records.shape[1]):
         at = data + records[VALUE_AT, row]
         size = records[VALUE_SIZE, row]
@@ -290,7 +302,7 @@ def read_frames(data: int, records: Any, is_control: Any, frames: Any) -> None:
 
 BOOL, INT8, INT16, UINT16, INT32, INT64, STRING, UUID = range(8)
 REFUSED = -1
-"""A tagged field of a later version: there is no such thing in this one."""
+"""The kind of a tagged field that the version does not have. A record that has it is rejected."""
 
 FIELD_WORDS = 8
 (
@@ -304,16 +316,16 @@ FIELD_WORDS = 8
     _DEFAULT_SIZE,
 ) = range(0, FIELD_WORDS * 8, 8)
 _FIELD_SIZE = FIELD_WORDS * 8
-"""How a field is described: so many words. tag: -1 for none. name: `,"name":`, and default: JSON,
-both in the literals."""
+"""FIELD_WORDS words describe a field. tag: -1 for none. name: `,"name":`, and default: its JSON.
+Both are ranges of the literals."""
 FIRST, FIRST_TAGGED, AFTER_UNTAGGED, AFTER, NAME_BYTES = range(5)
-"""Which fields are a version's, by their indices, and how many bytes their names have together."""
+"""Columns of `spans`: the field indices of a version, and the total bytes of their names."""
 PLACE_BYTES = 16
-"""What a tagged field needs while a record is read: where it begins and ends there."""
+"""Working memory per tagged field while a record is read: the field's start and end."""
 
 ROOM_PER_BYTE = 6
-"""What a byte of a message becomes at most, besides names: `false,` in a list. The last byte is the
-number of tagged fields, and its share the braces'."""
+"""The maximum number of JSON bytes per message byte, not counting names: `false,` in a list. The
+share of the byte that counts the tagged fields covers the braces."""
 
 
 def _number(text: bytes) -> int:
@@ -322,12 +334,12 @@ def _number(text: bytes) -> int:
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _PAIRS: Any = np.array([_number(bytes((a, b))) for a in _ALPHABET for b in _ALPHABET])
-"""The two characters of each twelve bits, as one number."""
+"""The two base64 characters for each 12-bit value, as one number."""
 _SMALL = 1000
 _DIGITS: Any = np.array([_number(str(n).encode()) | len(str(n)) << 24 for n in range(_SMALL)])
-"""The characters of small numbers, and in the fourth byte how many they are."""
+"""The digits of small numbers, with their count in the fourth byte."""
 _IS_SPECIAL: Any = np.array([c < 0x20 or c >= 0x80 or c in b'"\\' for c in range(256)], np.int64)
-"""What needs escapes, and what may not be UTF-8: both are left to others."""
+"""Bytes that need escapes or may not be valid UTF-8. Such texts are not written here."""
 
 _LOWEST = -(1 << 63)
 _DIGITS_MAX = 19
@@ -353,7 +365,7 @@ def _integer(to: int, number: int) -> int:
     for place in range(to + size - 1, to - 1, -1):
         _put8(place, _ZERO + number % 10)
         number //= 10
-    if lowest:  # its negative is one too many
+    if lowest:  # the loop wrote the digits of 2**63 - 1
         _put8(to + size - 1, _ZERO + 8)
     return to + size
 
@@ -389,7 +401,7 @@ def _uuid(to: int, at: int) -> int:
 
 @_inner
 def _length(at: int, end: int, nullable: int) -> tuple[int, int]:
-    """A compact length, -1 for null, and where what is so long begins."""
+    """Read a compact length, -1 for null; return it and the start of the content."""
     size, at = _varint(at, end)
     return size - 1, end + 1 if size == 0 and not nullable else at
 
@@ -417,7 +429,7 @@ def _string(to: int, at: int, end: int, nullable: int) -> tuple[int, int]:
 
 @_inner
 def _value(to: int, at: int, end: int, kind: int, nullable: int) -> tuple[int, int]:
-    """One value's JSON: where the text ends, and where the value does."""
+    """Write one value's JSON; return the end of the text and the end of the value."""
     if kind == INT32:
         if end - at >= 4:
             return _integer(to, _signed(_be32(at), 32)), at + 4
@@ -450,7 +462,7 @@ def _value(to: int, at: int, end: int, kind: int, nullable: int) -> tuple[int, i
 
 @_inner
 def _field(to: int, at: int, end: int, field: int) -> tuple[int, int]:
-    """A field's value: where the text ends, and where the value does."""
+    """Write a field's value as JSON; return the end of the text and the end of the value."""
     kind = _word(field + _KIND)
     nullable = _word(field + _NULLABLE)
     if not _word(field + _IS_ARRAY):
@@ -487,7 +499,10 @@ def _place(places: int, field: int, first: int) -> int:
 
 @_inner
 def _find_tags(at: int, end: int, count: int, first: int, after: int, places: int) -> int:
-    """Where the tagged fields of [first, after) begin and end, 0 for none; where the last ends."""
+    """Store the start and end of each tagged field of [first, after) in `places`.
+
+    The start of an absent field is 0. Returns the end of the last tagged field.
+    """
     for field in range(first, after, _FIELD_SIZE):
         _put64(_place(places, field, first), 0)
     before = -1
@@ -511,7 +526,10 @@ def _find_tags(at: int, end: int, count: int, first: int, after: int, places: in
 
 @_inner
 def _tagged(to: int, place: int, field: int, literals: int) -> int:
-    """A tagged field, unless it is absent or at its default; 0 if it is not what it claims."""
+    """Write a tagged field, unless it is absent or has its default.
+
+    Returns the end of the text, 0 if the value does not match its declared size.
+    """
     at = _word(place)
     end = _word(place + 8)
     if at == 0:
@@ -537,9 +555,9 @@ def _record(
     literals: int,
     places: int,
 ) -> int:
-    """A record's JSON: where it ends, 0 if the bytes are not what is declared.
+    """Write a record's JSON; return its end, 0 if the bytes do not match the declaration.
 
-    Its fields are [first, after) in their order in JSON; on the wire, the tagged ones come last.
+    The record's fields are [first, after), in JSON order. On the wire, tagged fields come last.
     """
     begin = to
     tagged_to, tagged_at = to, at
@@ -559,7 +577,7 @@ def _record(
     if at != end:
         return 0
     if count:
-        # Once more from where the first of them belongs.
+        # Write again from the position of the first tagged field.
         to, plain = tagged_to, tagged_at
         for field in range(first_tagged, after, _FIELD_SIZE):
             if _word(field + _TAG) < 0:
@@ -569,7 +587,7 @@ def _record(
                 to = _tagged(to, _place(places, field, first_tagged), field, literals)
                 if not to:
                     return 0
-    # Every name comes with a comma, and the first one's place is the brace's.
+    # Every name starts with a comma. The opening brace overwrites the first one.
     to = max(to, begin + 1)
     _put8(begin, _BEGIN)
     _put8(to, _END)
@@ -587,7 +605,7 @@ def _program(kind: int, number_of: Any) -> int:
 
 @_entry
 def json_room(frames: Any, number_of: Any, spans: Any) -> int:
-    """How many bytes `write_json` may write, besides those that it does not answer for."""
+    """The maximum size of the JSON that `write_json` writes, without the excess of rule 3."""
     room = 0
     for row in range(frames.shape[1]):
         number = _program(frames[KIND, row], number_of)
@@ -610,12 +628,12 @@ def write_json(
     bounds: Any,
     is_written: Any,
 ) -> None:
-    """The JSON objects of messages, one behind the other, at `out`.
+    """Write the JSON objects of messages at `out`, one after the other.
 
-    number_of: by api key and version, which of the spans is theirs, -1 for none. fields: of
-    FIELD_WORDS, in their order in JSON. places: PLACE_BYTES for each of the fields of a record.
-    bounds: where each text begins, and the last one ends. is_written: where there is one; messages
-    that are not what is declared, and texts that need escapes, are left to others.
+    number_of: the index of the span for an api key and version, -1 for none. fields: FIELD_WORDS
+    each, in JSON order. places: PLACE_BYTES for each field of a record. bounds: receives the start
+    of each text and the end of the last one. is_written: receives whether a record's text was
+    written. Messages that do not match the declaration, or whose strings need escapes, are skipped.
     """
     to = out
     count = frames.shape[1]

@@ -1,8 +1,8 @@
-"""The first two layers as functions, and what the layers above them share.
+"""The first two layers as functions, and helpers that the layers above them share.
 
-`batches` and `ledger` turn the source's layer `raw` (bytes) into rows, with the same code as the
-source itself uses when asked for the layer directly, which saves one trip between Spark and Python.
-`typed` gives the records of one type their columns, from any ledger: read, stored or streamed.
+`batches` and `ledger` turn the source's layer `raw` (bytes) into rows. The source uses the same
+code to serve these layers directly, which saves one round trip between Spark and Python. `typed`
+extracts the records of one type as typed columns from any ledger: read, stored or streamed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import RecordBatch
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 (as everybody writes it)
+from pyspark.sql import functions as F  # noqa: N812 (the conventional alias)
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -30,12 +30,12 @@ _SNAPSHOT_SHIFT = 1 << 48
 
 
 def batches(raw: DataFrame) -> DataFrame:
-    """One row a batch, from the source's layer `raw`."""
+    """One row per batch, from the source's layer `raw`."""
     return _decoded(raw, BATCHES)
 
 
 def ledger(raw: DataFrame) -> DataFrame:
-    """One row a record, from the source's layer `raw`."""
+    """One row per record, from the source's layer `raw`."""
     return _decoded(raw, LEDGER)
 
 
@@ -53,7 +53,10 @@ def _decoded(raw: DataFrame, layer: str) -> DataFrame:
 
 
 def typed(found: DataFrame, type_name: str) -> DataFrame:
-    """The records of one type in a ledger, their fields as typed columns under Kafka's names."""
+    """The records of one type in a ledger, with their fields as typed columns under Kafka's names.
+
+    Raises OptionError for an unknown type.
+    """
     api_key = API_KEYS.get(type_name)
     if api_key is None:
         raise OptionError(f"there is no record type {type_name!r}")
@@ -74,7 +77,10 @@ def field_types(cls: type[MetadataRecord]) -> StructType:
 
 
 def _with_default(cls: type[MetadataRecord], spec: FieldSpec) -> Column:
-    """Kafka's JSON leaves out fields that the version lacks, and tagged ones at their defaults."""
+    """A field's column, with its default in place of missing values.
+
+    Kafka's JSON omits fields that the version lacks, and tagged fields that have their default.
+    """
     column = F.col(f"_.{spec.json_name}")
     if spec.default is None or (spec.tag is None and spec.nullable):
         return column.alias(column_name(spec))
@@ -84,7 +90,7 @@ def _with_default(cls: type[MetadataRecord], spec: FieldSpec) -> Column:
 
 
 def with_order(found: DataFrame) -> DataFrame:
-    """A column `seq` by which a snapshot's rows come before the log's."""
+    """Add a column `seq` that sorts a snapshot's rows before the log's."""
     before = F.col("offset") - F.lit(_SNAPSHOT_SHIFT)
     return found.withColumn(
         "seq", F.when(F.col("snapshot").isNotNull(), before).otherwise(F.col("offset"))

@@ -1,8 +1,9 @@
-"""Reading a running quorum, as an observer would: what is committed, and nothing beyond.
+"""Reads a running quorum as an observer would: committed records only.
 
 Reads go to the leader and are linearizable: the leader confirms with a majority that it leads, and
-streams whole batches up to the high watermark that it had when the read began. A stream that breaks
-is opened again where it stood, at whoever leads by then, for as long as `timeout_s`.
+streams whole batches up to the high watermark that it had when the read began. If a stream breaks,
+the reader reopens it at the current leader from its last position. It gives up after `timeout_s`
+without progress.
 
 Source: the service Quorum (`Read`, `DescribeQuorum`) of proto/quorate/v1/quorum.proto.
 """
@@ -43,7 +44,7 @@ _RETRIED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """How to reach a quorum: addresses of some nodes, and TLS files. It pickles."""
+    """How to reach a quorum: addresses of some nodes, and TLS files. It is picklable."""
 
     addresses: tuple[str, ...]
     tls: TlsConfig | None = None
@@ -76,14 +77,14 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What the leader holds: offsets [start, end), all of them committed."""
+    """The offsets [start, end) of the leader's log, all of them committed."""
 
     start: int
     end: int
 
 
 class LiveReader:
-    """One reader's connections. Close it, or use it with `with`."""
+    """Reads a quorum over its own connections. Close it, or use it in a `with` statement."""
 
     def __init__(self, quorum: Quorum) -> None:
         self._quorum = quorum
@@ -104,17 +105,18 @@ class LiveReader:
         self.close()
 
     def extent(self) -> Extent:
-        """Where the log begins and how far it is committed, confirmed by a majority."""
-        # A read from beyond the end is answered with positions alone.
+        """The log start offset and the high watermark, confirmed by a majority."""
+        # The response to a read from beyond the end holds only positions.
         for chunk in self._stream(ReadRequest((1 << 62), include_control=True)):
             if chunk.last:
                 return Extent(chunk.log_start_offset, chunk.read_offset)
         raise UnreachableError("the leader ended a read without its last answer")
 
     def batches(self, start: int, end: int, *, fail_on_loss: bool = True) -> Iterator[bytes]:
-        """Whole batches that hold the offsets [start, end). CompactedError, UnreachableError.
+        """Yield whole batches that hold the offsets [start, end).
 
-        fail_on_loss: False passes over what a snapshot has replaced.
+        fail_on_loss: if False, skip offsets that a snapshot has replaced; else they raise
+        CompactedError. Raises UnreachableError after `timeout_s` without progress.
         """
         position = start
         moved_at, moved_to = time.monotonic(), start - 1
@@ -139,11 +141,11 @@ class LiveReader:
                 if position >= end:
                     return
                 if chunk.last and position < chunk.read_offset:
-                    # The rest of what was asked for holds no batches that may be shown.
+                    # The rest of the range holds no batches that the leader may return.
                     position = chunk.read_offset
 
     def snapshot(self) -> tuple[int, list[bytes]]:
-        """The newest snapshot of the leader: the offset at which it ends, and its data batches."""
+        """The end offset and data batches of the newest snapshot; (0, []) if there is none."""
         found: list[bytes] = []
         offset = 0
         for chunk in self._stream(ReadRequest(0, include_control=True)):
@@ -154,7 +156,11 @@ class LiveReader:
         return offset, found
 
     def _stream(self, request: ReadRequest) -> Iterator[ReadChunk]:
-        """The chunks of one read that began well; it ends early where the stream breaks."""
+        """Yield the chunks of one read. Retries until it starts; ends early if the stream breaks.
+
+        Raises UnreachableError if no read starts within `timeout_s`, and PipelineError if a node
+        rejects the request.
+        """
         deadline = time.monotonic() + self._quorum.timeout_s
         while True:
             for address in self._order():
@@ -194,7 +200,7 @@ class LiveReader:
     def _opened(
         self, address: str, request: ReadRequest
     ) -> Iterator[tuple[ReadChunk | None, Iterator[quorum_pb2.ReadResponse]]]:
-        """The first chunk of a read at one node, None if it does not answer; and the others."""
+        """The first chunk of a read at one node, None without a response, and the other chunks."""
         read = READ.method.stub(self._channel(address))
         call = read(READ.encode_request(request), timeout=self._quorum.timeout_s)
         first: ReadChunk | None = None
@@ -210,7 +216,7 @@ class LiveReader:
             call.cancel()
 
     def _note(self, address: str, error: Exception) -> None:
-        """Remember why, and dial anew next time: gRPC would wait longer after each failure."""
+        """Record a failure and drop the channel, because gRPC's backoff grows with each failure."""
         code = getattr(error, "code", None)
         if code is not None:
             failure = status_error(address, code(), getattr(error, "details", str)() or "")
@@ -251,7 +257,7 @@ class LiveReader:
 
 
 def lost(asked: int, start: int) -> CompactedError:
-    """What is said about offsets that a snapshot has replaced."""
+    """The error for offsets that a snapshot has replaced."""
     return CompactedError(
         f"offset {asked} was compacted away: the log begins at {start}, the rest is in a snapshot. "
         f"Start at {start} (startOffset), or pass over what is lost with failOnDataLoss=false"

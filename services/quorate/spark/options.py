@@ -1,18 +1,18 @@
-"""The options of the data source, read once and checked.
+"""The options of the data source, parsed and validated.
 
     path, paths         directories of nodes (or of several), partition directories, files; or
     bootstrap           host:port,… of a running quorum
-    tlsCa, tlsCertificate, tlsKey, timeoutSeconds   how it is reached
+    tlsCa, tlsCertificate, tlsKey, timeoutSeconds   how to connect to it
     layer               ledger (default), batches, raw, or a record type such as PARTITION_RECORD
     startOffset         "earliest" (default), for streams also "latest", or an offset
     endOffset           "latest" (default) or an offset, exclusive
-    snapshots           none (default), newest, all, or an offset: the newest that ends by then
+    snapshots           none (default), newest, all, or an offset (the newest that ends by it)
     failOnDataLoss      true (default): offsets that a snapshot replaced are an error
     verifyChecksums     true (default)
-    maxRecordsPerTrigger  how much one micro-batch of a stream takes (PySpark 4.2 and later)
-    recordsPerPartition, pieceBytes   how large the parts are that Spark reads side by side
+    maxRecordsPerTrigger  the maximum size of a stream's micro-batch (PySpark 4.2 and later)
+    recordsPerPartition, pieceBytes   the size of the parts that Spark reads in parallel
 
-Spark hands options over as texts, their names in any case.
+Spark passes options as strings. Their names are case-insensitive.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _KNOWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """start: None for the log's beginning, -1 for its end; end: None for its end."""
+    """Parsed options. start: None for the log's start, -1 for its end; end: None for its end."""
 
     paths: tuple[Path, ...]
     quorum: Quorum | None
@@ -72,7 +72,7 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
-        """OptionError for what is unknown, missing or contradictory."""
+        """Parse options. Raises OptionError for unknown, missing, invalid or contradictory ones."""
         unknown = [name for name in given if name.lower() not in _KNOWN]
         if unknown:
             raise OptionError(f"there is no option {', '.join(sorted(unknown))}")
@@ -109,7 +109,7 @@ class Options:
         return OFFSET_MAX if self.end is None else self.end
 
     def replicas(self) -> list[Replica]:
-        """NotALogError."""
+        """Find the replicas at the paths. Raises NotALogError for a path without a log."""
         return find_replicas(list(self.paths))
 
 
@@ -151,7 +151,7 @@ class _Values:
 
 
 class _AnyCase(dict[str, str]):
-    """Looked up by names in any case."""
+    """A dict of lower-case keys, whose `get` is case-insensitive."""
 
     def get(self, key: str, default: str | None = None) -> str:  # type: ignore[override]
         return super().get(key.lower(), default)  # type: ignore[return-value]

@@ -1,8 +1,8 @@
-"""The history as a picture: one PNG, and one HTML page that needs nothing else.
+"""Plots the history as a PNG file and as a self-contained HTML page.
 
-Four bands over one axis of time, in UTC: who led, who was a voter (a replica a line), how brokers
-stood, and how many partitions had fewer members in their ISR than the most they ever had. The page
-holds the same drawing as vectors, and the intervals as a table.
+Four bands share one time axis in UTC: the leader, the voters (one line per replica), the broker
+states, and the number of partitions whose ISR is smaller than its largest size ever. The page holds
+the same drawing as vector graphics, and the intervals as a table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quorate.spark.errors import PipelineError
 from quorate.spark.history import BROKER, ISR, LEADER, VOTERS
 
 ROWS_MAX = 5_000
-"""Intervals in the page's table; the drawing has them all."""
+"""The maximum number of intervals in the page's table. The drawing shows all of them."""
 _COLOURS = ("#4878a8", "#d1793a", "#5a9a5a", "#a8566b", "#7b68a6", "#8a7450", "#4d9aa5", "#888888")
 _STANDING = {
     "active": "#5a9a5a",
@@ -31,7 +31,10 @@ Interval = dict[str, Any]
 
 
 def draw(intervals: Sequence[Interval], title: str, directory: Path) -> tuple[Path, Path]:
-    """Write history.png and history.html; where they are. PipelineError without matplotlib."""
+    """Write history.png and history.html, and return their paths.
+
+    Raises PipelineError if matplotlib is not installed or there is nothing to draw.
+    """
     try:
         import matplotlib as mpl
 
@@ -57,7 +60,7 @@ def draw(intervals: Sequence[Interval], title: str, directory: Path) -> tuple[Pa
     for band, axis in zip(bands, axes, strict=True):
         band(axis, placed, end)
         axis.spines[["top", "right"]].set_visible(False)
-    # Partitions are counted, not measured.
+    # Partition counts are integers, so the ticks must be, too.
     axes[-1].yaxis.set_major_locator(MaxNLocator(integer=True))
     axes[-1].set_xlabel("time, UTC")
     figure.suptitle(title)
@@ -72,7 +75,7 @@ def draw(intervals: Sequence[Interval], title: str, directory: Path) -> tuple[Pa
 
 
 def _in_utc(interval: Interval) -> Interval:
-    """Spark hands out times without a zone, in this machine's."""
+    """Convert times to UTC: Spark returns naive times in the local time zone."""
     return {
         name: value.astimezone(UTC) if isinstance(value, datetime) else value
         for name, value in interval.items()
@@ -126,7 +129,7 @@ def _brokers(axis: Any, intervals: Sequence[Interval], end: datetime) -> None:
 
 
 def _isrs(axis: Any, intervals: Sequence[Interval], end: datetime) -> None:
-    """Partitions whose ISR is smaller than the largest it ever was."""
+    """Plot the number of partitions whose ISR is smaller than its largest size ever."""
     sizes = [(one, _size(one["value"])) for one in _of(intervals, ISR)]
     most: dict[str, int] = {}
     for one, size in sizes:

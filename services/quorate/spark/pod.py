@@ -1,11 +1,11 @@
-"""The entry of the pipeline's image: the command, or an executor that a Kubernetes master wants.
+"""The entry point of the pipeline's image: the command, or a Spark executor on Kubernetes.
 
-Spark starts the pods that execute tasks with the one argument `executor` and tells the rest in
-their environment. That, and the command line made of it, is Spark's contract with images; its own
-image has a shell script for it. Any other arguments are those of the command `quorate`.
+Spark starts executor pods with the single argument `executor` and passes the rest in environment
+variables. These, and the command line built from them, are Spark's contract with images; Spark's
+own image implements it in a shell script. Any other arguments are passed to the command `quorate`.
 
-Rules: the process is replaced, so that who ends the pod ends what works in it. What the environment
-lacks is told in one line.
+Rules: the process replaces itself (exec), so that a signal that ends the pod reaches the actual
+program. An error message of one line names missing variables.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _CLASSES = "SPARK_CLASSPATH"
 
 
 def executor_command(environment: Mapping[str, str], java: str, jars: Path) -> list[str]:
-    """The JVM that executes tasks. PipelineError names what the environment lacks.
+    """The command line of an executor's JVM. Raises PipelineError, which names missing variables.
 
-    jars: the directory of Spark's own; what the driver adds to the class path goes before them.
+    jars: the directory of Spark's own jars. The driver's additions to the class path precede them.
     """
     missing = [name for name in (*_ARGUMENTS.values(), _MEMORY) if not environment.get(name)]
     if missing:
@@ -69,7 +69,10 @@ def _spark_jars() -> Path:
 
 
 def command(arguments: Sequence[str]) -> list[str]:
-    """What this process is to become. PipelineError."""
+    """The command line that replaces this process.
+
+    Raises PipelineError if an executor lacks Java, PySpark or environment variables.
+    """
     if list(arguments) != [EXECUTOR]:
         return [sys.executable, "-m", "quorate.cli.main", *arguments]
     java = java_command()
@@ -79,13 +82,13 @@ def command(arguments: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    """Become it."""
+    """Replace this process by the command."""
     try:
         wanted = command(sys.argv[1:])
     except PipelineError as error:
         print(f"quorate: error: {error.reason}", file=sys.stderr)
         sys.exit(FAILED)
-    os.execv(wanted[0], wanted)  # noqa: S606 (no shell is meant to be between)
+    os.execv(wanted[0], wanted)  # noqa: S606 (no shell is intended)
 
 
 if __name__ == "__main__":

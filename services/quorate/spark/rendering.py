@@ -1,8 +1,8 @@
-"""A record's JSON, as Kafka's dump prints its `data`: what `kernels.write_json` needs to write it.
+"""Renders a record's JSON as Kafka's dump prints its `data`: the tables for `kernels.write_json`.
 
-Each version of each record type is a run of fields in one table. What it cannot say (nested
-structures, bytes, floating point) has no entry: such types are rare, and their records are decoded
-one by one, as are those whose bytes are not what is declared or whose texts need escapes.
+Each version of each record type is a run of fields in one table. Types that the table cannot
+describe (nested structures, bytes, floating point) have no entry. They are rare, and their records
+are decoded one by one, as are records that do not match the declaration or need escapes.
 
 Source: the declarations in `records.metadata`; `records.metadata.as_json` for the text.
 """
@@ -37,7 +37,7 @@ _NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The declarations, as `kernels.write_json` takes them."""
+    """The declarations in the form that `kernels.write_json` takes."""
 
     number_of: Ints
     spans: Ints
@@ -45,7 +45,7 @@ class Declared:
     literals: Bytes
 
     def write(self, data: Bytes, frames: Ints, out: Bytes, bounds: Ints, is_written: Mask) -> None:
-        """As `kernels.write_json`. out: 15 bytes more than `kernels.json_room` tells."""
+        """Call `kernels.write_json`. out: 15 bytes or more above `kernels.json_room`."""
         places = np.empty(len(self.fields) * kernels.PLACE_BYTES, np.uint8)
         kernels.write_json(
             data.ctypes.data,
@@ -73,8 +73,8 @@ class _Builder:
         return at, len(self.literals) - at
 
     def add(self, cls: type[MetadataRecord], version: int) -> int:
-        """A version's fields in their order in JSON; its number."""
-        # Tagged fields of later versions are there to be refused.
+        """Add a version's fields in JSON order; return the index of its span."""
+        # Tagged fields of other versions have an entry, so that records with them are rejected.
         found = [spec for spec in cls.FIELDS if spec.tag is not None or spec.exists_in(version)]
         first = len(self.fields)
         for spec in found:
@@ -99,7 +99,7 @@ class _Builder:
 
 @lru_cache(1)
 def declared() -> Declared:
-    """Every version of each type that the tables can say."""
+    """Build the tables of every version of each type that they can describe."""
     builder = _Builder()
     versions = max(cls.VERSIONS.max for cls in RECORD_TYPES.values()) + 1
     number_of = np.full((max(RECORD_TYPES) + 1, versions), _NONE, np.int64)
@@ -116,10 +116,10 @@ def declared() -> Declared:
 
 
 def render(data: Bytes, frames: Ints) -> tuple[pa.Array, Mask]:
-    """The JSON of metadata records, null where it was not written, and where it was.
+    """Render metadata records as JSON, null if not written; return it and which were written.
 
-    data: a chunk's buffer; frames: as `kernels.read_frames` fills them. DamagedError if the text
-    could pass what a column of texts holds, which a batch of hundreds of megabytes would.
+    data: a chunk's buffer; frames: as filled by `kernels.read_frames`. Raises DamagedError if the
+    text could exceed the capacity of a string column, which takes hundreds of megabytes of records.
     """
     tables = declared()
     room = kernels.json_room(frames, tables.number_of, tables.spans)
@@ -130,7 +130,7 @@ def render(data: Bytes, frames: Ints) -> tuple[pa.Array, Mask]:
     bounds = np.empty(count + 1, np.int32)
     is_written = np.empty(count, np.bool_)
     tables.write(data, frames, out, bounds, is_written)
-    out.resize(int(bounds[-1]), refcheck=False)  # what is left over goes back
+    out.resize(int(bounds[-1]), refcheck=False)  # frees the unused space
     valid = None if is_written.all() else pa.py_buffer(np.packbits(is_written, bitorder="little"))
     text = pa.StringArray.from_buffers(count, pa.py_buffer(bounds), pa.py_buffer(out), valid)
     return text, is_written

@@ -1,12 +1,12 @@
-"""What a ledger leaves: its records, replayed with `metadata.image`, without Spark.
+"""Replays a ledger's records with `metadata.image`, without Spark.
 
-A `Replay` takes the records of a shard (`shards`) in the order of the log. The image has the rules.
-What is here says how its values are shown, and where each of them changed last.
+A `Replay` applies the records of a shard (`shards`) in log order. The image implements the rules of
+replay. This module defines how its entities are shown, and tracks the last change of each.
 
-A record that the image refuses is passed over: tables show what can be shown of a broken log, and
-the audit names what broke it. A transaction leaves nothing until it ends (KIP-868).
+A record that the image rejects is skipped: tables show as much of a broken log as possible, and the
+audit names the cause. The records of a transaction take no effect until it ends (KIP-868).
 
-Fields keep Kafka's names, and have all that the type's latest version has.
+Fields have Kafka's names. Each entity has all fields of its type's latest version.
 
 Source: KIP-631, KIP-853.
 """
@@ -54,11 +54,11 @@ Row = tuple[str, str, Data, int]
 
 @dataclass(frozen=True, slots=True)
 class _Thing:
-    """How the records of a type name and show the thing that they are about."""
+    """How the records of a type identify and show the entity that they describe."""
 
     kind: str
     key: Callable[[Any], Any]
-    """What tells the thing from others of its kind."""
+    """Returns the key that identifies the entity within its kind."""
     show: Callable[[Data], Data] = lambda fields: fields
 
 
@@ -73,12 +73,12 @@ def _without(name: str) -> Callable[[Data], Data]:
 
 
 def _cluster(_: MetadataRecord) -> str:
-    """The key of what there is once."""
+    """The key of an entity that exists once per cluster."""
     return "cluster"
 
 
 def _joined(*names: str) -> Callable[[Any], str]:
-    """A key of several fields."""
+    """Return a function that builds a key from several fields."""
     get = attrgetter(*names)
     return lambda record: "/".join(map(str, get(record)))
 
@@ -100,13 +100,13 @@ _THINGS: dict[type[MetadataRecord], _Thing] = {
     rec.AccessControlEntryRecord: _Thing(ACLS, attrgetter("id")),
     rec.UserScramCredentialRecord: _Thing(SCRAM, _joined("name", "mechanism")),
     rec.DelegationTokenRecord: _Thing(TOKENS, attrgetter("token_id")),
-    # Who took the last block is not part of the state: snapshots do not keep it either.
+    # The broker that took the last block is not part of the state. Snapshots omit it, too.
     rec.ProducerIdsRecord: _Thing(
         PRODUCER_IDS, _cluster, lambda fields: {"nextProducerId": fields["nextProducerId"]}
     ),
     rec.ZkMigrationStateRecord: _Thing(MIGRATION, _cluster),
 }
-"""Without partitions. Other types are shown under their own names, by their first field."""
+"""Without partitions. Other types are shown under their own names, keyed by their first field."""
 
 
 def _thing(cls: type[MetadataRecord]) -> _Thing:
@@ -128,16 +128,16 @@ _DEFAULTS: dict[type[MetadataRecord], Data] = {
 
 
 def fields_of(record: MetadataRecord) -> Data:
-    """All fields, in the order of the declaration."""
+    """All fields of a record, with defaults, in declaration order."""
     cls = type(record)
     data: Data = to_json(record, cls.VERSIONS.max)["data"]
     return _DEFAULTS[cls] | data
 
 
 class Replay(ABC):
-    """A shard's image. A subclass decides what to do with each record that the image took.
+    """A shard's image. A subclass decides what to do with each record that the image accepted.
 
-    A place is where a record is: its offset, and what else the subclass needs.
+    A place is the position of a record: its offset, and whatever else the subclass needs.
     """
 
     def __init__(self) -> None:
@@ -146,8 +146,9 @@ class Replay(ABC):
         self._is_refused = False
 
     def apply(self, found: Iterable[tuple[AnyRecord, Place, bool]]) -> None:
-        """Replay records, each with its place, and whether the shard shows what it is about (or has
-        it only because other things depend on it).
+        """Replay records. found: tuples of a record, its place, and whether the shard shows it.
+
+        The shard does not show a record that it has only because other entities depend on it.
         """
         left = self._noting(found)
         while True:
@@ -161,15 +162,16 @@ class Replay(ABC):
     def apply_control(  # noqa: B027 - most shards have no use for control records
         self, type_name: str, data: Data, place: Place
     ) -> None:
-        """Take a control record, given as its JSON."""
+        """Apply a control record, given as JSON."""
 
     @abstractmethod
     def _changed(self, record: MetadataRecord, place: Place) -> None:
-        """The image has taken the record. Those of a transaction come when it has ended."""
+        """Handle a record that the image accepted; in a transaction, called only when it ends."""
 
     def _noting(self, found: Iterable[tuple[AnyRecord, Place, bool]]) -> Iterator[AnyRecord]:
-        """The records for the image, which has taken or refused each when the next one is asked
-        for.
+        """Yield the records to the image, and note each that it accepts.
+
+        The image has accepted or rejected a record when it requests the next one.
         """
         for record, place, is_shown in found:
             self._is_refused = False
@@ -190,7 +192,7 @@ class Replay(ABC):
 
 
 class StateReplay(Replay):
-    """Knows the offset at which each thing changed last."""
+    """Tracks the offset of each entity's last change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,10 +223,10 @@ class StateReplay(Replay):
             thing = _thing(type(record))
             self._offsets[thing.kind, thing.key(record)] = place[0]
 
-    # --- what is left -----------------------------------------------------------------------------
+    # --- result -----------------------------------------------------------------------------------
 
     def rows(self) -> Iterator[Row]:
-        """Everything that the shard shows."""
+        """Yield the rows of all entities that the shard shows."""
         for (kind, key), (fields, offset) in self._controls.items():
             yield kind, key, fields, offset
         for record in self._records():
@@ -242,7 +244,7 @@ class StateReplay(Replay):
             if not isinstance(record, UnknownRecord):
                 yield record
         if self.image.features.zk_migration == rec.ZkMigrationState.NONE:
-            # The image does not tell it from a migration state that was never written.
+            # The image does not distinguish NONE from a migration state that was never written.
             yield rec.ZkMigrationStateRecord(rec.ZkMigrationState.NONE)
 
     def _partition_row(self, record: PartitionRecord) -> Iterator[Row]:

@@ -1,7 +1,8 @@
-"""Spark sessions as the pipeline wants them, and the check of Java before one is started.
+"""Builds the pipeline's Spark sessions, and checks Java before it starts one.
 
-Rules: workers run the Python that runs here; nothing listens but on loopback; no web interface;
-only warnings are logged. A master other than `local[…]` keeps what spark-submit was told.
+Rules: workers run the same Python as this process; a local session listens only on loopback; there
+is no web UI; only errors are logged. With a master other than `local[…]`, the network settings of
+spark-submit apply.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ JVM = (
     "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false "
     "-XX:+UseParallelGC"
 )
-"""Spark looks at every value of a column by its row and after its null bit, so Arrow need not check
-both again; and rows are garbage at once, which is what the parallel collector is for."""
+"""Spark reads each value by its row index and after checking its null bit, so Arrow need not check
+either again. Rows become garbage at once, which suits the parallel collector."""
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
 def java_command() -> str | None:
-    """The `java` that Spark will start: JAVA_HOME's, else the one on the path."""
+    """The `java` that Spark will start: that of JAVA_HOME, else the one on the PATH."""
     home = os.environ.get("JAVA_HOME", "")
     if home:
         return str(Path(home) / "bin" / "java")
@@ -40,7 +41,7 @@ def java_command() -> str | None:
 
 
 def java_version(command: str) -> int | None:
-    """The major version that a `java` reports, None if it cannot be started or understood."""
+    """The major version that a `java` reports, None if it does not run or reports none."""
     try:
         told = subprocess.run(
             [command, "-version"],
@@ -59,7 +60,7 @@ def java_version(command: str) -> int | None:
 
 
 def check_java() -> int:
-    """The version of Java. JavaError if Spark cannot run on it."""
+    """Return the version of Java. Raises JavaError if Spark cannot run on it."""
     command = java_command()
     need = f"Spark needs Java {JAVA_MIN} or later (set JAVA_HOME, or put java on the PATH)"
     if command is None:
@@ -73,7 +74,7 @@ def check_java() -> int:
 
 
 def check_pyspark() -> None:
-    """PipelineError if the extra is not installed."""
+    """Raise PipelineError if the extra `spark` is not installed or PySpark is older than 4.0."""
     try:
         import pyarrow  # noqa: F401
         import pyspark
@@ -92,11 +93,12 @@ def build_session(
     delta: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """A SparkSession with the data source registered. JavaError, PipelineError.
+    """Build a SparkSession with the data source registered.
 
-    master: such as "local[2]"; None for what spark-submit says, else all local cores. delta: with
-    Delta Lake (the extra `delta`), whose jars come from Maven Central on first use. settings: more
-    of Spark's own.
+    master: such as "local[2]"; None for that of spark-submit or $SPARK_MASTER, else all local
+    cores. delta: with Delta Lake (the extra `delta`), whose jars come from Maven Central on first
+    use. settings: additional Spark settings. Raises JavaError if Java is missing or too old, and
+    PipelineError if a package is missing or Spark does not start.
     """
     check_pyspark()
     check_java()
@@ -127,9 +129,9 @@ def build_session(
 
 @contextmanager
 def _stderr_aside() -> Iterator[None]:
-    """The JVM inherits a stderr that leads to a file in the temporary directory, not the terminal.
+    """Redirect the stderr that the JVM inherits to a temporary file.
 
-    What matters of it comes back as exceptions; QUORATE_DEBUG=1 leaves stderr as it is.
+    Errors that matter are raised as exceptions. QUORATE_DEBUG=1 leaves stderr unchanged.
     """
     if os.environ.get("QUORATE_DEBUG", "") not in ("", "0"):
         yield
@@ -146,7 +148,7 @@ def _stderr_aside() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    """What is wrong, of a text that goes on with stacks: the innermost cause that Java names."""
+    """The innermost cause that Java names in an error text with stack traces."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
@@ -169,7 +171,7 @@ def _defaults(is_local: bool) -> dict[str, str]:
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "quorate-spark-warehouse"),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet_log4j()} {JVM}",
-        # Python and the JVM exchange rows through a socket file: no port, and less work than TCP.
+        # Python and the JVM exchange rows over a Unix socket: no port, and less work than TCP.
         "spark.python.unix.domain.socket.enabled": "true",
     }
     if is_local:
@@ -182,7 +184,7 @@ def _defaults(is_local: bool) -> dict[str, str]:
 
 
 def quiet_log4j() -> Path:
-    """Log4j's settings: errors only, so that a command's output is its own."""
+    """Log4j's configuration: errors only, so that logs do not mix with a command's output."""
     return Path(__file__).with_name("log4j2.properties")
 
 

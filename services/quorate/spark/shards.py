@@ -1,12 +1,12 @@
-"""A ledger's records, brought to workers in shards that are replayed each by itself.
+"""Distributes a ledger's records to workers in shards that are replayed independently.
 
-A partition depends on its topic, by id; a topic's configs on the topic's removal, by name. So:
+A partition depends on its topic, by id; a topic's configs depend on its removal, by name. So:
 
 1. A record that names a topic's id is in that topic's shard.
-2. Everything else is in one shard. It has copies of the records of topics, without partitions.
+2. Everything else is in one shard. It has copies of the records of topics, but not of partitions.
 3. The few records that concern every shard are sent to all workers: transactions, and ClearElr.
 
-A worker may have several shards, in one replay: it takes a record and its copy as one.
+A worker may replay several shards together. It applies a record and its copy only once.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ _Row = tuple[Any, ...]
 
 
 def sharded(rows: DataFrame, buckets: int, *place: str) -> DataFrame:
-    """The rows that are replayed, in the order of `seq` within a shard: type, data, seq, is_copy,
-    and the columns that make up the record's place.
+    """Return the rows to replay, partitioned by shard and sorted by `seq` within a partition.
+
+    The columns are type, data, seq, is_copy, and those that make up the record's place.
     """
     wanted = rows.where(F.col("type").isin(*_REPLAYED) & F.col("data").isNotNull())
     topic_id, rest = F.get_json_object("data", "$.topicId"), F.lit(_REST)
@@ -66,21 +67,21 @@ def sharded(rows: DataFrame, buckets: int, *place: str) -> DataFrame:
 
 
 def together(rows: DataFrame, types: Iterable[str], *place: str) -> DataFrame:
-    """The rows of a few types that depend on no others, in one shard, as `sharded` has them."""
+    """Return the rows of a few types that depend on no others, in one shard, as `sharded` does."""
     wanted = rows.where(F.col("type").isin(*types, *_TRANSACTIONS) & F.col("data").isNotNull())
     columns = wanted.select("type", "data", "seq", F.lit(False).alias("is_copy"), *place)
     return columns.repartition(1).sortWithinPartitions("seq")
 
 
 def everywhere(rows: DataFrame, *place: str) -> list[_Row]:
-    """The rows that every shard replays, as `sharded` has them."""
+    """Collect the rows that every shard replays, with the columns of `sharded`."""
     marked = rows.where(F.col("type").isin(*_EVERYWHERE) & F.col("data").isNotNull())
     found = marked.select("type", "data", "seq", F.lit(True), *place).collect()
     return sorted((tuple(row) for row in found), key=lambda row: int(row[2]))
 
 
 class Shard:
-    """Feeds a replay with the rows of a worker, and with those that are everywhere."""
+    """Feeds a replay with the rows of a worker, and with those that every shard replays."""
 
     def __init__(self, replay: Replay, everywhere: Iterable[_Row] = ()) -> None:
         self._replay = replay
@@ -92,7 +93,7 @@ class Shard:
         self._replay.apply(self._records(zip(*columns, strict=True)))
 
     def finish(self) -> None:
-        """Replay what follows the last row."""
+        """Replay the rows of every shard that follow the worker's last row."""
         rows, self._everywhere = self._everywhere, deque()
         self._replay.apply(self._records(rows))
 

@@ -1,14 +1,14 @@
-"""Where tables go: Parquet by default, Delta with the extra; each offset once, whatever happens.
+"""Writes tables, as Parquet or (with the extra `delta`) as Delta, with each offset exactly once.
 
 A micro-batch of a stream is a range of offsets. It is written as a whole, under its range:
 
-- Parquet: a directory `range=FIRST-END` beside the others, written under a hidden name and renamed.
-  Written again, it takes the place of itself; what another range holds already is left out.
+- Parquet: a directory `range=FIRST-END`, written under a hidden name and then renamed. Writing the
+  range again replaces the directory. Offsets that another range holds are omitted.
 - Delta: one transaction that replaces the range's offsets.
 
-So a query that is killed anywhere and started again from its checkpoint, or from the beginning
-without one, neither loses nor doubles a record. Files go through Hadoop's file systems: a path may
-be local or have a scheme. One writer a table.
+So a query that is killed at any point and restarted from its checkpoint, or from the beginning
+without one, neither loses nor duplicates a record. Files are accessed through Hadoop's file
+systems: a path may be local or have a scheme. A table must have only one writer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def range_name(offsets: Range) -> str:
 
 
 class Files:
-    """A directory through Hadoop's file system."""
+    """A directory, accessed through Hadoop's file system."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
@@ -78,21 +78,21 @@ class Files:
 
     @property
     def are_local(self) -> bool:
-        """Whether Python can open them."""
+        """Whether the files are on a local file system, so that Python can open them."""
         return bool(self._fs.getScheme() == "file")
 
     def local(self, name: str) -> Path:
-        """Where Python finds it."""
+        """The local path of an entry."""
         return Path(self._fs.makeQualified(self._at(name)).toUri().getPath())
 
 
 def hidden(name: str) -> str:
-    """Where what shall take the place of `name` is written."""
+    """The name under which the replacement of `name` is written."""
     return _HIDDEN + name
 
 
 def replace(files: Files, name: str) -> None:
-    """What was written hidden takes the place of what there was."""
+    """Replace `name` by what was written under its hidden name."""
     if files.exists(name):
         files.rename(name, _REPLACED + name)
     files.rename(hidden(name), name)
@@ -100,7 +100,7 @@ def replace(files: Files, name: str) -> None:
 
 
 def repair(files: Files, names: Iterable[str]) -> None:
-    """Undo what a killed writer left: what is half-written goes, what was replaced comes back."""
+    """Clean up after a killed writer: delete partial writes, restore what was being replaced."""
     for name in names:
         if name.startswith(_HIDDEN):
             files.delete(name)
@@ -113,21 +113,21 @@ def repair(files: Files, names: Iterable[str]) -> None:
 
 
 def begin(files: Files, name: str) -> str:
-    """Repair what was left of `name`; where to write what shall take its place."""
+    """Clean up after a killed writer of `name`; return the name to write its replacement under."""
     repair(files, [each for each in files.names() if each in (hidden(name), _REPLACED + name)])
     return hidden(name)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetTable:
-    """A table of rows with `offset`, written range by range."""
+    """A table with a column `offset`, written range by range."""
 
     spark: SparkSession
     path: str
     sink: Sink = Sink.PARQUET
 
     def write(self, rows: DataFrame) -> Range | None:
-        """Write the rows of one range of offsets; the range, None if there are no rows."""
+        """Write the rows of one range of offsets; return the range, None if there are no rows."""
         rows = rows.persist()
         try:
             found = rows.agg(F.min("offset"), F.max("offset")).first()
@@ -163,17 +163,17 @@ class OffsetTable:
         return sorted((int(m[1]), int(m[2])) for m in found if m)
 
     def ranges(self) -> list[Range]:
-        """What a Parquet table holds."""
+        """The ranges that a Parquet table holds."""
         return self._ranges(Files(self.spark, self.path))
 
     def check(self) -> None:
-        """PipelineError if a Parquet table is there that was not written by ranges."""
+        """Raise PipelineError if there is a Parquet table that was not written by ranges."""
         names = [] if self.sink is Sink.DELTA else Files(self.spark, self.path).names()
         if any(name.endswith(".parquet") for name in names):
             raise PipelineError(f"{self.path} was written as a whole: it cannot be continued")
 
     def read(self) -> DataFrame:
-        """The whole table. PipelineError if there is none."""
+        """Read the whole table. Raises PipelineError if there is no Parquet table."""
         files = Files(self.spark, self.path)
         if self.sink is Sink.DELTA:
             return self.spark.read.format("delta").load(self.path)
@@ -183,7 +183,7 @@ class OffsetTable:
 
 
 def without(rows: DataFrame, held: Sequence[Range], offsets: Range) -> DataFrame:
-    """The rows whose offsets no other range holds."""
+    """The rows whose offsets no range in `held` contains."""
     for begin, end in _merged(held):
         if begin < offsets[1] and end > offsets[0]:
             rows = rows.where((F.col("offset") < begin) | (F.col("offset") >= end))
@@ -205,5 +205,5 @@ def _merged(ranges: Sequence[Range]) -> Iterator[Range]:
 
 
 def save(rows: DataFrame, path: str, sink: Sink = Sink.PARQUET) -> None:
-    """Write a whole table, in place of what was there."""
+    """Write a whole table, replacing any existing one."""
     rows.write.format(sink.value).mode("overwrite").save(path)

@@ -1,10 +1,12 @@
-"""Checkpoints against logs: a snapshot holds what replaying the log up to its end leaves.
+"""Audits checkpoints: a snapshot must equal the state from replaying the log up to its end.
 
-Each checkpoint is compared with a replay by any replica whose log, from an older checkpoint or from
-the beginning, reaches its end; and with checkpoints of the same end on other replicas.
+Each checkpoint is compared with a replay of one replica's log that reaches the checkpoint's end,
+from an older checkpoint or from the beginning. It is also compared with a checkpoint of the same
+end offset on another replica.
 
-SCRAM credentials are left out: Kafka 4.3's own snapshots lose credentials that the log still holds
-when another user's of the same mechanism is deleted (its golden directories show it).
+SCRAM credentials are excluded: when a user's credential is deleted, Kafka 4.3's own snapshots lose
+other users' credentials of the same mechanism that the log still holds (as Kafka's golden
+directories show).
 """
 
 from __future__ import annotations
@@ -29,15 +31,15 @@ from quorate.spark.replay import SCRAM, Data, StateReplay
 
 Things = dict[tuple[str, str], Data]
 DIFFERENCES_MAX = 20
-"""Things named for one checkpoint."""
+"""The maximum number of differing entities that one comparison reports."""
 
 
 Part = tuple[Path, int, int]
-"""A file, and the offsets in it that count: [start, end)."""
+"""A file, and the offsets [start, end) to replay from it."""
 
 
 def _load(parts: Iterable[Part]) -> Things | None:
-    """What is left when the files' records were replayed; None if one of them is damaged."""
+    """The state after replaying the files' records; None if a file is damaged."""
     replay = StateReplay()
     try:
         for part in parts:
@@ -55,8 +57,9 @@ def _replay_file(replay: StateReplay, path: Path, start: int, end: int) -> None:
 
 
 def _decoded(replay: StateReplay, records: Records) -> Iterator[tuple[AnyRecord, tuple[int], bool]]:
-    """The metadata records. Control records are given to the replay. What cannot be decoded, and
-    what is an application's, is passed over.
+    """Yield the metadata records, and pass control records to the replay.
+
+    Records of applications, and records that cannot be decoded, are skipped.
     """
     is_control = records.chunk.is_control[records.batch]
     for row, offset in enumerate(records.offset.tolist()):
@@ -72,7 +75,7 @@ def _decoded(replay: StateReplay, records: Records) -> Iterator[tuple[AnyRecord,
 
 
 def snapshot_findings(replicas: Sequence[Replica], damaged: set[str]) -> list[Finding]:
-    """Checkpoints that disagree. Files in `damaged` are left out: their damage is told already."""
+    """Find checkpoints that disagree. Skips files in `damaged`, which are already reported."""
     findings: list[Finding] = []
     seen: dict[int, tuple[Replica, SnapshotFile, Things]] = {}
     for replica in replicas:
@@ -98,7 +101,10 @@ def snapshot_findings(replicas: Sequence[Replica], damaged: set[str]) -> list[Fi
 
 
 def _way(replica: Replica, end: int, damaged: set[str]) -> list[Part] | None:
-    """The files whose records lead to the state at `end`: an older checkpoint, and segments."""
+    """The files to replay for the state at `end`: an older checkpoint if needed, and segments.
+
+    None if a required file is missing or in `damaged`.
+    """
     if not replica.segments:
         return None
     start = replica.segments[0].base_offset

@@ -1,15 +1,16 @@
-"""The data source `quorate`: a metadata log as a table, read once or as a stream.
+"""The data source `quorate`: a metadata log as a table, read as a batch or as a stream.
 
     spark.dataSource.register(QuorateSource)
     spark.read.format("quorate").load("/var/lib/quorate")
     spark.readStream.format("quorate").option("bootstrap", "host:9093").load()
 
 Rules:
-1. Readers and partitions pickle: files and channels are opened in `read`, in Spark's workers.
-2. Rows come as Arrow record batches, a chunk of a few MiB each: memory does not grow with the log.
-3. A stream's offset is the log's. The same range gives the same rows, whenever it is read: what is
-   committed never changes. From a running quorum nothing beyond the high watermark is read.
-4. Offsets that a snapshot has replaced are an error (`CompactedError`), unless
+1. Readers and partitions are picklable, so they hold no open files or channels. Spark's workers
+   open theirs in `read`.
+2. Rows are Arrow record batches, one per chunk of a few MiB. Memory does not grow with the log.
+3. A stream's offsets are the log's. A range always yields the same rows, because committed records
+   never change. Reads from a running quorum stop at the high watermark.
+4. Reading offsets that a snapshot has replaced raises `CompactedError`, unless
    failOnDataLoss=false.
 
 See `options` for the options.
@@ -52,16 +53,16 @@ except ImportError:  # before PySpark 4.2
     ReadLimit = Any  # type: ignore[misc,assignment]
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """PySpark before 4.2 has no such thing."""
+        """A placeholder for PySpark before 4.2, which lacks this class."""
 
 
 INCOMPLETE = "incomplete"
-"""How the fault of a batch that the file does not hold wholly begins."""
+"""The prefix of the fault for a batch that passes the end of the file."""
 
 
 @dataclass
 class FilePart(InputPartition):
-    """Bytes of a file. last: whether the file is the log's last, which may end in a torn batch."""
+    """A byte range of a file. last: whether it ends the log, and so may end in a torn batch."""
 
     origin: Origin
     start: int
@@ -76,7 +77,7 @@ class FilePart(InputPartition):
 
 @dataclass
 class LivePart(InputPartition):
-    """Offsets of a running quorum's log."""
+    """An offset range of a running quorum's log."""
 
     from_offset: int
     to_offset: int
@@ -87,7 +88,7 @@ class LivePart(InputPartition):
 
 @dataclass
 class LiveSnapshot(InputPartition):
-    """A running quorum's newest snapshot, which ends by then."""
+    """A running quorum's newest snapshot. to_offset: the end of the read, which is not checked."""
 
     to_offset: int
 
@@ -96,7 +97,7 @@ class LiveSnapshot(InputPartition):
 
 
 def read_part(options: Options, part: InputPartition) -> Iterator[RecordBatch]:
-    """A partition's rows; runs in a worker."""
+    """Yield a partition's rows. Runs in a worker."""
     if isinstance(part, FilePart):
         found = _read_file(options, part)
     elif isinstance(part, LivePart):
@@ -109,7 +110,7 @@ def read_part(options: Options, part: InputPartition) -> Iterator[RecordBatch]:
             none = False
             yield batch
     if none:
-        # Spark 4.2 takes an empty iterator, earlier ones look at the first element.
+        # Spark 4.2 accepts an empty iterator; earlier versions require a first element.
         yield RecordBatch.from_pylist([], schema=layer_schema(options.layer))
 
 
@@ -176,7 +177,7 @@ def file_parts(options: Options, replica: Replica, start: int, end: int) -> list
 
 
 def snapshot_parts(options: Options, replica: Replica) -> list[FilePart]:
-    """The checkpoints that are wanted, each in one part: they are as large as the state is."""
+    """The selected checkpoints, one part each: a checkpoint is only as large as the state."""
     wanted = chosen_snapshots(replica, options.snapshots)
     return [
         FilePart(
@@ -202,7 +203,7 @@ def chosen_snapshots(replica: Replica, which: str) -> tuple[SnapshotFile, ...]:
 
 
 class QuorateReader(DataSourceReader):
-    """One reading of what is there."""
+    """A batch read of the log."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -247,7 +248,7 @@ def ranges(start: int, end: int, size: int) -> list[InputPartition]:
 
 
 class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream. Its offsets are {"offset": N}: all before N has been read."""
+    """A streaming read. Its offsets are {"offset": N}: all records before N have been read."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -286,7 +287,7 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"offset": latest}
         if HAS_ADMISSION_CONTROL and isinstance(limit, ReadMaxRows):
             latest = min(latest, max(start["offset"], first) + limit.max_rows)
-        # Never back: a log directory may be behind what the query saw of it before.
+        # Never move backwards: the log directory may end before what the query has already read.
         return {"offset": max(latest, start["offset"])}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -317,7 +318,7 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class QuorateSource(DataSource):
-    """What `format("quorate")` is."""
+    """The data source behind `format("quorate")`."""
 
     @classmethod
     def name(cls) -> str:

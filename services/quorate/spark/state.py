@@ -1,12 +1,12 @@
-"""The state of the cluster as of an offset or a time: the ledger, replayed.
+"""The state of the cluster as of an offset or a time, replayed from the ledger.
 
-1. `as_of` chooses the rows that count: the newest snapshot that ends by then, and what follows it.
-2. `state` brings the records that depend on each other to one worker, in order (`shards`), and
-   replays them there on an image (`replay`): one exchange between workers, and no more memory than
-   the state takes.
-3. `table` gives the things of one kind their own columns.
+1. `as_of` selects the rows: the newest snapshot that ends by then, and the log that follows it.
+2. `state` moves records that depend on each other to the same worker, in order (`shards`), and
+   replays them there on an image (`replay`). This takes one shuffle, and no more memory than the
+   state itself.
+3. `table` returns the entities of one kind with their own columns.
 
-The result is one row a thing: kind, key, fields (JSON), and the offset of its last change.
+The result has one row per entity: kind, key, fields (JSON), and the offset of its last change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ STATE_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What makes up a state: the rows, with `seq`; before which offset; how many rows at most."""
+    """The input of a state. rows: with `seq`; offset: the end, exclusive.
+
+    count: an upper bound on the number of rows. snapshot: the end offset of the snapshot used, or
+    None.
+    """
 
     rows: DataFrame
     offset: int
@@ -55,10 +59,11 @@ def select(
     time: datetime | None = None,
     replica: str | None = None,
 ) -> Selection:
-    """The rows that make up the state before `offset` (exclusive), at `time`, or now.
+    """Select the rows that make up the state before `offset` (exclusive), at `time`, or now.
 
-    ledger: with the rows of its snapshots where the log does not begin at 0. replica: needed where
-    the ledger holds several. CompactedError when it does not reach back that far.
+    ledger: includes the rows of its snapshots if the log does not begin at 0. replica: required if
+    the ledger holds several. Raises CompactedError if the ledger does not reach back that far, and
+    OptionError for contradictory arguments.
     """
     if offset is not None and time is not None:
         raise OptionError("give an offset or a time, not both")
@@ -91,8 +96,9 @@ def select(
 
 
 def _offset_at(ledger: DataFrame, time: datetime) -> int:
-    """The end of what had been written at a time: by the log's timestamps, and by what snapshots
-    say of their last record.
+    """The end offset of the log at a time.
+
+    It follows from the timestamps in the log, and from the last timestamp that a snapshot contains.
     """
     moment = F.lit(time).cast("timestamp")
     contained = F.get_json_object("data", "$.lastContainedLogTimestamp").cast("long")
@@ -123,7 +129,7 @@ def as_of(
 
 
 def state(rows: DataFrame, buckets: int = BUCKETS_MIN) -> DataFrame:
-    """Everything that holds after the rows of one selection (see `select`)."""
+    """The state after replaying the rows of one selection (see `select`)."""
     marked = everywhere(rows, "offset")
 
     def play(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -173,7 +179,10 @@ COLUMNS: dict[str, StructType] = {
 
 
 def table(found: DataFrame, kind: str) -> DataFrame:
-    """The things of one kind in a state, as columns; `offset` is that of the last change."""
+    """The entities of one kind in a state, with typed columns. `offset`: that of the last change.
+
+    Raises OptionError if the kind has no table of its own.
+    """
     columns = COLUMNS.get(kind)
     if columns is None:
         raise OptionError(f"there is no table {kind!r}: use {', '.join(COLUMNS)}")

@@ -1,18 +1,19 @@
-"""Whole tables of rows that Python decodes: written as Parquet where they are decoded.
+"""Writes whole Parquet tables in the Python workers that decode the rows.
 
-Rows that only go from the log into a file need not become Spark's: that costs its JVM several times
-what the file does. Spark cuts the log, plans the tasks and repeats those that fail; each task
-decodes a part of the log, as the data source does, and writes it with Arrow.
+Rows that only move from the log to a file need not pass through Spark's JVM, which would cost
+several times as much as writing the file. The data source's reader cuts the log into parts. Spark
+schedules the tasks and retries those that fail. Each task decodes its parts, as the data source
+does, and writes them with Arrow.
 
-1. A hidden directory beside the table is made, and what a killed run left there is removed.
-2. Each task writes a file under a name of its own: one that fails, or runs twice, is in nobody's
-   way. It answers with the file's name and number of rows.
-3. The answers decide what the table consists of: other files go. Then the directory takes the
-   place of the table. Until then readers find the old one, and a run that fails leaves it.
+1. The driver removes what a killed run left, and creates a hidden directory next to the table.
+2. Each task writes a file with a unique name, so that attempts that fail or run twice do not
+   conflict. It returns the file's name and row count.
+3. The table consists of the returned files; all other files are deleted. Then the directory
+   replaces the table. Until then, readers see the old table, and a run that fails leaves it intact.
 
-Files have the types and the compression that Spark's own would have (spark.sql.parquet.
-compression.codec). For paths on a file system that all workers see as Spark's own Parquet writer
-needs it too; other file systems, and Delta, are for `sinks.save`.
+Files have the types and the compression that Spark would give them
+(spark.sql.parquet.compression.codec). The path must be on a file system that all workers share, as
+for Spark's own Parquet writer. For other file systems, and for Delta, use `sinks.save`.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ from quorate.spark.sinks import replace as take_place
 from quorate.spark.source import QuorateReader, read_part
 
 PIECE_BYTES = 8 << 20
-"""Of the log: a task reads many, so that no task has much more to do than another."""
+"""Bytes of the log per part. A task reads many parts, so that the load of tasks is balanced."""
 FILE_BYTES = 256 << 20
-"""What of the log becomes a file, at most."""
+"""The maximum number of bytes of the log that go into one file."""
 GROUP_BYTES = 64 << 20
-"""Of rows in Arrow's form: what becomes a row group, the least that a reader takes at once."""
+"""Bytes of Arrow rows per row group, the smallest unit that a reader loads at once."""
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}
-"""Spark's names that are not Arrow's."""
+"""Arrow's names of codecs that Spark names differently."""
 _WIDE = frozenset({"data", "error", "key", "value"})
-"""Columns whose values hardly repeat: neither dictionaries nor least and greatest values help."""
+"""Columns whose values rarely repeat: neither dictionaries nor min/max statistics help."""
 _RISING = frozenset({"offset", "timestamp", "base_offset", "last_offset", "position"})
-"""Columns of numbers that rise with the log: their differences are small."""
+"""Columns of numbers that increase with the log: their deltas are small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,10 @@ class _File:
 
 
 def write_layer(spark: SparkSession, given: Mapping[str, str], root: str, name: str) -> int:
-    """Write what the data source's options ask for as `root`/`name`, in place of what was there.
+    """Write the rows that the data source's options select to `root`/`name`, replacing the table.
 
-    How many rows it has. PipelineError and its kin, as the data source has them; then the table is
-    as it was.
+    Returns the row count. Raises the PipelineErrors of the data source, and PipelineError if the
+    workers do not share the file system. The old table is then unchanged.
     """
     options = Options.of(given)
     options = replace(options, piece_bytes=min(options.piece_bytes, PIECE_BYTES))
@@ -104,7 +105,7 @@ def _written(
 
 
 def _write(options: Options, parts: Iterable[InputPartition], directory: Path, codec: str) -> _File:
-    """One file with the rows of some parts; runs in a worker."""
+    """Write one file with the rows of some parts. Runs in a worker, unless the table is empty."""
     schema = layer_schema(options.layer)
     narrow = [field for field in schema if field.name not in _WIDE]
     name = f"part-{uuid.uuid4()}.parquet"
@@ -129,7 +130,7 @@ def _write(options: Options, parts: Iterable[InputPartition], directory: Path, c
 
 
 def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """As many rows together as GROUP_BYTES says."""
+    """Combine batches into tables of about GROUP_BYTES each."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

@@ -1,11 +1,11 @@
-"""ZooKeeper's tree as a table, and what it says differently from the metadata log (KIP-866).
+"""ZooKeeper's tree as a table, and its differences from the metadata log (KIP-866).
 
-`znodes` reads a dump (one JSON object a znode, as `zookeeper-shell` scripts and the migration's
-tests write it). `expected` is the state that copying the tree would leave; `compare` sets it beside
-the log's state: empty when the initial copy was complete, and while both are written.
+`znodes` reads a dump (one JSON object per znode, as `zookeeper-shell` scripts and the migration's
+tests write it). `expected` is the state that copying the tree would produce. `compare` compares it
+with the log's state: the result is empty after a complete initial copy, and during dual writes.
 
-What only one side knows is left out: a partition's directories and eligible leaders, the ids that
-the log gives to ACLs.
+Fields that only one side has are excluded: a partition's directories and eligible leader replicas,
+and the ids that the log assigns to ACLs.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ _COMPARED: dict[str, tuple[str, ...] | None] = {
     TOKENS: None,
     PRODUCER_IDS: None,
 }
-"""The kinds that both sides hold, and the fields that both know (None: all)."""
+"""The kinds that both sides hold, and the fields that both have (None: all)."""
 
 
 def znodes(spark: SparkSession, dump: Path) -> DataFrame:
-    """The tree in a dump: ZNODES_SCHEMA. NotALogError if the file is none."""
+    """Read the tree from a dump, in ZNODES_SCHEMA. Raises NotALogError if the file is no dump."""
     try:
         lines = dump.read_text(encoding="utf-8").splitlines()
         rows = [_row(json.loads(line)) for line in lines if line.strip()]
@@ -114,7 +114,10 @@ def _table(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
 
 
 def expected(tree: DataFrame) -> DataFrame:
-    """The state that copying the tree leaves: rows as `state` has them. PipelineError."""
+    """The state that copying the tree would produce, in STATE_SCHEMA.
+
+    Raises PipelineError if the tree cannot be copied.
+    """
     rows = tree.select("path", "data", "version", "ephemeral_owner").collect()
     nodes = Tree(
         ZNode(
@@ -137,7 +140,7 @@ def expected(tree: DataFrame) -> DataFrame:
 
 
 def compare(tree: DataFrame, state: DataFrame) -> DataFrame:
-    """kind, key, difference, zookeeper and log (fields as JSON): what the two do not share."""
+    """The differences: kind, key, difference, zookeeper and log (both: fields as JSON)."""
     left = _comparable(expected(tree)).withColumnRenamed("fields", "zookeeper")
     right = _comparable(state).withColumnRenamed("fields", "log")
     both = left.join(right, ["kind", "key"], "full")
@@ -151,7 +154,7 @@ def compare(tree: DataFrame, state: DataFrame) -> DataFrame:
 
 
 def _comparable(found: DataFrame) -> DataFrame:
-    """The fields that both sides know, in one order; ACLs by what they say."""
+    """The fields that both sides have, in a fixed order. ACLs are keyed by their content."""
 
     def reduce(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([(n, pa.string()) for n in ("kind", "key", "fields")])

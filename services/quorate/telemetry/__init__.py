@@ -1,7 +1,8 @@
-"""What a node tells of itself: measurements, traces, log lines. The lowest layer: every other may
-record here, and nothing here knows what a replica is.
+"""Metrics, traces and logs of a node.
 
-`catalogue` names every metric. `histogram`, `rates` and `recorder` are what the hot path touches:
-they cost well under a microsecond and need no library. `export`, `process` and `tracing` need the
-extra "telemetry" (OpenTelemetry), which is imported only where a setting asks for it.
+This is the lowest layer: every other layer may use it, and it has no notion of a replica.
+
+`catalogue` lists every metric. The hot path uses only `histogram`, `rates` and `recorder`: they
+cost well under a microsecond and need no library. `export`, `otlp` and `tracing` need the extra
+"telemetry" (OpenTelemetry), which is imported only if a setting requires it.
 """

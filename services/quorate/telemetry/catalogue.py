@@ -1,9 +1,11 @@
-"""Every metric, by name: the only list there is. The README's table and the dashboards are checked
-against it, and it against what controllers and brokers really export.
+"""The catalogue of all metrics.
+
+The README's table and the dashboards are checked against it, and it is checked against what
+controllers and brokers export.
 
 Names and meanings are those of KIP-595 ("Metrics", with KIP-996's states), KIP-853 ("Monitoring")
-and KIP-866 ("Metrics") where they have one. The others say "Quorate". Times are seconds, sizes
-bytes, where the name says nothing else.
+and KIP-866 ("Metrics") if these define the metric. The source of all others is "Quorate". Times are
+in seconds and sizes in bytes unless the name says otherwise.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 PREFIX = "quorate"
-"""Of every name in Prometheus' text format."""
+"""The prefix of every name in Prometheus' text format."""
 
 
 class Kind(StrEnum):
@@ -22,13 +24,15 @@ class Kind(StrEnum):
 
 
 _UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}
-"""OpenTelemetry's units and what Prometheus' names say for them."""
+"""OpenTelemetry's units, and the suffixes for them in Prometheus' names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One instrument. unit: as OpenTelemetry writes it, "" for plain counts. leader_only: other
-    replicas do not know it and do not export it. roles: which processes export it.
+    """One instrument.
+
+    unit: in OpenTelemetry's notation, "" for plain counts. leader_only: whether only the leader
+    exports it, because other replicas do not know the value. roles: the processes that export it.
     """
 
     name: str
@@ -42,8 +46,9 @@ class Metric:
 
     @property
     def prometheus_name(self) -> str:
-        """As in Prometheus' text format, without the suffixes of a histogram's series. The SDK
-        writes names in lower case.
+        """The name in Prometheus' text format, without the suffixes of a histogram's series.
+
+        The SDK writes names in lower case.
         """
         name = f"{PREFIX}_{self.name.replace('-', '_')}".lower()
         unit = _UNITS.get(self.unit, "")
@@ -193,7 +198,7 @@ REPLICA_METRICS: tuple[Metric, ...] = (
     ),
     _gauge("snapshot-size", "Quorate", "Of the newest snapshot; absent if there is none", "By"),
 )
-"""Of a replica of the metadata log that runs, a controller's or a broker's."""
+"""The metrics of a running replica of the metadata log, on a controller or a broker."""
 
 CONTROLLER_METRICS = _of(
     "controller",
@@ -242,7 +247,7 @@ CONTROLLER_METRICS = _of(
         leader_only=True,
     ),
 )
-"""Of a controller that runs, besides."""
+"""The additional metrics of a running controller."""
 
 BROKER_METRICS = _of(
     "broker",
@@ -260,7 +265,7 @@ BROKER_METRICS = _of(
         "Partitions that this broker leads and whose ISR is smaller than min.insync.replicas",
     ),
 )
-"""Of a broker that runs, besides."""
+"""The additional metrics of a running broker."""
 
 PROCESS_METRICS: tuple[Metric, ...] = (
     _gauge("formatted", "Quorate", "0 while the node waits to be formatted"),
@@ -279,7 +284,7 @@ PROCESS_METRICS: tuple[Metric, ...] = (
     _gauge("disk-free", "Quorate", "Free on the disk of metadata.log.dir", "By"),
     _gauge("disk-size", "Quorate", "Size of the disk of metadata.log.dir", "By"),
 )
-"""Of every process, also while it waits to be formatted."""
+"""The metrics of every process, even while it waits to be formatted."""
 
 METRICS = REPLICA_METRICS + CONTROLLER_METRICS + BROKER_METRICS + PROCESS_METRICS
 
@@ -287,7 +292,7 @@ BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
 
 
 def table() -> str:
-    """All metrics as a table in Markdown: the README's."""
+    """All metrics as a Markdown table, for the README."""
     lines = ["| metric | in Prometheus | from | meaning |", "|---|---|---|---|"]
     for metric in METRICS:
         labels = ", ".join(f"`{name.replace('-', '_')}`" for name in metric.attributes)

@@ -1,7 +1,7 @@
-"""The trace that the current task works for, as it travels: W3C's `traceparent`.
+"""The trace context of the current task, as a W3C `traceparent`.
 
-Kept apart from `tracing`, which needs OpenTelemetry: the wire reads and writes it whether or not
-this process traces anything. Source: W3C Trace Context, level 1, "traceparent header".
+It is separate from `tracing`, which needs OpenTelemetry: the RPC layer reads and writes it whether
+or not this process exports traces. Source: W3C Trace Context, level 1, "traceparent header".
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 TRACE_PARENT: ContextVar[str] = ContextVar("trace_parent", default="")
-"""Empty: none."""
+"""Empty if there is no trace."""
 
 TRACE_PARENT_CHARS = 55
-"""Of version 00, the only one there is."""
+"""The length in version 00, the only version that is specified."""
 
 TRACE_PARENT_KEY = "traceparent"
-"""The name of the metadata of a unary call."""
+"""The metadata key of the `traceparent` in a unary call."""

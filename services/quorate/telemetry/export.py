@@ -1,12 +1,12 @@
-"""Metrics to whoever collects them: OpenTelemetry instruments behind Prometheus' text and OTLP.
+"""Exports metrics in Prometheus' text format and over OTLP, with OpenTelemetry instruments.
 
-1. Every metric of the catalogue but the histograms is an observable instrument of the SDK. On
-   collection its callback reports what the one call of `collect` a collection returned.
-2. Histograms are counted by `histogram.Histogram`. They join what the SDK collected on its way to
-   the exporter, as data points of the SDK's own type.
-3. Nothing happens between two collections.
+1. Every metric of the catalogue except the histograms is an observable instrument of the SDK. A
+   collection calls `collect` once, and the callback of each instrument reports its part.
+2. `histogram.Histogram` counts the histograms. They are added to the data that the SDK collected,
+   on its way to the exporter, as data points of the SDK's own type.
+3. No work happens between two collections.
 
-Callbacks run in the collecting thread; `collect` and `histograms` must be safe to call there.
+Callbacks run on the collecting thread; `collect` and `histograms` must be safe to call there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from quorate.telemetry.samples import Sample
 
 SCOPE = "quorate"
 SAME_COLLECTION_S = 0.2
-"""Callbacks this near to each other belong to one collection and report one reading."""
+"""Callbacks within this time belong to one collection and share one reading, seconds."""
 
 OTLP_PERIOD_MS = 10_000
 OTLP_TIMEOUT_MS = 5_000
@@ -51,10 +51,11 @@ Histograms = Callable[[], Mapping[str, Distribution]]
 
 
 class Metrics:
-    """The instruments of one process. `render` is Prometheus' text of them.
+    """The instruments of one process. `render` returns them in Prometheus' text format.
 
-    collect: all samples, at one time. histograms: by metric's name. resource: what OTLP says of the
-    process, such as `service.instance.id`. otlp: where metrics go every ten seconds, or None.
+    collect: returns all current samples. histograms: returns the histograms by metric name.
+    resource: the OTLP attributes of the process, such as `service.instance.id`. otlp: receives the
+    metrics every ten seconds; None for no OTLP.
     """
 
     def __init__(
@@ -83,13 +84,16 @@ class Metrics:
                 self._observe(meter, metric)
 
     def render(self) -> bytes:
-        """All metrics now, in Prometheus' text format. Takes milliseconds: call it in a thread."""
+        """The current metrics in Prometheus' text format.
+
+        This takes milliseconds: call it in a worker thread.
+        """
         with self._guard:
             self._read_at = -SAME_COLLECTION_S
         return generate_latest(self._registry)
 
     def close(self) -> None:
-        """Export the last of it and end."""
+        """Export the remaining metrics and shut down."""
         self._provider.shutdown(timeout_millis=OTLP_TIMEOUT_MS)
 
     def _observe(self, meter: Meter, metric: Metric) -> None:
@@ -114,7 +118,7 @@ class Metrics:
             return self._samples
 
     def with_histograms(self, collected: MetricsData) -> MetricsData:
-        """What the SDK collected, and our histograms in the same scope."""
+        """The data that the SDK collected, with the histograms added in the same scope."""
         added = [self._point(name, found) for name, found in self._histograms().items()]
         resources = [
             replace(

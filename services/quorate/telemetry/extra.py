@@ -1,4 +1,4 @@
-"""What telemetry cannot do, and the optional dependencies of what it can."""
+"""The errors of telemetry, and the extra with its optional dependencies."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ EXTRA = "telemetry"
 
 
 class TelemetryError(Exception):
-    """A setting of telemetry that cannot be followed; one line for the person who wrote it."""
+    """A telemetry setting cannot be applied. The text is one line for the user."""
 
 
 class ExtraMissingError(TelemetryError):
-    """A setting needs the extra "telemetry"; the line says how to get it."""
+    """A setting needs the extra "telemetry". The text says how to install it."""
 
     def __init__(self, setting: str, missing: str | None) -> None:
         super().__init__(

@@ -1,10 +1,10 @@
-"""A histogram that costs its writer a bisect and an addition.
+"""A histogram that costs the writer a bisect and an addition per value.
 
-The SDK's own takes some 12 microseconds for each value, a noticeable part of a commit; this one
-takes less than half of one. Its counts are handed to the exporters as they are (see `export`).
+The SDK's histogram takes about 12 microseconds per value, a noticeable part of a commit; this one
+takes less than half a microsecond. Its counts go to the exporters unchanged (see `export`).
 
-One thread writes. Any other may read: a reader may see a value that is counted and not yet summed,
-which the next reading makes good.
+One thread writes, and any thread may read. A read during an update may find the new value in only
+one of counts and sum; the next read finds it in both.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ SECONDS: tuple[float, ...] = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0,
 )  # fmt: skip
-"""Bounds for what takes between a sync of a fast disk and an outage, in seconds."""
+"""Bounds in seconds, for durations from the sync of a fast disk to an outage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A histogram's state at one time. counts[i]: values up to and with bounds[i] and above
-    bounds[i - 1]; the last one: those above all bounds.
+    """A copy of a histogram's state.
+
+    counts[i]: the number of values above bounds[i - 1] and up to bounds[i], inclusive; the last
+    one: of values above all bounds. total: the sum of all values.
     """
 
     bounds: tuple[float, ...]
@@ -36,7 +38,7 @@ class Distribution:
 
 
 class Histogram:
-    """Values by size, since the process began."""
+    """Counts of values by bucket, since the process started."""
 
     __slots__ = ("_bounds", "_counts", "_total")
 

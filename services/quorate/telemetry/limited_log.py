@@ -1,11 +1,12 @@
-"""A log that strangers cannot fill: lines about what somebody does wrong again and again.
+"""A rate-limited log, for repeated warnings that untrusted clients cause.
 
 Rules:
-1. There is a line for each event while they are few: `burst` at once, and one in `interval_s` in
-   the long run, for each key apart. Whoever causes thousands a second must not fill the disk.
-2. What is left out is counted, and the next line about the same key tells how many.
-3. At most `keys_max` keys are told apart, since strangers choose them. A new one takes the place of
-   one that has been quiet; while none has, all new ones share a key.
+1. Each key may log `burst` lines at once, and one per `interval_s` in the long run. A client that
+   causes thousands of events a second must not fill the disk.
+2. Suppressed lines are counted, and the next line of the same key reports their number.
+3. At most `keys_max` keys are tracked, since untrusted clients choose them. A new key evicts the
+   least recently logged one if that may log a full burst again. Otherwise all new keys share one
+   limit.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ KEYS_MAX = 1_024
 
 @dataclass(slots=True)
 class _Bucket:
-    """What is left of one key's lines. at_s: as of then."""
+    """The lines that one key may still log, as of `at_s`. untold: the suppressed lines."""
 
     lines: float
     at_s: float
@@ -28,7 +29,7 @@ class _Bucket:
 
 
 class LimitedLog:
-    """Writes warnings to a logger within these limits. clock: seconds that never decrease."""
+    """Writes warnings to a logger within these limits. clock: monotonic seconds."""
 
     def __init__(
         self,
@@ -46,10 +47,10 @@ class LimitedLog:
         self._clock = clock
         self._shared = _Bucket(burst, clock())
         self._buckets: dict[Hashable, _Bucket] = {}
-        """The key that had a line the longest time ago is the first."""
+        """The least recently logged key comes first."""
 
     def warning(self, key: Hashable, text: str, *args: object) -> None:
-        """A line about `key`, or one more that is left out."""
+        """Log a line about `key`, or count it as suppressed."""
         bucket = self._bucket(key)
         if bucket.lines < 1:
             bucket.untold += 1
@@ -63,7 +64,7 @@ class LimitedLog:
         self._logger.warning(text, *args, stacklevel=2)
 
     def _bucket(self, key: Hashable) -> _Bucket:
-        """The key's, or the one that it shares (rule 3), as of now."""
+        """The refilled bucket of `key`, or the shared one (rule 3)."""
         now_s = self._clock()
         found = self._buckets.get(key)
         if found is None:
@@ -79,7 +80,10 @@ class LimitedLog:
         return bucket
 
     def _forget_one(self, now_s: float) -> bool:
-        """Whether there is room for another key now. What was left out of it is told by others."""
+        """Evict the first key if it may log a full burst. Returns whether it was evicted.
+
+        The shared bucket takes over its count of suppressed lines.
+        """
         quiet, bucket = next(iter(self._buckets.items()))
         if self._refilled(bucket, now_s).lines < self._burst:
             return False

@@ -1,7 +1,7 @@
-"""How a process writes its log: lines for people, or one JSON object a line for programs.
+"""The log of a process: text lines for people, or one JSON object per line for programs.
 
-Every record of a node carries the node's id, and once its replica runs, the epoch and the end
-offset of its log at that time. Secrets are never logged: messages name files, ids and addresses.
+Every record of a node carries the node id and, once its replica runs, the epoch and the log end
+offset at that time. Secrets are never logged: messages name files, ids and addresses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TextIO
 
 Position = tuple[int, int]
-"""Epoch, and the end offset of the log."""
+"""The epoch and the log end offset."""
 
 
 class LogFormat(StrEnum):
@@ -24,7 +24,7 @@ class LogFormat(StrEnum):
 
 
 class NodeContext(logging.Filter):
-    """Adds to each record whose it is. position: None while there is no replica."""
+    """Adds role, node id and position to each record. position: None while there is no replica."""
 
     def __init__(self, role: str, node_id: int) -> None:
         super().__init__()
@@ -39,11 +39,11 @@ class NodeContext(logging.Filter):
 
 
 _ESCAPES = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
-"""What would begin a line or be obeyed by a terminal: names and reasons come from callers."""
+"""Characters that break a line or control a terminal. Names and reasons come from callers."""
 
 
 class TextFormatter(logging.Formatter):
-    """`time LEVEL [controller 1 epoch 3 offset 42] message`, in one line but for a traceback."""
+    """`time LEVEL [controller 1 epoch 3 offset 42] message`, in one line except for a traceback."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         where = f"{record.__dict__['role']} {record.__dict__['node_id']}"
@@ -58,8 +58,9 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, node_id, epoch, offset, message; error, where there
-    is an exception. epoch and offset are left out while there is no replica.
+    """One object per line: time, level, logger, node_id, epoch, offset, message, error.
+
+    error is present only for an exception, epoch and offset only while there is a replica.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -81,16 +82,16 @@ class JsonFormatter(logging.Formatter):
 def configure(
     role: str, node_id: int, log_format: LogFormat = LogFormat.TEXT, stream: TextIO | None = None
 ) -> NodeContext:
-    """Let all loggers of this process write to `stream` (stderr if not given), from INFO on.
+    """Make all loggers of this process write to `stream` (default: stderr), at INFO and above.
 
-    role: controller or broker, which begins what a line of text says of the node.
-    Replaces what was configured before. Returns the context, to be told of the replica.
+    role: controller or broker, which precedes the node id in a text line. Replaces the previous
+    configuration. Returns the context, whose `position` the caller sets once the replica runs.
     """
     context = NodeContext(role, node_id)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.addFilter(context)
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    # gRPC warns of each stream that a stop cuts off, which every stop does.
+    # gRPC warns about each stream that a shutdown cuts off, which every shutdown does.
     logging.getLogger("grpc._cython").setLevel(logging.ERROR)
     return context

@@ -1,7 +1,7 @@
 """Exporters to an OpenTelemetry collector over gRPC.
 
-An endpoint with https is reached with TLS: the system's authorities count, or those of the file in
-OTEL_EXPORTER_OTLP_CERTIFICATE, as OpenTelemetry specifies it.
+A connection to an https endpoint uses TLS. It trusts the system's authorities, or those in the file
+that OTEL_EXPORTER_OTLP_CERTIFICATE names, as OpenTelemetry specifies.
 """
 
 from __future__ import annotations

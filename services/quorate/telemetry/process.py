@@ -1,4 +1,4 @@
-"""What the operating system says of this process and of its disk (Linux: /proc/self)."""
+"""The operating system's metrics of this process and its disk (Linux: /proc/self)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _STARTED_S = time.time()
 
 
 def process_samples(directory: Path) -> Iterator[Sample]:
-    """`catalogue.PROCESS_METRICS`, but for `formatted`.
+    """`catalogue.PROCESS_METRICS`, except `formatted` and the metrics of connections.
 
-    directory: any on the disk that is meant; it need not exist yet.
+    directory: any directory on the disk to measure; it need not exist yet.
     """
     yield Sample("start-time", _STARTED_S)
     yield Sample("cpu-time", time.process_time())

@@ -1,7 +1,7 @@
-"""Averages per second over a sliding window, from a total that somebody else counts.
+"""Averages per second over a sliding window, computed from a total that the caller counts.
 
-Sampled now and then, so that counting itself stays an addition. Source: KIP-595, "Metrics": Kafka's
-rates are averages over its metrics' window of 30 seconds.
+The total is sampled periodically, so that counting costs only an addition. Source: KIP-595,
+"Metrics": Kafka's rates are averages over its metrics' window of 30 seconds.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Rate:
         self._samples: deque[tuple[float, float]] = deque()
 
     def sample(self, now_s: float, total: float) -> None:
-        """Note the total at a time; call it every second or so, with times that do not decrease."""
+        """Record the total at `now_s`. Call it about once a second, with non-decreasing times."""
         samples = self._samples
         samples.append((now_s, total))
         while len(samples) > 2 and samples[1][0] <= now_s - self._window_s:
             samples.popleft()
 
     def per_second(self) -> float:
-        """0 until two samples are there."""
+        """The average rate; 0 until there are two samples."""
         if len(self._samples) < 2:
             return 0.0
         (first_s, first), (last_s, last) = self._samples[0], self._samples[-1]

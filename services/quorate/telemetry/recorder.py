@@ -1,4 +1,4 @@
-"""What a replica's driver counts while it works, whether or not anybody ever asks.
+"""The measurements of a replica's driver, taken whether or not they are exported.
 
 Source: KIP-595, "Metrics" (commit-latency, election-latency, fetch- and append-records-rate).
 """
@@ -9,7 +9,7 @@ from quorate.telemetry.histogram import Histogram
 
 
 class Recorder:
-    """Plain numbers, written by the event loop's thread.
+    """Counters and histograms, written by the event loop's thread.
 
     appended_records: by this replica as leader. checksum_mismatches: ranges in which the
     consistency check found a difference. fetched_records: from a leader. role_changes: since the
@@ -36,7 +36,11 @@ class Recorder:
         self._election_began_ms = -1
 
     def role_changed(self, now_ms: int, *, elects: bool, has_leader: bool) -> None:
-        """Take note of a role: `elects` from the first pre-vote on, until some leader is known."""
+        """Count a change of role, and measure how long elections take.
+
+        elects: whether the new role takes part in an election, from the first pre-vote on.
+        has_leader: whether a leader is known, which ends the election.
+        """
         self.role_changes += 1
         if elects:
             if self._election_began_ms < 0:

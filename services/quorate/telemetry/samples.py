@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """name: of `catalogue.METRICS`. attributes: by their names there."""
+    """One value. name: that of a metric in `catalogue.METRICS`. attributes: by name."""
 
     name: str
     value: float

@@ -1,10 +1,11 @@
-"""Spans: where the time of one write went, across clients and controllers.
+"""Spans that show where the time of a write goes, across clients and controllers.
 
-Needs the extra "telemetry". What traces nothing has no `Tracing` at all and pays nothing; what does
-has one a process, and asks it for spans.
+This module needs the extra "telemetry". A process that does not trace has no `Tracing`, and no
+cost. A process that traces has one, which creates its spans.
 
-The one who begins a trace decides whether it is sampled, and everybody else follows (W3C Trace
-Context): a client by its own provider, a controller by its ratio where the client did not say.
+The process that starts a trace decides whether it is sampled, and all others follow (W3C Trace
+Context). A client decides by its own provider, a controller by its ratio if the client did not
+decide.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ Attributes = Mapping[str, str | int]
 
 
 def trace_parent(span: Span) -> str:
-    """What a child elsewhere needs to know of a span."""
+    """The `traceparent` of a span, for child spans in other processes."""
     context = span.get_span_context()
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
 def parse_trace_parent(text: str) -> SpanContext | None:
-    """What `trace_parent` wrote; None for anything else, which is nobody's fault."""
+    """Parse what `trace_parent` wrote; None for any other text, which is not an error."""
     parts = text.split("-")
     if len(text) != TRACE_PARENT_CHARS or [len(part) for part in parts] != [2, 32, 16, 2]:
         return None
@@ -58,7 +59,7 @@ def parse_trace_parent(text: str) -> SpanContext | None:
 
 
 class Tracing:
-    """Makes the spans of one process. `close` sends what is left."""
+    """Creates the spans of one process. `close` exports the pending ones."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
@@ -66,7 +67,7 @@ class Tracing:
 
     @classmethod
     def to(cls, exporter: SpanExporter, ratio: float, resource: Mapping[str, str]) -> Tracing:
-        """Spans in batches to an exporter; `ratio` of the traces that begin here."""
+        """Export spans in batches. ratio: the share of the traces started here that is sampled."""
         provider = TracerProvider(
             sampler=ParentBased(TraceIdRatioBased(ratio)),
             resource=Resource.create({"service.name": SCOPE, **resource}),
@@ -80,7 +81,7 @@ class Tracing:
 
     @contextmanager
     def calling(self, name: str, attributes: Attributes) -> Iterator[Span]:
-        """A request to somebody else, a child of the application's own current span."""
+        """The span of an outgoing request, a child of the application's current span."""
         span = self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes)
         token = TRACE_PARENT.set(trace_parent(span))
         try:
@@ -91,16 +92,16 @@ class Tracing:
 
     @contextmanager
     def serving(self, name: str, attributes: Attributes) -> Iterator[Span]:
-        """The answer to a request, a child of what came with it (`context.TRACE_PARENT`)."""
+        """The span of serving a request, a child of the caller's (`context.TRACE_PARENT`)."""
         with _ending(self._begin(name, TRACE_PARENT.get(), SpanKind.SERVER, attributes)) as span:
             yield span
 
     def following(self, name: str, parent: str, attributes: Attributes) -> Span:
-        """Work for a request that is not answered here. The caller ends it."""
+        """The span of work for a request that another process serves. The caller ends it."""
         return self._begin(name, parent, SpanKind.CONSUMER, attributes)
 
     def within(self, name: str, parent: Span, attributes: Attributes) -> Span:
-        """A part of `parent`. The caller ends it."""
+        """A child span of `parent`. The caller ends it."""
         context = set_span_in_context(parent, Context())
         return self._tracer.start_span(name, context, attributes=attributes)
 
@@ -124,5 +125,5 @@ def _ending(span: Span) -> Iterator[Span]:
 
 
 def fail(span: Span, reason: str) -> None:
-    """Mark a span as one that did not do what it was for."""
+    """Mark a span as failed."""
     span.set_status(Status(StatusCode.ERROR, reason))

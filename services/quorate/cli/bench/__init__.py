@@ -1,5 +1,5 @@
-"""`quorate bench`: a quorum measured as its peers are.
+"""`quorate bench`: measures a quorum with the same workloads as its peers.
 
-`load` makes the load and takes its times, `quorum` gives it a quorum, `workloads` says what W1 to
-W9 are, `floors` measures what the machine itself allows, `report` prints.
+`load` generates load and measures latencies, `quorum` provides the quorum, `workloads` defines W1
+to W9, `floors` measures the limits of the machine, and `report` prints the results.
 """

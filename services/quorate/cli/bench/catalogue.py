@@ -37,6 +37,6 @@ WORKLOADS: dict[str, Workload] = {
     "machine": machine,
 }
 DEFAULT = ("W1", "W2", "W2p", "W2u", "W3", "W4", "W4g", "W7")
-"""Those that end within a few minutes."""
+"""The workloads that run by default; they end within a few minutes."""
 HARMLESS = frozenset({"W1", "W2", "W2p", "W2u", "W3", "machine"})
-"""Those that a running quorum may be given."""
+"""The workloads that are safe on a quorum that runs already."""

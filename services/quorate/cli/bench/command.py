@@ -1,4 +1,4 @@
-"""The command `quorate bench`: which workloads, on which quorum, how often, printed how."""
+"""The command `quorate bench`: selects workloads, quorum, number of runs and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine allows by itself: the floors that figures are read against."""
+"""The limits of the machine itself: the floors to which figures are compared."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ECHO = "/floor/Echo"
 
 
 def sync_latencies(folder: Path, count: int = 2000) -> list[float]:
-    """Seconds of an append of 256 bytes with fdatasync, in order."""
+    """Return sorted latencies, seconds, of 256-byte appends with fdatasync."""
     latencies = []
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         for _ in range(count):
@@ -39,19 +39,20 @@ def sync_latencies(folder: Path, count: int = 2000) -> list[float]:
 
 
 def one_stream_to_one_disk(folder: Path, size: int) -> float:
-    """Bytes a second of `size` bytes through one gRPC stream from another process to one file.
+    """Return the throughput, bytes/s, of one gRPC stream from another process to one file.
 
-    That is the least that a replica has to do to receive a log: messages of a megabyte, synced
-    every 16.
+    The stream carries `size` bytes in messages of MESSAGE_BYTES, with an fdatasync every
+    SYNC_BYTES. This is the least work of a replica that receives a log.
     """
     with floor_server() as port:
         return uvloop.run(_receive(port, folder, size))
 
 
 def stream_echoes(count: int = 3000) -> list[float]:
-    """Seconds of a message of 256 bytes to another process and back on one gRPC stream, in order.
+    """Return sorted round-trip times, seconds, of 256-byte messages to another process.
 
-    A commit takes two of them at the least, client to leader and leader to follower, and a sync.
+    All messages use one gRPC stream. A commit takes at least two round trips, client to leader and
+    leader to follower, and a sync.
     """
     with floor_server() as port:
         return uvloop.run(_echo(port, count))
@@ -59,7 +60,7 @@ def stream_echoes(count: int = 3000) -> list[float]:
 
 @contextmanager
 def floor_server() -> Iterator[int]:
-    """The port of a gRPC server in a process of its own, which knows `COPY` and `ECHO`."""
+    """Run a gRPC server with `COPY` and `ECHO` in a separate process, and yield its port."""
     ours, theirs = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
@@ -99,7 +100,7 @@ def _serve(connection: Connection) -> None:
 async def _echo(port: int, count: int) -> list[float]:
     latencies = []
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        stream: Any = channel.stream_stream(ECHO, None, None)  # the types want an iterator
+        stream: Any = channel.stream_stream(ECHO, None, None)  # the type stubs require an iterator
         call = stream()
         for step in range(WARM_UP + count):
             started = time.perf_counter()

@@ -1,8 +1,8 @@
-"""Load on a quorum: callers that append and take the time until the commit.
+"""Load on a quorum: callers append records and measure the time until the commit.
 
-The size of a record is `VALUE_BYTES`, as the peers' is. As a program (`python -m
-quorate.cli.bench.load`) it is one of several client processes: it connects, says "ready", waits for
-a line on stdin, runs, and prints its result as one JSON line.
+A record has `VALUE_BYTES` bytes, as in the benchmarks of the peers. As a program (`python -m
+quorate.cli.bench.load`), this module is one of several client processes: it connects, prints
+"ready", waits for a line on stdin, runs, and prints its result as one JSON line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROBE_PERIOD_S = 0.02
 
 @dataclass(slots=True)
 class Result:
-    """What callers saw. latencies in seconds, in order; failed: appends without a commit."""
+    """The callers' results. latencies: sorted, seconds. failed: appends without a commit."""
 
     latencies: list[float]
     seconds: float
@@ -52,7 +52,7 @@ class Result:
 
 
 async def one_after_the_other(client: QuorumClient, count: int) -> Result:
-    """One caller, `count` durable commits."""
+    """Run one caller, which makes `count` durable commits."""
     latencies = []
     begin = time.perf_counter()
     for _ in range(count):
@@ -65,7 +65,7 @@ async def one_after_the_other(client: QuorumClient, count: int) -> Result:
 async def for_some_time(
     callers: int, seconds: float, append: Callable[[], Awaitable[object]]
 ) -> Result:
-    """`callers` that append and wait for their commit, again and again for `seconds`."""
+    """Run `callers` that repeatedly append and wait for the commit, for `seconds`."""
     latencies: list[float] = []
     failed = 0
     begin = time.perf_counter()
@@ -87,18 +87,18 @@ async def for_some_time(
 
 
 async def concurrently(client: QuorumClient, callers: int, seconds: float) -> Result:
-    """Single records through the client library, which lets them travel together."""
+    """Append single records through the client library, which batches them."""
     return await for_some_time(callers, seconds, lambda: client.append_value(VALUE))
 
 
 async def in_batches(client: QuorumClient, callers: int, seconds: float, records: int) -> Result:
-    """Batches of `records` records each; one latency is that of a batch."""
+    """Append batches of `records` records each; a latency is that of one batch."""
     batch = [RECORD] * records
     return await for_some_time(callers, seconds, lambda: client.append(batch))
 
 
 async def fill(client: QuorumClient, count: int, on_records: Callable[[int], None]) -> None:
-    """Commit `count` records as fast as batches go; on_records hears how many are done."""
+    """Commit `count` records in concurrent batches; call on_records with the size of each batch."""
     left = count
     batch_records, callers = 1000, 8
 
@@ -114,7 +114,7 @@ async def fill(client: QuorumClient, count: int, on_records: Callable[[int], Non
 
 
 async def one_call_a_commit(address: str, callers: int, seconds: float) -> Result:
-    """One gRPC call for each commit, as a client without the library would."""
+    """Make one gRPC call for each commit, like a client without the library."""
     async with grpc.aio.insecure_channel(address) as channel:
         append_once = RPC_METHODS["Append"].stub(channel)
         request = quorum_pb2.AppendRequest(
@@ -131,9 +131,9 @@ async def one_call_a_commit(address: str, callers: int, seconds: float) -> Resul
 
 
 class Probe:
-    """Begins an append every 20 ms, whatever became of the others: how long commits stand still.
+    """Starts an append every 20 ms, whether or not earlier ones are pending, to time outages.
 
-    `commits` are (begin, end) of each committed append, by `time.monotonic`.
+    `commits` has (begin, end) of each committed append, by `time.monotonic`.
     """
 
     def __init__(self, bootstrap: Sequence[str]) -> None:
@@ -170,7 +170,7 @@ class Probe:
         self.commits.append((began, time.monotonic()))
 
     async def first_after(self, moment: float, timeout_s: float = 60.0) -> float:
-        """When the first append that began after `moment` was committed. TimeoutError."""
+        """Return the first commit time of an append begun after `moment`. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
             while True:
                 ends = [end for began, end in reversed(self.commits) if began >= moment]
@@ -179,7 +179,7 @@ class Probe:
                 await asyncio.sleep(0.005)
 
     def longest_gap_s(self, since: float) -> float:
-        """The longest time between two commits since `since`."""
+        """Return the longest time between two commits since `since`, seconds."""
         ends = sorted(end for _, end in self.commits if end >= since)
         return max((b - a for a, b in zip([since, *ends], ends, strict=False)), default=0.0)
 

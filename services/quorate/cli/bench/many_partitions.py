@@ -1,13 +1,16 @@
-"""`metadata`: what many partitions cost the metadata controller.
+"""`metadata`: the cost of many partitions for the metadata controller.
 
-1. Three controllers, and three brokers that do no more than register and beat. Topics of ten
-   partitions with three replicas each are created, a hundred a request, until there are as many
-   partitions as asked for.
-2. The leader's process is killed; what counts is when another has made a topic.
-3. The image that the killed one's directory holds is written as a checkpoint and read again, in
-   this process.
-4. A checkpoint of so many records is read, in this process: records a second of processor time.
-5. A controller of its own starts on it; what counts is when it answers from it.
+1. Three controllers run, by default, and three simulated brokers, which only register and send
+   heartbeats. The workload creates topics of ten partitions with three replicas each, a hundred
+   topics per request, until there are `Bench.partitions` partitions.
+2. The workload kills the leader's process, and measures the time until a new leader has created a
+   topic.
+3. It writes the image in the killed leader's directory as a checkpoint, and reads the checkpoint,
+   in this process.
+4. It reads a checkpoint of `Bench.records` records, in this process, and measures the records per
+   second of processor time.
+5. It starts a separate controller on this checkpoint, and measures the time until the controller
+   answers from it.
 
 Source: KIP-500, KIP-630 (what a snapshot is for).
 """
@@ -67,7 +70,7 @@ POLL_S = 0.02
 
 
 async def many_partitions(bench: Bench) -> list[Measurement]:
-    """See the module. `bench.partitions` are created, `bench.records` are in the checkpoint."""
+    """Run the steps in the docstring of this module."""
     found: list[Measurement] = []
     async with bench.quorum() as quorum, MetadataClient(quorum.bootstrap) as client:
         async with _brokers(client):
@@ -82,7 +85,7 @@ async def many_partitions(bench: Bench) -> list[Measurement]:
 
 
 def _directory_of(broker: int) -> str:
-    """The log directory's id, none of those that Kafka reserves."""
+    """Return the id of the broker's log directory, which is not one that Kafka reserves."""
     return uuid_from_bytes(bytes([200, *[BROKERS.index(broker)] * 15]))
 
 
@@ -213,11 +216,11 @@ def _written_and_read(bench: Bench, directory: Path) -> list[Measurement]:
 
 
 def _records(count: int) -> Iterator[MetadataRecord]:
-    """As an image would write them: topics with a hundred partitions, `count` records in all."""
+    """Yield `count` records as an image would write them: topics with a hundred partitions."""
     yield FeatureLevelRecord(METADATA_VERSION, LATEST_LEVEL)
     directories = tuple(map(_directory_of, BROKERS))
     for broker, directory in zip(BROKERS, directories, strict=True):
-        # Unfenced: what is measured is the start, not the move of every leader.
+        # Unfenced, so that the measured start does not include moving the leader of each partition.
         yield RegisterBrokerRecord(broker, fenced=False, log_dirs=(directory,))
     topic_id = ""
     for number in range(count - 1 - len(BROKERS)):
@@ -265,7 +268,7 @@ async def _large_checkpoint(bench: Bench, folder: Path) -> list[Measurement]:
 
 
 def _replay_rate(directory: Path, snapshot: OffsetAndEpoch, count: int) -> float:
-    """As a controller does it that starts."""
+    """Measure the replay of a starting controller, in records per second of processor time."""
     log = MetadataLog.open(
         directory, LogConfig(), on_durable=lambda _ticket: None, on_failure=lambda _error: None
     )
@@ -281,7 +284,7 @@ def _replay_rate(directory: Path, snapshot: OffsetAndEpoch, count: int) -> float
 
 
 async def _until_loaded(cluster: LocalCluster) -> None:
-    """Until the controller refuses to make a topic that the checkpoint holds."""
+    """Wait until the controller rejects a topic because the checkpoint has it already."""
     request = r.CreateTopics((r.NewTopic("topic-000000", 1, 1),), validate_only=True)
     deadline = time.monotonic() + READY_TIMEOUT_S
     async with MetadataClient(cluster.addresses) as client:

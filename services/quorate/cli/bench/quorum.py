@@ -1,4 +1,4 @@
-"""The quorum that is measured: a new one, or one that runs already."""
+"""The quorum to measure: a new one, or one that runs already."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLL_S = 0.005
 
 
 class Quorum:
-    """Where the load goes. `cluster` is None if the quorum is somebody else's."""
+    """The quorum under load. `cluster` is None if the quorum ran already."""
 
     def __init__(self, bootstrap: Sequence[str], cluster: LocalCluster | None) -> None:
         self.bootstrap = list(bootstrap)
@@ -31,14 +31,14 @@ class Quorum:
 
     @property
     def own(self) -> LocalCluster:
-        """The quorum's processes and files; only workloads that break things ask for them."""
+        """The quorum's processes and files. Only workloads that need a new quorum use them."""
         assert self.cluster is not None, "the command refuses such workloads on a running quorum"
         return self.cluster
 
     async def until(
         self, condition: Callable[[DescribeQuorumResponse], bool], what: str, timeout_s: float
     ) -> DescribeQuorumResponse:
-        """Describe the quorum until the leader's answer fits. CommandError when the time is up."""
+        """Poll until the leader's response meets `condition`. Raises CommandError on timeout."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             try:
@@ -54,7 +54,7 @@ class Quorum:
         raise CommandError(f"{what}: not within {timeout_s:.0f} s")
 
     async def leader(self) -> int:
-        """The id of the controller that leads."""
+        """Return the leader's id. Raises CommandError on timeout."""
         view = await self.until(lambda _: True, "a leader", FORM_TIMEOUT_S)
         assert view.leader.id is not None, "this is the leader's own view"
         return view.leader.id
@@ -69,14 +69,14 @@ class Quorum:
         return next(node_id for node_id in self.own.nodes if node_id != leader)
 
     async def status(self, node_id: int) -> NodeStatus | None:
-        """What a controller says of itself; None while it does not answer."""
+        """Return a controller's status; None if it does not answer."""
         try:
             return await self.client.node_status(self.own.nodes[node_id].address)
         except ClientError:
             return None
 
     async def until_holds(self, node_id: int, end_offset: int) -> None:
-        """Until a controller's log reaches `end_offset` and the controller has applied it."""
+        """Poll until a controller's high watermark reaches `end_offset`. Raises CommandError."""
         deadline = time.monotonic() + CATCH_UP_TIMEOUT_S
         while time.monotonic() < deadline:
             status = await self.status(node_id)
@@ -86,7 +86,7 @@ class Quorum:
         raise CommandError(f"controller {node_id} has not caught up in {CATCH_UP_TIMEOUT_S:.0f} s")
 
     async def until_all_caught_up(self) -> None:
-        """Until every voter holds what the leader holds."""
+        """Poll until the log of every voter reaches the high watermark. Raises CommandError."""
 
         def caught_up(view: DescribeQuorumResponse) -> bool:
             ends = [each.log_end_offset for each in view.voters]
@@ -98,7 +98,7 @@ class Quorum:
 
 @asynccontextmanager
 async def quorum_of_its_own(voters: int, parent: Path | None) -> AsyncIterator[Quorum]:
-    """`voters` new controllers on loopback, that form a quorum, and are gone afterwards."""
+    """Run a quorum of `voters` new controllers on loopback; kill and delete them afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="quorate-bench-", dir=parent))
     cluster = LocalCluster(folder / "cluster")
     try:
@@ -124,7 +124,7 @@ def _end(cluster: LocalCluster) -> None:
 
 @asynccontextmanager
 async def running_quorum(bootstrap: Sequence[str]) -> AsyncIterator[Quorum]:
-    """A quorum that runs already: it is loaded, and nothing of it is stopped."""
+    """Yield a quorum that runs already. None of its processes is stopped."""
     quorum = Quorum(bootstrap, None)
     try:
         yield quorum

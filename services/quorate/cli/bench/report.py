@@ -1,7 +1,7 @@
-"""Measurements: one JSON line each, and the table of many.
+"""Measurements: one JSON line for each, and a table of all.
 
-A line has the fields of the peers' lines (peer, workload, metric, value, unit, n, load1 and what
-else is worth knowing), so that one table holds Quorate and what it is compared with.
+A line has the same fields as those of the peers (peer, workload, metric, value, unit, n, load1 and
+additional ones), so that one table can compare Quorate with its peers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PEER = "quorate"
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One figure. n: how many operations it was taken from. load1: the machine's load average."""
+    """One figure. n: the number of operations measured. load1: the machine's load average."""
 
     workload: str
     metric: str
@@ -32,7 +32,7 @@ class Measurement:
     more: Mapping[str, object] = field(default_factory=dict)
 
     def line(self) -> str:
-        """As JSON, on one line; values are rounded to a thousandth."""
+        """Return one line of JSON; the value is rounded to a thousandth."""
         fields: dict[str, object] = {
             "peer": self.peer,
             "workload": self.workload,
@@ -46,7 +46,7 @@ class Measurement:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile of values in order; share from 0 to 1."""
+    """Return a percentile of sorted values; the rank is rounded down. share: from 0 to 1."""
     return values[int(share * (len(values) - 1))]
 
 
@@ -55,7 +55,7 @@ def number(value: float, largest: float) -> str:
 
 
 def table(measurements: Iterable[Measurement]) -> Table:
-    """Minimum, median and maximum of each figure over the runs."""
+    """Build the table with the minimum, median and maximum of each figure over the runs."""
     groups: dict[tuple[str, str, str], list[Measurement]] = {}
     for each in measurements:
         groups.setdefault((each.workload, each.metric, each.unit), []).append(each)

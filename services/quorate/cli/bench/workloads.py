@@ -1,10 +1,10 @@
-"""W1 to W9 and others: each is a function of a bench that returns its measurements.
+"""W1 to W9 and others: each is a function that takes a `Bench` and returns measurements.
 
 W1   one caller, one durable 256-byte commit after the other
 W2   64 callers in one process, each awaiting its own commit, through the client library
 W2p  the same 64 callers as 4 processes of 16
-W2u  64 callers, one gRPC call a commit, as a client without the library would
-W3   records in batches, as the client may batch
+W2u  64 callers, one gRPC call per commit, like a client without the library
+W3   batches of 1000 records, formed by the callers
 W4   kill -9 of the leader until an append that began later is committed
 W4g  SIGTERM to the leader: the longest time without a commit
 W5   kill -9 and restart of a follower whose log holds N records, until it has caught up
@@ -14,8 +14,8 @@ W8   W1 and W4 as the log grows
 W9   W1 and W2 with 1 to 9 voters
 metadata  100,000 partitions (see `many_partitions`)
 
-W1 to W3 can also be put on a quorum that runs already; the others stop processes and want one of
-their own.
+W1 to W3 can also load a quorum that runs already. The others stop or inspect processes, or need a
+certain log, so they need a new quorum.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ GIB = 1024**3
 
 @dataclass(slots=True)
 class Bench:
-    """What was asked for. `note` hears what is being done, for people.
+    """The parameters of the benchmark. `note` is called with progress texts for the user.
 
-    seconds: of each throughput measurement. commits: of W1. records: in the log of W5.
-    grown: log sizes of W8, records. bytes_held: what the leader of W6 holds. partitions: created by
-    `metadata`.
+    seconds: duration of each throughput measurement. commits: appends in W1. kills: rounds of W4
+    and W4g. records: in the log of W5 and the checkpoint of `metadata`. grown: log sizes of W8,
+    records. bytes_held: size of the leader's log in W6. partitions: created by `metadata`.
     """
 
     voters: int = 3
@@ -70,7 +70,7 @@ class Bench:
     note: Callable[[str], None] = field(default=lambda _text: None)
 
     def quorum(self, voters: int | None = None) -> AbstractAsyncContextManager[Quorum]:
-        """The quorum to load: a fresh one, or the one that was named."""
+        """Return the quorum to load: that of `bootstrap`, or a new one."""
         if self.bootstrap:
             return running_quorum(self.bootstrap)
         return quorum_of_its_own(voters or self.voters, self.folder)
@@ -107,8 +107,9 @@ Workload = Callable[[Bench], Awaitable[list[Measurement]]]
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a process has used since it began: processor time in its own code and in the kernel,
-    seconds; how often one of its threads began to wait.
+    """The resources that a process has used since its start.
+
+    processor_s: user and system time, seconds. switches: voluntary context switches of its threads.
     """
 
     processor_s: float
@@ -127,7 +128,7 @@ class Effort:
 
 @asynccontextmanager
 async def _efforts(quorum: Quorum) -> AsyncIterator[dict[str, Effort]]:
-    """What leader, a follower and client use up within; empty for a quorum of somebody else's."""
+    """Measure leader, a follower and client inside the block; empty for an existing quorum."""
     used: dict[str, Effort] = {}
     pids = {}
     if quorum.cluster is not None:
@@ -147,7 +148,7 @@ async def _efforts(quorum: Quorum) -> AsyncIterator[dict[str, Effort]]:
 def _costs(
     bench: Bench, workload: str, efforts: dict[str, Effort], commits: int, **more: object
 ) -> list[Measurement]:
-    """What bounds a latency: work and waiting of each process, a commit."""
+    """Return what bounds a latency: processor time and waits of each process per commit."""
     found = []
     for who, effort in efforts.items():
         for name, value, unit in (
@@ -215,7 +216,7 @@ async def _client_processes(
     command += ["--callers", str(callers), "--seconds", str(seconds)]
     pipe = asyncio.subprocess.PIPE
     processes = [
-        # A process' latencies are one line, longer than a stream reader takes by default.
+        # A process prints its latencies in one line, which exceeds a stream reader's default limit.
         await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=1 << 28)
         for _ in range(PROCESSES)
     ]
@@ -271,7 +272,7 @@ async def leader_killed(bench: Bench) -> list[Measurement]:
 
 
 async def _kill_leaders(bench: Bench, quorum: Quorum) -> list[float]:
-    """Seconds from each kill of the leader to the first new commit."""
+    """Return the seconds from each kill of the leader to the first commit of a later append."""
     gaps = []
     for kill in range(bench.kills):
         bench.note(f"kill -9 of the leader, {kill + 1} of {bench.kills}")
@@ -382,7 +383,7 @@ def resident_mib(pid: int) -> float:
 
 
 def processor_seconds(pid: int) -> float:
-    """The processor time of a process since it began, in its own code and in the kernel."""
+    """Return the user and system time of a process since its start, seconds."""
     # The name, in parentheses, may hold spaces; the times are the 14th and 15th field.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -420,7 +421,7 @@ async def more_voters(bench: Bench) -> list[Measurement]:
 
 
 def _named(measurement: Measurement, subject: str) -> Measurement:
-    """With its subject in the metric's name: one row of the table each."""
+    """Put the subject into the metric's name, so that each has its own row in the table."""
     callers = f", {measurement.more['callers']} callers" if "callers" in measurement.more else ""
     name = f"{subject}{callers}: {measurement.metric}"
     return Measurement(
@@ -436,7 +437,7 @@ def _named(measurement: Measurement, subject: str) -> Measurement:
 
 
 async def machine(bench: Bench) -> list[Measurement]:
-    """What a disk sync and a message there and back cost here."""
+    """Measure the latency of a disk sync and of a message round trip on this machine."""
     folder = bench.folder or Path.cwd()
     measured = {
         "fdatasync 256 B append": await asyncio.to_thread(floors.sync_latencies, folder),

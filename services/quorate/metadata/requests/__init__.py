@@ -1,13 +1,14 @@
-"""What is asked of the metadata, and what is answered, as frozen values.
+"""Metadata requests and responses, as frozen values.
 
 Rules:
-1. A request that changes something is a `Request`: the active controller handles it
+1. A request that changes metadata is a `Request`: the active controller handles it
    (`controller.MetadataController`). A `Read` is answered from a committed image
    (`describe.answer`). Each has one response class.
 2. Errors are values: an `Outcome` per part, and an `error` on the whole response where Kafka has
-   one. A message is English text for people, empty if there is nothing to add.
-3. Topic ids, directory ids and incarnation ids are UUIDs in Kafka's text form; `ZERO_UUID` is none.
-4. Kafka's numbers stay numbers where Kafka's wire has them: resource types, operations, mechanisms
+   one. A message is English text for people, and may be empty.
+3. Topic ids, directory ids and incarnation ids are UUIDs in Kafka's text form; `ZERO_UUID` stands
+   for none.
+4. Codes that are numbers in Kafka's protocol stay numbers: resource types, operations, mechanisms
    (`configs`, `acls`, `scram` name them).
 
 Import everything from here: this package exports the public names of its modules.

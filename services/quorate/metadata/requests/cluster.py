@@ -1,4 +1,4 @@
-"""Requests about the cluster, and the brokers' own (see `requests`)."""
+"""Requests about the cluster, and those of controllers and brokers (see `requests`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FeatureUpdate:
 
 @dataclass(frozen=True, slots=True)
 class UpdateFeatures(Request):
-    """validate_only: check, and change nothing. All of it or nothing."""
+    """Update all of the features or none. validate_only: validate without changing anything."""
 
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
@@ -30,7 +30,7 @@ class UpdateFeatures(Request):
 
 @dataclass(frozen=True, slots=True)
 class UpdateFeaturesResponse(Response):
-    """`error` is that of the first update that cannot be."""
+    """`error` is that of the first rejected update."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str = ""
@@ -38,7 +38,7 @@ class UpdateFeaturesResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class DescribeCluster(Read):
-    """Brokers, controllers and features."""
+    """Describe brokers, controllers and features."""
 
     include_fenced: bool = True
 
@@ -70,7 +70,7 @@ class ControllerDescription:
 
 @dataclass(frozen=True, slots=True)
 class FeatureDescription:
-    """A feature: what this release supports, and what is finalized (0 for nothing)."""
+    """A feature: the levels that this release supports, and the finalized level (0 for none)."""
 
     name: str
     supported: VersionRange
@@ -79,7 +79,7 @@ class FeatureDescription:
 
 @dataclass(frozen=True, slots=True)
 class DescribeClusterResponse(Response):
-    """By rising id and name. features_epoch: the offset that they are as of."""
+    """The cluster, sorted by id or name. features_epoch: the offset of the image."""
 
     brokers: tuple[BrokerDescription, ...]
     controllers: tuple[ControllerDescription, ...]
@@ -91,7 +91,7 @@ class DescribeClusterResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds(Request):
-    """A broker wants a block of producer ids."""
+    """A broker requests a block of producer ids."""
 
     broker_id: int
     broker_epoch: int
@@ -99,7 +99,7 @@ class AllocateProducerIds(Request):
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIdsResponse(Response):
-    """`count` ids from `start` on are the broker's."""
+    """The broker's block: `count` ids from `start` on."""
 
     start: int = -1
     count: int = 0
@@ -109,20 +109,20 @@ class AllocateProducerIdsResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker(Request):
-    """Forget a broker."""
+    """Remove the registration of a broker."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBrokerResponse(Response):
-    """BROKER_ID_NOT_REGISTERED if there is none."""
+    """BROKER_ID_NOT_REGISTERED if the broker is not registered."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str = ""
 
 
-# --- the controllers' own -------------------------------------------------------------------------
+# --- requests of controllers ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,10 @@ class ControllerFeature:
 
 @dataclass(frozen=True, slots=True)
 class RegisterController(Request):
-    """A controller's process registers, once (KIP-919, ControllerRegistration).
+    """A controller process registers, once (KIP-919, ControllerRegistration).
 
-    incarnation_id: of this process, made when it starts. security_protocols: as in RegisterBroker.
-    zk_migration_ready: it has the setting of the migration from ZooKeeper (KIP-866).
+    incarnation_id: generated when the process starts. security_protocols: as in RegisterBroker.
+    zk_migration_ready: the migration from ZooKeeper is enabled on the controller (KIP-866).
     """
 
     controller_id: int
@@ -151,13 +151,13 @@ class RegisterController(Request):
 
 @dataclass(frozen=True, slots=True)
 class RegisterControllerResponse(Response):
-    """UNSUPPORTED_VERSION where metadata.version has no registrations of controllers."""
+    """UNSUPPORTED_VERSION if metadata.version does not support controller registration."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str = ""
 
 
-# --- the brokers' own -----------------------------------------------------------------------------
+# --- requests of brokers --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +170,13 @@ class BrokerFeature:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBroker(Request):
-    """A broker's process registers. Endpoints are PLAINTEXT unless `security_protocols` runs
-    parallel (0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL).
+    """A broker process registers.
 
-    incarnation_id: of this process, made when it starts. previous_epoch: what the disk says of the
-    broker's last epoch after a clean shutdown, -1 otherwise (KIP-966). is_migrating_zk_broker: it
-    runs in ZooKeeper mode and takes part in the migration (KIP-866).
+    incarnation_id: generated when the process starts. security_protocols: one per endpoint (0
+    PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL), or empty if all are PLAINTEXT. previous_epoch:
+    the broker's last epoch, read from disk, after a clean shutdown, else -1 (KIP-966).
+    is_migrating_zk_broker: the broker runs in ZooKeeper mode and takes part in the migration
+    (KIP-866).
     """
 
     broker_id: int
@@ -192,7 +193,7 @@ class RegisterBroker(Request):
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerResponse(Response):
-    """broker_epoch: to name in every later request."""
+    """broker_epoch: the epoch that the broker must send in every later request."""
 
     broker_epoch: int = NO_EPOCH
     error: ErrorCode = ErrorCode.NONE
@@ -213,7 +214,7 @@ class BrokerHeartbeat(Request):
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeatResponse(Response):
-    """caught_up: with its own registration. should_shut_down: it may stop now."""
+    """caught_up: the broker has replayed its registration. should_shut_down: it may stop."""
 
     caught_up: bool = False
     is_fenced: bool = True
@@ -225,7 +226,7 @@ class BrokerHeartbeatResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """A replica of the sender, and the directory that it lies in."""
+    """A replica on the sending broker, and its directory."""
 
     directory_id: str
     topic_id: str
@@ -234,7 +235,7 @@ class ReplicaAssignment:
 
 @dataclass(frozen=True, slots=True)
 class AssignReplicasToDirs(Request):
-    """A broker says where its replicas lie (KIP-858)."""
+    """A broker reports the directories of its replicas (KIP-858)."""
 
     broker_id: int
     broker_epoch: int
@@ -243,7 +244,7 @@ class AssignReplicasToDirs(Request):
 
 @dataclass(frozen=True, slots=True)
 class AssignedReplica:
-    """What became of a ReplicaAssignment."""
+    """The result of a ReplicaAssignment."""
 
     directory_id: str
     topic_id: str
@@ -253,7 +254,7 @@ class AssignedReplica:
 
 @dataclass(frozen=True, slots=True)
 class AssignReplicasToDirsResponse(Response):
-    """In the order of the request; with an `error` nothing was done."""
+    """Results in the order of the request. With an `error`, the whole request was rejected."""
 
     replicas: tuple[AssignedReplica, ...] = ()
     error: ErrorCode = ErrorCode.NONE
@@ -262,7 +263,7 @@ class AssignReplicasToDirsResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class IsrMember:
-    """A broker of a proposed ISR; the epoch it had when it fetched, -1 for unknown (KIP-903)."""
+    """A broker of a proposed ISR, and its epoch when it fetched, -1 if unknown (KIP-903)."""
 
     id: int
     broker_epoch: int = NO_EPOCH
@@ -270,7 +271,7 @@ class IsrMember:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProposal:
-    """The ISR that a leader wants, based on these epochs."""
+    """The ISR that a leader proposes, based on these epochs."""
 
     partition: int
     leader_epoch: int
@@ -281,7 +282,7 @@ class PartitionProposal:
 
 @dataclass(frozen=True, slots=True)
 class TopicProposals:
-    """Of one topic: by id from version 2 on, by name before."""
+    """The proposals for one topic, identified by id from version 2 on, by name before."""
 
     partitions: tuple[PartitionProposal, ...]
     topic_id: str = ZERO_UUID
@@ -290,7 +291,11 @@ class TopicProposals:
 
 @dataclass(frozen=True, slots=True)
 class AlterPartition(Request):
-    """version 0 to 3: 1 leader recovery (KIP-704), 2 topic ids and KIP-841's errors, 3 KIP-903."""
+    """A broker proposes ISRs for partitions that it leads.
+
+    version: 0 to 3; 1 adds leader recovery (KIP-704), 2 topic ids and KIP-841's errors, 3 broker
+    epochs (KIP-903).
+    """
 
     broker_id: int
     broker_epoch: int
@@ -300,7 +305,7 @@ class AlterPartition(Request):
 
 @dataclass(frozen=True, slots=True)
 class AlteredPartition:
-    """What was made of a proposal; with NONE the fields say what holds now."""
+    """The result of a proposal. With NONE, the fields are the resulting state of the partition."""
 
     partition: int
     error: ErrorCode = ErrorCode.NONE
@@ -313,7 +318,7 @@ class AlteredPartition:
 
 @dataclass(frozen=True, slots=True)
 class AlteredTopic:
-    """By id or name as it was asked."""
+    """The results for one topic, identified by id or name as in the request."""
 
     partitions: tuple[AlteredPartition, ...]
     topic_id: str = ZERO_UUID
@@ -322,7 +327,7 @@ class AlteredTopic:
 
 @dataclass(frozen=True, slots=True)
 class AlterPartitionResponse(Response):
-    """STALE_BROKER_EPOCH and the like stand in `error`: then nothing was done."""
+    """With an `error` such as STALE_BROKER_EPOCH, the whole request was rejected."""
 
     topics: tuple[AlteredTopic, ...] = ()
     error: ErrorCode = ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""What the requests and responses of every domain share (see `requests`)."""
+"""The types that requests and responses of all domains share (see `requests`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from quorate.raft.errors import ErrorCode
 NO_BROKER = -1
 NO_EPOCH = -1
 DEFAULT_COUNT = -1
-"""For partitions and replication factor: the cluster's default."""
+"""Stands for the cluster's default number of partitions or replication factor."""
 
 
 class Request:
-    """A request to change something. The active controller handles it."""
+    """A request to change metadata. The active controller handles it."""
 
     __slots__ = ()
 
@@ -25,14 +25,14 @@ class Read:
 
 
 class Response:
-    """The answer to a request."""
+    """The response to a request."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Refused(Response):
-    """The request as a whole was refused: no response of its own class can say so."""
+    """The whole request was rejected, with an error that its own response class cannot carry."""
 
     error: ErrorCode
     message: str = ""
@@ -40,7 +40,7 @@ class Refused(Response):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one part of a request ended. `name` is what it was about, for people and programs."""
+    """The result of one part of a request. `name` identifies the part, for people and programs."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE

@@ -12,8 +12,9 @@ from quorate.raft.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """type: 2 topic, 4 broker, 16 client metrics, 32 group (`configs.ResourceType`). An empty name
-    of a broker is the default of all brokers.
+    """A resource that has configs. A broker with an empty name is the cluster-wide default.
+
+    type: 2 topic, 4 broker, 16 client metrics, 32 group (`configs.ResourceType`).
     """
 
     type: int
@@ -31,7 +32,7 @@ class ConfigOp:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """What to change of one resource."""
+    """The config changes of one resource."""
 
     resource: ConfigResource
     ops: tuple[ConfigOp, ...]
@@ -39,7 +40,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class IncrementalAlterConfigs(Request):
-    """validate_only: check, and change nothing."""
+    """validate_only: validate without changing anything."""
 
     changes: tuple[ConfigChange, ...]
     validate_only: bool = False
@@ -47,7 +48,7 @@ class IncrementalAlterConfigs(Request):
 
 @dataclass(frozen=True, slots=True)
 class ConfigOutcome:
-    """How the change of a resource ended."""
+    """The result of the changes of one resource."""
 
     resource: ConfigResource
     error: ErrorCode = ErrorCode.NONE
@@ -56,16 +57,17 @@ class ConfigOutcome:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigsResponse(Response):
-    """One part for each resource."""
+    """One entry for each resource."""
 
     resources: tuple[ConfigOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigs(Read):
-    """Of these resources; of every resource of `all_of_type` that has any if `resources` is empty.
+    """Describe the configs of these resources.
 
-    names: only these configs, all if None. with_defaults: also what is not set.
+    If `resources` is empty: of every resource of type `all_of_type` (0 for all types) that has
+    configs. names: only these configs, all if None. with_defaults: also configs that are not set.
     """
 
     resources: tuple[ConfigResource, ...] = ()
@@ -76,9 +78,10 @@ class DescribeConfigs(Read):
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """source: Kafka's DescribeConfigs source (1 topic, 2 broker, 3 default broker, 5 default).
+    """The value of a config, None if it is sensitive.
 
-    A sensitive value is told as None.
+    source: Kafka's DescribeConfigs source (1 topic, 2 broker, 3 default broker, 5 default, 7 client
+    metrics, 8 group).
     """
 
     name: str
@@ -90,7 +93,7 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class ResourceConfigs:
-    """The configs of a resource by rising name."""
+    """The configs of a resource, sorted by name."""
 
     resource: ConfigResource
     configs: tuple[ConfigValue, ...] = ()
@@ -100,7 +103,7 @@ class ResourceConfigs:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConfigsResponse(Response):
-    """One part for each resource."""
+    """One entry for each resource."""
 
     resources: tuple[ResourceConfigs, ...]
 
@@ -109,12 +112,12 @@ class DescribeConfigsResponse(Response):
 
 
 QuotaEntityKey = tuple[tuple[str, str | None], ...]
-"""(type, name) by rising type; a name of None is the type's default. Types: user, client-id, ip."""
+"""(type, name) sorted by type; a name of None is the type's default. Types: user, client-id, ip."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaOp:
-    """value None removes it."""
+    """The new value of a quota; None removes it."""
 
     key: str
     value: float | None
@@ -122,7 +125,7 @@ class QuotaOp:
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """What to change for one entity."""
+    """The quota changes of one entity."""
 
     entity: QuotaEntityKey
     ops: tuple[QuotaOp, ...]
@@ -130,7 +133,7 @@ class QuotaChange:
 
 @dataclass(frozen=True, slots=True)
 class AlterClientQuotas(Request):
-    """validate_only: check, and change nothing."""
+    """validate_only: validate without changing anything."""
 
     changes: tuple[QuotaChange, ...]
     validate_only: bool = False
@@ -138,7 +141,7 @@ class AlterClientQuotas(Request):
 
 @dataclass(frozen=True, slots=True)
 class QuotaOutcome:
-    """How the change for one entity ended."""
+    """The result of the changes of one entity."""
 
     entity: QuotaEntityKey
     error: ErrorCode = ErrorCode.NONE
@@ -147,7 +150,7 @@ class QuotaOutcome:
 
 @dataclass(frozen=True, slots=True)
 class AlterClientQuotasResponse(Response):
-    """One part for each entity."""
+    """One entry for each entity."""
 
     entries: tuple[QuotaOutcome, ...]
 
@@ -163,7 +166,11 @@ class QuotaFilter:
 
 @dataclass(frozen=True, slots=True)
 class DescribeClientQuotas(Read):
-    """Entities that have each of these parts, and no other part if `strict`; all without any."""
+    """Describe the quotas of entities that match every filter.
+
+    strict: the entity must not have other parts. Without filters, all entities match unless
+    `strict` is set.
+    """
 
     filters: tuple[QuotaFilter, ...] = ()
     strict: bool = False
@@ -171,7 +178,7 @@ class DescribeClientQuotas(Read):
 
 @dataclass(frozen=True, slots=True)
 class DescribeClientQuotasResponse(Response):
-    """(entity, ((key, value), …)) by rising entity."""
+    """(entity, ((key, value), …)), sorted by entity."""
 
     entries: tuple[tuple[QuotaEntityKey, tuple[tuple[str, float], ...]], ...]
     error: ErrorCode = ErrorCode.NONE
@@ -180,7 +187,7 @@ class DescribeClientQuotasResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class ScramUpsertion:
-    """mechanism: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512. salted_password: the client salted it."""
+    """mechanism: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512. salted_password: salted by the client."""
 
     name: str
     mechanism: int
@@ -207,14 +214,14 @@ class AlterUserScramCredentials(Request):
 
 @dataclass(frozen=True, slots=True)
 class AlterUserScramCredentialsResponse(Response):
-    """One part for each user."""
+    """One entry for each user."""
 
     users: tuple[Outcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeUserScramCredentials(Read):
-    """Of these users, of all if None."""
+    """Describe the credentials of these users, or of all users if None."""
 
     users: tuple[str, ...] | None = None
 
@@ -231,7 +238,7 @@ class UserScramCredentials:
 
 @dataclass(frozen=True, slots=True)
 class DescribeUserScramCredentialsResponse(Response):
-    """By rising user."""
+    """Sorted by user."""
 
     users: tuple[UserScramCredentials, ...]
 
@@ -241,7 +248,7 @@ class DescribeUserScramCredentialsResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """Who may do what. The numbers are Kafka's codes (`acls` names them). host "*" is any host."""
+    """An access control entry. Numbers are Kafka's codes (`acls` names them). host: "*" for any."""
 
     resource_type: int
     resource_name: str
@@ -254,8 +261,9 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Which ACLs: 1 of a number is ANY, None of a text is any; pattern_type 2 is MATCH: what would
-    apply to a resource of that name.
+    """A filter for ACLs. The number 1 (ANY) and the text None match everything.
+
+    pattern_type 2 (MATCH) selects the ACLs that apply to a resource of that name.
     """
 
     resource_type: int = 1
@@ -269,28 +277,28 @@ class AclFilter:
 
 @dataclass(frozen=True, slots=True)
 class CreateAcls(Request):
-    """One that exists already is no error and changes nothing."""
+    """Create ACLs. An ACL that exists already is not an error and changes nothing."""
 
     acls: tuple[Acl, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CreateAclsResponse(Response):
-    """One part for each ACL."""
+    """One entry for each ACL."""
 
     results: tuple[Outcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteAcls(Request):
-    """Whatever matches one of the filters."""
+    """Delete every ACL that matches one of the filters."""
 
     filters: tuple[AclFilter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedAcls:
-    """What one filter removed."""
+    """The ACLs that one filter removed."""
 
     acls: tuple[Acl, ...] = ()
     error: ErrorCode = ErrorCode.NONE
@@ -299,21 +307,21 @@ class DeletedAcls:
 
 @dataclass(frozen=True, slots=True)
 class DeleteAclsResponse(Response):
-    """One part for each filter."""
+    """One entry for each filter."""
 
     results: tuple[DeletedAcls, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeAcls(Read):
-    """What matches."""
+    """Describe the ACLs that match the filter."""
 
     filter: AclFilter = AclFilter()
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeAclsResponse(Response):
-    """By resource, then by principal."""
+    """Sorted by resource, then by principal."""
 
     acls: tuple[Acl, ...]
     error: ErrorCode = ErrorCode.NONE

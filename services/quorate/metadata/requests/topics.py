@@ -13,9 +13,9 @@ from quorate.raft.types import ZERO_UUID
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """Partitions and replication factor, or `assignments`: the replicas of partition 0, 1, ….
+    """A topic with a partition count and replication factor, or with `assignments`.
 
-    configs: (name, value).
+    assignments: the replicas of partition 0, 1, …. configs: (name, value).
     """
 
     name: str
@@ -27,7 +27,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopics(Request):
-    """validate_only: check, and change nothing."""
+    """validate_only: validate without changing anything."""
 
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
@@ -35,7 +35,7 @@ class CreateTopics(Request):
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """What became of a NewTopic."""
+    """The result of a NewTopic."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
@@ -48,7 +48,7 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicsResponse(Response):
-    """One part for each topic, in the order of the request."""
+    """One entry for each topic, in the order of the request."""
 
     topics: tuple[CreatedTopic, ...]
 
@@ -63,14 +63,14 @@ class TopicRef:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopics(Request):
-    """By name or id."""
+    """Delete topics by name or id."""
 
     topics: tuple[TopicRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopic:
-    """What became of a TopicRef."""
+    """The result for a TopicRef."""
 
     name: str
     topic_id: str
@@ -80,14 +80,14 @@ class DeletedTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicsResponse(Response):
-    """One part for each topic, in the order of the request."""
+    """One entry for each topic, in the order of the request."""
 
     topics: tuple[DeletedTopic, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """Let the topic have `count` partitions in all; `assignments` of the new ones, or none."""
+    """Grow a topic to `count` partitions. assignments: of the new ones, None to place them."""
 
     name: str
     count: int
@@ -96,7 +96,7 @@ class NewPartitions:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitions(Request):
-    """validate_only: check, and change nothing."""
+    """validate_only: validate without changing anything."""
 
     topics: tuple[NewPartitions, ...]
     validate_only: bool = False
@@ -104,16 +104,16 @@ class CreatePartitions(Request):
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsResponse(Response):
-    """One part for each topic."""
+    """One entry for each topic."""
 
     topics: tuple[Outcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopics(Read):
-    """Of these topics, of all if `topics` is None.
+    """Describe these topics, or all topics if `topics` is None.
 
-    cursor: begin at this (topic name, partition); limit: partitions in the answer at most, 0 for
+    cursor: start at this (topic name, partition). limit: the most partitions in the response, 0 for
     all.
     """
 
@@ -142,7 +142,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic, its configuration as set (not defaults), and its partitions by rising index."""
+    """A topic, its configs as set (without defaults), and its partitions sorted by index."""
 
     name: str
     topic_id: str = ZERO_UUID
@@ -154,7 +154,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopicsResponse(Response):
-    """By rising name. next_cursor: ask on from there, None if this is all."""
+    """Topics sorted by name. next_cursor: where the next page starts, None after the last page."""
 
     topics: tuple[TopicDescription, ...]
     next_cursor: tuple[str, int] | None = None
@@ -173,7 +173,7 @@ class ElectLeaders(Request):
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
-    """How it ended for one partition."""
+    """The result for one partition."""
 
     topic: str
     partition: int
@@ -183,7 +183,7 @@ class PartitionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ElectLeadersResponse(Response):
-    """For all partitions: only those where something was to be done."""
+    """A request for all partitions returns only those that needed an election."""
 
     partitions: tuple[PartitionOutcome, ...]
     error: ErrorCode = ErrorCode.NONE
@@ -192,7 +192,7 @@ class ElectLeadersResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """The replicas that the partition is to have; None cancels a reassignment under way."""
+    """The target replicas of a partition; None cancels an ongoing reassignment."""
 
     topic: str
     partition: int
@@ -209,7 +209,7 @@ class AlterPartitionReassignments(Request):
 
 @dataclass(frozen=True, slots=True)
 class AlterPartitionReassignmentsResponse(Response):
-    """One part for each partition."""
+    """One entry for each partition."""
 
     partitions: tuple[PartitionOutcome, ...]
     error: ErrorCode = ErrorCode.NONE
@@ -218,14 +218,14 @@ class AlterPartitionReassignmentsResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class ListPartitionReassignments(Read):
-    """Of these (topic name, index), of all if None."""
+    """List the ongoing reassignments of these (topic name, index), or all if None."""
 
     partitions: tuple[tuple[str, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OngoingReassignment:
-    """A reassignment under way."""
+    """An ongoing reassignment."""
 
     topic: str
     partition: int
@@ -236,6 +236,6 @@ class OngoingReassignment:
 
 @dataclass(frozen=True, slots=True)
 class ListPartitionReassignmentsResponse(Response):
-    """By rising topic and partition."""
+    """Sorted by topic and partition."""
 
     reassignments: tuple[OngoingReassignment, ...]

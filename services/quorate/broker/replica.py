@@ -240,16 +240,23 @@ class Replica:
 
     # --- flushing ---------------------------------------------------------------------------------
 
-    def _consider_flush(self) -> None:
+    @property
+    def _is_flush_due(self) -> bool:
         unflushed = self.log.end_offset - self.machine.flushed_end
+        if self.machine.config.flush_before_ack:
+            return unflushed > 0
         is_due = self._flush_messages is not None and unflushed >= self._flush_messages
-        if is_due or self.log.has_rolled:
+        return is_due or self.log.has_rolled
+
+    def _consider_flush(self) -> None:
+        if self._is_flush_due:
             self.flush_soon()
 
     def flush_soon(self) -> None:
         """Start a flush in a worker thread, unless one is in flight.
 
-        With `flush_before_ack`, a flush in flight is repeated until it covers the log end.
+        A flush in flight is repeated while the records appended meanwhile make another one due.
+        With `flush_before_ack`, it is repeated until it covers the log end.
         """
         if self._flusher is None and not self._is_closed:
             self._flusher = asyncio.create_task(self._flush())
@@ -262,9 +269,8 @@ class Replica:
                 end = await asyncio.to_thread(flush)
                 if generation == self.log.generation:
                     self._step(lambda end=end: self.machine.flushed(end))  # type: ignore[misc]
-                if not self.machine.config.flush_before_ack:
-                    break
-                if self.machine.flushed_end >= self.log.end_offset:
+                # Appends do not start a flush while one is in flight.
+                if not self._is_flush_due:
                     break
             self._host.may_fetch(self)
         except Exception as error:

@@ -233,12 +233,13 @@ class ReplicaLog:
         offsets: list[int] = []
         views: list[Buffer] = []
         size = segment.size
+        end_offset = self._end_offset
         for batch in batches:
             header = read_header(batch)
             assert header.size_bytes == len(batch), "a batch is handed over alone and whole"
-            assert header.base_offset == self._end_offset, (header.base_offset, self._end_offset)
+            assert header.base_offset == end_offset, (header.base_offset, end_offset)
             if size + len(batch) > self._segment_bytes_max and size > 0:
-                self._write(segment, offsets, views)
+                self._write(segment, offsets, views, end_offset)
                 offsets, views, size = [], [], 0
                 segment = self._segments.add(header.base_offset, 0)
                 self._at_roll = self.producers.copy()
@@ -248,10 +249,12 @@ class ReplicaLog:
             offsets.append(header.base_offset)
             views.append(batch)
             size += len(batch)
-            self._end_offset = header.end_offset
-        self._write(segment, offsets, views)
+            end_offset = header.end_offset
+        self._write(segment, offsets, views, end_offset)
 
-    def _write(self, segment: Segment, offsets: Sequence[int], views: Sequence[Buffer]) -> None:
+    def _write(
+        self, segment: Segment, offsets: Sequence[int], views: Sequence[Buffer], end_offset: int
+    ) -> None:
         if not views:
             return
         try:
@@ -259,6 +262,8 @@ class ReplicaLog:
         except OSError as error:
             self._has_failed = True
             raise write_failure(segment.path, error) from error
+        # A concurrent flush reports this offset as durable, so the write must come first.
+        self._end_offset = end_offset
 
     def truncate(self, end_offset: int) -> None:
         """Durably drop everything from `end_offset` on."""
@@ -382,9 +387,16 @@ def delete_directory(directory: Path, disk: Disk | None = None) -> None:
 
 
 def set_aside(directory: Path, disk: Disk | None = None) -> Path:
-    """Rename a partition directory that belongs to no replica; an operator decides its fate."""
-    stray = directory.with_name(f"{directory.name}.{read_topic_id(directory)}{STRAY_SUFFIX}")
-    shutil.rmtree(stray, ignore_errors=True)
+    """Rename a partition directory that belongs to no replica; an operator decides its fate.
+
+    An earlier stray directory of the same partition is kept: the new name gets a number.
+    """
+    name = f"{directory.name}.{read_topic_id(directory)}"
+    stray = directory.with_name(name + STRAY_SUFFIX)
+    number = 1
+    while stray.exists():
+        number += 1
+        stray = directory.with_name(f"{name}.{number}{STRAY_SUFFIX}")
     directory.rename(stray)
     (disk or Disk()).sync_directory(directory.parent)
     return stray

@@ -117,9 +117,7 @@ class Session:
         replica = self._find(key)
         if isinstance(replica, ErrorCode):
             return FetchedPartition(key, replica)
-        if key not in self._watched:
-            self._watched[key] = replica
-            replica.watchers.add(self)
+        self._watch(key, replica)
         if is_reader:
             expected = None if position.leader_epoch == NO_EPOCH else position.leader_epoch
             answer = replica.machine.read(position.offset, expected)
@@ -159,13 +157,23 @@ class Session:
             records,
         )
 
+    def _watch(self, key: PartitionKey, replica: Replica) -> None:
+        # A partition that left this broker and returned has another replica object.
+        if self._watched.get(key) is not replica:
+            self._unwatch(key)
+            self._watched[key] = replica
+            replica.watchers.add(self)
+
+    def _unwatch(self, key: PartitionKey) -> None:
+        watched = self._watched.pop(key, None)
+        if watched is not None:
+            watched.watchers.discard(self)
+
     def _forget(self, key: PartitionKey) -> None:
         self._positions.pop(key, None)
         self._told.pop(key, None)
         self._touched.pop(key, None)
-        watched = self._watched.pop(key, None)
-        if watched is not None:
-            watched.watchers.discard(self)
+        self._unwatch(key)
 
     def close(self) -> None:
         """Release all watched replicas when the stream ends."""

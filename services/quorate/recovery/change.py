@@ -39,7 +39,7 @@ BACKUP_PREFIX = "recover-backup-"
 REPORT_PREFIX = "recover-report-"
 
 NAMES_MAX = 100
-"""The exclusive limit of the number in the name of a backup made in the same second."""
+"""The most backups with a name of the same second."""
 
 
 def timestamp() -> str:
@@ -50,7 +50,7 @@ def timestamp() -> str:
 def create_backup_folder(directory: Path) -> Path:
     """Create a backup folder with a durable name. RecoveryError if no name is free."""
     name = BACKUP_PREFIX + timestamp()
-    for number in range(1, NAMES_MAX):
+    for number in range(1, NAMES_MAX + 1):
         folder = directory / (name if number == 1 else f"{name}-{number}")
         try:
             folder.mkdir(DIRECTORY_MODE)

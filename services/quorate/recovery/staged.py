@@ -11,7 +11,8 @@ plan that was applied already (the process crashed before it deleted the file) i
 survivor is then the only voter in its log.
 
 A plan never prevents a controller from starting: in a pod that keeps restarting, an operator could
-not find out why.
+not find out why. If the recovery fails, such as on a full disk, the controller renames the plan in
+the same way and starts with the log as it is; the operator can stage the recovery again.
 """
 
 from __future__ import annotations
@@ -98,21 +99,21 @@ def stage_lost_majority(
 def apply_staged(directory: Path) -> str:
     """Apply the plan in `directory`; return one line about the result, "" if there is no plan.
 
-    The caller holds the lock and has not opened the log. Every error that this raises would also
-    occur when the log is opened.
+    The caller holds the lock and has not opened the log. OSError only if the plan cannot be
+    renamed, because the directory is not writable.
     """
     path = directory / PLAN_FILE
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
+    if not path.exists():
         return ""
     try:
-        return _apply(directory, path, parse_plan(text))
+        return _apply(directory, path, parse_plan(path.read_bytes()))
     except LogError as error:
-        name = _aside("refused")
-        Disk().rename(path, directory / name)
-        Disk().sync_directory(directory)
+        name = _refuse(path)
         return f"the staged recovery was not applied, and is kept in {name}: {error}"
+    except OSError as error:
+        # The log may have been changed already: the report is written last.
+        name = _refuse(path)
+        return f"the staged recovery did not complete, and its plan is kept in {name}: {error}"
 
 
 def _apply(directory: Path, path: Path, plan: Plan) -> str:
@@ -135,6 +136,13 @@ def _apply(directory: Path, path: Path, plan: Plan) -> str:
         f"applied the staged recovery: {done.new_voters} is the voter set from epoch {done.epoch}, "
         f"offset {done.survivor.end.offset}; it was {done.old_voters}; report {done.report}"
     )
+
+
+def _refuse(path: Path) -> str:
+    name = _aside("refused")
+    Disk().rename(path, path.with_name(name))
+    Disk().sync_directory(path.parent)
+    return name
 
 
 def _delete(path: Path) -> None:

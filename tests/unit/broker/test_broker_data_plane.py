@@ -7,6 +7,7 @@ The controllers are not there: proposals stay unanswered, ISRs are what the reco
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -17,14 +18,19 @@ from quorate.broker.client import Producer, Reader, sequenced
 from quorate.broker.config import BrokerConfig
 from quorate.broker.gate import BrokerGate
 from quorate.broker.metadata_view import MetadataView
+from quorate.broker.partition import PartitionConfig, PartitionReplica
 from quorate.broker.proposals import IsrProposals
+from quorate.broker.replica import Replica
+from quorate.broker.replica_log import ReplicaLog
 from quorate.broker.replica_manager import ReplicaManager
 from quorate.broker.service import PartitionService
+from quorate.broker.values import PartitionState
+from quorate.log.disk import Disk
 from quorate.metadata.image import MetadataImage
 from quorate.process.config_types import Address
 from quorate.raft.errors import ErrorCode
-from quorate.raft.types import Endpoint
-from quorate.records.batch import build_data_batch
+from quorate.raft.types import NO_NODE, Endpoint
+from quorate.records.batch import build_data_batch, read_header
 from quorate.records.metadata import (
     MetadataRecord,
     PartitionChangeRecord,
@@ -39,7 +45,13 @@ from quorate.rpc.limits import ServerLimits
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.partition_client import BrokerConnections
 from quorate.rpc.partition_servicer import PartitionServicer
-from quorate.rpc.partition_values import PartitionKey, ProduceRequest, ProducerIdentity
+from quorate.rpc.partition_values import (
+    FetchPosition,
+    PartitionFetch,
+    PartitionKey,
+    ProduceRequest,
+    ProducerIdentity,
+)
 from quorate.runtime.clock import Clock
 
 HOST = "127.0.0.1"
@@ -265,3 +277,70 @@ async def test_a_deleted_topic_is_removed_from_the_disk(pair: Pair) -> None:
     async with Reader(pair.addresses) as reader:
         with pytest.raises(AdminError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             await reader.topic("t", timeout_s=0.1)
+
+
+async def test_a_fetch_stream_is_woken_by_a_replica_that_was_opened_again(pair: Pair) -> None:
+    broker = pair.brokers[1]
+    service = PartitionService(broker.manager, broker.view, broker.client)
+    session = service.open_session(lambda _: ErrorCode.NONE)
+
+    def fetch(max_wait_ms: int) -> PartitionFetch:
+        return PartitionFetch(NO_NODE, -1, max_wait_ms, 1 << 20, (FetchPosition(KEY, 0),))
+
+    first = broker.manager.replicas[KEY]
+    await session.fetch(fetch(0))
+    assert first.watchers == {session}
+    pair.tell(PartitionChangeRecord(0, TOPIC_ID, (2,), leader=2, replicas=(2,), version=0))
+    await until(lambda: KEY not in broker.manager.replicas)
+    pair.tell(PartitionChangeRecord(0, TOPIC_ID, (1,), leader=1, replicas=(1,), version=0))
+    replicas = broker.manager.replicas
+    await until(lambda: KEY in replicas and replicas[KEY].machine.is_leader)
+    waiting = asyncio.create_task(session.fetch(fetch(30_000)))
+    await asyncio.sleep(0)  # the request is parked
+    batch = bytes(build_data_batch([(None, b"a")], 0))
+    assert (await service.produce(ProduceRequest(KEY, batch))).error is ErrorCode.NONE
+    async with asyncio.timeout(10):
+        response = await waiting
+    assert [len(each.records) for each in response.partitions] == [1]
+    assert (first.watchers, replicas[KEY].watchers) == (set(), {session})
+    session.close()
+
+
+class SlowDisk(Disk):
+    """While `is_slow`, a sync sets `has_begun` and waits for `may_finish`."""
+
+    def __init__(self) -> None:
+        self.is_slow = False
+        self.has_begun = threading.Event()
+        self.may_finish = threading.Event()
+
+    def sync_data(self, descriptor: int) -> None:
+        if self.is_slow:
+            self.has_begun.set()
+            assert self.may_finish.wait(10)
+        super().sync_data(descriptor)
+
+
+async def test_records_appended_during_a_flush_are_flushed_when_they_reach_the_limit(
+    pair: Pair, tmp_path: Path
+) -> None:
+    disk = SlowDisk()
+    log = ReplicaLog(tmp_path / "u-0", TOPIC_ID, disk=disk)
+    machine = PartitionReplica(1, log.state, PartitionConfig())
+    host = pair.brokers[1].manager
+    replica = Replica(PartitionKey(TOPIC_ID, 1), "u-0", machine, log, host, flush_messages=2)
+    replica.apply(PartitionState(1, 0, 0, (1,), (1,)), {})
+
+    async def produce(count: int) -> None:
+        batch = build_data_batch([(None, b"v")] * count, 0)
+        answer = await replica.produce(batch, read_header(batch), acks_all=True, timeout_ms=1_000)
+        assert answer.error is ErrorCode.NONE
+
+    disk.is_slow = True
+    await produce(2)
+    assert await asyncio.to_thread(disk.has_begun.wait, 10)
+    await produce(2)
+    assert machine.flushed_end == 0
+    disk.may_finish.set()
+    await until(lambda: machine.flushed_end == 4)
+    await replica.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,13 @@ from quorate.broker.checkpoints import (
 )
 from quorate.broker.client import sequenced
 from quorate.broker.producers import ProducerTable, Repetition
-from quorate.broker.replica_log import ReplicaLog, read_recovery_point, read_topic_id
+from quorate.broker.replica_log import (
+    STRAY_SUFFIX,
+    ReplicaLog,
+    read_recovery_point,
+    read_topic_id,
+    set_aside,
+)
 from quorate.log.disk import Disk
 from quorate.log.errors import DiskFullError, LogError
 from quorate.log.meta_properties import random_uuid
@@ -157,6 +164,43 @@ def test_after_a_write_that_failed_nothing_more_is_said_of_the_log(tmp_path: Pat
     again = reopen(tmp_path / "a-0")
     assert again.end_offset in (4, 6)
     assert offsets(again) == list(range(again.end_offset))
+
+
+class FlushingDisk(Disk):
+    """Flushes `log` in another thread before each write. ends: the flushed end and the first offset
+    that is about to be written, for each write.
+    """
+
+    log: ReplicaLog | None = None
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[int, int]] = []
+
+    def write_all(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+        if self.log is not None:
+            with ThreadPoolExecutor(1) as executor:
+                flushed_end = executor.submit(self.log.flush).result()
+            self.ends.append((flushed_end, read_header(buffers[0]).base_offset))
+        return super().write_all(descriptor, buffers, position)
+
+
+def test_a_flush_during_an_append_does_not_cover_unwritten_records(tmp_path: Path) -> None:
+    disk = FlushingDisk()
+    log = ReplicaLog(tmp_path / "a-0", TOPIC, segment_bytes_max=SEGMENT_BYTES, disk=disk)
+    disk.log = log
+    log.append([batch(2 * number) for number in range(10)])
+    assert len(disk.ends) > 1, "the append rolls"
+    assert [flushed_end for flushed_end, _ in disk.ends] == [first for _, first in disk.ends]
+    assert log.flush() == log.end_offset == 20
+
+
+def test_a_directory_set_aside_replaces_no_earlier_one(tmp_path: Path) -> None:
+    strays: list[Path] = []
+    for batches in (1, 2, 3):
+        filled(tmp_path / "a-0", batches).close()
+        strays.append(set_aside(tmp_path / "a-0"))
+    assert all(stray.name.endswith(STRAY_SUFFIX) for stray in strays)
+    assert [reopen(stray).end_offset for stray in strays] == [2, 4, 6]
 
 
 def test_a_directory_of_another_topic_is_refused(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ from quorate.raft.types import (
     VoterSet,
 )
 from quorate.records.batch import build_control_batch, build_data_batch, parse_batches, stamp
+from quorate.recovery import change as change_module
+from quorate.recovery.change import BACKUP_PREFIX, NAMES_MAX, REPORT_PREFIX, create_backup_folder
 from quorate.recovery.choice import (
     EPOCH_MAX,
     FORCED_EPOCH_MARGIN,
@@ -45,6 +47,7 @@ from quorate.recovery.staged import PLAN_FILE, apply_staged, parse_plan, stage_l
 from tests.unit.log.log_support import data
 
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
+MOMENT = "20260102T030405Z"
 
 
 def voter(node_id: int, directory: str) -> Voter:
@@ -286,6 +289,20 @@ def test_the_lock_is_still_held_after_a_backup(tmp_path: Path) -> None:
     assert lock_holder(directory) is None
 
 
+def test_a_second_has_as_many_backups_as_the_refusal_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_module, "timestamp", lambda: MOMENT)
+    first = create_backup_folder(tmp_path)
+    assert first.name == BACKUP_PREFIX + MOMENT
+    for number in range(2, NAMES_MAX):
+        (tmp_path / f"{first.name}-{number}").mkdir()
+    assert create_backup_folder(tmp_path).name == f"{first.name}-{NAMES_MAX}"
+    assert len(list(tmp_path.iterdir())) == NAMES_MAX
+    with pytest.raises(RecoveryError, match=f"has {NAMES_MAX} backups of this second already"):
+        create_backup_folder(tmp_path)
+
+
 def test_cut_short_after_quorum_state_it_is_repeated(tmp_path: Path) -> None:
     directory = replica(tmp_path, 1, election=ElectionState(1_000_002, 1, ReplicaKey(1, IDS[1])))
     assert recover_lost_majority(directory).epoch == 1_000_002 + FORCED_EPOCH_MARGIN
@@ -338,6 +355,42 @@ def test_a_plan_that_does_not_fit_is_set_aside(
     assert len(list(directory.glob(PLAN_FILE + ".refused-*"))) == 1
     path.write_bytes(b"\xff{")
     assert "not a plan" in apply_staged(directory)
+
+
+def test_a_plan_is_set_aside_when_the_backup_fails(tmp_path: Path) -> None:
+    directory = replica(tmp_path, 1)
+    stage_lost_majority(directory)
+    unreadable = directory / "notes"
+    unreadable.symlink_to("/proc/self/mem")  # a read at offset 0 fails with EIO
+    before = bytes_of(partition_directory(directory))
+    assert apply_staged(directory).startswith("the staged recovery did not complete")
+    assert bytes_of(partition_directory(directory)) == before
+    assert len(list(directory.glob(PLAN_FILE + ".refused-*"))) == 1
+    assert apply_staged(directory) == ""
+    unreadable.unlink()
+    stage_lost_majority(directory)
+    assert apply_staged(directory).startswith("applied the staged recovery")
+
+
+def test_a_plan_is_set_aside_when_the_report_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = replica(tmp_path, 1)
+    stage_lost_majority(directory)
+    monkeypatch.setattr(change_module, "timestamp", lambda: MOMENT)
+    (directory / f"{REPORT_PREFIX}{MOMENT}.json.tmp").mkdir()
+    assert apply_staged(directory).startswith("the staged recovery did not complete")
+    found = examine(directory)
+    assert found.is_sound
+    assert found.voters.is_only(found.key), "the log was changed before the report failed"
+    assert apply_staged(directory) == ""
+
+
+def test_a_plan_that_cannot_be_read_is_set_aside(tmp_path: Path) -> None:
+    directory = replica(tmp_path, 1)
+    (directory / PLAN_FILE).mkdir()
+    assert apply_staged(directory).startswith("the staged recovery did not complete")
+    assert apply_staged(directory) == ""
 
 
 # --- endpoints ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from quorate.migration import znodes as z
-from quorate.migration.errors import FencedError, ZooKeeperError
+from quorate.migration.errors import FencedError, ZNodeError, ZooKeeperError
 from quorate.migration.operations import Create, Delete, SetData
 from quorate.migration.tls import ZooKeeperTls
 from quorate.migration.znodes import Tree
@@ -176,6 +176,36 @@ def test_released_it_belongs_to_nobody(server: Server) -> None:
     with pytest.raises(FencedError):
         client.write(lease, [Create("/config/topics/a", b"")], Position(3000, 5, 1, 5))
     client.release()
+    client.close()
+
+
+def test_a_claim_names_the_malformed_znode(empty: Server) -> None:
+    client = empty.client()
+    raw = client._client
+    raw.create(z.CONTROLLER_EPOCH)
+    for epoch in (b"", b"many", b"1.5"):
+        raw.set(z.CONTROLLER_EPOCH, epoch)
+        said = f"^/controller_epoch: '{epoch.decode()}' is not a number$"
+        with pytest.raises(ZNodeError, match=said):
+            client.claim(3000, 5)
+    raw.set(z.CONTROLLER_EPOCH, b"1")
+    raw.create(z.CONTROLLER)
+    for controller, said in (
+        (b"{}", "brokerid is missing or null"),
+        (b'{"brokerid":"one"}', "brokerid 'one' is not a number"),
+        (b'{"brokerid":[1]}', r"brokerid \[1\] is not a number"),
+        (b'{"brokerid":Infinity}', "brokerid inf is not a number"),
+        (b'{"brokerid":1,"kraftControllerEpoch":null}', "kraftControllerEpoch is missing or null"),
+        (b'{"brokerid":1,"kraftControllerEpoch":"x"}', "kraftControllerEpoch 'x' is not a number"),
+    ):
+        raw.set(z.CONTROLLER, controller)
+        with pytest.raises(ZNodeError, match=f"^/controller: {said}$"):
+            client.claim(3000, 5)
+        if b"kraftControllerEpoch" in controller:
+            with pytest.raises(ZNodeError, match=f"^/controller: {said}$"):
+                client.release()
+    raw.set(z.CONTROLLER, b'{"brokerid":"1","kraftControllerEpoch":"-1"}')
+    assert client.claim(3000, 5).zk_epoch == 2, "numbers as text are accepted"
     client.close()
 
 

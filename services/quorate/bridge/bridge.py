@@ -134,6 +134,8 @@ class Bridge:
         if self._server is not None:
             return
         settings = self._settings
+        # `close` has ended the previous decoder, which cannot start again.
+        self._decoder = Decoder()
         server = BridgeServer(
             self,
             self._decoder,
@@ -151,11 +153,12 @@ class Bridge:
         )
 
     async def close(self) -> None:
-        """Stop listening and sending to brokers."""
+        """Stop listening and sending to brokers, and end the decoder's thread. Idempotent."""
         await self.propagation.silence()
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
+        self._decoder.close()
 
     # --- limits and authorization -----------------------------------------------------------------
 

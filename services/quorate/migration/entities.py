@@ -84,5 +84,8 @@ def entity_segment(folder: str, name: str | None) -> str:
     """The path segment for an entity name: the inverse of `entity_name`."""
     if name is None:
         return DEFAULT
+    if folder in _PLAIN:
+        return name
     # As Kafka's Sanitizer: Java's URLEncoder, then + to %20 and * to %2A, for JMX object names.
-    return name if folder in _PLAIN else quote(name, safe="-._")
+    # URLEncoder also escapes ~, which `quote` never does.
+    return quote(name, safe="-._").replace("~", "%7E")

@@ -13,7 +13,8 @@ Rules:
 3. A topic that the image lacks is deleted from ZooKeeper with its configuration and its deletion
    request, which completes deletions that were pending when ZooKeeper was claimed (KIP-866, "Topic
    Deletions"). The configuration of other entities is emptied and not deleted, as Kafka does.
-4. Brokers in ZooKeeper mode are notified of configurations, ACLs and tokens by sequential znodes.
+4. Brokers in ZooKeeper mode are notified of configurations, ACLs and tokens by sequential znodes,
+   also when a topic loses its last override. Creating an empty configuration notifies nobody.
 
 Source: KIP-866, "Dual Write Mode"; the forms are those of Kafka 3.9.
 """
@@ -50,13 +51,14 @@ Value = dict[str, Any]
 class Wanted:
     """A znode that must exist. value: None for a folder, whose data is ignored.
     meaning: returns the part of the value that is compared. notice: the notification of a change
-    for brokers.
+    for brokers. notifies_creation: whether brokers are also notified when the znode is created.
     """
 
     path: str
     value: Value | None = None
     meaning: Callable[[Mapping[str, Any]], object] = dict
     notice: CreateSequential | None = None
+    notifies_creation: bool = True
 
 
 @dataclass(slots=True)
@@ -143,7 +145,7 @@ def operations(tree: Tree, nodes: Iterable[Wanted]) -> Iterator[Operation]:
             yield SetData(node.path, _json(node.value))
         else:
             continue
-        if node.notice is not None:
+        if node.notice is not None and (there is not None or node.notifies_creation):
             yield from _ancestors(tree, known, node.notice.prefix)
             yield node.notice
     for path in sorted(tree, reverse=True):
@@ -312,8 +314,9 @@ def _configs(image: MetadataImage, changes: MetadataDelta | None) -> Iterator[Wa
 
 def _wanted_config(folder: str, entity: str, configs: Mapping[str, str]) -> Wanted:
     where = f"{folder}/{entity}"
-    notice = _config_notice(where) if configs or folder != "topics" else None
-    return Wanted(f"{znodes.CONFIG}/{where}", _config(configs), _config_meaning, notice)
+    path, notice = f"{znodes.CONFIG}/{where}", _config_notice(where)
+    # For brokers an empty configuration equals a missing one, so creating it changes nothing.
+    return Wanted(path, _config(configs), _config_meaning, notice, notifies_creation=bool(configs))
 
 
 def _config(configs: Mapping[str, str]) -> Value:

@@ -9,6 +9,7 @@ The methods block; call them from a thread. One object belongs to one thread at 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import deque
@@ -216,13 +217,14 @@ class ZooKeeper:
         before this one.
 
         Raises FencedError if another controller of the same epoch, or one of a later epoch, holds
-        ZooKeeper. Raises ZooKeeperError, also after a concurrent change, which may be retried.
+        ZooKeeper; ZNodeError if one of these znodes is malformed. Raises ZooKeeperError, also after
+        a concurrent change, which may be retried.
         """
         current = self.read(znodes.CONTROLLER_EPOCH)
         holder = self.read(znodes.CONTROLLER)
         node = self.read(znodes.MIGRATION)
         _refuse_older(holder, node, controller_id, epoch)
-        zk_epoch = 1 if current is None else int(current.text()) + 1
+        zk_epoch = 1 if current is None else _integer(current, current.text()) + 1
         position = Position(controller_id, epoch, -1, -1)
         if node is not None:
             before = Position.decode(node)
@@ -263,7 +265,8 @@ class ZooKeeper:
 
         One transaction, conditional on the versions read before it: a concurrent claim or election
         makes it fail. The brokers elect a controller as soon as /controller is deleted; a
-        /controller that belongs to a broker stays (KIP-866 "Rollback"). Raises ZooKeeperError.
+        /controller that belongs to a broker stays (KIP-866 "Rollback"). Raises ZooKeeperError;
+        ZNodeError if /controller is malformed.
         """
         current = self.read(znodes.CONTROLLER_EPOCH)
         holder, migration = self.read(znodes.CONTROLLER), self.read(znodes.MIGRATION)
@@ -365,13 +368,14 @@ def _refuse_older(
 ) -> None:
     """Raise FencedError if a leader of a later epoch, or another one of `epoch`, has a claim.
 
+    Raises ZNodeError if a znode is malformed.
+
     /migration names the last claim even if /controller is missing. It is outdated, and ignored,
     once a broker holds /controller again.
     """
     claims = []
     if holder is not None:
-        fields = holder.object()
-        claims.append((int(fields["brokerid"]), int(fields.get("kraftControllerEpoch", -1))))
+        claims.append((_field(holder, "brokerid"), _field(holder, "kraftControllerEpoch", -1)))
     if migration is not None and not _is_brokers(holder):
         position = Position.decode(migration)
         claims.append((position.controller_id, position.controller_epoch))
@@ -383,8 +387,24 @@ def _refuse_older(
 
 
 def _is_brokers(holder: ZNode | None) -> bool:
-    """Whether a /controller belongs to a broker in ZooKeeper mode."""
-    return holder is not None and int(holder.object().get("kraftControllerEpoch", -1)) < 0
+    """Whether a /controller belongs to a broker in ZooKeeper mode. Raises ZNodeError."""
+    return holder is not None and _field(holder, "kraftControllerEpoch", -1) < 0
+
+
+def _field(node: ZNode, name: str, default: int | None = None) -> int:
+    """A number in a znode's JSON object. default: if it is missing. Raises ZNodeError."""
+    value = node.object().get(name, default)
+    if value is None:
+        raise ZNodeError(node.path, f"{name} is missing or null")
+    return _integer(node, value, f"{name} ")
+
+
+def _integer(node: ZNode, value: object, name: str = "") -> int:
+    """A number, or a number as text. Raises ZNodeError, whose message starts with `name`."""
+    if isinstance(value, int | str):
+        with contextlib.suppress(ValueError):
+            return int(value)
+    raise ZNodeError(node.path, f"{name}{value!r} is not a number")
 
 
 def _controller(controller_id: int, epoch: int) -> bytes:

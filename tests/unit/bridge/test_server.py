@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quorate.bridge import schemas as s
+from quorate.bridge.bridge import Bridge, BridgeSettings
 from quorate.bridge.channels import QUEUE_MAX, Channel
 from quorate.bridge.connections import Connection
-from quorate.bridge.frames import FRAME_BYTES_MAX, Decoder, read_frame, write_frame
+from quorate.bridge.frames import (
+    FRAME_BYTES_MAX,
+    INLINE_BYTES,
+    Decoder,
+    read_frame,
+    write_frame,
+)
 from quorate.bridge.server import BridgeServer
 from quorate.bridge.telling import Message, Sender, everything
 from quorate.raft.errors import ErrorCode
+from quorate.rpc.convert_metadata import MetadataAnswer
 
 from tests.unit.bridge.bridge_support import Migrating, call
+from tests.unit.runtime.replicas import CLUSTER, Network, Replica
 
 HOST = "127.0.0.1"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -147,6 +158,31 @@ def test_whatever_bytes_come_are_a_request_or_a_bad_message(
     except s.BadMessageError:
         return
     assert (found.api_key, found.version) == (api_key, version)
+
+
+async def test_a_closed_bridge_has_no_thread_and_opens_again(tmp_path: Path) -> None:
+    async def handle(request: Any, _timeout_ms: int) -> MetadataAnswer:
+        raise AssertionError(request)
+
+    replica = Replica(tmp_path, Network())
+    replica.start()
+    bridge = Bridge(BridgeSettings(1, CLUSTER, "KAFKA", HOST, 0), replica.driver, handle)
+    others = set(threading.enumerate())
+    for _ in range(2):
+        await bridge.open()
+        assert bridge._server is not None
+        reader, writer = await dial(bridge._server)
+        kind = s.request_type(s.API_VERSIONS, 3)
+        body = s.make(kind, client_software_name="x" * INLINE_BYTES, client_software_version="1")
+        write_frame(writer, s.write_header(s.API_VERSIONS, 3, 3, "b") + s.write(body))
+        assert await read_frame(reader) is not None
+        new = set(threading.enumerate()) - others
+        (decoding,) = (each for each in new if each.name.startswith("bridge-decode"))
+        writer.close()
+        await bridge.close()
+        await asyncio.to_thread(decoding.join, 10)
+        assert not decoding.is_alive()
+    await replica.close()
 
 
 # --- channels -------------------------------------------------------------------------------------

@@ -116,6 +116,16 @@ def test_a_name_survives_its_path(name: str | None) -> None:
     assert entity_name("users", segment) == name
 
 
+def test_a_name_has_the_path_that_kafka_gives_it() -> None:
+    """What Java's URLEncoder writes, with `%20` for a space and `%2A` for an asterisk."""
+    punctuation = " !\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+    assert entity_segment("users", punctuation) == (
+        "%20%21%22%23%24%25%26%27%28%29%2A%2B%2C-.%2F%3A%3B%3C%3D%3E%3F%40%5B%5C%5D%5E_%60"
+        "%7B%7C%7D%7E"
+    )
+    assert entity_segment("clients", "aZ09ü😀") == "aZ09%C3%BC%F0%9F%98%80"
+
+
 def test_brokers_are_known_by_registration_assignment_or_configuration() -> None:
     found = known_brokers(
         plain(

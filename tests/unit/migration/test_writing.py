@@ -147,6 +147,29 @@ def test_a_new_leader_is_one_write() -> None:
     assert json.loads(operation.data or b"")["leader"] == 2
 
 
+def test_brokers_are_notified_when_a_topic_loses_its_last_override() -> None:
+    notice = ("/config/changes/config_change_", b'{"version":2,"entity_path":"topics/t"}')
+    image, ensemble = image_of(TOPIC), Ensemble()
+    ensemble.write(whole(ensemble, image))
+    behind = Ensemble(ensemble.nodes.values())
+    changes = image.apply_batch([ConfigRecord(2, "t", "retention.ms", None)], 9, 1, 0)
+
+    ensemble.write(partial(ensemble, image, changes))
+    assert text(ensemble, "/config/topics/t") == '{"version":1,"config":{}}'
+    assert ensemble.notices == [notice, notice], "one for the override, one for its removal"
+
+    behind.write(whole(behind, image))
+    assert text(behind, "/config/topics/t") == '{"version":1,"config":{}}'
+    assert behind.notices == [notice], "a synchronization notifies too"
+
+
+def test_a_new_topic_without_overrides_needs_no_notification() -> None:
+    ensemble = Ensemble()
+    ensemble.write(whole(ensemble, image_of(TOPIC[:2])))
+    assert text(ensemble, "/config/topics/t") == '{"version":1,"config":{}}'
+    assert ensemble.notices == []
+
+
 def test_a_pending_deletion_is_completed() -> None:
     image, ensemble = image_of(TOPIC), Ensemble()
     ensemble.write(whole(ensemble, image))

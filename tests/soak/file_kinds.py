@@ -158,6 +158,7 @@ async def run_clone(scene: Scene) -> None:
     node.start()
     clone.start()
     try:
+        await clone.listens()
         await scene.rest(*CLONE_S)
         await scene.load.progress(PROGRESS)
         said = clone.said()

@@ -135,6 +135,14 @@ class FaultyNode(Node):
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
+    async def listens(self, timeout_s: float = WAIT_S) -> None:
+        """Wait until the process listens, or has ended."""
+        deadline = time.monotonic() + timeout_s
+        while "listens on" not in self.said() and self.status is None:
+            if time.monotonic() > deadline:
+                raise NotWithinTimeError(f"controller {self.id} does not listen: {self.recently()}")
+            await asyncio.sleep(POLL_S)
+
     async def ended(self, timeout_s: float = WAIT_S) -> int:
         """Wait until the process ends by itself; its status."""
         deadline = time.monotonic() + timeout_s

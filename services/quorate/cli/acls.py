@@ -25,7 +25,7 @@ from quorate.cli.metadata_run import check, failure, run_metadata, tell_failures
 from quorate.cli.output import AsJson, UsageError, print_json, print_line
 
 if TYPE_CHECKING:
-    from quorate.metadata.requests import Acl, AclFilter
+    from quorate.metadata.requests import Acl, AclFilter, Outcome
     from quorate.rpc.metadata_client import MetadataClient
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -255,7 +255,7 @@ def add(
         if (text := failure(result)) is not None
     ]
     if as_json:
-        print_json([_json(acl) for acl in wanted])
+        print_json(added_json(wanted, results))
     else:
         for pattern in patterns:
             print_line(f"Adding ACLs for resource `{pattern.shown()}`: ")
@@ -264,6 +264,13 @@ def add(
                     print_line(f"\t{_entry(acl)}")
             print_line()
     tell_failures(failures, len(wanted))
+
+
+def added_json(acls: Iterable[Acl], results: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """Return the ACLs of a request, each with its error or None."""
+    return [
+        _json(acl) | {"error": failure(result)} for acl, result in zip(acls, results, strict=True)
+    ]
 
 
 @app.command("remove")

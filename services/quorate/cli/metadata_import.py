@@ -78,7 +78,7 @@ def import_metadata(
 ) -> None:
     """Run the steps above. Raises CommandError; records appended before the error remain."""
     image = load_image(source)
-    wanted = _chosen_topics(image, patterns)
+    wanted = chosen_topics(image, patterns)
 
     async def ask(client: MetadataClient) -> Plan:
         plan = await _plan(client, image, wanted, only_topics=bool(patterns))
@@ -106,7 +106,7 @@ def import_metadata(
         print_line(f"Topic {name} is there already.")
 
 
-def _chosen_topics(image: MetadataImage, patterns: list[str] | None) -> dict[str, str]:
+def chosen_topics(image: MetadataImage, patterns: list[str] | None) -> dict[str, str]:
     """Return the ids of the topics to import, by name. Raises CommandError."""
     import re
 
@@ -115,7 +115,7 @@ def _chosen_topics(image: MetadataImage, patterns: list[str] | None) -> dict[str
     chosen: dict[str, str] = {}
     for pattern in patterns:
         try:
-            expression = re.compile(pattern.strip().replace(",", "|"))
+            expression = re.compile(pattern.strip().strip("\"'").replace(",", "|"))
         except re.error as error:
             raise CommandError(f"--topic {pattern}: no regular expression: {error}") from None
         found = {n: i for n, i in image.topics.ids.items() if expression.fullmatch(n)}

@@ -2,7 +2,8 @@
 
 It reads a checkpoint (--snapshot) or a directory (--log-dir) once, without locking or changing it,
 and shows the image as a tree (`metadata_tree`). With a command, it prints the command's result and
-exits. Without one, it reads commands until `exit` or the end of input.
+exits. Without one, it reads commands until `exit` or the end of input. With --json, the commands
+that read paths all print the same: what is at each path, with everything below it.
 
 Source: Kafka's org.apache.kafka.shell.MetadataShell.
 """
@@ -44,6 +45,7 @@ COMMANDS = {
     "help": "help            this text",
     "exit": "exit            leave",
 }
+JSON_COMMANDS = ("ls", "cat", "tree", "find")
 
 
 def metadata_shell(
@@ -75,12 +77,14 @@ def metadata_shell(
     """
     if (snapshot is None) == (log_dir is None):
         raise UsageError("metadata-shell takes one of --snapshot FILE and --log-dir DIR")
+    word, *paths = command or ("cat",)
+    if as_json and word not in JSON_COMMANDS:
+        raise UsageError(f"--json takes ls, cat, tree or find, not {word!r}")
     image = load_image(snapshot or log_dir or Path())
     place = {"offset": image.offset, "epoch": image.epoch, "timestampMs": image.timestamp_ms}
     root = build_tree(image.records(), place)
     if as_json:
-        paths = (command or ["cat", "/"])[1:] or ["/"]
-        print_json({path: _existing(root, path) for path in paths})
+        print_json({path: _existing(root, path) for path in paths or ("/",)})
         return
     shell = Shell(root, sys.stdout.write)
     if command:

@@ -19,6 +19,9 @@ Steps, in this order; the first that applies determines the response:
                                               NEW_LEADER_ELECTED, before version 2
                                               FENCED_LEADER_EPOCH
 
+A request may name a known partition once: after step 2 a second proposal is rejected with
+INVALID_REQUEST, whatever the result of the first.
+
 Source: KIP-497, KIP-704 (9), KIP-841 (10, 11), KIP-903 (version 3).
 """
 
@@ -73,10 +76,12 @@ def alter_partition(
         for proposal in topic.partitions:
             key = (topic_id, proposal.partition)
             try:
+                partition = _partition(context, request, topic_id, proposal)
                 if key in seen:
                     raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
-                answers.append(_altered(context, request, topic_id, proposal, records))
+                # NEW_LEADER_ELECTED is an error, but its change is made: count the partition first.
                 seen.add(key)
+                answers.append(_altered(context, request, partition, proposal, records))
             except RefusedError as refused:
                 answers.append(AlteredPartition(proposal.partition, refused.error))
         topics.append(AlteredTopic(tuple(answers), topic.topic_id, topic.topic_name))
@@ -89,18 +94,29 @@ def _topic_id(context: ControllerContext, request: AlterPartition, topic: TopicP
     return context.image.topics.ids.get(topic.topic_name, "")
 
 
-def _altered(
+def _partition(
     context: ControllerContext,
     request: AlterPartition,
     topic_id: str,
     proposal: PartitionProposal,
-    records: list[MetadataRecord],
-) -> AlteredPartition:
+) -> Partition:
+    """Step 2."""
     partition = context.image.topics.partition(topic_id, proposal.partition)
     if partition is None:
         if topic_id not in context.image.topics.names and request.version >= TOPIC_IDS:
             raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, "No such topic id.")
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such topic or partition.")
+    return partition
+
+
+def _altered(
+    context: ControllerContext,
+    request: AlterPartition,
+    partition: Partition,
+    proposal: PartitionProposal,
+    records: list[MetadataRecord],
+) -> AlteredPartition:
+    """Steps 3 to 11."""
     isr = _checked(context, request, partition, proposal)
     change = Change.of(context, partition)
     change.isr = isr

@@ -72,6 +72,13 @@ class Appended:
         other = self._names.setdefault(collision_key(record.name), record.name)
         return None if other == record.name else f"'{record.name}' collides with topic '{other}'"
 
+    def _removed_topic(self, record: rec.RemoveTopicRecord, image: MetadataImage) -> str | None:
+        """No checks beyond those of replay. A later topic of the append may have a similar name."""
+        name = image.topics.names.get(record.topic_id)
+        if self._names is not None and name is not None:
+            self._names.pop(collision_key(name), None)
+        return None
+
     def _partition(self, record: rec.PartitionRecord, _image: MetadataImage) -> str | None:
         replicas = set(record.replicas)
         lists = (record.replicas, record.isr, record.adding_replicas, record.removing_replicas)
@@ -96,8 +103,10 @@ class Appended:
 
     def _config(self, record: rec.ConfigRecord, image: MetadataImage) -> str | None:
         name = record.resource_name
-        if not record.name or not fits(record.name, name, record.value):
+        if not record.name:
             return "the name of the setting is empty"
+        if not fits(record.name, name, record.value):
+            return "a name or the value is longer than a record can hold"
         match record.resource_type:
             case ResourceType.TOPIC:
                 return None if name in image.topics.ids else f"there is no topic {name!r}"
@@ -188,7 +197,7 @@ _CHECKS: Final[dict[type[Any], Callable[[Appended, Any, MetadataImage], str | No
     rec.FeatureLevelRecord: Appended._feature,
     rec.TopicRecord: Appended._topic,
     rec.PartitionRecord: Appended._partition,
-    rec.RemoveTopicRecord: Appended._anything,
+    rec.RemoveTopicRecord: Appended._removed_topic,
     rec.ConfigRecord: Appended._config,
     rec.ProducerIdsRecord: Appended._producer_ids,
     rec.AccessControlEntryRecord: Appended._acl,

@@ -145,9 +145,14 @@ def _check_resource(context: ControllerContext, resource: ConfigResource) -> Non
                     f"No broker with id {resource.name} found.",
                 )
         case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
-            if not resource.name or not fits(resource.name):
+            if not resource.name:
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST, "Default resources are not allowed here."
+                )
+            if not fits(resource.name):
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST,
+                    "The resource name is longer than a record can hold.",
                 )
         case _:
             raise RefusedError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")

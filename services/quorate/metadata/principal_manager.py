@@ -296,8 +296,9 @@ def _check_scram(
             ErrorCode.DUPLICATE_RESOURCE,
             "A user credential cannot be altered twice in the same request",
         )
-    if not name or not fits(name):
-        raise RefusedError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    fault = _username_fault(name)
+    if fault:
+        raise RefusedError(ErrorCode.UNACCEPTABLE_CREDENTIAL, fault)
 
 
 def credential_fault(record: UserScramCredentialRecord, level: int) -> str:
@@ -306,14 +307,21 @@ def credential_fault(record: UserScramCredentialRecord, level: int) -> str:
         return f"SCRAM credentials need metadata.version {RELEASES[SCRAM]} or later."
     if record.mechanism not in scram.MECHANISMS:
         return "Unknown SCRAM mechanism"
-    if not record.name or not fits(record.name):
-        return "Username must not be empty"
+    fault = _username_fault(record.name)
+    if fault:
+        return fault
     if not scram.MIN_ITERATIONS <= record.iterations <= scram.MAX_ITERATIONS:
         return "Too few or too many iterations"
     size = hashlib.new(scram.HASHES[record.mechanism]).digest_size
     if not record.salt or {len(record.stored_key), len(record.server_key)} != {size}:
         return f"There is no salt, or a key has not {size} bytes."
     return ""
+
+
+def _username_fault(name: str) -> str:
+    if not name:
+        return "Username must not be empty"
+    return "" if fits(name) else "Username is longer than a record can hold"
 
 
 def _credential(upsertion: ScramUpsertion) -> UserScramCredentialRecord:

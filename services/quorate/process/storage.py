@@ -52,10 +52,13 @@ def open_storage(
     is closed and the locks are released. Raises LogError if a directory is not formatted, belongs
     to another node, or is in use.
     """
-    metas = tuple(_identify(config, directory) for directory in directories)
+    for directory in directories:
+        # Taking the lock creates a file: only a directory of this node may get it.
+        _check(config, directory)
     with ExitStack() as locks:
         for directory in directories:
             locks.enter_context(DirectoryLock(directory))
+        metas = tuple(_identify(config, directory) for directory in directories)
         prepare()
         storage = _open_log(metas, directories[0], log_config, shutdown)
         if warning := access_warning(directories[0]):
@@ -66,13 +69,16 @@ def open_storage(
             storage.log.close()
 
 
-def _identify(config: NodeConfig, directory: Path) -> MetaProperties:
-    """Read the meta.properties of `directory`, and check it against the configuration.
-
-    A directory without a directory id gets one.
-    """
+def _check(config: NodeConfig, directory: Path) -> MetaProperties:
+    """Read the meta.properties of `directory`, and check it against the configuration."""
     meta = MetaProperties.read(directory)
     meta.check(directory, config.node_id, config.cluster_id, config.source)
+    return meta
+
+
+def _identify(config: NodeConfig, directory: Path) -> MetaProperties:
+    """Check `directory`, and give it a directory id if it has none. The caller holds its lock."""
+    meta = _check(config, directory)
     if meta.directory_id is None:
         meta = ensure_directory_id(directory)
         LOGGER.info("gave the directory %s the id %s", directory, meta.directory_id)

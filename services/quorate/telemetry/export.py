@@ -144,8 +144,9 @@ class Metrics:
             sum=found.total,
             bucket_counts=found.counts,
             explicit_bounds=found.bounds,
-            min=0.0,
-            max=0.0,
+            # The distribution does not have them. OTLP leaves out what is None.
+            min=None,  # type: ignore[arg-type]
+            max=None,  # type: ignore[arg-type]
         )
         data = HistogramData([point], AggregationTemporality.CUMULATIVE)
         return MetricData(metric.name, metric.description, metric.unit, data)

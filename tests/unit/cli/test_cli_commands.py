@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 from quorate import __version__
+from quorate.cli.bench.report import percentile
 from quorate.cli.connection import Options, resolve
 from quorate.cli.errors import explain, unknown_outcome
 from quorate.cli.features import feature_line
@@ -531,3 +532,24 @@ def test_features_are_spaced_as_by_kafka() -> None:
 
 def test_a_table_without_rows() -> None:
     assert kafka_table(["A", "Bc"], []) == "A\tBc\t"
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "rank"),
+    [
+        (1, 0.5, 1),
+        (1, 0.99, 1),
+        (2, 0.5, 1),
+        (3, 0.5, 2),
+        (3, 0.99, 3),
+        (4, 0.5, 2),
+        (100, 0.07, 7),
+        (100, 0.99, 99),
+        (101, 0.99, 100),
+        (1000, 0.999, 999),
+        (10, 0.0, 1),
+        (10, 1.0, 10),
+    ],
+)
+def test_a_percentile_is_the_value_of_the_nearest_rank(count: int, share: float, rank: int) -> None:
+    assert percentile(range(1, count + 1), share) == rank

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.cli import config_changes
+from quorate.cli import acls, config_changes
 from quorate.cli.config_entities import (
     DEFAULT_MARK,
     Entity,
@@ -18,12 +19,15 @@ from quorate.cli.config_entities import (
 )
 from quorate.cli.configs_text import Described
 from quorate.cli.main import main
+from quorate.cli.metadata_import import chosen_topics
 from quorate.cli.metadata_shell import Shell
 from quorate.cli.metadata_tree import Directory, build_tree, draw
 from quorate.cli.output import CommandError, UsageError
 from quorate.cli.topics_text import topic_json, topic_lines
+from quorate.controller.bootstrap import write_bootstrap
 from quorate.metadata import requests as r
 from quorate.metadata.image import MetadataImage
+from quorate.raft.errors import ErrorCode
 from quorate.records import metadata as rec
 
 TOPIC_ID = "q4-87cwrTP20I1r4Xtfj7g"
@@ -168,6 +172,23 @@ def test_synonyms_say_where_a_value_could_come_from() -> None:
     ]
 
 
+def test_added_acls_in_json_have_their_errors() -> None:
+    added, failed = (r.Acl(2, name, 3, "User:a", "*", 3, 3) for name in ("t", "u"))
+    results = (r.Outcome(""), r.Outcome("", ErrorCode.INVALID_REQUEST, "wrong"))
+    found = acls.added_json((added, failed), results)
+    assert [(each["resourceName"], each["error"]) for each in found] == [
+        ("t", None),
+        ("u", "INVALID_REQUEST: wrong"),
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["orders", "'orders'", '"orders"', " 'ord.*' "])
+def test_topics_to_import_may_be_quoted_as_everywhere(pattern: str) -> None:
+    image = MetadataImage()
+    image.apply(rec.TopicRecord("orders", TOPIC_ID), 0)
+    assert chosen_topics(image, [pattern]) == {"orders": TOPIC_ID}
+
+
 # --- the tree and the shell -----------------------------------------------------------------------
 
 
@@ -236,3 +257,20 @@ def test_the_shells_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     assert "holds no metadata log" in capsys.readouterr().err
     assert main(["metadata-shell", "--snapshot", str(tmp_path / "none"), "ls"]) == 1
     assert "No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["tre", "cd", "/image"])
+def test_json_takes_only_commands_that_read_paths(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, word: str
+) -> None:
+    assert main(["metadata-shell", "--log-dir", str(tmp_path), "--json", word, "/"]) == 2
+    assert f"--json takes ls, cat, tree or find, not '{word}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["ls", "cat", "tree", "find"])
+def test_json_of_a_path(capsys: pytest.CaptureFixture[str], tmp_path: Path, word: str) -> None:
+    write_bootstrap(tmp_path, {"metadata.version": 30}, 1)
+    path = "/image/features"
+    snapshot = str(tmp_path / "bootstrap.checkpoint")
+    assert main(["metadata-shell", "--snapshot", snapshot, "--json", word, path]) == 0
+    assert json.loads(capsys.readouterr().out) == {path: {"metadata.version": "30"}}

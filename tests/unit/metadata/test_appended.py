@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from quorate.metadata.appended import Appended
 from quorate.metadata.image import AnyRecord, MetadataImage
@@ -10,6 +12,7 @@ from quorate.records import metadata as rec
 ID = "q4-87cwrTP20I1r4Xtfj7g"
 OTHER_ID = "Rigw3vfNRMmcl9pdbu4hDQ"
 KEY = b"k" * 32
+TOO_LONG = "x" * 40_000
 
 
 def image_of(*records: AnyRecord) -> MetadataImage:
@@ -44,7 +47,9 @@ def quota(kind: str = "user", key: str = "producer_byte_rate", value: float = 1.
     return rec.ClientQuotaRecord((rec.QuotaEntity(kind, "a"),), key, value)
 
 
-def scram(iterations: int = 4096, mechanism: int = 1, key: bytes = KEY) -> AnyRecord:
+def scram(
+    iterations: int = 4096, mechanism: int = 1, key: bytes = KEY
+) -> rec.UserScramCredentialRecord:
     return rec.UserScramCredentialRecord("a", mechanism, b"salt", key, KEY, iterations)
 
 
@@ -96,6 +101,9 @@ def test_what_a_request_could_make_is_taken(record: AnyRecord, before: tuple[Any
         (rec.ConfigRecord(4, "one", "x", "y"), "'one' is no broker id"),
         (rec.ConfigRecord(99, "1", "x", "y"), "no resource type is 99"),
         (rec.ConfigRecord(4, "1", "", "y"), "the name of the setting is empty"),
+        (rec.ConfigRecord(4, "1", TOO_LONG, "y"), "longer than a record can hold"),
+        (rec.ConfigRecord(4, "1", "x", TOO_LONG), "longer than a record can hold"),
+        (rec.ConfigRecord(32, TOO_LONG, "x", "y"), "longer than a record can hold"),
         (migrating(99), "can only finish a migration"),  # type: ignore[arg-type]
         (migrating(rec.ZkMigrationState.MIGRATION), "can only finish a migration"),
         (partition(isr=(3,)), "is no replica"),
@@ -112,6 +120,8 @@ def test_what_a_request_could_make_is_taken(record: AnyRecord, before: tuple[Any
         (scram(iterations=1), "iterations"),
         (scram(mechanism=7), "Unknown SCRAM mechanism"),
         (scram(key=b"short"), "has not 32 bytes"),
+        (replace(scram(), name=""), "Username must not be empty"),
+        (replace(scram(), name=TOO_LONG), "Username is longer than a record can hold"),
         (rec.BeginTransactionRecord("mine"), "clients do not append records of this kind"),
         (rec.FenceBrokerRecord(1, 1), "clients do not append records of this kind"),
         (rec.UnknownRecord(9_999, 0, b""), "clients do not append records of this kind"),
@@ -134,6 +144,21 @@ def test_topics_that_metric_names_cannot_tell_apart_are_refused() -> None:
     assert "collides with topic 'a.b'" in (
         Appended(image).fault(rec.TopicRecord("a_b", OTHER_ID), image) or ""
     )
+
+
+def test_a_topic_that_the_append_removed_does_not_collide() -> None:
+    image = image_of(rec.TopicRecord("a.b", ID))
+    appended = Appended(image)
+    records = (
+        rec.TopicRecord("other", "AbCdEfGhIjKlMnOpQrStUg"),
+        rec.RemoveTopicRecord(ID),
+        rec.TopicRecord("a_b", OTHER_ID),
+    )
+    for offset, record in enumerate(records, 1):
+        assert appended.fault(record, image) is None
+        image.apply(record, offset)
+    collision = appended.fault(rec.TopicRecord("a.b", ID), image)
+    assert "collides with topic 'a_b'" in (collision or "")
 
 
 def test_a_migration_that_copies_cannot_be_finished() -> None:

@@ -190,6 +190,23 @@ def test_changes_that_are_done(cluster: Cluster, kind: int, name: str, ops: Any)
     assert len(cluster.committed.configs.of(kind, name)) == len(ops)
 
 
+@pytest.mark.parametrize("kind", [CLIENT_METRICS, GROUP])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "Default resources are not allowed here."),
+        ("x" * 40_000, "The resource name is longer than a record can hold."),
+    ],
+    ids=["empty", "too long"],
+)
+def test_the_error_says_what_is_wrong_with_a_resource_name(
+    cluster: Cluster, kind: int, name: str, message: str
+) -> None:
+    change = r.ConfigChange(r.ConfigResource(kind, name), ())
+    (part,) = cluster.ask(r.IncrementalAlterConfigs((change,))).resources
+    assert (part.error, part.message) == (E.INVALID_REQUEST, message)
+
+
 def test_one_resource_twice(cluster: Cluster) -> None:
     change = r.ConfigChange(r.ConfigResource(TOPIC, "t"), (r.ConfigOp("retention.ms", "5"),))
     answer = cluster.ask(r.IncrementalAlterConfigs((change, change)))
@@ -291,6 +308,22 @@ def test_scram_credentials_that_are_refused(
     answer = cluster.ask(r.AlterUserScramCredentials((r.ScramUpsertion(**(values | fields)),)))
     assert answer.users[0].error is error
     assert cluster.last == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "Username must not be empty"),
+        ("u" * 40_000, "Username is longer than a record can hold"),
+    ],
+    ids=["empty", "too long"],
+)
+def test_the_error_says_what_is_wrong_with_a_username(
+    cluster: Cluster, name: str, message: str
+) -> None:
+    upsertion = r.ScramUpsertion(name, 1, 4096, b"s", b"p" * 32)
+    answer = cluster.ask(r.AlterUserScramCredentials((upsertion,)))
+    assert answer.users == (r.Outcome(name, E.UNACCEPTABLE_CREDENTIAL, message),)
 
 
 def test_what_is_wrong_with_one_credential_keeps_the_users_others_as_they_are(

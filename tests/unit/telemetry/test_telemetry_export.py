@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -115,6 +116,13 @@ def test_otlp_gets_the_same_at_the_latest_at_the_end() -> None:
     assert set(found) == {"high-watermark", "commit-latency"}
     (point,) = found["commit-latency"].data.data_points
     assert list(point.bucket_counts) == [0, 1, 0]  # type: ignore[union-attr]
+    (sent,) = encode_metrics(kept.exported[-1]).resource_metrics
+    (sent_point,) = {metric.name: metric for metric in sent.scope_metrics[0].metrics}[
+        "commit-latency"
+    ].histogram.data_points
+    assert sent_point.sum == pytest.approx(0.05)
+    assert not sent_point.HasField("min")
+    assert not sent_point.HasField("max")
 
 
 @pytest.fixture

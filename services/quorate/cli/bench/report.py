@@ -7,6 +7,7 @@ additional ones), so that one table can compare Quorate with its peers.
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,8 +47,13 @@ class Measurement:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return a percentile of sorted values; the rank is rounded down. share: from 0 to 1."""
-    return values[int(share * (len(values) - 1))]
+    """Return a percentile of sorted values by the nearest rank. share: from 0 to 1.
+
+    It is the least value that is not below this share of the values.
+    """
+    # Without rounding, 0.07 of 100 values would be rank 8: the product is just above 7.
+    rank = math.ceil(round(share * len(values), 6))
+    return values[max(rank, 1) - 1]
 
 
 def number(value: float, largest: float) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 from quorate.log.meta_properties import MetaProperties
+from quorate.log.snapshots import parse_snapshot_name
 from quorate.raft.batches import LeaderChange, SnapshotFooter, Voters
 from quorate.raft.types import ReplicaKey, VoterSet
 from quorate.records.batch import (
@@ -178,6 +179,26 @@ def missing_segment(victim: Victim) -> Planted:
     return victim.planted(Rule.GAP, offset=begin)
 
 
+def misnamed_segment(victim: Victim) -> Planted:
+    """A second segment whose name is not its first offset; no offset is missing."""
+    index = victim.data_batch()
+    begin = victim.batches[index][0].base_offset
+    tail = victim.partition / f"{begin + 1:020d}.log"
+    tail.write_bytes(b"".join(bytes(batch) for _, batch in victim.batches[index:]))
+    del victim.batches[index:]
+    victim.write()
+    return victim.planted(Rule.ORDER, offset=begin)
+
+
+def misnamed_checkpoint(victim: Victim) -> Planted:
+    """A checkpoint whose name says an epoch that its batches do not have."""
+    path = max(victim.partition.glob("*.checkpoint"))
+    snapshot = parse_snapshot_name(path.stem)
+    assert snapshot is not None
+    path.rename(path.with_stem(f"{snapshot.offset:020d}-{snapshot.epoch + 1:010d}"))
+    return victim.planted(Rule.SNAPSHOT, offset=0)
+
+
 def snapshot_disagrees(victim: Victim) -> Planted:
     """A checkpoint with one topic named otherwise, every checksum right."""
     path = max(victim.partition.glob("*.checkpoint"))
@@ -287,6 +308,8 @@ FAULTS: dict[str, tuple[str, Callable[[Victim], Planted]]] = {
     "voter set that jumps by two": ("full-history", voters_jump),
     "truncated committed tail": ("full-history", truncated_tail),
     "missing segment": ("full-history", missing_segment),
+    "misnamed segment": ("full-history", misnamed_segment),
+    "checkpoint of another epoch than its name": ("compacted", misnamed_checkpoint),
     "snapshot that disagrees": ("compacted", snapshot_disagrees),
     "wrong cluster id": ("full-history", wrong_cluster),
     "duplicated offset": ("full-history", duplicated_offset),

@@ -1,6 +1,6 @@
 """The audit: nothing on healthy directories; several faults at once, each by name.
 
-`tests/spark_long` plants each of sixteen faults by itself.
+`tests/spark_long` plants each fault by itself.
 """
 
 from __future__ import annotations

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from quorate.cli.main import main
 from quorate.spark.errors import explain
-from quorate.spark.session import check_java
+from quorate.spark.session import _chosen_master, check_java
 
-from tests.spark.conftest import missing
+from tests.spark.conftest import ROOT, missing
 
 
 def here(*arguments: object) -> tuple[int, str, str]:
@@ -123,3 +126,53 @@ def test_errors_within_spark_are_one_line(spark: Any, golden: Path, tmp_path: Pa
     with pytest.raises(Exception) as raised:  # noqa: PT011
         spark.read.format("quorate").load(str(damaged)).count()
     assert "byte 174, offset 3: the checksum is wrong" in (explain(raised.value) or "")
+
+
+@pytest.mark.parametrize(
+    ("submit_args", "variable", "chosen"),
+    [
+        (None, None, "local[*]"),
+        (None, "spark://s:7077", "spark://s:7077"),
+        ("--master yarn pyspark-shell", None, "yarn"),
+        ("--master=yarn --name x pyspark-shell", "spark://s:7077", "yarn"),
+        ("--name x --conf spark.master=k8s://h -c a=b pyspark-shell", None, "k8s://h"),
+        ("--conf spark.ui.enabled=false pyspark-shell", None, "local[*]"),
+        ("--master local[*] pyspark-shell", "spark://s:7077", "spark://s:7077"),
+        ("--master 'yarn", None, "local[*]"),
+    ],
+)
+def test_the_master_of_a_session(
+    monkeypatch: pytest.MonkeyPatch, submit_args: str | None, variable: str | None, chosen: str
+) -> None:
+    for name, value in (
+        ("PYSPARK_GATEWAY_PORT", None),
+        ("PYSPARK_SUBMIT_ARGS", submit_args),
+        ("SPARK_MASTER", variable),
+    ):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    assert _chosen_master(None) == chosen
+    assert _chosen_master("local[2]") == "local[2]"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("_java_is_here")
+def test_the_master_of_spark_submit_is_that_of_the_session(tmp_path: Path) -> None:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        missing("pyspark is not installed")
+        return
+    app = tmp_path / "app.py"
+    app.write_text(
+        "from quorate.spark.session import build_session\n"
+        "print('master is', build_session().sparkContext.master)\n"
+    )
+    ran = subprocess.run(
+        [Path(spec.origin).parent / "bin/spark-submit", "--master", "local[3]", app],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "services")},
+        capture_output=True,
+        text=True,
+    )
+    assert "master is local[3]" in ran.stdout.splitlines(), ran

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import CurrentLeader
+from quorate.raft.types import OffsetAndEpoch
 from quorate.records.metadata import ConfigRecord, encode
 from quorate.rpc.client import QuorumClient
+from quorate.rpc.values import ReadChunk
 from quorate.spark import framing
 from quorate.spark.columns import LEDGER, Origin, rows
 from quorate.spark.errors import CompactedError, UnreachableError
-from quorate.spark.live import LiveReader, Quorum, lost
+from quorate.spark.live import READ, LiveReader, Quorum, lost
 from quorate.spark.options import OFFSET_MAX
 
 from tests.integration.support import Node, free_ports
@@ -79,6 +87,65 @@ def test_nobody_answers() -> None:
         reader.extent()
     assert dead in told.value.reason
     assert "\n" not in told.value.reason
+
+
+SNAPSHOT = OffsetAndEpoch(320, 7)
+
+
+def piece(records: bytes) -> ReadChunk:
+    return ReadChunk(ErrorCode.NONE, CurrentLeader(7), 400, 400, 320, SNAPSHOT, records)
+
+
+END = ReadChunk(ErrorCode.NONE, CurrentLeader(7), 400, 400, 320, last=True)
+COMPACTED = ReadChunk(ErrorCode.OFFSET_OUT_OF_RANGE, CurrentLeader(7), last=True)
+
+
+@contextmanager
+def serving(*reads: list[ReadChunk]) -> Iterator[str]:
+    """A node that answers each read by the next list, and later reads by the last list.
+
+    A list without a final chunk ends in a broken stream. Yields the node's address.
+    """
+    left = list(reads)
+
+    def read(_: bytes, context: grpc.ServicerContext) -> Iterator[Any]:
+        chunks = left.pop(0) if len(left) > 1 else left[0]
+        for chunk in chunks:
+            yield READ.encode_response(chunk)
+        if not chunks[-1].last:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the node stops")
+
+    handler = grpc.unary_stream_rpc_method_handler(
+        read, response_serializer=lambda message: message.SerializeToString()
+    )
+    service, _, name = READ.method.path.strip("/").partition("/")
+    server = grpc.server(ThreadPoolExecutor(2))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(service, {name: handler}),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
+
+
+@pytest.mark.parametrize("broken", [[piece(b"a")], [piece(b"a"), COMPACTED]])
+def test_a_snapshot_whose_stream_breaks_is_read_again(broken: list[ReadChunk]) -> None:
+    whole = [piece(b"a"), piece(b"b"), END]
+    with serving(broken, whole) as address, LiveReader(Quorum((address,))) as reader:
+        assert reader.snapshot() == (320, [b"a", b"b"])
+
+
+def test_a_snapshot_whose_stream_always_breaks_is_an_error() -> None:
+    with (
+        serving([piece(b"a")]) as address,
+        LiveReader(Quorum((address,), timeout_s=1)) as reader,
+        pytest.raises(UnreachableError) as told,
+    ):
+        reader.snapshot()
+    assert address in told.value.reason
 
 
 def test_what_is_compacted_is_told() -> None:

@@ -208,7 +208,8 @@ def _facts(work: _Audit, sound: DataFrame) -> dict[str, Facts]:
 def _sequence(sound: DataFrame) -> list[Finding]:
     """Check that each batch follows its predecessor in offset and epoch.
 
-    The leader's LeaderChange must begin each epoch.
+    The leader's LeaderChange must begin each epoch. A segment must begin with the offset in its
+    name.
     """
     order = Window.partitionBy("replica").orderBy("segment", "position")
     follows = sound.select(
@@ -240,9 +241,9 @@ def _odd(row: Any) -> list[Finding]:
     }
     offset, replica = row.base_offset, row.replica
     findings: list[Finding] = []
+    misnamed = f"the segment named {row.segment} begins with offset {offset}"
     if row._last_offset is None:
-        text = f"the segment named {row.segment} begins with offset {offset}"
-        return [Finding(Rule.ORDER, offset, replica, text=text, **place)]
+        return [Finding(Rule.ORDER, offset, replica, text=misnamed, **place)]
     expected = row._last_offset + 1
     if offset > expected:
         missing = f"offsets {expected} to {offset - 1} are missing"
@@ -251,6 +252,8 @@ def _odd(row: Any) -> list[Finding]:
         text = f"offset {offset} stands after {expected - 1}"
         rule = Rule.DUPLICATE if offset >= row._base_offset else Rule.ORDER
         findings.append(Finding(rule, offset, replica, text=text, **place, **before))
+    elif row.segment not in (row._segment, offset):
+        findings.append(Finding(Rule.ORDER, offset, replica, text=misnamed, **place))
     if row.epoch < row._epoch:
         text = f"epoch {row.epoch} stands after epoch {row._epoch}"
         findings.append(Finding(Rule.EPOCH, offset, replica, text=text, **place, **before))

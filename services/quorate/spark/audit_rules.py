@@ -9,11 +9,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from quorate.log.errors import LogError
 from quorate.log.offset_files import read_epochs
 from quorate.log.quorum_state import QuorumStateFile
+from quorate.log.snapshots import parse_snapshot_name
 from quorate.raft.types import ElectionState
 from quorate.spark.files import Replica
 
@@ -219,7 +221,10 @@ def _shown(keys: Iterable[str]) -> str:
 
 
 def _checkpoints(batches: Sequence[Batch]) -> list[Finding]:
-    """Check that each checkpoint has a header first, a footer last, and no LeaderChange."""
+    """Check that each checkpoint has a header first, a footer last, and no LeaderChange.
+
+    Its control batches must have the epoch in the file name.
+    """
     findings: list[Finding] = []
     by_file: dict[str, list[Batch]] = {}
     for batch in batches:
@@ -236,6 +241,11 @@ def _checkpoints(batches: Sequence[Batch]) -> list[Finding]:
             findings.append(first.finding(Rule.SNAPSHOT, "it does not begin with SnapshotHeader"))
         if last.controls[-1:] == () or last.controls[-1][0] != "SNAPSHOT_FOOTER":
             findings.append(last.finding(Rule.SNAPSHOT, "it does not end with SnapshotFooter"))
+        named = parse_snapshot_name(Path(first.file).stem)
+        other = next((b for b in found if named is not None and b.epoch != named.epoch), None)
+        if named is not None and other is not None:
+            text = f"a batch of epoch {other.epoch} stands in a checkpoint of epoch {named.epoch}"
+            findings.append(other.finding(Rule.SNAPSHOT, text))
         for batch in found:
             if any(kind == "LEADER_CHANGE" for kind, _ in batch.controls):
                 text = "LeaderChange stands in a checkpoint"

@@ -145,15 +145,25 @@ class LiveReader:
                     position = chunk.read_offset
 
     def snapshot(self) -> tuple[int, list[bytes]]:
-        """The end offset and data batches of the newest snapshot; (0, []) if there is none."""
-        found: list[bytes] = []
-        offset = 0
-        for chunk in self._stream(ReadRequest(0, include_control=True)):
-            if chunk.snapshot is None:
-                break
-            offset = chunk.snapshot.offset
-            found.append(bytes(chunk.records))
-        return offset, found
+        """The end offset and data batches of the newest snapshot; (0, []) if there is none.
+
+        If the stream breaks, the snapshot is read again from its beginning, because the leader may
+        have a newer one by then. Raises UnreachableError after `timeout_s` without a whole
+        snapshot.
+        """
+        deadline = time.monotonic() + self._quorum.timeout_s
+        while True:
+            found: list[bytes] = []
+            offset = 0
+            for chunk in self._stream(ReadRequest(0, include_control=True)):
+                # The log, or the final chunk, follows a whole snapshot.
+                if chunk.snapshot is None:
+                    return offset, found
+                offset = chunk.snapshot.offset
+                found.append(bytes(chunk.records))
+            if time.monotonic() >= deadline:
+                raise UnreachableError(self._why())
+            time.sleep(PAUSE_S)
 
     def _stream(self, request: ReadRequest) -> Iterator[ReadChunk]:
         """Yield the chunks of one read. Retries until it starts; ends early if the stream breaks.

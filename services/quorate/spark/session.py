@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,7 @@ from quorate.spark.errors import JavaError, PipelineError
 JAVA_MIN = 17
 JAVA_TIMEOUT_S = 30
 LOOPBACK = "127.0.0.1"
+ALL_CORES = "local[*]"
 JVM = (
     "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false "
     "-XX:+UseParallelGC"
@@ -95,7 +98,7 @@ def build_session(
 ) -> Any:
     """Build a SparkSession with the data source registered.
 
-    master: such as "local[2]"; None for that of spark-submit or $SPARK_MASTER, else all local
+    master: such as "local[2]"; None for that of spark-submit, else $SPARK_MASTER, else all local
     cores. delta: with Delta Lake (the extra `delta`), whose jars come from Maven Central on first
     use. settings: additional Spark settings. Raises JavaError if Java is missing or too old, and
     PipelineError if a package is missing or Spark does not start.
@@ -108,10 +111,8 @@ def build_session(
 
     from quorate.spark.source import QuorateSource
 
-    builder = SparkSession.builder.appName(app_name)
-    master = master or os.environ.get("SPARK_MASTER") or "local[*]"
-    if "spark.master" not in _submitted():
-        builder = builder.master(master)
+    master = _chosen_master(master)
+    builder = SparkSession.builder.appName(app_name).master(master)
     is_local = master.startswith("local")
     for name, value in {**_defaults(is_local), **(settings or {})}.items():
         builder = builder.config(name, value)
@@ -155,10 +156,36 @@ def _first_line(error: Exception) -> str:
     return next(iter([*reversed(causes), *thrown, *lines]), type(error).__name__)
 
 
-def _submitted() -> str:
-    return os.environ.get("PYSPARK_SUBMIT_ARGS", "") + " ".join(
-        name for name in os.environ if name.startswith("SPARK_SUBMIT")
-    )
+def _chosen_master(master: str | None) -> str:
+    """An explicit master, else that of spark-submit, else $SPARK_MASTER, else all local cores."""
+    if master:
+        return master
+    submitted = _submitted_master()
+    # Without a master, spark-submit reports all local cores.
+    if submitted and submitted != ALL_CORES:
+        return submitted
+    return os.environ.get("SPARK_MASTER") or ALL_CORES
+
+
+def _submitted_master() -> str | None:
+    """The master of the spark-submit that started this process, or of PYSPARK_SUBMIT_ARGS."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # The JVM of spark-submit already runs. Only it knows the arguments and configuration files.
+        from pyspark import SparkConf, SparkContext
+
+        SparkContext._ensure_initialized()
+        return SparkConf().get("spark.master")
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--master", nargs="?")
+    parser.add_argument("--conf", "-c", nargs="?", action="append", default=[])
+    try:
+        given, _ = parser.parse_known_args(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
+    except ValueError:
+        return None  # an open quote: Spark reports it when it starts
+    if given.master:
+        return str(given.master)
+    settings = dict(text.partition("=")[::2] for text in given.conf if text)
+    return settings.get("spark.master")
 
 
 def _defaults(is_local: bool) -> dict[str, str]:

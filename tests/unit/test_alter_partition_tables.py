@@ -206,6 +206,30 @@ def test_a_partition_twice_in_a_request_is_done_once() -> None:
     assert [p.error for p in answer.topics[0].partitions] == [E.NONE, E.INVALID_REQUEST]
 
 
+def test_a_partition_twice_is_done_once_even_if_the_first_proposal_elects_another_leader() -> None:
+    made = Cluster(3)
+    made.create("t", (1, 2))
+    made.ask(r.AlterPartitionReassignments((r.Reassignment("t", 0, (3, 2)),)))
+    found = made.partition("t")
+    isr = tuple(r.IsrMember(broker, made.epochs[broker]) for broker in (1, 2, 3))
+    proposal = r.PartitionProposal(0, found.leader_epoch, found.partition_epoch, isr)
+    topic = r.TopicProposals((proposal, proposal), found.topic_id)
+    answer = made.ask(r.AlterPartition(1, made.epochs[1], (topic,)))
+    errors = [partition.error for partition in answer.topics[0].partitions]
+    assert errors == [E.NEW_LEADER_ELECTED, E.INVALID_REQUEST]
+    assert len(made.last) == 1
+    assert made.partition("t").partition_epoch == found.partition_epoch + 1
+
+
+def test_unknown_partitions_are_reported_as_unknown_however_often_they_are_named() -> None:
+    made = cluster()
+    proposals = tuple(r.PartitionProposal(n, 0, 0, (r.IsrMember(1),)) for n in (0, 0))
+    topics = tuple(r.TopicProposals(proposals, topic_name=name) for name in ("nobody", "nothing"))
+    answer = made.ask(r.AlterPartition(1, made.epochs[1], topics, 1))
+    errors = {partition.error for topic in answer.topics for partition in topic.partitions}
+    assert errors == {E.UNKNOWN_TOPIC_OR_PARTITION}
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_accepted(version: int) -> None:
     made = cluster()

@@ -171,11 +171,11 @@ def _storage() -> Schema:
         )
     }
     return _object(
-        "The volume of each node. It cannot be changed later.",
+        "The volume of each node. size and storageClassName cannot be changed once set.",
         {
             "size": _text("As in a volume claim.", default="10Gi", maxLength=32),
             "storageClassName": _text("Not set: the cluster's default.", maxLength=253),
-            "retention": _object("", retention, default={}),
+            "retention": _object("When the volumes are deleted.", retention, default={}),
         },
         default={},
         **{"x-kubernetes-validations": [_kept("size"), _kept("storageClassName")]},

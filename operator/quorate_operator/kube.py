@@ -50,7 +50,7 @@ RESOURCES: Mapping[str, Resource] = {
 
 
 class KubeError(Exception):
-    """The API server rejected a request, or did not answer (status 0)."""
+    """The API server rejected a request, or gave no valid answer (status 0)."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -106,8 +106,7 @@ class Kube:
             raise KubeError(0, f"{method} {url}: {error}") from None
         if not 200 <= response.status <= 299:
             raise KubeError(response.status, _message(data) or f"{method} {url}: {response.reason}")
-        found: Object = json.loads(data)
-        return found
+        return _object(data, f"{method} {url}")
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """Return an object, or None if it does not exist. Raises KubeError."""
@@ -167,7 +166,7 @@ class Kube:
             if response.status != 200:
                 raise KubeError(response.status, f"watching {kind}: {response.reason}")
             for line in _lines(raw):
-                event = json.loads(line)
+                event = _object(line, f"watching {kind}")
                 if event["type"] == "ERROR":
                     found = event["object"]
                     raise KubeError(int(found.get("code") or 0), str(found.get("message")))
@@ -185,8 +184,19 @@ def _lines(raw: Any) -> Iterator[bytes]:
         yield from (line for line in whole if line)
 
 
+def _object(data: bytes, what: str) -> Object:
+    """Decode a JSON object. Raises KubeError, without the data: it may be part of a Secret."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise KubeError(0, f"{what}: the response is not a JSON object")
+    return found
+
+
 def _message(data: bytes) -> str:
     try:
-        return str(json.loads(data).get("message") or "")
-    except ValueError:
+        return str(_object(data, "").get("message") or "")
+    except KubeError:
         return data.decode(errors="replace")[:200]

@@ -1,9 +1,9 @@
 """Leader election: at most one operator holds a Lease of coordination.k8s.io.
 
-A thread renews the lease every `retry_s`. An operator that could not renew it for
-`renew_deadline_s`, by its own clock, has lost leadership for good, and its process must exit.
-Others take the lease after it has not changed for `duration_s`, by their own clocks. That time is
-longer, so no two clocks are compared.
+A thread renews the lease every `retry_s`. An operator has lost leadership for good, and its process
+must exit, if it could not renew the lease for `renew_deadline_s`, by its own clock, or if the
+thread ended for another reason. Others take the lease after it has not changed for `duration_s`, by
+their own clocks. That time is longer, so no two clocks are compared.
 """
 
 from __future__ import annotations
@@ -79,15 +79,25 @@ class Lease:
     # --- renewal ----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Acquire and renew until `stop`, or until the lease is lost."""
+        """Acquire and renew until `release`, or until the lease is lost. Sets `lost` at the end."""
+        try:
+            self._renew()
+        except Exception:  # without renewal, this process must stop acting
+            LOGGER.exception("the lease %s cannot be renewed: this is a bug", self._name)
+        finally:
+            self.lost.set()
+
+    def _renew(self) -> None:
         while not self._stop.is_set():
             try:
                 self.step()
             except KubeError as error:
                 LOGGER.warning("the lease %s: %s", self._name, error)
-            if self._renewed_at is not None and not self.is_held:
+            is_late = self._renewed_at is not None and not self.is_held
+            if self._stop.is_set():
+                return  # released, or taken by another operator: not late
+            if is_late:
                 LOGGER.error("the lease %s could not be renewed in time", self._name)
-                self.lost.set()
                 return
             self._stop.wait(self._times.retry_s)
 
@@ -96,7 +106,7 @@ class Lease:
         asked = self._clock()
         found = self._kube.get("Lease", self._namespace, self._name)
         if found is None:
-            body = {"metadata": {"name": self._name}, "spec": self._spec(0)}
+            body = {"metadata": {"name": self._name}, "spec": self._spec({})}
             self._put(asked, body, is_new=True)
             return
         spec = found.get("spec") or {}
@@ -109,8 +119,7 @@ class Lease:
                 return
             if holder and not self._has_run_out(found):
                 return
-        transitions = int(spec.get("leaseTransitions") or 0) + (holder != self._identity)
-        found["spec"] = self._spec(transitions)
+        found["spec"] = self._spec(spec)
         self._put(asked, found, is_new=False)
 
     def _put(self, asked: float, body: Object, *, is_new: bool) -> None:
@@ -137,25 +146,37 @@ class Lease:
         duration_s = float(found["spec"].get("leaseDurationSeconds") or self._times.duration_s)
         return self._clock() - self._seen[1] >= duration_s
 
-    def _spec(self, transitions: int) -> Object:
+    def _spec(self, earlier: Object) -> Object:
+        """The spec to write over `earlier`, {} if there is no lease yet."""
         now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        acquired, transitions = now, int(earlier.get("leaseTransitions") or 0)
+        if earlier.get("holderIdentity") == self._identity:
+            acquired = earlier.get("acquireTime") or now
+        elif earlier:
+            transitions += 1
         return {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": int(self._times.duration_s),
             "renewTime": now,
-            "acquireTime": now,
+            "acquireTime": acquired,
             "leaseTransitions": transitions,
         }
 
     def release(self) -> None:
-        """Stop renewing, and clear the holder so that another operator can acquire it at once."""
+        """Stop renewing, and clear the holder so that another operator can acquire it at once.
+
+        `lost` is set first: this process must not act any more once another one can.
+        """
+        was_held = self.is_held
         self._stop.set()
-        if not self.is_held:
+        self.lost.set()
+        if not was_held:
             return
         try:
             found = self._kube.get("Lease", self._namespace, self._name)
             if found is not None and found["spec"].get("holderIdentity") == self._identity:
                 found["spec"]["holderIdentity"] = ""
                 self._kube.replace("Lease", self._namespace, found)
+                LOGGER.info("released the lease %s", self._name)
         except KubeError as error:
             LOGGER.warning("the lease %s was not released: %s", self._name, error)

@@ -58,7 +58,7 @@ class _Worker:
     """The task of one Quorum.
 
     said: the reason and text of the refusals and failures that were last reported. waits: how often
-    in a row `waiting_for` was planned again.
+    in a row `waiting_for` was planned again. failure: why its action failed, "" if it did not.
     """
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -66,13 +66,14 @@ class _Worker:
     said: set[tuple[str, str]] = field(default_factory=set)
     waiting_for: Plan = field(default_factory=Plan)
     waits: int = 0
+    failure: str = ""
     identity: Identity | GivenIdentity | None = None
 
 
 class Operator:
     """Reconciles all Quorums of a namespace, or of the cluster ("").
 
-    images: the allowed image repositories of their pods; empty: any. mutated: see `Actor`.
+    images: the allowed image repositories of their pods, or () for any. mutated: see `Actor`.
     """
 
     def __init__(
@@ -99,7 +100,9 @@ class Operator:
         """Run until cancelled. Raises LeaseLostError."""
         loop = self._loop = asyncio.get_running_loop()
         self._lost = loop.create_future()
-        while not self._lease.acquired.is_set():  # noqa: ASYNC110 - a thread sets it
+        while not self._lease.acquired.is_set():  # a thread sets it
+            if self._lease.lost.is_set():
+                raise LeaseLostError("the lease cannot be acquired")
             await asyncio.sleep(0.1)
         for kind, name in (
             ("Quorum", _own_name),
@@ -215,19 +218,23 @@ class Operator:
         if _identify(quorum, worker, seen):
             seen = await self._observe(quorum, worker)
         planned = plan(quorum.desired, seen.observed)
+        is_retry = planned.action == worker.waiting_for.action
+        earlier = worker.failure if is_retry else ""
+        worker.waits = worker.waits + 1 if planned == worker.waiting_for else 0
+        worker.waiting_for, worker.failure = planned, ""
         failure = ""
         if planned.action is not None:
             LOGGER.info("%s/%s: %s", *key, planned.text)
-            await self._report(quorum, seen, planned, worker, "")
+            # The status keeps the failure during a retry, because each change of it wakes the task.
+            await self._report(quorum, seen, planned, worker, earlier)
             try:
                 await self._actor.act(planned.action, quorum, seen, _tls(quorum, worker))
             except ActionFailedError as error:
                 failure = str(error)
                 LOGGER.warning("%s/%s: %s", *key, failure)
+        worker.failure = failure
         if planned.action is None or failure:
             await self._report(quorum, seen, planned, worker, failure)
-        worker.waits = worker.waits + 1 if planned == worker.waiting_for else 0
-        worker.waiting_for = planned
         return _pause_s(planned, failure, worker.waits)
 
     async def _observe(self, quorum: QuorumResource, worker: _Worker) -> Snapshot:
@@ -259,7 +266,10 @@ class Operator:
     async def _tell(
         self, quorum: QuorumResource, planned: Plan, worker: _Worker, failure: str
     ) -> None:
-        """Create an Event for each action, and for each refusal and failure with a new reason."""
+        """Create an Event for each action, and for each refusal and failure with a new reason.
+
+        A retry of a failed action creates none: `failure` is then that of the last attempt.
+        """
         said: set[tuple[str, str]] = set()
         for refusal in planned.refusals:
             said.add((refusal.reason.value, refusal.text))

@@ -118,7 +118,6 @@ class _Owned:
 
     def claims(self) -> tuple[dict[int, Object], frozenset[int]]:
         """Return the Quorum's volume claims by ordinal, and the ordinals with a foreign claim.
-
         Claims outlive the StatefulSet and have no owner reference to the Quorum, so the name and
         the labels identify them. Raises KubeError.
         """
@@ -260,7 +259,6 @@ class Observer:
 
     def _forbidden(self, quorum: QuorumResource) -> Iterable[str]:
         """Yield messages about images and Secrets in the spec that the Quorum may not use.
-
         Without this check, a user with permission to create Quorums could read any Secret of the
         namespace through an image or a mount of their choice.
         """
@@ -322,10 +320,7 @@ class Observer:
 
 
 def _is_pod_of(pod: Object, stateful_set: Object | None) -> bool:
-    """Whether the StatefulSet controls a pod, or no controller does.
-
-    A StatefulSet adopts the orphaned pods of an earlier one with the same name.
-    """
+    """Whether the StatefulSet controls a pod or, because no controller does, adopts it."""
     if controller_of(pod) is None:
         return True
     return stateful_set is not None and is_controlled_by(pod, stateful_set["metadata"]["uid"])
@@ -353,10 +348,7 @@ def _record(found: Object | None) -> Record | None:
 
 
 def _inherited(quorum: QuorumResource, claims: dict[int, Object]) -> Iterable[int]:
-    """Yield the ordinals whose claims are older than the Quorum.
-
-    Timestamps compare as text, because the API server writes all of them in one format.
-    """
+    """Yield the ordinals with claims older than the Quorum. Timestamps compare as text."""
     for ordinal, claim in claims.items():
         if claim["metadata"].get("creationTimestamp", "") < quorum.created:
             yield ordinal
@@ -397,10 +389,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _is_outdated(pod: Object, stateful_set: Object | None) -> bool:
-    """Whether the pod's template is older than the StatefulSet's update revision.
-
-    False until the StatefulSet's controller has observed the newest generation.
-    """
+    """Whether the pod's template is older than the update revision, once that is observed."""
     if stateful_set is None:
         return False
     status = stateful_set.get("status") or {}

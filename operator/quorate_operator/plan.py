@@ -325,10 +325,13 @@ def _reason_to_stop(desired: Desired, observed: Observed) -> Refusal | None:
         return Refusal(Reason.PAUSED, "spec.paused is set: nothing is changed")
     if is_majority_gone(observed):
         gone = ", ".join(map(str, sorted(disks_gone(observed))))
+        count = len(observed.voters)
+        left = count - len(disks_gone(observed))
         return Refusal(
             Reason.MAJORITY_DISKS_LOST,
-            f"the disks of {gone} are gone, a majority of {len(observed.voters)} voters: nothing "
-            "is changed; bring a disk back, or recover the quorum by hand",
+            f"the disks of {gone} are gone: at most {left} of {count} voters' disks remain, "
+            f"{majority(count)} are needed: nothing is changed; bring a disk back, or recover the "
+            "quorum by hand",
         )
     if desired.invalid:
         return Refusal(Reason.INVALID_SPEC, desired.invalid)

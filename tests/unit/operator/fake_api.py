@@ -48,12 +48,17 @@ def merged(old: Object, new: Object) -> Object:
 
 
 class Store:
-    """What the server holds. fail: how many calls fail with 503 before it works again."""
+    """What the server holds.
+
+    fail: how many calls fail with 503 before it works again. text: the body of each response, in
+    place of the object, as from a broken proxy; "": the object.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.version = 0
         self.fail = 0
+        self.text = ""
         self.log: list[tuple[str, str]] = []
         self.watchers: list[queue.Queue[Object]] = []
         self._guard = threading.RLock()
@@ -89,7 +94,10 @@ class Store:
             if method == "GET" and last in PLURALS:
                 return {"items": self.items(path)}
             if method == "POST":
-                name = body["metadata"].get("name") or body["metadata"]["generateName"] + "x"
+                name = (
+                    body["metadata"].get("name")
+                    or f"{body['metadata']['generateName']}{self.version}"
+                )
                 path = f"{path}/{name}"
                 if path in self.objects:
                     raise RefusedError(409, f"{name} exists already")
@@ -148,7 +156,7 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
                 status, found = 200, store.handle(self.command, url.path, body)
             except RefusedError as error:
                 status, found = error.status, {"message": str(error)}
-            data = json.dumps(found).encode()
+            data = (store.text or json.dumps(found)).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
@@ -164,7 +172,7 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
             plural = path.rpartition("/")[2]
             while (event := events.get()).get("type") != "END":
                 if event.pop("path").rpartition("/")[0].endswith(f"/{plural}"):
-                    line = json.dumps(event).encode() + b"\n"
+                    line = (store.text or json.dumps(event)).encode() + b"\n"
                     self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
                     self.wfile.flush()
             self.wfile.write(b"0\r\n\r\n")

@@ -16,7 +16,7 @@ from quorate_operator.authority import secret_files
 from quorate_operator.certificates import Pair, is_due
 from quorate_operator.kube import Kube, KubeError
 from quorate_operator.lease import Lease, LeaseTimes
-from quorate_operator.loop import Operator
+from quorate_operator.loop import Operator, _Worker
 from quorate_operator.observe import Observer
 from quorate_operator.resource import QuorumResource
 
@@ -59,6 +59,43 @@ def test_a_server_that_is_not_there_may_come_back() -> None:
         kube.list("Pod")
     assert gone.value.status == 0
     assert gone.value.may_pass
+
+
+@pytest.mark.parametrize("text", ["<html>a page of a proxy</html>", "[]"])
+@pytest.mark.parametrize("fail", [0, 1])
+def test_a_response_that_is_not_a_json_object_is_an_error(
+    api: tuple[Store, Kube], text: str, fail: int
+) -> None:
+    """An error has its own status; a success without an object counts as no answer."""
+    store, kube = api
+    store.text, store.fail = text, fail
+    with pytest.raises(KubeError) as unreadable:
+        kube.list("Pod")
+    assert unreadable.value.status == (503 if fail else 0)
+
+
+def test_a_watch_event_that_is_not_a_json_object_is_an_error(api: tuple[Store, Kube]) -> None:
+    store, kube = api
+    ended: list[BaseException] = []
+
+    def watch() -> None:
+        try:
+            list(kube.watch("ConfigMap", "lab"))
+        except Exception as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    for _ in range(500):
+        if store.watchers:
+            break
+        threading.Event().wait(0.01)
+    body: Object = {"kind": "ConfigMap", "metadata": {"name": "x"}}
+    store.text = "<html>a page of a proxy</html>"
+    with suppress(KubeError):
+        kube.create("ConfigMap", "lab", body, "test")
+    thread.join(5)
+    assert [type(error) for error in ended] == [KubeError]
 
 
 def test_a_watch_yields_what_changes(api: tuple[Store, Kube]) -> None:
@@ -133,6 +170,63 @@ def test_a_released_lease_is_taken_at_once(api: tuple[Store, Kube]) -> None:
     one.release()
     two.step()
     assert two.confirm()
+    assert one.lost.is_set()
+    assert not one.is_held
+
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/lab/leases/operator"
+
+
+@pytest.mark.parametrize("is_holder", [True, False])
+def test_a_renewal_that_fails_unexpectedly_loses_the_lease(
+    api: tuple[Store, Kube], caplog: pytest.LogCaptureFixture, is_holder: bool
+) -> None:
+    """The thread must not end silently while the process goes on acting."""
+    store, kube = api
+    time = Time()
+    one = lease(kube, "one", time)
+    one.step()
+    if not is_holder:
+        one.release()
+        one = lease(kube, "two", time)
+    store.objects[LEASE]["spec"]["leaseTransitions"] = "not a number"
+    caplog.clear()
+    one.run()
+    assert one.lost.is_set()
+    assert not one.confirm()
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+async def test_an_operator_whose_lease_is_lost_before_it_is_acquired_ends(
+    api: tuple[Store, Kube],
+) -> None:
+    """Its supervisor restarts it; otherwise it would wait forever."""
+    _, kube = api
+    never = Lease(kube, "lab", "operator", "one")
+    never.lost.set()
+    with pytest.raises(LeaseLostError):
+        async with asyncio.timeout(10):
+            await Operator(kube, never, "lab").run()
+
+
+def test_the_acquire_time_is_that_of_the_holders_first_write(api: tuple[Store, Kube]) -> None:
+    """As Kubernetes defines it: only renewTime changes with each renewal."""
+    store, kube = api
+    time = Time()
+    one, two = lease(kube, "one", time), lease(kube, "two", time)
+    one.step()
+    acquired = "2026-01-01T00:00:00.000000Z"
+    store.objects[LEASE]["spec"] |= {"acquireTime": acquired, "renewTime": acquired}
+    one.step()
+    spec = store.objects[LEASE]["spec"]
+    assert spec["acquireTime"] == acquired
+    assert spec["renewTime"] != acquired
+    assert spec["leaseTransitions"] == 0
+    one.release()
+    two.step()
+    spec = store.objects[LEASE]["spec"]
+    assert spec["acquireTime"] == spec["renewTime"] != acquired
+    assert spec["leaseTransitions"] == 1
 
 
 def test_the_lease_is_asked_for_before_each_mutation(api: tuple[Store, Kube]) -> None:
@@ -284,3 +378,40 @@ async def test_the_loop_makes_the_objects_and_says_what_it_waits_for(
     with pytest.raises(LeaseLostError):
         async with asyncio.timeout(10):
             await operator
+
+
+async def test_an_action_that_keeps_failing_is_reported_once(api: tuple[Store, Kube]) -> None:
+    """A retry creates no Events and leaves the status alone, whose change would wake the loop."""
+    store, kube = api
+    quorum = created(kube)
+    authority = naming.authority_secret("q")
+    empty = manifests.secret(quorum, authority, {}, "kubernetes.io/tls")
+    held = lease(kube, "one", Time())
+    held.step()
+    operator, worker = Operator(kube, held, "lab"), _Worker()
+
+    async def reconcile() -> list[str]:
+        """Reconcile once. Return what was written: reasons of Events, and "status"."""
+        events, before = len(kube.list("Event", "lab")), len(store.log)
+        await operator._reconcile(("lab", "q"), worker)
+        writes = [path.rpartition("/")[2] for method, path in store.log[before:] if method != "GET"]
+        reasons = [event["reason"] for event in kube.list("Event", "lab")[events:]]
+        return reasons + [name for name in writes if name == "status"]
+
+    for retries in (2, 0):
+        made = kube.create("Secret", "lab", empty, "test")
+        assert await reconcile() == ["ApplyObjects", "ActionFailed", "status", "status"]
+        for _ in range(retries):
+            assert await reconcile() == []
+        message = next(
+            condition["message"]
+            for condition in (kube.get("Quorum", "lab", "q") or {})["status"]["conditions"]
+            if condition["type"] == "Progressing"
+        )
+        assert "holds no authority" in message
+        kube.delete("Secret", "lab", authority, made["metadata"]["uid"])
+        assert await reconcile() == []  # the retry succeeds
+        for name in ("q-node-tls", "q-client-tls", authority):
+            found = kube.get("Secret", "lab", name)
+            assert found is not None
+            kube.delete("Secret", "lab", name, found["metadata"]["uid"])

@@ -624,6 +624,14 @@ def test_the_chart_carries_this_definition() -> None:
     assert found == crd.definition()
 
 
+def test_storage_says_which_of_its_fields_cannot_change() -> None:
+    schema = crd.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    storage = schema["properties"]["spec"]["properties"]["storage"]
+    for field in storage["properties"]:
+        is_fixed = any(f"oldSelf.{field}" in r["rule"] for r in storage["x-kubernetes-validations"])
+        assert is_fixed == (field in storage["description"]), field
+
+
 def test_every_status_condition_is_described() -> None:
     assert status.__doc__ is not None
     for name in crd.CONDITIONS:

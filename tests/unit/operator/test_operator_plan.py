@@ -237,6 +237,18 @@ def test_two_of_three_disks_lost_change_nothing(leader: int | None) -> None:
     assert refusals(lost, 5) == [p.Reason.MAJORITY_DISKS_LOST]
 
 
+@pytest.mark.parametrize("voters", [3, 4])
+def test_a_refusal_counts_the_disks_that_remain(voters: int) -> None:
+    """Half of an even voter set is no majority, whichever half is lost."""
+    lost = quorum(
+        node(0, None), node(1, None), *(node(n) for n in range(2, voters)), voters=voters, leader=2
+    )
+    (refusal,) = p.plan(p.Desired(voters), lost).refusals
+    assert refusal.reason is p.Reason.MAJORITY_DISKS_LOST
+    left, needed = voters - 2, voters // 2 + 1
+    assert f"at most {left} of {voters} voters' disks remain, {needed} are needed" in refusal.text
+
+
 def test_a_silent_node_has_lost_nothing() -> None:
     """What does not answer is not provably gone."""
     quiet = without_leader(quorum(silent(0), silent(1), node(2)))

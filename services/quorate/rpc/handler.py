@@ -52,11 +52,9 @@ class RaftHandler(NodeHandler, Protocol):
         """
         ...
 
-    def bytes_since(self, offset: int) -> int:
-        """The bytes from the batch that holds `offset` to the end of the log.
-
-        A Fetch at that offset may return them at once.
-        """
+    @property
+    def end_offset(self) -> int:
+        """The log end offset: a Fetch below it is answered immediately."""
         ...
 
     async def fetch(self, request: FetchRequest) -> tuple[FetchResponse, Sequence[Buffer]]:

@@ -263,10 +263,8 @@ class Servicer:
         records have arrived.
         """
         handler = self._slot.raft
-        size = min(handler.bytes_since(request.offset), self._limits.batch_bytes_max)
-        if size > SMALL_BYTES:
-            # A follower close to the log end does not wait behind large responses.
-            await held.reserve(size)
+        if request.offset < handler.end_offset:
+            await held.reserve()
         response, records = await handler.fetch(request)
         await held.settle(sum(len(part) for part in records))
         return response, records

@@ -141,8 +141,9 @@ class NodeService:
             span.set_attribute("quorate.error", response.error.name)
             return response
 
-    def bytes_since(self, offset: int) -> int:
-        return self._driver.log.bytes_since(offset)
+    @property
+    def end_offset(self) -> int:
+        return self._driver.log.end_offset
 
     async def fetch(self, request: FetchRequest) -> tuple[FetchResponse, list[Bytes]]:
         response, data = await self._driver.ask(request)

@@ -144,9 +144,6 @@ class Node:
                 return AdminResponse(error, self.leader)
         raise AssertionError(request)
 
-    def bytes_since(self, offset: int) -> int:
-        return sum(len(b) for b in self.batches if read_header(b).end_offset > offset)
-
     async def fetch(self, request: FetchRequest) -> tuple[FetchResponse, Sequence[Buffer]]:
         error = await self._refusal(request)
         if request.offset >= self.end_offset and request.max_wait_ms:

@@ -147,7 +147,8 @@ def test_both_versions_read_each_others_snapshots(quorum: Mixed) -> None:
     one.configure(SMALL)
     covered = in_snapshot(one, appended)
     quorum.change_version(1, quorum.earlier)
-    assert all(known(one, appended)[:covered])
+    # Unless 2 has led meanwhile, cleaned its log, and sent its own snapshot to 1.
+    assert known(one, appended)[:covered] in ([True] * covered, known(two, appended)[:covered])
     quorum.lead(1)
     quorum.write(appended, 240)
     until("1 has written a snapshot", lambda: in_snapshot(one, appended) == len(appended))

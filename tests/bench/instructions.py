@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -32,6 +32,7 @@ from quorate.records.batch import build_data_batch, read_header, stamp
 from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc import convert, convert_append
 from quorate.rpc.appending import Coalescer
+from quorate.rpc.records_answer import encode_with_records
 from quorate.rpc.values import AppendResult, OpaqueRecord
 from quorate.runtime.metadata_batches import apply_batch, build_metadata_batch
 from quorate.v1 import quorum_pb2, raft_pb2
@@ -110,6 +111,15 @@ def append_messages(values: int) -> Callable[[], float]:
     return lambda: instructions(work) / values
 
 
+def finished(work: Coroutine[Any, Any, bytes]) -> bytes:
+    """The result of a coroutine that does not wait."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits")
+
+
 def fetches(batches: int) -> Callable[[], float]:
     """A follower's Fetch and its answer with some batches, there and back; a batch."""
     records = []
@@ -123,7 +133,8 @@ def fetches(batches: int) -> Callable[[], float]:
     def work() -> None:
         asked = convert.encode_fetch_request(request).SerializeToString()
         convert.decode_fetch_request(raft_pb2.FetchRequest.FromString(asked))
-        answer = convert.encode_fetch_response(response, records).SerializeToString()
+        rest = convert.encode_fetch_response(response)
+        answer = finished(encode_with_records(rest, "records", records))
         convert.decode_fetch_response(raft_pb2.FetchResponse.FromString(answer))
 
     return lambda: instructions(work) / batches

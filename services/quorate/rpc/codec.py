@@ -319,7 +319,7 @@ def _map_field(name: str, hint: Any, descriptor: Any, rules: Rules) -> _Conversi
     key_type, value_type = get_args(hint)
     assert key_type in (str, int), f"{descriptor.full_name}: a map's keys are strings or integers"
     entry = descriptor.message_type
-    assert entry is not None, f"{descriptor.full_name} is no map"
+    assert entry is not None, f"{descriptor.full_name} is not a map"
     value_descriptor = entry.fields_by_name["value"]
     is_message = value_descriptor.message_type is not None
     encode, decode, *_ = _form(value_type, value_descriptor, rules)

@@ -12,15 +12,12 @@ Source: KIP-853, "RPCs"; proto/quorate/v1/raft.proto.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import ApiVersionsResponse, FetchRequest, FetchResponse
 from quorate.raft.types import NO_NODE, ReplicaKey
 from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError
 from quorate.rpc import fields as f
-from quorate.rpc.values import Buffer
 from quorate.telemetry.context import TRACE_PARENT_CHARS
 from quorate.v1 import raft_pb2
 
@@ -62,13 +59,8 @@ def decode_fetch_request(message: raft_pb2.FetchRequest) -> FetchRequest:
     )
 
 
-def encode_fetch_response(
-    response: FetchResponse, records: Sequence[Buffer] = ()
-) -> raft_pb2.FetchResponse:
-    """Encode a response. `records` are encoded batches, in order.
-
-    The receiver parses `response.batches` from them.
-    """
+def encode_fetch_response(response: FetchResponse) -> raft_pb2.FetchResponse:
+    """Encode a response without its records, which `records_answer` adds."""
     return raft_pb2.FetchResponse(
         error_code=f.error_to_wire(response.error),
         error_message=response.message,
@@ -79,7 +71,6 @@ def encode_fetch_response(
         snapshot_id=f.position_to_wire(response.snapshot),
         records_from=response.records_from,
         read_round=response.read_round,
-        records=b"".join(records),
         traces=[raft_pb2.RecordTrace(offset=o, trace_parent=p) for o, p in response.traces],
         acknowledged=f.position_to_wire(response.acknowledged),
     )

@@ -1,9 +1,9 @@
-"""Encodes responses with records with a single copy of the records.
+"""Encodes responses with records; large records are copied once, outside of the event loop.
 
-The encoding of a message is the concatenation of its encoded fields, in any order: the records are
-appended to the encoding of the other fields. Large responses are joined in a thread, where the copy
-releases the interpreter lock if the records are bytes objects. Source: the Protocol Buffers
-encoding guide, "Field Order" and "Length-Delimited Records".
+The encoding of a message is the concatenation of its encoded fields, in any order. Large records
+are therefore appended to the encoding of the other fields, in a thread, where the copy releases the
+interpreter lock if the records are bytes objects. Source: the Protocol Buffers encoding guide,
+"Field Order" and "Length-Delimited Records".
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ _THREAD = ThreadPoolExecutor(1, thread_name_prefix="encode")
 
 
 async def encode_with_records(message: Message, field: str, records: Sequence[Buffer]) -> bytes:
-    """The encoding of `message`, whose bytes field `field` is empty, with the records in it."""
-    size = sum(len(part) for part in records)
-    if not size:
+    """The encoding of `message` with the records in its bytes field `field`, which is empty."""
+    size = sum(map(len, records))
+    if size < LARGE_BYTES:
+        setattr(message, field, b"".join(records))
         return message.SerializeToString()
     number = message.DESCRIPTOR.fields_by_name[field].number
     head = message.SerializeToString() + _varint(number << 3 | _LENGTH_DELIMITED) + _varint(size)
     parts = [head, *map(_unwrapped, records)]
-    if size < LARGE_BYTES:
-        return b"".join(parts)
     return await asyncio.get_running_loop().run_in_executor(_THREAD, b"".join, parts)
 
 

@@ -24,7 +24,7 @@ class Outcome(StrEnum):
     """How the wait for a commit ended."""
 
     COMMITTED = "committed"
-    LEADERSHIP_LOST = "the leader lost its office before it was committed; the outcome is unknown"
+    LEADERSHIP_LOST = "the leader lost leadership before it was committed; the outcome is unknown"
     TIMED_OUT = "not committed within the request's timeout; the outcome is unknown"
 
 

@@ -1,19 +1,17 @@
-"""The driver of a raft node: it gives the node its inputs and does what the node's outputs ask for.
+"""The driver of a raft node: it passes inputs to the node and executes the node's outputs.
 
 Rules:
 1. The node is called on the event loop's thread only, and never across an await: an input, the
    outputs it causes and their execution are one uninterrupted step (`_settle`).
 2. Outputs are executed in order. `PersistElection` and `PersistRequiredEnd` return when they are
-   durable; log changes are
-   queued with the log's writer thread, which reports their tickets.
-3. Fetch answers take their bytes from the log in that same step, so records and epoch fit together.
-4. What cannot be written ends the process: a replica that cannot keep its promises must not make
-   any. So does every exception that no code expects, in the node, in the execution of an output or
-   in a callback: the step is half done, and nothing else may be built on it. Everybody who waits
-   gets an outcome at once.
-5. A leader whose event loop or whose disk stands still for longer than the fetch timeout resigns: a
-   loop that woke up before it takes any input, a disk while it is silent; then this replica stands
-   in no election until the disk answers.
+   durable; log changes are queued with the log's writer thread, which reports their tickets.
+3. Fetch responses take their bytes from the log in the same step, so that records and epoch match.
+4. A write failure stops the process: a replica that cannot persist must not acknowledge. So does an
+   unexpected exception in the node, in the execution of an output or in a callback, because the
+   step is half done. Every pending request fails immediately.
+5. A leader resigns if its event loop or its disk stalls for longer than the fetch timeout: the loop
+   before it processes the next input, the disk during the stall. This replica then starts no
+   election until the disk responds.
 
 Source: the contract of `raft.node`; durability rules of the log.
 """
@@ -164,7 +162,7 @@ class RaftDriver:
         self._on_fatal(reason)
 
     def _release(self) -> None:
-        """An outcome for everybody who waits: what was appended may still be committed."""
+        """Fail all pending requests. Appended records may still be committed."""
         for future in self._waiting.values():
             future.cancel()
         self.commits.leadership_lost()

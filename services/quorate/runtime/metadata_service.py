@@ -52,7 +52,7 @@ REFUSED_PAUSE_MS = 100
 """Until the next tick where the leader takes no appends for now."""
 
 TOO_MUCH = "{} bytes wait for their commit; slow down"
-UNKNOWN = "the controller lost its office before this was committed; it may still be"
+UNKNOWN = "the controller lost leadership before this was committed; it may still be"
 
 
 class _OfficeLostError(Exception):

@@ -88,7 +88,7 @@ class WriteTraces:
         """Whether what is left will commit is for the next leader to decide."""
         for append in self._appends:
             if append.commit is not None:
-                fail(append.commit, "the leader lost its office before it was committed")
+                fail(append.commit, "the leader lost leadership before it was committed")
                 append.commit.end()
         self._appends.clear()
 

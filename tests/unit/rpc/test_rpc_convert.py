@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from quorate.records.batch import build_data_batch, stamp
 from quorate.rpc import convert, fields
 from quorate.rpc import values as v
 from quorate.rpc.codecs import CODECS
+from quorate.rpc.records_answer import encode_with_records
+from quorate.rpc.values import Buffer
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
 from tests.unit.rpc.rpc_values import (
@@ -388,13 +390,19 @@ def test_every_message_of_the_protocol_has_a_way_to_the_wire() -> None:
     assert sent - tested == {"quorate.v1.DescribeFeaturesRequest", "quorate.v1.NodeStatusRequest"}
 
 
-def test_the_records_of_a_fetch_arrive_as_batches_of_the_same_bytes() -> None:
+async def fetched(response: m.FetchResponse, records: Sequence[Buffer]) -> raft_pb2.FetchResponse:
+    """The message that a follower receives."""
+    rest = convert.encode_fetch_response(response)
+    return raft_pb2.FetchResponse.FromString(await encode_with_records(rest, "records", records))
+
+
+async def test_the_records_of_a_fetch_arrive_as_batches_of_the_same_bytes() -> None:
     first = build_data_batch([(b"", b"a"), (b"", b"b")], 1)
     second = build_data_batch([(b"", b"c")], 2)
     stamp(first, 10, 3)
     stamp(second, 12, 4)
     value = m.FetchResponse(ErrorCode.NONE, m.CurrentLeader(4, 1), records_from=10, max_bytes=99)
-    message = convert.encode_fetch_response(value, [memoryview(first), second])
+    message = await fetched(value, [memoryview(first), second])
     got = convert.decode_fetch_response(message)
     assert [(b.base_offset, b.last_offset, b.epoch) for b in got.batches] == [
         (10, 11, 3),
@@ -405,12 +413,10 @@ def test_the_records_of_a_fetch_arrive_as_batches_of_the_same_bytes() -> None:
     assert got.max_bytes == 0, "a note for the leader's own use"
 
 
-def test_a_fetch_with_a_flipped_bit_is_a_violation() -> None:
+async def test_a_fetch_with_a_flipped_bit_is_a_violation() -> None:
     batch = build_data_batch([(b"", b"value")], 1)
     batch[-3] ^= 1
-    message = convert.encode_fetch_response(
-        m.FetchResponse(ErrorCode.NONE, m.CurrentLeader(1)), [batch]
-    )
+    message = await fetched(m.FetchResponse(ErrorCode.NONE, m.CurrentLeader(1)), [batch])
     with pytest.raises(ViolationError, match="checksum"):
         convert.decode_fetch_response(message)
 

@@ -31,9 +31,9 @@ import grpc
 import grpc.aio
 import typer
 from quorate.cli.bench.workloads import resident_mib
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.fields import directory_to_wire
-from quorate.rpc.limits import MESSAGE_BYTES_MAX
+from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
 from tests.integration.support import CLUSTER, Node, free_ports

@@ -28,9 +28,9 @@ from quorate.metadata.requests import CreateAcls
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint, ReplicaKey
 from quorate.records.primitives import uuid_from_bytes
-from quorate.rpc.client import AdminError, ClientError
+from quorate.rpc.client.quorum_client import AdminError, ClientError
 from quorate.rpc.tls import TlsConfig
-from quorate.rpc.values import FormatMode, FormatRequest
+from quorate.rpc.wire.values import FormatMode, FormatRequest
 from tenacity import retry_if_exception, stop_after_attempt, wait_random_exponential
 from tenacity.asyncio import AsyncRetrying
 

@@ -21,11 +21,11 @@ from quorate.metadata.authorizer import Operation, ResourceType
 from quorate.metadata.requests import Acl, AclFilter, DescribeAcls
 from quorate.raft.messages import ReplicaStatus
 from quorate.raft.types import ReplicaKey
-from quorate.rpc.client import ClientError, QuorumClient, UnreachableError
-from quorate.rpc.limits import ChannelLimits, format_address
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient, UnreachableError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.tls import TlsConfig
-from quorate.rpc.values import NodeStatus, QuorumDescription
+from quorate.rpc.wire.limits import ChannelLimits, format_address
+from quorate.rpc.wire.values import NodeStatus, QuorumDescription
 
 from quorate_operator import manifests, naming
 from quorate_operator.authority import (

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 
-from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 
 from tests.soak.nodes import FaultyNode, FaultyQuorum, NotWithinTimeError
 

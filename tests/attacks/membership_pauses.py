@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 from quorate.controller.formatting import random_uuid
 from quorate.raft.types import Endpoint, ReplicaKey
-from quorate.rpc.client import AdminError, QuorumClient
+from quorate.rpc.client.quorum_client import AdminError, QuorumClient
 
 from tests.integration.support import CLUSTER, HOST, Node, free_ports, succeed
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 from quorate.controller.formatting import random_uuid
-from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 from quorate.rpc.fields import directory_to_wire
 from quorate.rpc.tls import TlsConfig
 from quorate.v1 import common_pb2, raft_pb2

@@ -11,10 +11,10 @@ import time
 import grpc.aio
 import pytest
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.client import QuorumClient
-from quorate.rpc.limits import MESSAGE_BYTES_MAX
-from quorate.rpc.methods import RPC_METHODS, RpcMethod
-from quorate.rpc.weighing import MESSAGE_WEIGHT
+from quorate.rpc.client.quorum_client import QuorumClient
+from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX
+from quorate.rpc.wire.methods import RPC_METHODS, RpcMethod
+from quorate.rpc.wire.weighing import MESSAGE_WEIGHT
 
 from tests.attacks.conftest import MakeQuorum
 

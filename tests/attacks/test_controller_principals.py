@@ -19,7 +19,7 @@ from quorate.metadata.metadata_version import SUPPORTED
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.raft.types import Endpoint
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.fields import directory_to_wire
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.tls import TlsConfig

@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.v1 import common_pb2, raft_pb2
 
 from tests.integration.support import CLUSTER, HOST, Node, free_ports

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from quorate.rpc.client import ClientError
+from quorate.rpc.client.quorum_client import ClientError
 
 from tests.attacks.conftest import MakeQuorum
 from tests.attacks.ledger import Ledger, elects, followers

@@ -24,10 +24,10 @@ import yaml
 from quorate.controller.formatting import random_uuid
 from quorate.metadata import requests as r
 from quorate.raft.types import Endpoint
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError
 from quorate.rpc.metadata_client import MetadataClient
-from quorate.rpc.methods import RPC_METHODS
+from quorate.rpc.wire.methods import RPC_METHODS
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
 from tests.cluster.lab import CHART, helm_program

@@ -16,9 +16,9 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from quorate.rpc.client import QuorumClient
-from quorate.rpc.limits import MESSAGE_BYTES_MAX
-from quorate.rpc.methods import RPC_METHODS
+from quorate.rpc.client.quorum_client import QuorumClient
+from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX
+from quorate.rpc.wire.methods import RPC_METHODS
 from quorate.v1 import metadata_pb2, quorum_pb2
 
 from tests.pressure import http2

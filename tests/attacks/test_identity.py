@@ -14,7 +14,7 @@ import pytest
 from quorate.controller.formatting import random_uuid
 from quorate.log.meta_properties import META_PROPERTIES_FILE
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.fields import directory_to_wire
 from quorate.rpc.tls import TlsConfig
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2

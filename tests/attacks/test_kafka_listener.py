@@ -18,7 +18,7 @@ from quorate.controller.formatting import random_uuid
 from quorate.metadata.authorizer import Operation, ResourceType
 from quorate.metadata.metadata_version import SUPPORTED
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.attacks.kafka_listener import ACTION, AUTHORIZER, BROKER, Lab, controller
 from tests.certificates import needs_openssl

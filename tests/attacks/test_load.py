@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from quorate.cli.workload import Workload
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.attacks.conftest import MakeQuorum
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.soak.load import Load
 from tests.soak.network import OUTSIDE, Impairment, Network

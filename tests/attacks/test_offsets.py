@@ -14,7 +14,7 @@ from quorate.cli.demo import SNAPSHOTS, until
 from quorate.cli.local_cluster import LocalCluster, LocalNode
 from quorate.cli.workload import Workload
 from quorate.records.batch import iter_batches, iter_records
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 CALLERS = 64
 KILLS = 3

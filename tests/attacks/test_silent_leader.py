@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from quorate.metadata.requests import DescribeCluster
-from quorate.rpc.client import OutcomeUnknownError, QuorumClient
-from quorate.rpc.limits import ChannelLimits
+from quorate.rpc.client.quorum_client import OutcomeUnknownError, QuorumClient
 from quorate.rpc.metadata_client import MetadataClient
+from quorate.rpc.wire.limits import ChannelLimits
 
 from tests.attacks.conftest import MakeQuorum
 

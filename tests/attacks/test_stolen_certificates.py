@@ -21,9 +21,9 @@ from quorate.metadata import requests as r
 from quorate.metadata.metadata_version import SUPPORTED
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError, OutcomeUnknownError
-from quorate.rpc.methods import RPC_METHODS
+from quorate.rpc.wire.methods import RPC_METHODS
 from quorate.v1 import quorum_pb2, raft_pb2
 
 from tests.attacks.test_controller_principals import BROKER, REFUSED, STRANGER, Lab

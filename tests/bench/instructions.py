@@ -23,17 +23,17 @@ from typing import Annotated, Any
 
 import quorate
 import typer
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, FetchRequest, FetchResponse
 from quorate.raft.types import ReplicaKey
 from quorate.records import metadata as rec
 from quorate.records.batch import build_data_batch, read_header, stamp
 from quorate.records.primitives import uuid_from_bytes
-from quorate.rpc import convert, convert_append
-from quorate.rpc.appending import Coalescer
-from quorate.rpc.records_answer import encode_with_records
-from quorate.rpc.values import AppendResult, OpaqueRecord
+from quorate.rpc.client.appending import Coalescer
+from quorate.rpc.server.records_answer import encode_with_records
+from quorate.rpc.wire import convert, convert_append
+from quorate.rpc.wire.values import AppendResult, OpaqueRecord
 from quorate.runtime.metadata_batches import apply_batch, build_metadata_batch
 from quorate.v1 import quorum_pb2, raft_pb2
 from rich.console import Console

@@ -204,7 +204,7 @@ class Lab:
             "import asyncio\n"
             "from pathlib import Path\n"
             "from quorate.raft.types import ReplicaKey\n"
-            "from quorate.rpc.client import QuorumClient\n"
+            "from quorate.rpc.client.quorum_client import QuorumClient\n"
             "from quorate.rpc.tls import TlsConfig\n"
             "async def main():\n"
             "    root = Path('/etc/quorate/tls')\n"

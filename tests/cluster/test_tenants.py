@@ -44,10 +44,10 @@ import asyncio, sys
 from pathlib import Path
 from quorate.metadata import requests as r
 from quorate.raft.types import ReplicaKey
-from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.tls import TlsConfig
-from quorate.rpc.values import FormatMode, FormatRequest
+from quorate.rpc.wire.values import FormatMode, FormatRequest
 
 server, voter, directory = sys.argv[1:4]
 root = Path("/tmp/app")

@@ -21,9 +21,9 @@ from typing import Any
 
 from quorate.cli.workload import Workload
 from quorate.history import Violation
-from quorate.rpc.client import ClientError, QuorumClient
-from quorate.rpc.limits import ChannelLimits
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.limits import ChannelLimits
 
 TLS = Path("/tls")
 IS_TLS = TLS.exists()

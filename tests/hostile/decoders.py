@@ -26,8 +26,8 @@ from quorate.records.batch import (
 )
 from quorate.records.control import decode_control, encode_control
 from quorate.records.errors import RecordsError
-from quorate.rpc import convert, convert_append
-from quorate.rpc.codecs import CODECS
+from quorate.rpc.wire import convert, convert_append
+from quorate.rpc.wire.codecs import CODECS
 from quorate.spark import framing
 from quorate.spark.columns import LEDGER, Origin, rows
 from quorate.spark.errors import DamagedError

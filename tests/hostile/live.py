@@ -26,7 +26,7 @@ import grpc
 import grpc.aio
 import typer
 from quorate.cli.bench.workloads import resident_mib
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.fields import directory_to_wire
 from quorate.rpc.tls import TlsConfig
 from rich.console import Console

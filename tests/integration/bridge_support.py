@@ -7,14 +7,14 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from quorate.metadata.feature_manager import bootstrap_records
+from quorate.metadata.managers.feature_manager import bootstrap_records
 from quorate.records.metadata import (
     MetadataRecord,
     ZkMigrationState,
     ZkMigrationStateRecord,
     encode,
 )
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.support import CLUSTER, HOST, Quorum, free_ports, here, until
 

@@ -20,8 +20,8 @@ from quorate.process.http import METHODS
 from quorate.process.telemetry import PATHS
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.metadata_client import MetadataClient
-from quorate.rpc.methods import RPC_METHODS, RpcMethod
 from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.methods import RPC_METHODS, RpcMethod
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.support import CLUSTER, HOST, Node, assert_clean, free_ports, succeed, until

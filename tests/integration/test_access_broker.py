@@ -21,7 +21,7 @@ from quorate.raft.errors import ErrorCode
 from quorate.records.batch import build_data_batch
 from quorate.records.primitives import uuid_to_bytes
 from quorate.rpc.metadata_client import MetadataClient
-from quorate.rpc.methods import FOLLOWER_FETCH, PARTITION_METHODS, RPC_METHODS, RpcMethod
+from quorate.rpc.wire.methods import FOLLOWER_FETCH, PARTITION_METHODS, RPC_METHODS, RpcMethod
 from quorate.v1 import partition_pb2 as pb
 
 from tests.certificates import make_certificate, needs_openssl

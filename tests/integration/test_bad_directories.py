@@ -15,7 +15,7 @@ from pathlib import Path
 
 from quorate.log.offset_files import read_recovery_point
 from quorate.records.batch import BatchHeader, iter_batches
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.conftest import Start, append
 from tests.integration.support import (

@@ -14,7 +14,7 @@ import pytest
 from quorate.bridge import schemas as s
 from quorate.raft.errors import ErrorCode
 from quorate.records.batch import parse_batches
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.bridge_support import KafkaQuorum, listens
 from tests.integration.support import CLUSTER, HOST, Node, until

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc.aio
 import pytest
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.client import AdminError, QuorumClient
+from quorate.rpc.client.quorum_client import AdminError, QuorumClient
 from quorate.v1 import quorum_pb2
 
 from tests.integration.conftest import Start

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from quorate.records.batch import build_data_batch, iter_batches, iter_records, stamp
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.support import Node, Quorum, assert_clean, until
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import grpc.aio
 import pytest
 from quorate.cli.bench.floors import ECHO, floor_server
-from quorate.metadata.image import MetadataImage
-from quorate.metadata.partition_index import PartitionIndex
+from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.metadata.image.partition_index import PartitionIndex
 from quorate.records.batch import (
     build_data_batch,
     iter_batches,
@@ -30,8 +30,8 @@ from quorate.records.batch import (
 )
 from quorate.records.metadata import MetadataRecord
 from quorate.records.metadata.partitions import PartitionRecord, TopicRecord
-from quorate.rpc.client import QuorumClient
-from quorate.runtime.collection import collection_paused
+from quorate.rpc.client.quorum_client import QuorumClient
+from quorate.runtime.gc_tuning import collection_paused
 from quorate.runtime.metadata_batches import load_batch, snapshot_batches
 
 from tests.integration.support import Node, free_ports

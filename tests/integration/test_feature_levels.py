@@ -16,7 +16,7 @@ from quorate.records.metadata import (
     FeatureLevelRecord,
     encode,
 )
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.metadata_client import MetadataClient
 
 from tests.integration.bridge_support import KafkaQuorum, listens

@@ -8,7 +8,7 @@ import time
 from quorate.cli.workload import Workload
 from quorate.history import HistoryChecker, Violation
 from quorate.raft.messages import DescribeQuorumResponse
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.support import POLL_S, WAIT_S, Quorum, assert_clean
 

@@ -18,7 +18,7 @@ from quorate.cli.workload import Workload
 from quorate.controller.formatting import random_uuid
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.raft.types import Endpoint
-from quorate.rpc.client import QuorumClient, UnreachableError
+from quorate.rpc.client.quorum_client import QuorumClient, UnreachableError
 from quorate.rpc.tls import TlsConfig
 
 from tests.certificates import make_authority, make_certificate, needs_openssl

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from quorate.records import metadata as rec
-from quorate.rpc.client import AdminError, QuorumClient
+from quorate.rpc.client.quorum_client import AdminError, QuorumClient
 from quorate.runtime.metadata_files import read_directory, read_snapshot
 
 from tests.integration.metadata_support import brokers

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from quorate.cli.local_cluster import LocalCluster
 from quorate.log.meta_properties import MetaProperties
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.support import (
     PARTITION,

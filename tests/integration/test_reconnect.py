@@ -10,9 +10,9 @@ import asyncio
 
 import grpc.aio
 import pytest
-from quorate.rpc.channels import NODE_STATUS, Channels
+from quorate.rpc.client.channels import NODE_STATUS, Channels
 from quorate.rpc.errors import TransportError, TransportKind
-from quorate.rpc.limits import ChannelLimits
+from quorate.rpc.wire.limits import ChannelLimits
 from quorate.v1 import quorum_pb2
 
 from tests.integration.support import HOST, free_ports

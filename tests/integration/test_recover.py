@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from quorate.cli.workload import Workload
 from quorate.history import HistoryChecker
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.support import (
     FIRST_SEGMENT,

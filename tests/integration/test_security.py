@@ -22,7 +22,7 @@ from quorate.metadata.authorizer import Operation, ResourceType
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.raft.types import ReplicaKey
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError
 from quorate.rpc.fields import directory_to_wire
 from quorate.rpc.metadata_client import MetadataClient

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.support import PARTITION, Quorum, assert_clean, succeed, until
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.conftest import Start, append
 from tests.integration.metadata_support import brokers

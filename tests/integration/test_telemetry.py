@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 from quorate.raft.types import ReplicaKey
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.telemetry.catalogue import METRICS, PROCESS_METRICS
 from quorate.telemetry.tracing import Tracing
 

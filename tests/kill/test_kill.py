@@ -16,7 +16,7 @@ import pytest
 from quorate.cli.demo import SNAPSHOTS, until
 from quorate.cli.local_cluster import LocalCluster
 from quorate.cli.workload import Workload
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 
 ROUNDS = int(os.environ.get("QUORATE_KILL_ROUNDS", "20"))
 

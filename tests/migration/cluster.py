@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quorate.cli.main import main
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.metadata_version import SUPPORTED
 from quorate.migration.verification import compare
 from quorate.migration.znodes import Tree
@@ -22,7 +22,7 @@ from quorate.records.metadata import (
     decode,
     encode,
 )
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import OutcomeUnknownError, RpcError
 
 from tests.integration.support import Node, Quorum, until

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from quorate.controller.migration_settings import ENABLE
+from quorate.controller.migration.settings import ENABLE
 from quorate.metadata.metadata_version import KAFKA_LISTENER_MAX, LATEST_LEVEL
 from quorate.migration import znodes as z
 from quorate.migration.znodes import Tree

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.migration.copying import copy
 from quorate.migration.operations import Create
 from quorate.migration.verification import compare

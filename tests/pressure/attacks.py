@@ -20,9 +20,9 @@ import grpc.aio
 from quorate.bridge import schemas as s
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.fields import directory_to_wire
-from quorate.rpc.limits import MESSAGE_BYTES_MAX
-from quorate.rpc.methods import RPC_METHODS
-from quorate.rpc.weighing import MESSAGE_WEIGHT
+from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX
+from quorate.rpc.wire.methods import RPC_METHODS
+from quorate.rpc.wire.weighing import MESSAGE_WEIGHT
 from quorate.v1 import common_pb2, metadata_pb2, quorum_pb2, raft_pb2
 
 from tests.flood import be_greedy

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate.cli.bench.workloads import processor_seconds
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import ClientError
 
 from tests.integration.support import HOST

@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from quorate.rpc.limits import MESSAGE_BYTES_MAX
 from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX
 
 from tests.certificates import make_authority, make_certificate
 from tests.integration.support import CLUSTER, HOST, Node, free_ports, succeed

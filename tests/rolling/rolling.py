@@ -30,10 +30,10 @@ from quorate.metadata.requests import CreateTopics, NewTopic
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import NO_NODE
 from quorate.records.batch import read_header
+from quorate.rpc.client.partition_client import BrokerConnections
 from quorate.rpc.errors import ClientError, OutcomeUnknownError, RpcError
 from quorate.rpc.metadata_client import MetadataClient
-from quorate.rpc.partition_client import BrokerConnections
-from quorate.rpc.partition_values import Located
+from quorate.rpc.wire.partition_values import Located
 
 from tests.launcher import launched_by
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from quorate.cli.workload import Workload
 from quorate.history import Rule, Violation
-from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 
 NAME = "soak"
 OVERLAP = 64

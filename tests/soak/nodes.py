@@ -17,7 +17,7 @@ from pathlib import Path
 
 from quorate.controller.formatting import random_uuid
 from quorate.raft.messages import DescribeQuorumResponse
-from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 
 from tests.integration.support import CLUSTER, HOST, Node, free_ports, here
 from tests.soak.network import Network

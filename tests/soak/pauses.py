@@ -28,7 +28,7 @@ import typer
 from quorate.cli.workload import Workload
 from quorate.controller.formatting import random_uuid
 from quorate.raft.types import Endpoint, ReplicaKey
-from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 from rich.console import Console
 from rich.table import Table
 

@@ -12,8 +12,8 @@ import grpc
 import grpc.aio
 from quorate.history import HistoryChecker
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.reading import READ, records_of
-from quorate.rpc.values import ReadRequest
+from quorate.rpc.client.reading import READ, records_of
+from quorate.rpc.wire.values import ReadRequest
 
 TIMEOUT_S = 30.0
 OVERLAP = 64

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from quorate.rpc.limits import ChannelLimits
+from quorate.rpc.wire.limits import ChannelLimits
 
 from tests.soak.load import NAME, Load
 from tests.soak.nodes import DISK_FULL, FSYNC_FAILS, SYNC_HANGS, FaultyNode, FaultyQuorum

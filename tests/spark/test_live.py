@@ -15,8 +15,8 @@ from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.metadata import ConfigRecord, encode
-from quorate.rpc.client import QuorumClient
-from quorate.rpc.values import ReadChunk
+from quorate.rpc.client.quorum_client import QuorumClient
+from quorate.rpc.wire.values import ReadChunk
 from quorate.spark import framing
 from quorate.spark.columns import LEDGER, Origin, rows
 from quorate.spark.errors import CompactedError, UnreachableError

@@ -28,7 +28,7 @@ from typing import Any
 
 import pytest
 from quorate.records.metadata import ConfigRecord, encode
-from quorate.rpc.client import QuorumClient
+from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import ClientError
 from quorate.spark.live import LiveReader, Quorum
 from quorate.spark.sinks import OffsetTable, Sink

@@ -24,12 +24,12 @@ sys.path[:0] = [str(ROOT / "services"), str(ROOT)]
 from quorate.metadata import requests as r  # noqa: E402
 from quorate.raft import messages as m  # noqa: E402
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter  # noqa: E402
-from quorate.rpc.codecs import CODECS  # noqa: E402
-from quorate.rpc.convert_append import encode_append_request  # noqa: E402
-from quorate.rpc.convert_metadata import METHODS  # noqa: E402
-from quorate.rpc.gate import Refusal  # noqa: E402
-from quorate.rpc.methods import RPC_METHODS, Callers, RpcMethod  # noqa: E402
-from quorate.rpc.values import (  # noqa: E402
+from quorate.rpc.server.authorizer import Refusal  # noqa: E402
+from quorate.rpc.wire.codecs import CODECS  # noqa: E402
+from quorate.rpc.wire.convert_append import encode_append_request  # noqa: E402
+from quorate.rpc.wire.convert_metadata import METHODS  # noqa: E402
+from quorate.rpc.wire.methods import RPC_METHODS, Callers, RpcMethod  # noqa: E402
+from quorate.rpc.wire.values import (  # noqa: E402
     ChecksumLogRequest,
     DescribeFeaturesRequest,
     FormatMode,
@@ -38,7 +38,7 @@ from quorate.rpc.values import (  # noqa: E402
     ReadRequest,
     UpdateFeaturesRequest,
 )
-from quorate.runtime.gate import NodeGate  # noqa: E402
+from quorate.runtime.authorizer import NodeGate  # noqa: E402
 
 from tests.tools import access_broker, access_kafka, access_web  # noqa: E402
 from tests.tools.callers import (  # noqa: E402

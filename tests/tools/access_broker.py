@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from quorate.broker.gate import BrokerGate
+from quorate.broker.authorizer import BrokerGate
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.methods import FOLLOWER_FETCH, PARTITION_METHODS, Callers, RpcMethod
+from quorate.rpc.wire.methods import FOLLOWER_FETCH, PARTITION_METHODS, Callers, RpcMethod
 
 from tests.tools.callers import COLUMNS, PRODUCER, TOPIC, TOPIC_ID, Column, broker_gate
 

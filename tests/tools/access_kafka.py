@@ -15,11 +15,11 @@ from quorate.bridge.apis import KAFKA_APIS, KafkaApi
 from quorate.bridge.bridge import BARE, may_forward
 from quorate.raft import messages as m
 from quorate.raft.types import OffsetAndEpoch, ReplicaKey
-from quorate.rpc.gate import Refusal
-from quorate.rpc.methods import RPC_METHODS, Callers
 from quorate.rpc.principals import Caller
+from quorate.rpc.server.authorizer import Refusal
+from quorate.rpc.wire.methods import RPC_METHODS, Callers
 from quorate.runtime.authorization import KAFKA_OPERATIONS
-from quorate.runtime.gate import NodeGate
+from quorate.runtime.authorizer import NodeGate
 
 from tests.tools.callers import ADMINISTRATOR, COLUMNS, DIRECTORY, OTHER_CLUSTER, super_users
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
-from quorate.broker.gate import BrokerGate
+from quorate.broker.authorizer import BrokerGate
 from quorate.metadata import requests as r
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
 from quorate.metadata.authorizer import ANONYMOUS, AclAuthorizer, Operation, ResourceType
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.records import metadata as rec
 from quorate.rpc.principals import Caller
-from quorate.runtime.gate import NodeGate
+from quorate.runtime.authorizer import NodeGate
 from quorate.runtime.metadata_loader import MetadataLoader
 
 CONTROLLER, BROKER, RECEIVER = 2, 1001, 1

@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT / "services")]
 
 from quorate.cli.broker_settings import BROKER  # noqa: E402
 from quorate.controller.config import CONTROLLER  # noqa: E402
-from quorate.process.config_def import Setting  # noqa: E402
+from quorate.process.setting import Setting  # noqa: E402
 from quorate.telemetry.catalogue import table  # noqa: E402
 
 SETTINGS_PAGE = ROOT / "services" / "quorate" / "process" / "SETTINGS.md"

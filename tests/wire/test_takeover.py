@@ -21,10 +21,10 @@ from typing import IO
 
 import pytest
 from quorate.log.meta_properties import MetaProperties
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.records.batch import iter_batches, iter_records
 from quorate.records.metadata import ConfigRecord, encode
-from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 from quorate.runtime.metadata_batches import apply_batch, holds_metadata
 from quorate.runtime.metadata_files import read_snapshot
 

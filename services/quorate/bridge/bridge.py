@@ -40,12 +40,12 @@ from quorate.raft.messages import (
     FetchRequest,
     FetchSnapshotRequest,
 )
-from quorate.rpc.convert_metadata import METHODS, MetadataAnswer
-from quorate.rpc.gate import Refusal, answer_admitted
 from quorate.rpc.principals import Caller, PrincipalMapping
+from quorate.rpc.server.authorizer import Refusal, answer_admitted
 from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.convert_metadata import METHODS, MetadataAnswer
+from quorate.runtime.authorizer import NodeGate
 from quorate.runtime.driver import RaftDriver
-from quorate.runtime.gate import NodeGate
 from quorate.telemetry.limited_log import LimitedLog
 
 LOGGER = logging.getLogger(__name__)

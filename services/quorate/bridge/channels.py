@@ -23,8 +23,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from quorate.bridge import schemas as s
+from quorate.bridge.control_requests import Message
 from quorate.bridge.frames import read_frame, write_frame
-from quorate.bridge.telling import Message
 from quorate.runtime.tasks import explained, supervise
 
 LOGGER = logging.getLogger(__name__)

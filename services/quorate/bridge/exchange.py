@@ -16,8 +16,8 @@ from typing import Any
 from quorate.bridge import schemas as s
 from quorate.metadata.requests import Refused
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.convert_metadata import TIMEOUT_MS, TIMEOUT_MS_MAX, MetadataAnswer
 from quorate.rpc.principals import Caller
+from quorate.rpc.wire.convert_metadata import TIMEOUT_MS, TIMEOUT_MS_MAX, MetadataAnswer
 
 Ask = Callable[[Any, int, Caller], Awaitable[MetadataAnswer]]
 """Passes a request to the metadata controller, with its timeout in ms and its caller."""

@@ -13,11 +13,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from quorate.bridge import telling
+from quorate.bridge import control_requests as telling
 from quorate.bridge.channels import Channel
-from quorate.bridge.telling import Message, Sender, Told
-from quorate.metadata.delta import MetadataDelta
-from quorate.metadata.image import MetadataImage
+from quorate.bridge.control_requests import Message, Sender, Told
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import MetadataImage
 
 LOGGER = logging.getLogger(__name__)
 

@@ -35,6 +35,8 @@ from quorate.records.batch import (
     iter_batches,
     iter_records,
 )
+from quorate.rpc.client.partition_client import BrokerConnections, FetchStream, ProduceStream
+from quorate.rpc.client.routing import Address
 from quorate.rpc.errors import (
     AdminError,
     ClientError,
@@ -43,9 +45,9 @@ from quorate.rpc.errors import (
     TransportKind,
     UnreachableError,
 )
-from quorate.rpc.limits import BATCH_BYTES_MAX
-from quorate.rpc.partition_client import BrokerConnections, FetchStream, ProduceStream
-from quorate.rpc.partition_values import (
+from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.limits import BATCH_BYTES_MAX
+from quorate.rpc.wire.partition_values import (
     FetchPosition,
     LocatedTopic,
     PartitionFetch,
@@ -53,8 +55,6 @@ from quorate.rpc.partition_values import (
     ProduceRequest,
     ProducerIdentity,
 )
-from quorate.rpc.routing import Address
-from quorate.rpc.tls import TlsConfig
 
 RETRY_MIN_S = 0.02
 RETRY_MAX_S = 0.25

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from quorate.process import config_types as types
-from quorate.process.config_def import Setting, by_name, declared_in, setting
 from quorate.process.config_types import INT_MAX, ConfigType
 from quorate.process.node_config import NODE_SETTINGS, NodeConfig
+from quorate.process.setting import Setting, by_name, declared_in, setting
 from quorate.rpc.tls import TlsConfig
 
 

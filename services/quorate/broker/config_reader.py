@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quorate.broker.config import BrokerConfig
-from quorate.process.config_def import values_of
 from quorate.process.config_types import WILDCARD_HOSTS
 from quorate.process.node_config import Security, has_authorizer, node_values
 from quorate.process.properties import ParsedProperties
+from quorate.process.setting import values_of
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
-from quorate.rpc.limits import format_address
 from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.limits import format_address
 
 
 def build_config(parsed: ParsedProperties) -> BrokerConfig:

@@ -23,9 +23,9 @@ from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError
+from quorate.rpc.client.partition_client import BrokerConnections, FetchStream
 from quorate.rpc.errors import RpcError
-from quorate.rpc.partition_client import BrokerConnections, FetchStream
-from quorate.rpc.partition_values import (
+from quorate.rpc.wire.partition_values import (
     FetchedPartition,
     FetchPosition,
     PartitionFetch,

@@ -22,9 +22,9 @@ from quorate.metadata.requests import (
     RegisterController,
 )
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.convert_metadata import MetadataAnswer
 from quorate.rpc.errors import AdminError, ClientError
 from quorate.rpc.metadata_client import MetadataClient
+from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.service import NodeService
 

@@ -17,20 +17,20 @@ import asyncio
 import logging
 from dataclasses import replace
 
+from quorate.broker.alter_partition_manager import IsrProposals
+from quorate.broker.authorizer import BrokerGate, broker_gate
 from quorate.broker.checkpoints import take_clean_shutdown, write_clean_shutdown
 from quorate.broker.config import BrokerConfig
 from quorate.broker.forwarding import ForwardingService
-from quorate.broker.gate import BrokerGate, broker_gate
 from quorate.broker.lifecycle import Lifecycle, LifecycleError, supported_features
 from quorate.broker.metadata_view import MetadataView
 from quorate.broker.metrics import broker_samples
-from quorate.broker.proposals import IsrProposals
 from quorate.broker.replica_manager import ReplicaManager
 from quorate.broker.service import PartitionService
 from quorate.log.meta_properties import random_uuid
 from quorate.log.metadata_log import LogConfig
-from quorate.metadata.delta import MetadataDelta
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.metadata_version import KRAFT_VERSION, SUPPORTED
 from quorate.metadata.requests import RegisterBroker
 from quorate.process.component import Component, running
@@ -42,11 +42,11 @@ from quorate.process.storage import Storage, open_storage
 from quorate.process.telemetry import NodeTelemetry
 from quorate.raft import outputs as out
 from quorate.raft.types import SUPPORTED_KRAFT_VERSION
-from quorate.rpc.limits import ServerLimits, format_address
+from quorate.rpc.client.partition_client import BrokerConnections
 from quorate.rpc.metadata_client import MetadataClient
-from quorate.rpc.partition_client import BrokerConnections
-from quorate.rpc.partition_servicer import PartitionServicer
-from quorate.rpc.partition_values import PartitionKey
+from quorate.rpc.server.partition_servicer import PartitionServicer
+from quorate.rpc.wire.limits import ServerLimits, format_address
+from quorate.rpc.wire.partition_values import PartitionKey
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.telemetry.logs import NodeContext
 

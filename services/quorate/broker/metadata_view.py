@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from quorate.broker.values import Brokers, BrokerState, PartitionState
-from quorate.metadata.cluster import is_active
-from quorate.metadata.delta import MetadataDelta
-from quorate.metadata.image import MetadataImage
-from quorate.metadata.partitions import Partition
+from quorate.metadata.image.cluster import is_active
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.metadata.image.partitions import Partition
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint
-from quorate.rpc.partition_values import (
+from quorate.rpc.wire.partition_values import (
     Located,
     LocatedBroker,
     LocatedPartition,

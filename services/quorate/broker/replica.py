@@ -35,7 +35,7 @@ from quorate.log.errors import LogError
 from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode
 from quorate.records.batch import BatchHeader, stamp
-from quorate.rpc.partition_values import PartitionKey, ProduceResponse
+from quorate.rpc.wire.partition_values import PartitionKey, ProduceResponse
 
 
 class Host(Protocol):

@@ -23,12 +23,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
+from quorate.broker.alter_partition_manager import IsrProposals
 from quorate.broker.checkpoints import read_high_watermarks, write_high_watermarks
 from quorate.broker.config import BrokerConfig
 from quorate.broker.fetcher import Fetcher, FetchLimits
 from quorate.broker.metadata_view import MetadataView
 from quorate.broker.partition import PartitionConfig, PartitionReplica
-from quorate.broker.proposals import IsrProposals
 from quorate.broker.replica import Replica
 from quorate.broker.replica_log import (
     DELETED_SUFFIX,
@@ -41,8 +41,8 @@ from quorate.broker.values import ProposeIsr, RoleChanged
 from quorate.log.errors import LogError
 from quorate.log.offset_files import METADATA_TOPIC
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.partition_client import BrokerConnections
-from quorate.rpc.partition_values import PartitionKey
+from quorate.rpc.client.partition_client import BrokerConnections
+from quorate.rpc.wire.partition_values import PartitionKey
 from quorate.runtime.clock import Clock
 
 LOGGER = logging.getLogger(__name__)

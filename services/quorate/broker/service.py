@@ -20,7 +20,7 @@ from quorate.records.batch import BatchHeader, read_header, verify_crc
 from quorate.records.errors import RecordsError
 from quorate.rpc.errors import AdminError, ClientError
 from quorate.rpc.metadata_client import MetadataClient
-from quorate.rpc.partition_values import (
+from quorate.rpc.wire.partition_values import (
     Located,
     PartitionKey,
     PartitionOffsets,

@@ -20,8 +20,8 @@ from quorate.broker.values import FetchAnswer, ReplicaPosition
 from quorate.log.errors import LogError
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.types import NO_NODE
-from quorate.rpc.limits import MESSAGE_BYTES_MAX, POSITIONS_MAX
-from quorate.rpc.partition_values import (
+from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX, POSITIONS_MAX
+from quorate.rpc.wire.partition_values import (
     NO_EPOCH,
     FetchedPartition,
     FetchPosition,

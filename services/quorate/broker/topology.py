@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 
 from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.rpc.client.partition_client import BrokerConnections, address_of
+from quorate.rpc.client.routing import Address
 from quorate.rpc.errors import AdminError, TransportError, UnreachableError
-from quorate.rpc.limits import format_address, parse_address
-from quorate.rpc.partition_client import BrokerConnections, address_of
-from quorate.rpc.partition_values import LocatedPartition, LocatedTopic, PartitionKey
-from quorate.rpc.routing import Address
+from quorate.rpc.wire.limits import format_address, parse_address
+from quorate.rpc.wire.partition_values import LocatedPartition, LocatedTopic, PartitionKey
 
 REFRESH_PAUSE_S = 0.05
 """The minimum time between two refreshes, seconds."""

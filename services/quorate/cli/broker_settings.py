@@ -15,9 +15,9 @@ from quorate.broker.config_reader import build_config
 from quorate.cli.config_docs import explained
 from quorate.cli.output import UsageError
 from quorate.controller.config import CONTROLLER
-from quorate.controller.migration_settings import ENABLE
-from quorate.process.config_def import ConfigDef
+from quorate.controller.migration.settings import ENABLE
 from quorate.process.properties import parse_properties
+from quorate.process.setting import ConfigDef
 
 BROKER = ConfigDef(
     "broker",

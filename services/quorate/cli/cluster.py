@@ -22,7 +22,7 @@ from quorate.cli.output import AsJson, kafka_table, print_json, print_line
 
 if TYPE_CHECKING:
     from quorate.raft.types import Endpoint
-    from quorate.rpc.client import QuorumClient
+    from quorate.rpc.client.quorum_client import QuorumClient
     from quorate.rpc.metadata_client import MetadataClient
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

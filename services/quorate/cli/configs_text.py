@@ -15,8 +15,8 @@ from typing import Any
 
 from quorate.cli.config_entities import QUOTA_TYPES, RESOURCE_TYPES, Entity, Part
 from quorate.cli.metadata_run import check, chunks
-from quorate.metadata import config_defs
 from quorate.metadata import requests as r
+from quorate.metadata.config import config_defs
 from quorate.rpc.metadata_client import MetadataClient
 
 RESOURCES_PER_REQUEST = 1_000

@@ -25,9 +25,9 @@ from quorate.cli.output import CommandError, UsageError, one_line, print_warning
 
 if TYPE_CHECKING:
     from quorate.process.config_types import Address
-    from quorate.rpc.client import QuorumClient
+    from quorate.rpc.client.quorum_client import QuorumClient
     from quorate.rpc.tls import TlsConfig
-    from quorate.rpc.values import QuorumDescription
+    from quorate.rpc.wire.values import QuorumDescription
 
 T = TypeVar("T")
 
@@ -291,7 +291,7 @@ def run(
     """
     options = Options.of(context)
     connection = resolve(options)
-    from quorate.rpc.client import QuorumClient
+    from quorate.rpc.client.quorum_client import QuorumClient
 
     waits = options.timeout or connection.timeout_s or default_timeout
 

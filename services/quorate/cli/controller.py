@@ -32,7 +32,7 @@ def controller(
     config = load(file)
     for warning in config.warnings:
         print_warning(warning)
-    from quorate.controller.migrating_main import run_migrating_controller
+    from quorate.controller.migration.main import run_migrating_controller
     from quorate.recovery.staged import apply_staged
 
     raise typer.Exit(run_migrating_controller(config, apply_staged))

@@ -24,7 +24,7 @@ from quorate.cli.output import CommandError, print_json
 from quorate.cli.workload import Workload
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.raft.types import ReplicaKey
-from quorate.rpc.client import ClientError, QuorumClient
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient
 
 STEP_TIMEOUT_S = 30.0
 LOAD_S = 0.7

@@ -36,8 +36,8 @@ from quorate.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from quorate.rpc.client import QuorumClient
-    from quorate.rpc.values import DescribeFeaturesResponse, Feature, UpgradeType
+    from quorate.rpc.client.quorum_client import QuorumClient
+    from quorate.rpc.wire.values import DescribeFeaturesResponse, Feature, UpgradeType
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -131,7 +131,7 @@ def upgrade(
     kraft.version=1 turns a static quorum into one whose voters can be added and removed. It needs
     every voter to support it, and there is no way back.
     """
-    from quorate.rpc.values import UpgradeType
+    from quorate.rpc.wire.values import UpgradeType
 
     levels = _levels(context, feature, release_version) or _highest(context)
     _update(
@@ -158,7 +158,7 @@ def downgrade(
     as_json: AsJson = False,
 ) -> None:
     """Lower levels. kraft.version cannot be lowered: its voters are in the log."""
-    from quorate.rpc.values import UpgradeType
+    from quorate.rpc.wire.values import UpgradeType
 
     levels = _levels(context, feature, release_version)
     if not levels:
@@ -211,7 +211,7 @@ def _highest(context: typer.Context) -> dict[str, int]:
 def _in_order(levels: dict[str, int], kind: UpgradeType) -> list[tuple[str, int]]:
     """Sort the levels: raise metadata.version first and lower it last, as others depend on it."""
     from quorate.metadata.metadata_version import METADATA_VERSION
-    from quorate.rpc.values import UpgradeType
+    from quorate.rpc.wire.values import UpgradeType
 
     comes_first = kind is UpgradeType.UPGRADE
     return sorted(levels.items(), key=lambda i: ((i[0] == METADATA_VERSION) != comes_first, i[0]))
@@ -226,7 +226,7 @@ def _update(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from quorate.rpc.client import AdminError
+    from quorate.rpc.client.quorum_client import AdminError
 
     async def ask(client: QuorumClient) -> dict[str, str | None]:
         """Return each feature's failure, None for success."""

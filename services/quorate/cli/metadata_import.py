@@ -25,13 +25,13 @@ from quorate.cli.metadata_shell import load_image
 from quorate.cli.output import CommandError, print_json, print_line
 from quorate.metadata import requests as r
 from quorate.metadata.acls import acl_of
-from quorate.metadata.configs import ResourceType
-from quorate.metadata.image import AnyRecord, MetadataImage
+from quorate.metadata.image.configs import ResourceType
+from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage
 from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION, at_level
 from quorate.raft.errors import ErrorCode
 from quorate.records import metadata as rec
 from quorate.records.metadata.partitions import NO_LEADER
-from quorate.rpc.client import AdminError, QuorumClient
+from quorate.rpc.client.quorum_client import AdminError, QuorumClient
 from quorate.rpc.metadata_client import MetadataClient
 
 BATCH_RECORDS_MAX = 5_000

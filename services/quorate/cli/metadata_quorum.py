@@ -32,8 +32,8 @@ from quorate.cli.settings_file import ConfigFile, load
 
 if TYPE_CHECKING:
     from quorate.raft.types import Endpoint, ReplicaKey
-    from quorate.rpc.client import QuorumClient
-    from quorate.rpc.values import QuorumDescription
+    from quorate.rpc.client.quorum_client import QuorumClient
+    from quorate.rpc.wire.values import QuorumDescription
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

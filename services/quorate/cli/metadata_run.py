@@ -36,7 +36,7 @@ def run_metadata(
     """
     options = Options.of(context)
     connection = resolve(options)
-    from quorate.rpc.client import QuorumClient
+    from quorate.rpc.client.quorum_client import QuorumClient
     from quorate.rpc.metadata_client import MetadataClient
 
     timeout_ms = int((options.timeout or connection.timeout_s or default_timeout) * 1000)

@@ -33,7 +33,7 @@ from quorate.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from quorate.metadata.image import MetadataImage
+    from quorate.metadata.image.metadata_image import MetadataImage
 
 COMMANDS = {
     "ls": "ls [PATH…]      what is in directories",
@@ -95,7 +95,7 @@ def metadata_shell(
 
 def load_image(path: Path) -> MetadataImage:
     """Load the image from a checkpoint or a directory. Raises CommandError."""
-    from quorate.metadata.image import ReplayError
+    from quorate.metadata.image.metadata_image import ReplayError
     from quorate.runtime.metadata_files import read_directory, read_snapshot
 
     try:

@@ -38,11 +38,11 @@ from quorate.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from quorate.metadata.image import MetadataImage
+    from quorate.metadata.image.metadata_image import MetadataImage
     from quorate.migration.verification import Difference
     from quorate.migration.znodes import Tree
     from quorate.migration.zookeeper import ZooKeeper
-    from quorate.rpc.client import QuorumClient
+    from quorate.rpc.client.quorum_client import QuorumClient
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -233,7 +233,7 @@ def finalize(
     Needs every controller to run without zookeeper.metadata.migration.enable, and no broker in
     ZooKeeper mode.
     """
-    from quorate.metadata.appended import unfinished_migration
+    from quorate.metadata.managers.appended import unfinished_migration
     from quorate.records.metadata import ZkMigrationState, ZkMigrationStateRecord, encode
 
     image = _image(context)
@@ -330,7 +330,7 @@ def _ensemble(connect: str, tls_file: Path | None) -> Iterator[ZooKeeper]:
     with _extra():
         from quorate.migration.zookeeper import ZooKeeper
     from quorate.controller.config import CONTROLLER
-    from quorate.controller.migration_settings import read_zookeeper_tls
+    from quorate.controller.migration.settings import read_zookeeper_tls
     from quorate.migration.errors import MigrationError
     from quorate.process.properties import parse_properties
 
@@ -372,7 +372,7 @@ def _bar(text: str) -> Iterator[Callable[[int, int], None]]:
 
 def _image(context: typer.Context) -> MetadataImage:
     """Read the committed metadata from the quorum."""
-    from quorate.metadata.image import MetadataImage
+    from quorate.metadata.image.metadata_image import MetadataImage
     from quorate.records.metadata import decode
 
     async def load(client: QuorumClient) -> MetadataImage:

@@ -20,7 +20,7 @@ from quorate.cli.output import AsJson, UsageError
 
 if TYPE_CHECKING:
     from quorate.cli.local_cluster import LocalCluster
-    from quorate.rpc.client import QuorumClient
+    from quorate.rpc.client.quorum_client import QuorumClient
 
 DEFAULT_DIRECTORY = Path("quorate-quickstart")
 CONTROLLERS_MAX = 9
@@ -126,7 +126,7 @@ async def _run(
     folder: Path, controllers: int, brokers: int, zookeeper: str | None, as_json: bool
 ) -> int:
     from quorate.cli.local_cluster import LocalCluster
-    from quorate.rpc.client import QuorumClient
+    from quorate.rpc.client.quorum_client import QuorumClient
 
     kept = LocalCluster(folder).exists
     cluster = _prepare(folder, controllers, brokers, zookeeper)
@@ -218,7 +218,7 @@ async def _watch(
 
 async def _state(cluster: LocalCluster, client: QuorumClient) -> dict[str, Any]:
     """Return the state to show, as plain data. Offsets and lags are in records; -1 is unknown."""
-    from quorate.rpc.client import ClientError
+    from quorate.rpc.client.quorum_client import ClientError
 
     nodes: dict[int, dict[str, Any]] = {
         node.id: {
@@ -255,8 +255,8 @@ async def _state(cluster: LocalCluster, client: QuorumClient) -> dict[str, Any]:
 async def _brokers(cluster: LocalCluster) -> list[dict[str, Any]]:
     """Return each broker's state: active or fenced as in the metadata, unknown, or stopped."""
     from quorate.raft.errors import RaftError
+    from quorate.rpc.client.partition_client import BrokerConnections
     from quorate.rpc.errors import RpcError
-    from quorate.rpc.partition_client import BrokerConnections
 
     found = {
         node.id: {"id": node.id, "address": node.address, "state": "unknown"}

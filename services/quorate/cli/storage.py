@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from quorate.controller.config import ControllerConfig
     from quorate.controller.formatting import Formatted
     from quorate.raft.types import VoterSet
-    from quorate.rpc.values import FormatMode
+    from quorate.rpc.wire.values import FormatMode
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -175,7 +175,7 @@ def _begins_with(formatted: Formatted) -> str:
 
 
 def _mode(standalone: bool, initial_controllers: str | None, no_initial: bool) -> FormatMode | None:
-    from quorate.rpc.values import FormatMode
+    from quorate.rpc.wire.values import FormatMode
 
     modes = [
         mode

@@ -25,7 +25,7 @@ Configs = dict[str, dict[str, str]]
 
 async def effective_configs(client: MetadataClient, topics: list[str]) -> Configs:
     """Return the topics' non-default configurations, as Kafka describes a topic."""
-    from quorate.metadata.configs import ResourceType
+    from quorate.metadata.image.configs import ResourceType
     from quorate.metadata.requests import ConfigResource, DescribeConfigs
 
     found: Configs = {}

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from quorate.history import HistoryChecker, Rule, Violation
-from quorate.rpc.client import ClientError, OutcomeUnknownError, QuorumClient
+from quorate.rpc.client.quorum_client import ClientError, OutcomeUnknownError, QuorumClient
 
 VALUE_BYTES = 64
 

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from quorate.rpc.limits import format_address
+from quorate.rpc.wire.limits import format_address
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

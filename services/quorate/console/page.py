@@ -22,7 +22,7 @@ from quorate.console.watch import Watch
 from quorate.raft.errors import MisuseError
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.errors import ClientError
-from quorate.rpc.limits import parse_address
+from quorate.rpc.wire.limits import parse_address
 
 HEALTH_COLOURS = {
     Health.HEALTHY: "positive",

@@ -13,8 +13,8 @@ from enum import StrEnum
 
 from quorate.raft.messages import DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
-from quorate.rpc.limits import format_address
-from quorate.rpc.values import NodeStatus
+from quorate.rpc.wire.limits import format_address
+from quorate.rpc.wire.values import NodeStatus
 
 EVENTS_MAX = 500
 POINTS_MAX = 1_200

@@ -11,10 +11,10 @@ from quorate.console.state import Look, QuorumState, place_of
 from quorate.metadata.requests import DescribeCluster
 from quorate.raft.errors import MisuseError
 from quorate.raft.types import Endpoint, ReplicaKey
-from quorate.rpc.client import ClientError, QuorumClient, UnreachableError
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient, UnreachableError
 from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.tls import TlsConfig
-from quorate.rpc.values import NodeStatus
+from quorate.rpc.wire.values import NodeStatus
 
 PERIOD_S = 1.0
 ANSWER_WITHIN_S = 1.5

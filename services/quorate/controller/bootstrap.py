@@ -15,15 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quorate.controller.config import ControllerConfig
-from quorate.controller.migration_settings import LISTENER
+from quorate.controller.migration.settings import LISTENER
 from quorate.log.bootstrap_metadata import (
     BOOTSTRAP_METADATA_FILE,
     read_bootstrap_metadata,
     write_bootstrap_metadata,
 )
 from quorate.log.errors import LogError
-from quorate.metadata.feature_manager import DEPENDENCIES, bootstrap_records
-from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
+from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, ReplayError
+from quorate.metadata.managers.feature_manager import DEPENDENCIES, bootstrap_records
 from quorate.metadata.metadata_version import (
     KAFKA_LISTENER_MAX,
     KRAFT_VERSION,

@@ -40,7 +40,7 @@ from quorate.log.metadata_log import partition_directory, write_bootstrap_checkp
 from quorate.process.config_types import parse_address, split_list
 from quorate.raft.types import ZERO_UUID, DirectoryId, Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.records.primitives import uuid_from_bytes
-from quorate.rpc.values import FormatMode
+from quorate.rpc.wire.values import FormatMode
 
 KRAFT_VERSION = "kraft.version"
 KRAFT_VERSION_DYNAMIC = 1

@@ -35,10 +35,10 @@ from quorate.process.storage import Storage, open_storage
 from quorate.process.telemetry import NodeTelemetry
 from quorate.raft import RaftConfig
 from quorate.raft import outputs as out
-from quorate.rpc.limits import format_address
 from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.limits import format_address
+from quorate.runtime.authorizer import NodeGate
 from quorate.runtime.consistency import ConsistencyChecker
-from quorate.runtime.gate import NodeGate
 from quorate.runtime.metadata_service import MetadataService
 from quorate.runtime.service import NodeService, refuses_nothing
 from quorate.runtime.snapshots import SnapshotPolicy

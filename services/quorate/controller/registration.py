@@ -18,8 +18,8 @@ import logging
 from quorate.controller.bootstrap import metadata_version_max
 from quorate.controller.config import ControllerConfig
 from quorate.log.meta_properties import random_uuid
-from quorate.metadata.delta import MetadataDelta
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.metadata_version import (
     CONTROLLER_REGISTRATION,
     KRAFT_VERSION,

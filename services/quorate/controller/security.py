@@ -14,10 +14,10 @@ from pathlib import Path
 from quorate.controller.config import CONTROLLER_PRINCIPALS, ControllerConfig
 from quorate.metadata.authorizer import AclAuthorizer
 from quorate.rpc.errors import TlsError
-from quorate.rpc.limits import ServerLimits
 from quorate.rpc.principals import nodes_of
 from quorate.rpc.tls import dns_names
-from quorate.runtime.gate import NodeGate, PeerIdentity
+from quorate.rpc.wire.limits import ServerLimits
+from quorate.runtime.authorizer import NodeGate, PeerIdentity
 
 LOGGER = logging.getLogger(__name__)
 

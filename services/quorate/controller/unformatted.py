@@ -17,7 +17,7 @@ from quorate.controller.formatting import FormatError, format_directory
 from quorate.log.errors import LogError
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VoterSet
-from quorate.rpc.values import FormatRequest, FormatResponse, NodeStatus
+from quorate.rpc.wire.values import FormatRequest, FormatResponse, NodeStatus
 
 LOGGER = logging.getLogger(__name__)
 

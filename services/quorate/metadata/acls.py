@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from quorate.metadata.delta import MetadataDelta
+from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.requests import Acl, AclFilter
 from quorate.records.metadata import (
     AccessControlEntryRecord,

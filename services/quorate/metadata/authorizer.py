@@ -25,7 +25,7 @@ from enum import IntEnum
 from typing import Final
 
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL, PREFIXED, WILDCARD, acl_of
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.requests import Acl
 
 ANONYMOUS = "User:ANONYMOUS"

@@ -26,7 +26,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from quorate.metadata import (
+from quorate.metadata import requests as r
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, ReplayError
+from quorate.metadata.image.partition_index import PartitionIndex
+from quorate.metadata.image.producer_ids import BLOCK_SIZE
+from quorate.metadata.limits import collision_key
+from quorate.metadata.managers import (
     alter_partition,
     broker_manager,
     config_manager,
@@ -38,21 +44,15 @@ from quorate.metadata import (
     reassignments,
     topic_manager,
 )
-from quorate.metadata import requests as r
-from quorate.metadata.appended import Appended
-from quorate.metadata.controller_context import (
+from quorate.metadata.managers.appended import Appended
+from quorate.metadata.managers.controller_context import (
     ControllerContext,
     ControllerSettings,
     CurrentControllers,
     RefusedError,
 )
-from quorate.metadata.delta import MetadataDelta
-from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
-from quorate.metadata.limits import collision_key
+from quorate.metadata.managers.sessions import BrokerSessions
 from quorate.metadata.metadata_version import METADATA_VERSION, NO_OP, supported_features
-from quorate.metadata.partition_index import PartitionIndex
-from quorate.metadata.producer_ids import BLOCK_SIZE
-from quorate.metadata.sessions import BrokerSessions
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.types import VersionRange
 from quorate.records.metadata import (

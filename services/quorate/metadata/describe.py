@@ -12,15 +12,15 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from quorate.metadata import config_defs
 from quorate.metadata import requests as r
 from quorate.metadata.acls import OPERATIONS, PATTERN_TYPES, RESOURCE_TYPES, acl_of
-from quorate.metadata.cluster import Broker, Controller
-from quorate.metadata.config_types import ConfigDef
-from quorate.metadata.configs import ResourceType
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.config import config_defs
+from quorate.metadata.config.config_types import ConfigDef
+from quorate.metadata.image.cluster import Broker, Controller
+from quorate.metadata.image.configs import ResourceType
+from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.metadata.image.partitions import Partition, is_reassigning
 from quorate.metadata.metadata_version import SUPPORTED
-from quorate.metadata.partitions import Partition, is_reassigning
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID, Endpoint, VersionRange
 

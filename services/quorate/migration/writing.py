@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from quorate.metadata.delta import MetadataDelta
-from quorate.metadata.image import MetadataImage
-from quorate.metadata.producer_ids import BLOCK_SIZE
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.metadata.image.producer_ids import BLOCK_SIZE
 from quorate.migration import entities, znodes
 from quorate.migration.errors import ZNodeError
 from quorate.migration.operations import Create, CreateSequential, Delete, Operation, SetData

@@ -13,8 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 from quorate.process.node_config import NodeConfig
 from quorate.rpc.tls import TlsConfig
+from quorate.runtime.authorizer import NodeGate
 from quorate.runtime.driver import RaftDriver
-from quorate.runtime.gate import NodeGate
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.metadata_service import MetadataService
 from quorate.telemetry.samples import Sample

@@ -25,8 +25,8 @@ from quorate.process.storage import Storage
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft import outputs as out
 from quorate.raft.types import ReplicaKey
+from quorate.rpc.client.transport import PeerTransport
 from quorate.rpc.tls import TlsConfig
-from quorate.rpc.transport import PeerTransport
 from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader

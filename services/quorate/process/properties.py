@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from quorate.process.config_def import ConfigDef, Setting
 from quorate.process.kafka_names import is_kafkas
+from quorate.process.setting import ConfigDef, Setting
 
 PREFIX = "QUORATE_"
 

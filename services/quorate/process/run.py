@@ -14,9 +14,9 @@ from quorate.process.shutdown import NodeError
 from quorate.raft.errors import RaftError
 from quorate.records.errors import RecordsError
 from quorate.rpc.errors import RpcError
-from quorate.runtime.collection import collect_briefly
-from quorate.runtime.memory import return_large_buffers
-from quorate.runtime.threads import switch_soon
+from quorate.runtime.gc_tuning import collect_briefly
+from quorate.runtime.malloc_tuning import return_large_buffers
+from quorate.runtime.thread_switching import switch_soon
 from quorate.telemetry import logs
 from quorate.telemetry.extra import TelemetryError
 from quorate.telemetry.logs import NodeContext

@@ -11,12 +11,12 @@ import grpc.aio
 from quorate.process.component import Component
 from quorate.process.node_config import NodeConfig
 from quorate.process.shutdown import Shutdown
-from quorate.rpc.connections import ConnectionGuard
-from quorate.rpc.gate import Gate
-from quorate.rpc.handler import NodeHandler
-from quorate.rpc.limits import ServerLimits
-from quorate.rpc.server import RpcServer, start_server
+from quorate.rpc.server.authorizer import Gate
+from quorate.rpc.server.connections import ConnectionGuard
+from quorate.rpc.server.grpc_server import RpcServer, start_server
+from quorate.rpc.server.handler import NodeHandler
 from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.limits import ServerLimits
 from quorate.runtime.tasks import supervise
 
 LOGGER = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from quorate.process.http import HttpListener, Page
 from quorate.process.node_config import NodeConfig
 from quorate.process.node_metrics import file_samples, quorum_samples
 from quorate.raft.roles import Leader
-from quorate.rpc.connections import ConnectionGuard
+from quorate.rpc.server.connections import ConnectionGuard
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.tasks import supervise
 from quorate.telemetry.extra import ExtraMissingError, TelemetryError

@@ -21,13 +21,13 @@ from typing import Any, Self
 
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.messages import CurrentLeader
-from quorate.rpc.channels import Channels
-from quorate.rpc.client import QuorumClient
-from quorate.rpc.convert_metadata import METHODS, MetadataAnswer, Method
+from quorate.rpc.client.channels import Channels
+from quorate.rpc.client.quorum_client import QuorumClient
+from quorate.rpc.client.routing import NOT_LEADER, Address, LeaderSearch, Route
 from quorate.rpc.errors import AdminError, TransportError, TransportKind
-from quorate.rpc.limits import ChannelLimits, parse_address
-from quorate.rpc.routing import NOT_LEADER, Address, LeaderSearch, Route
 from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.convert_metadata import METHODS, MetadataAnswer, Method
+from quorate.rpc.wire.limits import ChannelLimits, parse_address
 
 ANSWER_SLACK_MS = 500
 """How much longer than the server a client waits: the server's timeout error says more."""

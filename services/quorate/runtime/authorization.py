@@ -21,10 +21,10 @@ from typing import Any, Final
 
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import CLUSTER, Operation, Resource, ResourceType
-from quorate.metadata.configs import ResourceType as ConfigType
+from quorate.metadata.image.configs import ResourceType as ConfigType
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.gate import Admission
-from quorate.rpc.methods import RPC_METHODS
+from quorate.rpc.server.authorizer import Admission
+from quorate.rpc.wire.methods import RPC_METHODS
 
 KAFKA_OPERATIONS: Final[dict[str, Operation]] = {"Envelope": Operation.CLUSTER_ACTION}
 """By the name of the request: the operation on the cluster, for what only Kafka's brokers send."""

@@ -23,7 +23,7 @@ from quorate.log.errors import LogError, OffsetOutOfRangeError
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.types import Endpoint, ReplicaKey, Voter
 from quorate.rpc.errors import TransportError, TransportKind
-from quorate.rpc.values import ChecksumLogRequest, ChecksumLogResponse
+from quorate.rpc.wire.values import ChecksumLogRequest, ChecksumLogResponse
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.tasks import supervise
 

@@ -44,9 +44,9 @@ from quorate.raft.messages import (
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import build_control_batch, stamp
 from quorate.runtime.clock import Clock
-from quorate.runtime.commits import Commit, CommitQueue, Outcome, PendingAppend
-from quorate.runtime.installing import SnapshotReceiver
 from quorate.runtime.outbound import Outbound
+from quorate.runtime.pending_appends import Commit, CommitQueue, Outcome, PendingAppend
+from quorate.runtime.snapshot_receiver import SnapshotReceiver
 from quorate.runtime.tasks import explained
 from quorate.telemetry.recorder import Recorder
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from quorate.metadata.delta import MetadataDelta
-from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, ReplayError
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import (
     BatchHeader,

@@ -20,11 +20,11 @@ from quorate.log.metadata_log import partition_directory
 from quorate.log.scan import end_of_data, scan
 from quorate.log.segments import LOG_SUFFIX, parse_offset_name
 from quorate.log.snapshots import CHECKPOINT_SUFFIX, parse_snapshot_name, scan_snapshot
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import BatchHeader
 from quorate.records.errors import CorruptBatchError, RecordsError, TruncatedBatchError
-from quorate.runtime.collection import collection_paused
+from quorate.runtime.gc_tuning import collection_paused
 from quorate.runtime.metadata_batches import apply_batch, holds_metadata, load_batch, place
 
 READS_MAX = 5

@@ -27,12 +27,12 @@ from collections.abc import Callable
 
 from quorate.log.errors import LogError, SnapshotNotFoundError
 from quorate.log.metadata_log import MetadataLog
-from quorate.metadata.delta import MetadataDelta
-from quorate.metadata.image import MetadataImage, ReplayError
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import MetadataImage, ReplayError
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import BatchHeader, iter_batches, read_header
 from quorate.records.errors import RecordsError
-from quorate.runtime.collection import collection_paused
+from quorate.runtime.gc_tuning import collection_paused
 from quorate.runtime.metadata_batches import apply_batch, holds_metadata, load_batch, place
 from quorate.runtime.tasks import supervise
 

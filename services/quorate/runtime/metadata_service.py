@@ -29,18 +29,18 @@ from typing import Any
 
 from quorate.metadata import describe
 from quorate.metadata.controller import CurrentControllers, MetadataController, Result
-from quorate.metadata.delta import MetadataDelta
-from quorate.metadata.feature_manager import kraft_versions
-from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, ReplayError
+from quorate.metadata.managers.feature_manager import kraft_versions
 from quorate.metadata.requests import Read, Request, Response, UpdateFeatures
 from quorate.raft import outputs as out
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import ReadIndexRequest, ReadIndexResponse
-from quorate.rpc.convert_metadata import MetadataAnswer
-from quorate.runtime.commits import Commit, Outcome
+from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_batches import build_metadata_batch, decode_values
 from quorate.runtime.metadata_loader import MetadataLoader
+from quorate.runtime.pending_appends import Commit, Outcome
 from quorate.runtime.tasks import supervise
 
 LOGGER = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from quorate.raft.messages import FetchRequest, Response
 from quorate.raft.outputs import Send, SendAdmin
 from quorate.raft.types import Endpoint
 from quorate.records.errors import RecordsError
-from quorate.rpc.transport import FetchStream, PeerTransport, TransportError
+from quorate.rpc.client.transport import FetchStream, PeerTransport, TransportError
 from quorate.runtime.tasks import explained, supervise
 
 LOGGER = logging.getLogger(__name__)

@@ -46,9 +46,9 @@ from quorate.raft.types import SUPPORTED_KRAFT_VERSION, OffsetAndEpoch
 from quorate.records.batch import build_data_batch, iter_batches, read_header
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import peek
-from quorate.rpc.convert_metadata import MetadataAnswer
-from quorate.rpc.limits import batch_bytes, too_large
-from quorate.rpc.values import (
+from quorate.rpc.wire.convert_metadata import MetadataAnswer
+from quorate.rpc.wire.limits import batch_bytes, too_large
+from quorate.rpc.wire.values import (
     AppendOutcome,
     ChecksumLogRequest,
     DescribeFeaturesRequest,
@@ -63,10 +63,10 @@ from quorate.rpc.values import (
     UpdateFeaturesRequest,
     UpgradeType,
 )
-from quorate.runtime.commits import Outcome
 from quorate.runtime.consistency import LogChecksums
 from quorate.runtime.driver import Bytes, RaftDriver
 from quorate.runtime.metadata_service import MetadataService
+from quorate.runtime.pending_appends import Outcome
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

@@ -21,11 +21,11 @@ import grpc
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.records.batch import iter_batches
-from quorate.rpc.channels import status_error
-from quorate.rpc.codecs import CODECS
-from quorate.rpc.limits import MESSAGE_BYTES_MAX, format_address, parse_address
+from quorate.rpc.client.channels import status_error
 from quorate.rpc.tls import TlsConfig
-from quorate.rpc.values import ReadChunk, ReadRequest
+from quorate.rpc.wire.codecs import CODECS
+from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX, format_address, parse_address
+from quorate.rpc.wire.values import ReadChunk, ReadRequest
 from quorate.spark.errors import CompactedError, OptionError, PipelineError, UnreachableError
 from quorate.v1 import quorum_pb2
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from quorate.metadata.image import AnyRecord, MetadataImage, ReplayError
+from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, ReplayError
 from quorate.metadata.metadata_version import KRAFT_VERSION, LATEST_LEVEL
 from quorate.records import metadata as rec
 from quorate.records.metadata import MetadataRecord, UnknownRecord, to_json

@@ -9,8 +9,8 @@ from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.records.metadata import ZkMigrationState, ZkMigrationStateRecord
-from quorate.rpc.convert_metadata import MetadataAnswer
 from quorate.rpc.principals import Caller
+from quorate.rpc.wire.convert_metadata import MetadataAnswer
 
 from tests.unit.metadata.metadata_support import Cluster, uuid_of
 

@@ -13,8 +13,8 @@ from quorate.bridge.lifecycle import LIFECYCLE
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
 from quorate.records.metadata import ZkMigrationState
-from quorate.rpc.convert_metadata import MetadataAnswer
 from quorate.rpc.principals import Caller
+from quorate.rpc.wire.convert_metadata import MetadataAnswer
 
 from tests.unit.bridge.bridge_support import LEADER, Migrating, call, envelope, uuid_of
 

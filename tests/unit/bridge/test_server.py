@@ -16,6 +16,7 @@ from quorate.bridge import schemas as s
 from quorate.bridge.bridge import Bridge, BridgeSettings
 from quorate.bridge.channels import QUEUE_MAX, Channel
 from quorate.bridge.connections import Connection
+from quorate.bridge.control_requests import Message, Sender, everything
 from quorate.bridge.frames import (
     FRAME_BYTES_MAX,
     INLINE_BYTES,
@@ -24,9 +25,8 @@ from quorate.bridge.frames import (
     write_frame,
 )
 from quorate.bridge.server import BridgeServer
-from quorate.bridge.telling import Message, Sender, everything
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.convert_metadata import MetadataAnswer
+from quorate.rpc.wire.convert_metadata import MetadataAnswer
 
 from tests.unit.bridge.bridge_support import Migrating, call
 from tests.unit.runtime.replicas import CLUSTER, Network, Replica

@@ -30,8 +30,8 @@ from quorate.broker.values import (
     ReplicaPosition,
 )
 from quorate.metadata.controller import ControllerSettings, MetadataController
-from quorate.metadata.feature_manager import BOOTSTRAP_LEVELS
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.metadata.managers.feature_manager import BOOTSTRAP_LEVELS
 from quorate.metadata.metadata_version import ELR_VERSION, SUPPORTED
 from quorate.metadata.requests import (
     AlterPartition,
@@ -47,7 +47,7 @@ from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint
 from quorate.records.primitives import uuid_from_bytes
-from quorate.rpc.partition_values import PartitionKey
+from quorate.rpc.wire.partition_values import PartitionKey
 
 from tests.unit.broker.model_values import Disk, LossError, Process, Promise
 

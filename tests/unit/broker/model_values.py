@@ -8,7 +8,7 @@ from enum import Enum
 from quorate.broker.metadata_view import MetadataView
 from quorate.broker.partition import PartitionReplica
 from quorate.broker.values import ProposeIsr
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.raft import LogState
 from quorate.raft.batches import Batch
 

@@ -14,19 +14,19 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+from quorate.broker.alter_partition_manager import IsrProposals
+from quorate.broker.authorizer import BrokerGate
 from quorate.broker.client import Producer, Reader, sequenced
 from quorate.broker.config import BrokerConfig
-from quorate.broker.gate import BrokerGate
 from quorate.broker.metadata_view import MetadataView
 from quorate.broker.partition import PartitionConfig, PartitionReplica
-from quorate.broker.proposals import IsrProposals
 from quorate.broker.replica import Replica
 from quorate.broker.replica_log import ReplicaLog
 from quorate.broker.replica_manager import ReplicaManager
 from quorate.broker.service import PartitionService
 from quorate.broker.values import PartitionState
 from quorate.log.disk import Disk
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.process.config_types import Address
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import NO_NODE, Endpoint
@@ -40,12 +40,12 @@ from quorate.records.metadata import (
     TopicRecord,
 )
 from quorate.records.metadata.nodes import RegisteredEndpoint
+from quorate.rpc.client.partition_client import BrokerConnections
 from quorate.rpc.errors import AdminError, OutcomeUnknownError
-from quorate.rpc.limits import ServerLimits
 from quorate.rpc.metadata_client import MetadataClient
-from quorate.rpc.partition_client import BrokerConnections
-from quorate.rpc.partition_servicer import PartitionServicer
-from quorate.rpc.partition_values import (
+from quorate.rpc.server.partition_servicer import PartitionServicer
+from quorate.rpc.wire.limits import ServerLimits
+from quorate.rpc.wire.partition_values import (
     FetchPosition,
     PartitionFetch,
     PartitionKey,

@@ -29,7 +29,7 @@ from quorate.log.meta_properties import random_uuid
 from quorate.raft.errors import ErrorCode
 from quorate.records.batch import build_data_batch, iter_records, read_header, stamp, verify_crc
 from quorate.records.primitives import Buffer
-from quorate.rpc.partition_values import ProducerIdentity
+from quorate.rpc.wire.partition_values import ProducerIdentity
 
 TOPIC = random_uuid()
 SEGMENT_BYTES = 600

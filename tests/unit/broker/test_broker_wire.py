@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.types import Endpoint, OffsetAndEpoch
-from quorate.rpc import partition_convert as convert
-from quorate.rpc.partition_values import (
+from quorate.rpc.wire import partition_convert as convert
+from quorate.rpc.wire.partition_values import (
     FetchedPartition,
     FetchPosition,
     Located,

@@ -26,7 +26,7 @@ from quorate.cli.output import CommandError, UsageError
 from quorate.cli.topics_text import topic_json, topic_lines
 from quorate.controller.bootstrap import write_bootstrap
 from quorate.metadata import requests as r
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.raft.errors import ErrorCode
 from quorate.records import metadata as rec
 

@@ -19,7 +19,7 @@ import pytest
 from quorate.cli.main import main
 from quorate.log.meta_properties import MetaProperties
 from quorate.raft.types import Endpoint, ReplicaKey
-from quorate.rpc.client import AdminError, QuorumClient
+from quorate.rpc.client.quorum_client import AdminError, QuorumClient
 
 ROOT = Path(__file__).resolve().parents[3]
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"

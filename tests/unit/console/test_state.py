@@ -9,7 +9,7 @@ from quorate.console.state import EVENTS_MAX, POINTS_MAX, Health, Look, QuorumSt
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
-from quorate.rpc.values import NodeStatus
+from quorate.rpc.wire.values import NodeStatus
 
 NOW = 1_800_000_000_000
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from quorate.metadata import requests as r
 from quorate.metadata.controller import ControllerSettings, MetadataController, Result
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.metadata.image.partitions import Partition
 from quorate.metadata.metadata_version import METADATA_VERSION, SUPPORTED
-from quorate.metadata.partitions import Partition
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint
 from quorate.records.metadata import decode, encode

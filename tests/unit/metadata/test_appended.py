@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from quorate.metadata.appended import Appended
-from quorate.metadata.image import AnyRecord, MetadataImage
+from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage
+from quorate.metadata.managers.appended import Appended
 from quorate.records import metadata as rec
 
 ID = "q4-87cwrTP20I1r4Xtfj7g"

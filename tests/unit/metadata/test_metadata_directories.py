@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quorate.metadata import requests as r
-from quorate.metadata.controller_context import LOST_DIRECTORY, MIGRATING_DIRECTORY
+from quorate.metadata.managers.controller_context import LOST_DIRECTORY, MIGRATING_DIRECTORY
 from quorate.raft.errors import ErrorCode as E
 from quorate.records.metadata import (
     PartitionRecord,

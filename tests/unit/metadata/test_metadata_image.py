@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quorate.metadata import requests as r
-from quorate.metadata.delta import MetadataDelta
-from quorate.metadata.image import MetadataImage, ReplayError
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import MetadataImage, ReplayError
 from quorate.metadata.metadata_version import at_level
 from quorate.raft.types import VersionRange
 from quorate.records import metadata as rec

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from quorate.metadata import requests as r
 from quorate.metadata.controller import ControllerSettings, MetadataController
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.types import Endpoint, VersionRange
 from quorate.records import metadata as rec

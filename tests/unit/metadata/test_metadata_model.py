@@ -19,11 +19,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from quorate.metadata import requests as r
-from quorate.metadata.cluster import is_active
-from quorate.metadata.controller_context import ControllerSettings
-from quorate.metadata.image import MetadataImage
-from quorate.metadata.partition_index import PartitionIndex
-from quorate.metadata.partitions import NO_LEADER
+from quorate.metadata.image.cluster import is_active
+from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.metadata.image.partition_index import PartitionIndex
+from quorate.metadata.image.partitions import NO_LEADER
+from quorate.metadata.managers.controller_context import ControllerSettings
 from quorate.raft.errors import ErrorCode
 
 from tests.unit.metadata.metadata_support import Cluster

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from quorate.metadata.partition_index import PartitionIndex, PartitionSet
-from quorate.metadata.partitions import NO_LEADER, Partition, PartitionKey
+from quorate.metadata.image.partition_index import PartitionIndex, PartitionSet
+from quorate.metadata.image.partitions import NO_LEADER, Partition, PartitionKey
 
 TOPICS = ["A" * 21 + last for last in "Qgw"]
 NUMBERS = st.sampled_from([0, 1, 5, 63, 64, 65, 127, 128, 5_000, 2**31 - 1, -1])

@@ -7,9 +7,9 @@ import hmac
 from typing import Any
 
 import pytest
-from quorate.metadata import config_defs
 from quorate.metadata import requests as r
-from quorate.metadata.config_types import ConfigDef, Kind
+from quorate.metadata.config import config_defs
+from quorate.metadata.config.config_types import ConfigDef, Kind
 from quorate.metadata.metadata_version import LATEST_LEVEL, SUPPORTED
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VersionRange

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quorate.metadata import requests as r
 from quorate.metadata.controller import ControllerSettings
-from quorate.metadata.controller_context import RefusedError
-from quorate.metadata.placement import Candidate, place
+from quorate.metadata.managers.controller_context import RefusedError
+from quorate.metadata.managers.placement import Candidate, place
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VersionRange
 from quorate.records import metadata as rec

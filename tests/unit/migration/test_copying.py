@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.migration.copying import copy
 from quorate.migration.planning import plan
 from quorate.migration.verification import compare

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from quorate.controller.migrating_measures import Measures, migration_samples
-from quorate.metadata.image import MetadataImage
+from quorate.controller.migration.metrics import Measures, migration_samples
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.records.metadata import (
     RegisterBrokerRecord,
     ZkMigrationState,

@@ -11,7 +11,7 @@ import pytest
 from quorate.cli.main import main
 from quorate.controller.config import ControllerConfig
 from quorate.controller.config_reader import load_config
-from quorate.controller.migration_settings import MigrationSettings
+from quorate.controller.migration.settings import MigrationSettings
 from quorate.migration.tls import ZooKeeperTls
 from quorate.process.properties import ConfigError
 
@@ -225,7 +225,7 @@ def test_the_extra_that_the_migration_needs_is_named(
     monkeypatch.setitem(sys.modules, "kazoo", None)
     for name in [name for name in sys.modules if name.startswith("kazoo.")]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("quorate.migration.office", "quorate.migration.zookeeper"):
+    for name in ("quorate.migration.zk_migration_client", "quorate.migration.zookeeper"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     assert main(["controller", str(write(MIGRATING))]) == 1
     (line,) = capsys.readouterr().err.splitlines()

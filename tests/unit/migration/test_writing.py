@@ -6,8 +6,8 @@ import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quorate.metadata.delta import MetadataDelta
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.migration import writing
 from quorate.migration.operations import Delete, Operation, SetData
 from quorate.migration.verification import compare

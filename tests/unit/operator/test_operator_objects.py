@@ -17,7 +17,7 @@ from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records.metadata import ZkMigrationState
-from quorate.rpc.values import QuorumDescription
+from quorate.rpc.wire.values import QuorumDescription
 from quorate_operator import certificates as c
 from quorate_operator import crd, manifests, naming, observe, status
 from quorate_operator.ownership import handed_over

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from quorate.controller.config_reader import load_config
 from quorate.controller.unformatted import UnformattedNode
-from quorate.rpc.client import QuorumClient, UnreachableError
-from quorate.rpc.server import RpcServer, start_server
+from quorate.rpc.client.quorum_client import QuorumClient, UnreachableError
+from quorate.rpc.server.grpc_server import RpcServer, start_server
 from quorate.rpc.tls import TlsConfig
 from quorate_operator import certificates as c
 from quorate_operator import naming, pod

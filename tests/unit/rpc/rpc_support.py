@@ -34,10 +34,10 @@ from quorate.raft.messages import (
 )
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter, VoterSet
 from quorate.records.batch import build_data_batch, read_header, stamp
-from quorate.rpc.limits import ChannelLimits, ServerLimits
-from quorate.rpc.server import RpcServer, start_server
+from quorate.rpc.server.grpc_server import RpcServer, start_server
 from quorate.rpc.tls import TlsConfig
-from quorate.rpc.values import (
+from quorate.rpc.wire.limits import ChannelLimits, ServerLimits
+from quorate.rpc.wire.values import (
     AppendOutcome,
     Buffer,
     ChecksumLogRequest,

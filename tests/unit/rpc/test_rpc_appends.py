@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.rpc import convert_append
-from quorate.rpc import values as v
-from quorate.rpc.limits import CHANGE_TIMEOUT_MS_MAX
+from quorate.rpc.wire import convert_append
+from quorate.rpc.wire import values as v
+from quorate.rpc.wire.limits import CHANGE_TIMEOUT_MS_MAX
 from quorate.v1 import quorum_pb2
 
 from tests.unit.rpc.rpc_values import UINT32, errors, leaders, offsets, texts

@@ -12,9 +12,9 @@ import pytest
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.messages import AdminResponse, CurrentLeader
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
-from quorate.rpc import appending
-from quorate.rpc.channels import Channels
-from quorate.rpc.client import (
+from quorate.rpc.client import appending
+from quorate.rpc.client.channels import Channels
+from quorate.rpc.client.quorum_client import (
     AdminError,
     ClientError,
     NoLeaderError,
@@ -22,10 +22,10 @@ from quorate.rpc.client import (
     QuorumClient,
     UnreachableError,
 )
+from quorate.rpc.client.routing import Address, LeaderSearch, Route
 from quorate.rpc.errors import TransportError
-from quorate.rpc.limits import BATCH_BYTES_MAX, ChannelLimits
-from quorate.rpc.routing import Address, LeaderSearch, Route
-from quorate.rpc.values import (
+from quorate.rpc.wire.limits import BATCH_BYTES_MAX, ChannelLimits
+from quorate.rpc.wire.values import (
     AppendOutcome,
     AppendResult,
     FormatMode,

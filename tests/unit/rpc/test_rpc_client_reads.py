@@ -10,8 +10,8 @@ from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import build_data_batch, keep_base_offset, stamp
-from quorate.rpc.client import AdminError, QuorumClient, ReadBrokenError
-from quorate.rpc.values import ReadChunk, ReadRequest
+from quorate.rpc.client.quorum_client import AdminError, QuorumClient, ReadBrokenError
+from quorate.rpc.wire.values import ReadChunk, ReadRequest
 
 from tests.unit.rpc.rpc_support import NO_HANG_S, Node, Pair, address_of, serving
 

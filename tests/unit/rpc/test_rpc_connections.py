@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import grpc.aio
 import pytest
-from quorate.rpc.connections import ConnectionGuard
-from quorate.rpc.limits import ServerLimits
+from quorate.rpc.server.connections import ConnectionGuard
+from quorate.rpc.wire.limits import ServerLimits
 from quorate.v1 import quorum_pb2
 
 from tests.tools.stubs import quorum_stub

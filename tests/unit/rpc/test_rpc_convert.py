@@ -15,11 +15,12 @@ from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.types import ReplicaKey
 from quorate.records.batch import build_data_batch, stamp
-from quorate.rpc import convert, fields
-from quorate.rpc import values as v
-from quorate.rpc.codecs import CODECS
-from quorate.rpc.records_answer import encode_with_records
-from quorate.rpc.values import Buffer
+from quorate.rpc import fields
+from quorate.rpc.server.records_answer import encode_with_records
+from quorate.rpc.wire import convert
+from quorate.rpc.wire import values as v
+from quorate.rpc.wire.codecs import CODECS
+from quorate.rpc.wire.values import Buffer
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
 from tests.unit.rpc.rpc_values import (

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from quorate.metadata.authorizer import AclAuthorizer
 from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.rpc.convert_append import correlation_id_of, encode_append_request
-from quorate.rpc.intake import INLINE_WEIGHT_MAX, LIGHT_BYTES_MAX, read_request
-from quorate.rpc.limits import BATCH_RECORDS_MAX
-from quorate.rpc.methods import METADATA_WEIGHT_MAX, RPC_METHODS, RpcMethod
-from quorate.rpc.server import start_server
-from quorate.rpc.weighing import MESSAGE_WEIGHT, PACKED_BYTES, WEIGHT_PER_BYTE_MAX, weigh
-from quorate.runtime.gate import NodeGate, PeerIdentity
+from quorate.rpc.server.grpc_server import start_server
+from quorate.rpc.server.intake import INLINE_WEIGHT_MAX, LIGHT_BYTES_MAX, read_request
+from quorate.rpc.wire.convert_append import correlation_id_of, encode_append_request
+from quorate.rpc.wire.limits import BATCH_RECORDS_MAX
+from quorate.rpc.wire.methods import METADATA_WEIGHT_MAX, RPC_METHODS, RpcMethod
+from quorate.rpc.wire.weighing import MESSAGE_WEIGHT, PACKED_BYTES, WEIGHT_PER_BYTE_MAX, weigh
+from quorate.runtime.authorizer import NodeGate, PeerIdentity
 from quorate.v1 import common_pb2, metadata_pb2, quorum_pb2
 
 from tests.unit.rpc.rpc_support import HOST, Node, address_of, serving

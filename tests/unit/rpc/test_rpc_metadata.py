@@ -14,15 +14,15 @@ from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
 from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import Endpoint, VersionRange
 from quorate.records.primitives import uuid_from_bytes
-from quorate.rpc.convert_metadata import (
+from quorate.rpc.errors import AdminError, NoLeaderError, UnreachableError
+from quorate.rpc.metadata_client import MetadataClient
+from quorate.rpc.wire.convert_metadata import (
     METHODS,
     TIMEOUT_MS,
     TIMEOUT_MS_MAX,
     MetadataAnswer,
     Method,
 )
-from quorate.rpc.errors import AdminError, NoLeaderError, UnreachableError
-from quorate.rpc.metadata_client import MetadataClient
 from quorate.v1 import metadata_pb2
 
 from tests.unit.rpc.rpc_support import Node, address_of, endpoint_of, serving

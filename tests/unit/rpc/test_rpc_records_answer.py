@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from quorate.rpc.records_answer import LARGE_BYTES, encode_with_records, serialize
+from quorate.rpc.server.records_answer import LARGE_BYTES, encode_with_records, serialize
 from quorate.v1 import quorum_pb2, raft_pb2
 
 

@@ -16,11 +16,17 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.messages import CurrentLeader, VoteRequest
 from quorate.raft.types import Endpoint, ReplicaKey
-from quorate.rpc import convert_append
-from quorate.rpc.channels import EOF
+from quorate.rpc.client.channels import EOF
 from quorate.rpc.errors import ListenError, PortInUseError
-from quorate.rpc.limits import ServerLimits, format_address, parse_address
-from quorate.rpc.server import QUORUM_SERVICE, RAFT_SERVICE, SERVICES, RpcServer, start_server
+from quorate.rpc.server.grpc_server import (
+    QUORUM_SERVICE,
+    RAFT_SERVICE,
+    SERVICES,
+    RpcServer,
+    start_server,
+)
+from quorate.rpc.wire import convert_append
+from quorate.rpc.wire.limits import ServerLimits, format_address, parse_address
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
 from tests.tools.stubs import quorum_stub, raft_stub

@@ -7,7 +7,7 @@ import time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quorate.rpc.throttle import (
+from quorate.rpc.server.throttle import (
     AHEAD_MAX_MS,
     BURST_MS,
     PUT_OFF_MAX_MS,

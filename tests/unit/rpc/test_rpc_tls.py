@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from quorate.raft.messages import VoteRequest, VoteResponse
 from quorate.raft.types import Endpoint
-from quorate.rpc.client import QuorumClient, UnreachableError
+from quorate.rpc.client.quorum_client import QuorumClient, UnreachableError
+from quorate.rpc.client.transport import PeerTransport, TransportError, TransportKind
 from quorate.rpc.errors import TlsError
-from quorate.rpc.server import start_server
+from quorate.rpc.server.grpc_server import start_server
 from quorate.rpc.tls import TlsConfig
-from quorate.rpc.transport import PeerTransport, TransportError, TransportKind
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.unit.rpc.rpc_support import CLUSTER, HOST, KEY, Node, address_of, endpoint_of, serving

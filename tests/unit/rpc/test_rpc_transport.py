@@ -29,8 +29,8 @@ from quorate.raft.messages import (
     VoteResponse,
 )
 from quorate.raft.types import Endpoint, OffsetAndEpoch, Voter, VoterSet
-from quorate.rpc.limits import ChannelLimits, ServerLimits
-from quorate.rpc.transport import FetchStream, PeerTransport, TransportError, TransportKind
+from quorate.rpc.client.transport import FetchStream, PeerTransport, TransportError, TransportKind
+from quorate.rpc.wire.limits import ChannelLimits, ServerLimits
 
 from tests.unit.rpc.rpc_process import running
 from tests.unit.rpc.rpc_support import (

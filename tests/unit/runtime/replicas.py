@@ -29,10 +29,10 @@ from quorate.records.batch import build_data_batch, parse_batches
 from quorate.records.primitives import Buffer
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.runtime.clock import Clock
-from quorate.runtime.commits import Commit, Outcome
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
+from quorate.runtime.pending_appends import Commit, Outcome
 from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
 
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"

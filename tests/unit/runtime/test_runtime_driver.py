@@ -22,8 +22,8 @@ from quorate.raft.messages import (
 )
 from quorate.raft.outputs import RoleName
 from quorate.records.batch import build_data_batch, iter_batches, read_header
-from quorate.runtime.commits import Outcome
 from quorate.runtime.driver import RaftDriver
+from quorate.runtime.pending_appends import Outcome
 
 from tests.unit.runtime.replicas import (
     CLUSTER,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from quorate.log.metadata_log import LogConfig, MetadataLog
-from quorate.metadata.delta import MetadataDelta
-from quorate.metadata.image import MetadataImage, ReplayError
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import MetadataImage, ReplayError
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from quorate.records import metadata as rec
 from quorate.records.batch import (
@@ -28,7 +28,7 @@ from quorate.records.batch import (
 from quorate.records.metadata import in_batches
 from quorate.records.metadata.in_batches import plain_records
 from quorate.runtime import metadata_loader
-from quorate.runtime.collection import collection_paused
+from quorate.runtime.gc_tuning import collection_paused
 from quorate.runtime.metadata_batches import (
     application_batches,
     apply_batch,

@@ -17,14 +17,14 @@ from quorate.log.metadata_log import LogConfig, MetadataLog, write_bootstrap_che
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.metadata import requests as r
 from quorate.metadata.controller import ControllerSettings, MetadataController
-from quorate.metadata.image import MetadataImage
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.metadata_version import SUPPORTED
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.records import metadata as rec
-from quorate.rpc.convert_metadata import MetadataAnswer
-from quorate.rpc.transport import PeerTransport
+from quorate.rpc.client.transport import PeerTransport
+from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime import metadata_service
 from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver

@@ -14,7 +14,7 @@ from quorate.log.required_end import RequiredEndFile
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft.required_end import adopt
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, RequiredEnd, Voter, VoterSet
-from quorate.rpc.transport import PeerTransport
+from quorate.rpc.client.transport import PeerTransport
 from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.outbound import Outbound

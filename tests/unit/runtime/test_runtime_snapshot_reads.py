@@ -22,9 +22,9 @@ from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, Vote
 from quorate.records import metadata as rec
 from quorate.records.batch import build_data_batch, iter_batches
 from quorate.records.primitives import Buffer
-from quorate.rpc.reading import records_of
-from quorate.rpc.transport import PeerTransport
-from quorate.rpc.values import ReadRequest
+from quorate.rpc.client.reading import records_of
+from quorate.rpc.client.transport import PeerTransport
+from quorate.rpc.wire.values import ReadRequest
 from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_batches import holds_metadata, snapshot_batches

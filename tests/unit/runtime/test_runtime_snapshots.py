@@ -14,8 +14,8 @@ from quorate.log.metadata_log import LogConfig
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records import metadata as rec
 from quorate.records.batch import iter_records, read_header
-from quorate.runtime.commits import Outcome
 from quorate.runtime.metadata_batches import build_metadata_batch
+from quorate.runtime.pending_appends import Outcome
 from quorate.runtime.snapshots import SnapshotPolicy
 
 from tests.unit.runtime.replicas import HeldDisk, Replica, alone, until

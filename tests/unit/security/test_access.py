@@ -5,7 +5,7 @@ from __future__ import annotations
 from quorate.bridge.apis import KAFKA_APIS
 from quorate.bridge.bridge import BARE
 from quorate.raft.messages import DescribeQuorumRequest
-from quorate.rpc.convert_metadata import METHODS
+from quorate.rpc.wire.convert_metadata import METHODS
 
 from tests.tools import access, access_kafka, access_web
 from tests.tools.callers import COLUMNS, gate

@@ -13,11 +13,11 @@ from quorate.metadata.authorizer import CLUSTER, AclAuthorizer, Operation, Resou
 from quorate.raft import messages as m
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter
-from quorate.rpc.gate import Admission, Refusal
-from quorate.rpc.methods import RPC_METHODS, RpcMethod
 from quorate.rpc.principals import Caller
+from quorate.rpc.server.authorizer import Admission, Refusal
+from quorate.rpc.wire.methods import RPC_METHODS, RpcMethod
 from quorate.runtime.authorization import PART_OPERATIONS, admit_parts
-from quorate.runtime.gate import NodeGate, PeerIdentity
+from quorate.runtime.authorizer import NodeGate, PeerIdentity
 from quorate.v1 import lifecycle_pb2, metadata_pb2, quorum_pb2, raft_pb2
 
 FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 import uvloop
 
-from quorate.rpc.channels import EOF
+from quorate.rpc.client.channels import EOF
 
 MESSAGE_BYTES = 1024 * 1024
 SYNC_BYTES = 16 * MESSAGE_BYTES

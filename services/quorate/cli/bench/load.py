@@ -20,9 +20,9 @@ import uvloop
 
 from quorate.cli.bench.report import percentile
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.client import ClientError, QuorumClient
-from quorate.rpc.methods import RPC_METHODS
-from quorate.rpc.values import OpaqueRecord
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient
+from quorate.rpc.wire.methods import RPC_METHODS
+from quorate.rpc.wire.values import OpaqueRecord
 from quorate.v1 import quorum_pb2
 
 VALUE_BYTES = 256

@@ -51,9 +51,9 @@ from quorate.records.metadata import (
     TopicRecord,
 )
 from quorate.records.primitives import uuid_from_bytes
-from quorate.rpc.client import ClientError
+from quorate.rpc.client.quorum_client import ClientError
 from quorate.rpc.metadata_client import MetadataClient
-from quorate.runtime.collection import collection_paused
+from quorate.runtime.gc_tuning import collection_paused
 from quorate.runtime.metadata_batches import snapshot_batches
 from quorate.runtime.metadata_files import read_directory, read_snapshot
 from quorate.runtime.metadata_loader import load_snapshot

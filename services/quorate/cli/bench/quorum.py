@@ -13,8 +13,8 @@ from pathlib import Path
 from quorate.cli.local_cluster import LocalCluster
 from quorate.cli.output import CommandError
 from quorate.raft.messages import DescribeQuorumResponse
-from quorate.rpc.client import ClientError, QuorumClient
-from quorate.rpc.values import NodeStatus
+from quorate.rpc.client.quorum_client import ClientError, QuorumClient
+from quorate.rpc.wire.values import NodeStatus
 
 FORM_TIMEOUT_S = 60.0
 CATCH_UP_TIMEOUT_S = 600.0

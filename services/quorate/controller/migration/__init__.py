@@ -1,0 +1,1 @@
+"""The controller's part in a migration from ZooKeeper (KIP-866)."""

@@ -1,0 +1,175 @@
+"""The migration's bridge to Kafka's own brokers: when it is open, and what serves its requests.
+
+It listens on every controller that has `quorate.kafka.listener.name`, once the controller has
+loaded the committed metadata, whatever the state of the migration. Brokers find the leader there.
+A migrated cluster keeps the listener, since its brokers speak Kafka's protocol in KRaft mode too.
+Requests are checked and served as over gRPC. Without the setting there is no bridge; the first
+attempt to send the whole state to brokers then logs an error. The bridge is closed while
+metadata.version is above KAFKA_LISTENER_MAX, because every broker would be fenced for good.
+
+Source: KIP-866, "Controller RPCs", "Broker Registration".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from quorate.controller.config import ControllerConfig
+from quorate.controller.migration.settings import LISTENER
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.metadata.metadata_version import KAFKA_LISTENER_MAX, release_of
+from quorate.process.extension import NodeComponents
+from quorate.raft.errors import ErrorCode
+from quorate.rpc.wire.convert_metadata import MetadataAnswer
+from quorate.runtime.tasks import supervise
+from quorate.telemetry.samples import Sample
+
+if TYPE_CHECKING:
+    from quorate.bridge.bridge import Bridge
+
+LOGGER = logging.getLogger(__name__)
+
+LOOK_PERIOD_S = 0.1
+"""How often to check whether the committed metadata is loaded, seconds."""
+
+
+class BrokersBridge:
+    """The bridge of one controller. refuses: why a request must be rejected, or ""."""
+
+    def __init__(
+        self, components: NodeComponents[ControllerConfig], refuses: Callable[[object], str]
+    ) -> None:
+        self._components = components
+        self._bridge: Bridge | None = None
+        if components.config.migration.listener is not None:
+            self._bridge = _build(components, refuses)
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._said = False
+        self._said_too_high = False
+
+    def start(self) -> None:
+        if self._bridge is not None:
+            self._components.loader.add_listener(self._changed)
+            self._task = supervise(
+                self._follow(self._bridge), "migration-bridge", self._components.on_fatal
+            )
+
+    def _changed(self, _image: MetadataImage, _changes: MetadataDelta) -> None:
+        self._wake.set()
+
+    async def _follow(self, bridge: Bridge) -> None:
+        """Keep the listener open while metadata.version allows it."""
+        # Poll: the loader does not call its listeners while there is no metadata.
+        while not self._components.loader.has_caught_up:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_PERIOD_S)
+        self._warn_of_clear()
+        while True:
+            self._wake.clear()
+            level = self._components.loader.image.features.metadata_version
+            if level > KAFKA_LISTENER_MAX:
+                if bridge.is_open or not self._said_too_high:
+                    self._say_too_high(level)
+                await bridge.close()
+            else:
+                await bridge.open()
+            await self._wake.wait()
+
+    def _say_too_high(self, level: int) -> None:
+        self._said_too_high = True
+        LOGGER.error(
+            "the listener of %s is closed: metadata.version is %d (%s), and the heartbeats of "
+            "Kafka's brokers are served up to %d (%s); remove the setting and use Quorate's "
+            "brokers",
+            LISTENER,
+            level,
+            release_of(level),
+            KAFKA_LISTENER_MAX,
+            release_of(KAFKA_LISTENER_MAX),
+        )
+
+    def _warn_of_clear(self) -> None:
+        config = self._components.config
+        if config.security.authorizer and not config.kafka_listener_is_encrypted:
+            LOGGER.warning(
+                "%s=%s is PLAINTEXT: nobody is authenticated there, and with an authorizer what "
+                "brokers forward for their clients is refused; let it be SSL in "
+                "listener.security.protocol.map",
+                LISTENER,
+                config.migration.listener,
+            )
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._bridge is not None:
+            await self._bridge.close()
+
+    def samples(self) -> Iterator[Sample]:
+        """The metrics of the listener; 0 if there is none."""
+        bridge = self._bridge
+        yield Sample("kafka-open-connections", 0 if bridge is None else bridge.connection_count)
+        yield Sample("kafka-handshakes", 0 if bridge is None else bridge.handshake_count)
+        yield Sample("kafka-closed-connections", 0 if bridge is None else bridge.closed_count)
+
+    async def tell_everything(self, image: MetadataImage, zk_epoch: int) -> None:
+        """Send the whole state to every broker in ZooKeeper mode.
+
+        zk_epoch: the controller epoch that this node has claimed in ZooKeeper.
+        """
+        if self._bridge is not None:
+            await self._bridge.propagation.tell_everything(image, zk_epoch)
+        elif not self._said:
+            self._said = True
+            LOGGER.error(
+                "migration: %s is not set: brokers in ZooKeeper mode are not told of leaders and "
+                "ISRs",
+                LISTENER,
+            )
+
+    async def tell(self, image: MetadataImage, changes: MetadataDelta) -> None:
+        """Send the changes to the brokers in ZooKeeper mode that they affect."""
+        if self._bridge is not None:
+            await self._bridge.propagation.tell(image, changes)
+
+    async def silence(self) -> None:
+        """Stop sending to brokers, because this node is not their controller."""
+        if self._bridge is not None:
+            await self._bridge.propagation.silence()
+
+
+def _build(
+    components: NodeComponents[ControllerConfig], refuses: Callable[[object], str]
+) -> Bridge:
+    from quorate.bridge.bridge import Bridge, BridgeSettings  # noqa: PLC0415 - needs the extra
+
+    config = components.config
+    migration, security = config.migration, config.security
+    (listener,) = (each for each in config.listeners if each.name == migration.listener)
+    denied = () if migration.forwards_super_users else security.super_users
+    settings = BridgeSettings(
+        config.node_id,
+        components.cluster_id,
+        listener.name,
+        listener.host,
+        listener.port,
+        migration.broker_listener,
+        components.tls if listener.tls else None,
+        security.principal_mapping,
+        frozenset(denied if security.authorizer else ()),
+        migration.connections_max,
+        migration.connections_per_address_max,
+    )
+
+    async def handle(request: Any, timeout_ms: int) -> MetadataAnswer:
+        if text := refuses(request):
+            leader = components.driver.node.current_leader
+            return MetadataAnswer(ErrorCode.NOT_CONTROLLER, leader, None, text)
+        return await components.metadata.handle(request, timeout_ms)
+
+    return Bridge(settings, components.driver, handle, components.gate)

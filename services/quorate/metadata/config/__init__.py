@@ -1,0 +1,1 @@
+"""The types and definitions of dynamic configs."""

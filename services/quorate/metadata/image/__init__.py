@@ -1,0 +1,1 @@
+"""The image: the state that the records of the metadata log describe."""

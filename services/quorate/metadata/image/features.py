@@ -1,0 +1,71 @@
+"""Finalized feature levels and the state of the migration from ZooKeeper, as part of the image.
+
+Source: KIP-584, KIP-778, KIP-866.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quorate.metadata.image.delta import MetadataDelta
+from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION
+from quorate.records.metadata import (
+    FeatureLevelRecord,
+    MetadataRecord,
+    ZkMigrationState,
+    ZkMigrationStateRecord,
+)
+
+
+class FeaturesImage:
+    """levels: by feature name, without level 0. zk_migration: see ZkMigrationState."""
+
+    __slots__ = ("levels", "zk_migration")
+
+    def __init__(self) -> None:
+        self.levels: dict[str, int] = {}
+        self.zk_migration: int = ZkMigrationState.NONE
+
+    def copy(self) -> FeaturesImage:
+        made = FeaturesImage()
+        made.levels, made.zk_migration = self.levels.copy(), self.zk_migration
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, FeaturesImage)
+            and self.levels == other.levels
+            and self.zk_migration == other.zk_migration
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def metadata_version(self) -> int:
+        """The finalized level of metadata.version, 0 if none is finalized."""
+        return self.levels.get(METADATA_VERSION, 0)
+
+    def records(self) -> Iterator[MetadataRecord]:
+        """The records of the levels, metadata.version first: readers need it for the others."""
+        for name in sorted(self.levels, key=lambda name: (name != METADATA_VERSION, name)):
+            yield FeatureLevelRecord(name, self.levels[name], version=0)
+        if self.zk_migration != ZkMigrationState.NONE:
+            yield ZkMigrationStateRecord(self.zk_migration, version=0)
+
+    def apply(self, record: FeatureLevelRecord, delta: MetadataDelta) -> None:
+        if record.feature_level < 0:
+            raise ValueError(f"{record.name} at level {record.feature_level}")
+        if record.name == METADATA_VERSION and record.feature_level > LATEST_LEVEL:
+            raise ValueError(
+                f"metadata.version {record.feature_level} is above {LATEST_LEVEL}, the latest that "
+                "this release knows"
+            )
+        if record.feature_level:
+            self.levels[record.name] = record.feature_level
+        else:
+            self.levels.pop(record.name, None)
+        delta.features.add(record.name)
+
+    def apply_migration(self, record: ZkMigrationStateRecord, delta: MetadataDelta) -> None:
+        self.zk_migration = record.zk_migration_state
+        delta.zk_migration = True

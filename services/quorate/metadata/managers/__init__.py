@@ -1,0 +1,1 @@
+"""The managers: the active controller's decisions about each kind of record."""

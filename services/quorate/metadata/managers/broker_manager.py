@@ -1,0 +1,389 @@
+"""Brokers: registration, heartbeats, fencing, controlled shutdown and unregistration.
+
+A broker is fenced, unfenced or in controlled shutdown. Each heartbeat may move it to another state:
+
+    state        condition                                       result
+    fenced       requests shutdown                               may stop
+                 requests unfencing, has replayed registration   unfenced
+    unfenced     requests fencing                                fenced
+                 requests shutdown, leads or is in an ISR        controlled shutdown
+                 requests shutdown, holds nothing                fenced, may stop
+    controlled   still leads a partition                         unchanged
+    shutdown     every active broker has replayed its shutdown   fenced, may stop
+
+Controlled shutdown and fencing remove the broker from every ISR and move its leaderships. The last
+member of an ISR stays in it, and its partition is leaderless. Unfencing elects leaders for
+leaderless partitions only. Controlled shutdown ends when the broker registers with a new
+incarnation id.
+
+Source: KIP-631, KIP-841, KIP-858, KIP-866, KIP-966 (unclean restarts); Kafka's
+BrokerHeartbeatManager and ClusterControlManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorate.metadata.image.cluster import Broker
+from quorate.metadata.limits import fits, is_uuid
+from quorate.metadata.managers.controller_context import (
+    RESERVED_DIRECTORIES,
+    ControllerContext,
+    RefusedError,
+)
+from quorate.metadata.managers.leadership import broker_joins, broker_leaves, broker_restarted
+from quorate.metadata.managers.partition_change import Change
+from quorate.metadata.metadata_version import (
+    CORDONED_LOG_DIRS,
+    IN_CONTROLLED_SHUTDOWN,
+    KRAFT_VERSION,
+    REGISTRATION_CHANGES,
+    at_level,
+)
+from quorate.metadata.requests import (
+    BrokerHeartbeat,
+    BrokerHeartbeatResponse,
+    RegisterBroker,
+    RegisterBrokerResponse,
+    RegisterController,
+    UnregisterBroker,
+    UnregisterBrokerResponse,
+)
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import ZERO_UUID, VersionRange
+from quorate.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    RegisterBrokerRecord,
+    RegisteredEndpoint,
+    RegisteredFeature,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    ZkMigrationState,
+)
+from quorate.records.metadata.nodes import FENCE, UNFENCE
+from quorate.records.metadata.nodes import IN_CONTROLLED_SHUTDOWN as ENTERS_SHUTDOWN
+
+PORT_MAX = 65_535
+LEVEL_MAX = 32_767
+NODE_ID_MAX = 2**31 - 1
+UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
+
+
+# --- registration ---------------------------------------------------------------------------------
+
+
+def register(
+    context: ControllerContext, request: RegisterBroker, cluster_id: str, now_ms: int, offset: int
+) -> tuple[list[MetadataRecord], RegisterBrokerResponse]:
+    """Register a broker. A new incarnation's epoch is `offset`, that of the first record."""
+    try:
+        _check_registration(context, request, cluster_id, now_ms)
+    except RefusedError as refused:
+        return [], RegisterBrokerResponse(error=refused.error, message=refused.message)
+    existing = context.image.cluster.brokers.get(request.broker_id)
+    is_same = existing is not None and existing.incarnation_id == request.incarnation_id
+    epoch = existing.broker_epoch if existing is not None and is_same else offset
+    record = RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        broker_epoch=epoch,
+        end_points=registered_endpoints(request),
+        features=tuple(
+            RegisteredFeature(feature.name, feature.supported.min, feature.supported.max)
+            for feature in request.features
+        ),
+        rack=request.rack,
+        is_migrating_zk_broker=request.is_migrating_zk_broker,
+        fenced=existing.fenced if existing is not None and is_same else True,
+        in_controlled_shutdown=(
+            existing.in_controlled_shutdown if existing is not None and is_same else False
+        ),
+        log_dirs=request.log_dirs,
+        cordoned_log_dirs=() if context.image.level >= CORDONED_LOG_DIRS else None,
+    )
+    records: list[MetadataRecord] = [at_level(record, context.image.level)]
+    if existing is not None and not is_same:
+        was_clean = request.previous_epoch == existing.broker_epoch
+        records += broker_restarted(context, request.broker_id, was_clean=was_clean)
+    return records, RegisterBrokerResponse(epoch)
+
+
+def registered_endpoints(
+    request: RegisterBroker | RegisterController,
+) -> tuple[RegisteredEndpoint, ...]:
+    protocols = request.security_protocols or (0,) * len(request.endpoints)
+    return tuple(
+        RegisteredEndpoint(endpoint.name, endpoint.host, endpoint.port, protocol)
+        for endpoint, protocol in zip(request.endpoints, protocols, strict=True)
+    )
+
+
+def _check_registration(
+    context: ControllerContext, request: RegisterBroker, cluster_id: str, now_ms: int
+) -> None:
+    if cluster_id and request.cluster_id and request.cluster_id != cluster_id:
+        raise RefusedError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"Expected cluster ID {cluster_id}, but got cluster ID {request.cluster_id}",
+        )
+    fault = _malformed(request)
+    if fault:
+        raise RefusedError(ErrorCode.INVALID_REGISTRATION, fault)
+    _check_mode(context, request)
+    existing = context.image.cluster.brokers.get(request.broker_id)
+    if (
+        existing is not None
+        and existing.incarnation_id != request.incarnation_id
+        and not existing.in_controlled_shutdown
+        and context.sessions.is_live(request.broker_id, existing.broker_epoch, now_ms)
+    ):
+        raise RefusedError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            "Another broker is registered with that broker id. If the broker was recently "
+            "restarted this should self-resolve once the heartbeat manager expires the broker's "
+            "session.",
+        )
+    _check_directories(context, request)
+    _check_features(context, request)
+
+
+def _check_mode(context: ControllerContext, request: RegisterBroker) -> None:
+    """Check the mode of the broker against the migration from ZooKeeper (KIP-866).
+
+    Brokers in ZooKeeper mode can register only during a migration. Others cannot register in
+    PRE_MIGRATION, before the metadata has been copied.
+    """
+    state = context.image.features.zk_migration
+    if request.is_migrating_zk_broker and state not in UNDER_WAY:
+        raise RefusedError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            "Controller does not support registering ZK brokers.",
+        )
+    if not request.is_migrating_zk_broker and state == ZkMigrationState.PRE_MIGRATION:
+        raise RefusedError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            "Controller is in pre-migration mode and cannot register KRaft brokers until the "
+            "metadata migration is complete.",
+        )
+
+
+def _malformed(request: RegisterBroker) -> str:
+    """Why the request itself is invalid, empty if it is valid."""
+    if not 0 <= request.broker_id <= NODE_ID_MAX:
+        return f"Invalid broker id {request.broker_id}"
+    if request.incarnation_id == ZERO_UUID or not is_uuid(request.incarnation_id):
+        return "The incarnation id is not a UUID."
+    if not request.endpoints:
+        return "No endpoints specified in request"
+    if not fits(request.rack):
+        return "A name is longer than a record can hold."
+    return malformed_node(request)
+
+
+def malformed_node(request: RegisterBroker | RegisterController) -> str:
+    """Why the endpoints or features of a registration are invalid, empty if they are valid."""
+    names = [endpoint.name for endpoint in request.endpoints]
+    if len(set(names)) < len(names):
+        return "Duplicate listener name in request"
+    if request.security_protocols and len(request.security_protocols) != len(names):
+        return "There are not as many security protocols as endpoints."
+    if not all(0 <= protocol <= 3 for protocol in request.security_protocols):
+        return "Unknown security protocol"
+    for endpoint in request.endpoints:
+        if not 0 < endpoint.port <= PORT_MAX or not endpoint.name:
+            return f"Invalid endpoint {endpoint}"
+        if not fits(endpoint.name, endpoint.host):
+            return "An endpoint is longer than a record can hold."
+    if not fits(*(feature.name for feature in request.features)):
+        return "A name is longer than a record can hold."
+    for feature in request.features:
+        if not 0 <= feature.supported.min <= feature.supported.max <= LEVEL_MAX:
+            return f"Invalid versions of feature {feature.name}: {feature.supported}"
+    return ""
+
+
+def _check_directories(context: ControllerContext, request: RegisterBroker) -> None:
+    """Require distinct directory ids that no other broker has registered (KIP-858)."""
+    fault = ""
+    if any(directory in RESERVED_DIRECTORIES for directory in request.log_dirs):
+        fault = "Reserved directory ID in request"
+    elif len(set(request.log_dirs)) < len(request.log_dirs):
+        fault = "Duplicate directory ID in request"
+    elif not all(map(is_uuid, request.log_dirs)):
+        fault = "Malformed directory ID in request"
+    else:
+        named = set(request.log_dirs)
+        for broker in context.image.cluster.brokers.values():
+            if broker.broker_id != request.broker_id and not named.isdisjoint(broker.log_dirs):
+                fault = (
+                    f"Broker {broker.broker_id} is already registered with one of the directories"
+                )
+                break
+    if fault:
+        raise RefusedError(ErrorCode.INVALID_REGISTRATION, fault)
+
+
+def _check_features(context: ControllerContext, request: RegisterBroker) -> None:
+    supported = {feature.name: feature.supported for feature in request.features}
+    if len(supported) < len(request.features):
+        raise RefusedError(ErrorCode.INVALID_REGISTRATION, "A feature is named twice.")
+    for name, level in context.image.features.levels.items():
+        if name == KRAFT_VERSION:
+            continue
+        found = supported.get(name, VersionRange(0, 0))
+        if level not in found:
+            raise RefusedError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} "
+                f"of {name}. The broker wants a version between {found.min} and {found.max}, "
+                "inclusive.",
+            )
+
+
+def unregister(
+    context: ControllerContext, request: UnregisterBroker
+) -> tuple[list[MetadataRecord], UnregisterBrokerResponse]:
+    broker = context.image.cluster.brokers.get(request.broker_id)
+    if broker is None:
+        return [], UnregisterBrokerResponse(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            f"Broker ID {request.broker_id} is not currently registered",
+        )
+    records = broker_leaves(context, request.broker_id)
+    records.append(UnregisterBrokerRecord(request.broker_id, broker.broker_epoch, version=0))
+    return records, UnregisterBrokerResponse()
+
+
+# --- heartbeats -----------------------------------------------------------------------------------
+
+
+def heartbeat(
+    context: ControllerContext, request: BrokerHeartbeat, now_ms: int
+) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
+    """Process a heartbeat: return the records of a state change, and the broker's state."""
+    try:
+        context.check_broker_epoch(request.broker_id, request.broker_epoch)
+    except RefusedError as refused:
+        return [], BrokerHeartbeatResponse(error=refused.error, message=refused.message)
+    broker = context.image.cluster.brokers[request.broker_id]
+    context.sessions.touch(broker.broker_id, broker.broker_epoch, request.metadata_offset, now_ms)
+    caught_up = request.metadata_offset >= broker.broker_epoch
+    records: list[MetadataRecord] = []
+    if request.offline_log_dirs:
+        records += _directories_failed(context, broker, request.offline_log_dirs)
+        if records:
+            # A batch changes each partition at most once: the next heartbeat does the rest.
+            return records, BrokerHeartbeatResponse(
+                caught_up, broker.fenced, broker.in_controlled_shutdown
+            )
+    if broker.fenced:
+        if request.want_shutdown or broker.in_controlled_shutdown:
+            return _let_go(context, broker, caught_up)
+        if request.want_fence or not caught_up or context.is_busy_with(broker.broker_id):
+            return [], BrokerHeartbeatResponse(caught_up)
+        return unfence(context, broker), BrokerHeartbeatResponse(caught_up, is_fenced=False)
+    if broker.in_controlled_shutdown:
+        if _may_stop(context, broker):
+            return _let_go(context, broker, caught_up)
+        return [], BrokerHeartbeatResponse(caught_up, False, in_controlled_shutdown=True)
+    if request.want_shutdown:
+        holds_some = broker.broker_id in context.index.in_isr or context.index.leads_any(
+            broker.broker_id
+        )
+        if request.want_fence or not holds_some:
+            return _let_go(context, broker, caught_up)
+        return begin_shutdown(context, broker), BrokerHeartbeatResponse(
+            caught_up, False, in_controlled_shutdown=context.image.level >= IN_CONTROLLED_SHUTDOWN
+        )
+    if request.want_fence:
+        return fence(context, broker), BrokerHeartbeatResponse(caught_up)
+    return [], BrokerHeartbeatResponse(caught_up, is_fenced=False)
+
+
+def _let_go(
+    context: ControllerContext, broker: Broker, caught_up: bool
+) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
+    """Let the broker stop, and end its session so that its next process can register at once."""
+    records = [] if broker.fenced else fence(context, broker)
+    context.sessions.end(broker.broker_id)
+    return records, BrokerHeartbeatResponse(caught_up, is_fenced=True, should_shut_down=True)
+
+
+def _may_stop(context: ControllerContext, broker: Broker) -> bool:
+    """Whether the broker leads nothing and every active broker has replayed its shutdown."""
+    if context.index.leads_any(broker.broker_id):
+        return False
+    session = context.sessions.get(broker.broker_id)
+    assert session is not None, "it was heard just now"
+    for other in context.image.cluster.brokers.values():
+        if other.fenced or other.in_controlled_shutdown:
+            continue
+        found = context.sessions.get(other.broker_id)
+        if found is None or found.metadata_offset < session.shutdown_offset:
+            return False
+    return True
+
+
+def fence(context: ControllerContext, broker: Broker) -> list[MetadataRecord]:
+    """Fence the broker and remove it from its ISRs."""
+    return [_change(context, broker, fenced=FENCE), *broker_leaves(context, broker.broker_id)]
+
+
+def unfence(context: ControllerContext, broker: Broker) -> list[MetadataRecord]:
+    """Unfence the broker, and elect it for leaderless partitions where it is eligible."""
+    return [_change(context, broker, fenced=UNFENCE), *broker_joins(context, broker.broker_id)]
+
+
+def begin_shutdown(context: ControllerContext, broker: Broker) -> list[MetadataRecord]:
+    """Begin a controlled shutdown.
+
+    Below metadata.version 3.3-IV3, which has no field for it, only remove the broker from its ISRs.
+    """
+    records = broker_leaves(context, broker.broker_id)
+    if context.image.level < IN_CONTROLLED_SHUTDOWN:
+        return records
+    change = BrokerRegistrationChangeRecord(
+        broker.broker_id, broker.broker_epoch, in_controlled_shutdown=ENTERS_SHUTDOWN, version=1
+    )
+    return [change, *records]
+
+
+def _change(context: ControllerContext, broker: Broker, *, fenced: int) -> MetadataRecord:
+    if context.image.level < REGISTRATION_CHANGES:
+        kind = FenceBrokerRecord if fenced == FENCE else UnfenceBrokerRecord
+        return kind(broker.broker_id, broker.broker_epoch, version=0)
+    return BrokerRegistrationChangeRecord(
+        broker.broker_id, broker.broker_epoch, fenced=fenced, version=0
+    )
+
+
+def _directories_failed(
+    context: ControllerContext, broker: Broker, failed: Iterable[str]
+) -> list[MetadataRecord]:
+    """Remove the broker's replicas in failed directories from ISRs and leadership (KIP-858)."""
+    gone = set(failed) & set(broker.log_dirs)
+    left = tuple(directory for directory in broker.log_dirs if directory not in gone)
+    if not gone or not left:
+        # A broker without any online directory stops by itself and is then fenced.
+        return []
+    records: list[MetadataRecord] = [
+        BrokerRegistrationChangeRecord(
+            broker.broker_id, broker.broker_epoch, log_dirs=left, version=2
+        )
+    ]
+    is_active = context.image.cluster.is_active
+    for key in list(context.index.in_isr.get(broker.broker_id, ())):
+        partition = context.partition(key)
+        where = dict(zip(partition.replicas, partition.directories, strict=False))
+        if where.get(broker.broker_id) not in gone:
+            continue
+        change = Change.of(
+            context, partition, lambda other: other != broker.broker_id and is_active(other)
+        )
+        change.isr = tuple(other for other in partition.isr if other != broker.broker_id)
+        record = change.build()
+        if record is not None:
+            records.append(record)
+    return records

@@ -1,0 +1,286 @@
+"""Config changes and their validation.
+
+Topics accept only known configs, with values of the right type. Brokers accept dynamic configs, and
+unknown names, which belong to plugins. A per-broker config cannot be set as a cluster-wide default.
+A change of min.insync.replicas clears the eligible leader replicas that it affects.
+
+Source: KIP-339, KIP-226, KIP-714, KIP-966; Kafka's ConfigurationControlManager and LogConfig.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from quorate.metadata.config import config_defs
+from quorate.metadata.config.config_types import VALUE_BYTES_MAX, ConfigDef, split_list
+from quorate.metadata.image.configs import ResourceType
+from quorate.metadata.limits import fits, topic_name_fault
+from quorate.metadata.managers.controller_context import TOO_MANY, ControllerContext, RefusedError
+from quorate.metadata.metadata_version import ELR
+from quorate.metadata.requests import (
+    AlterConfigsResponse,
+    ConfigChange,
+    ConfigOp,
+    ConfigOutcome,
+    ConfigResource,
+    IncrementalAlterConfigs,
+)
+from quorate.raft.errors import ErrorCode
+from quorate.records.metadata import ClearElrRecord, ConfigRecord, MetadataRecord
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+MIN_ISR = "min.insync.replicas"
+
+_LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)??(?=ssl|sasl|principal|max)")
+_DEFINITIONS: Final[Mapping[int, Mapping[str, ConfigDef]]] = {
+    ResourceType.TOPIC: config_defs.TOPIC,
+    ResourceType.BROKER: config_defs.BROKER,
+    ResourceType.CLIENT_METRICS: config_defs.CLIENT_METRICS,
+    ResourceType.GROUP: config_defs.GROUP,
+}
+
+
+def alter_configs(
+    context: ControllerContext, request: IncrementalAlterConfigs
+) -> tuple[list[MetadataRecord], AlterConfigsResponse]:
+    """Alter configs, each resource atomically and independently of the others."""
+    times = Counter(change.resource for change in request.changes)
+    records: list[MetadataRecord] = []
+    outcomes = []
+    for change in request.changes:
+        try:
+            if times[change.resource] > 1:
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+                )
+            made = _altered(context, change)
+            if len(records) + len(made) > context.settings.records_per_batch_max:
+                raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+            records += made
+            outcomes.append(ConfigOutcome(change.resource))
+        except RefusedError as refused:
+            outcomes.append(ConfigOutcome(change.resource, refused.error, refused.message))
+    return [] if request.validate_only else records, AlterConfigsResponse(tuple(outcomes))
+
+
+def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataRecord]:
+    resource = change.resource
+    _check_resource(context, resource)
+    names = [op.name for op in change.ops]
+    if len(set(names)) < len(names):
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    before = context.image.configs.of(resource.type, resource.name)
+    after = dict(before)
+    for op in change.ops:
+        value = _value(resource, op, before.get(op.name))
+        if value is None:
+            after.pop(op.name, None)
+        else:
+            after[op.name] = value
+    changed = [op.name for op in change.ops if before.get(op.name) != after.get(op.name)]
+    check_configs(resource, after, changed)
+    if context.elr_enabled and MIN_ISR in names and resource.type == ResourceType.BROKER:
+        _check_min_isr(resource, after)
+    return _records(context, resource, {name: after.get(name) for name in changed})
+
+
+def _records(
+    context: ControllerContext, resource: ConfigResource, values: Mapping[str, str | None]
+) -> list[MetadataRecord]:
+    records: list[MetadataRecord] = [
+        ConfigRecord(resource.type, resource.name, name, value, version=0)
+        for name, value in values.items()
+    ]
+    if MIN_ISR in values and context.image.level >= ELR and context.elr_enabled:
+        # The eligible leader replicas were determined with the old value.
+        topic = resource.name if resource.type == ResourceType.TOPIC else ""
+        records.append(ClearElrRecord(topic, version=0))
+    return records
+
+
+def topic_config_records(
+    context: ControllerContext, topic: str, configs: Iterable[tuple[str, str | None]]
+) -> list[MetadataRecord]:
+    """The config records of a new topic. RefusedError if a config is invalid."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    values: dict[str, str] = {}
+    for name, value in configs:
+        if value is None:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs : {name}"
+            )
+        if name in values:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        values[name] = value
+    check_configs(resource, values, list(values))
+    return _records(context, resource, values)
+
+
+def _check_resource(context: ControllerContext, resource: ConfigResource) -> None:
+    match resource.type:
+        case ResourceType.TOPIC:
+            fault = topic_name_fault(resource.name)
+            if fault is not None:
+                raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name: {fault}")
+            if resource.name not in context.image.topics.ids:
+                raise RefusedError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"The topic '{resource.name}' does not exist.",
+                )
+        case ResourceType.BROKER:
+            if resource.name and not re.fullmatch(r"[0-9]{1,10}", resource.name, re.ASCII):
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST, f"Invalid broker name: {resource.name}"
+                )
+            cluster = context.image.cluster
+            if resource.name and (
+                int(resource.name) not in cluster.brokers
+                and int(resource.name) not in cluster.controllers
+            ):
+                raise RefusedError(
+                    ErrorCode.BROKER_ID_NOT_REGISTERED,
+                    f"No broker with id {resource.name} found.",
+                )
+        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+            if not resource.name:
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST, "Default resources are not allowed here."
+                )
+            if not fits(resource.name):
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST,
+                    "The resource name is longer than a record can hold.",
+                )
+        case _:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
+
+
+def _value(resource: ConfigResource, op: ConfigOp, old: str | None) -> str | None:
+    if not op.name or not fits(op.name):
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "Invalid config name.")
+    if op.operation not in (SET, DELETE, APPEND, SUBTRACT):
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"Unsupported operation type {op.operation}")
+    if op.operation == DELETE:
+        return None
+    if op.value is None:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {op.name}")
+    if op.operation == SET:
+        return op.value
+    definition = _DEFINITIONS[resource.type].get(op.name)
+    if definition is None or not definition.is_list:
+        verb = "APPEND" if op.operation == APPEND else "SUBTRACT"
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {verb} to key {op.name} because its type is not LIST.",
+        )
+    items = split_list(definition.default or "" if old is None else old)
+    named = split_list(op.value)
+    if op.operation == APPEND:
+        items += [item for item in dict.fromkeys(named) if item not in items]
+    else:
+        items = [item for item in items if item not in named]
+    return ",".join(items)
+
+
+# --- validation -----------------------------------------------------------------------------------
+
+
+def check_configs(
+    resource: ConfigResource, configs: Mapping[str, str], changed: Iterable[str]
+) -> None:
+    """Raise INVALID_CONFIG if a changed value, or the combination of values, is invalid."""
+    for name in changed:
+        value = configs.get(name)
+        _check_name(resource, name)
+        if value is None:
+            continue
+        if not fits(value):
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                "The configuration value cannot be added because it exceeds the maximum value size "
+                f"of {VALUE_BYTES_MAX} bytes.",
+            )
+        definition = _definition(resource, name)
+        fault = None if definition is None else definition.fault(value)
+        if fault is not None:
+            raise RefusedError(ErrorCode.INVALID_CONFIG, fault)
+    if resource.type == ResourceType.TOPIC:
+        _check_topic(configs)
+    if resource.type == ResourceType.CLIENT_METRICS:
+        _check_client_metrics(configs)
+
+
+def _definition(resource: ConfigResource, name: str) -> ConfigDef | None:
+    if resource.type == ResourceType.BROKER:
+        name = _LISTENER_PREFIX.sub("", name)
+    return _DEFINITIONS[resource.type].get(name)
+
+
+def _check_name(resource: ConfigResource, name: str) -> None:
+    if resource.type != ResourceType.BROKER:
+        if name not in _DEFINITIONS[resource.type]:
+            kind = ResourceType(resource.type).name.lower().replace("_", " ")
+            raise RefusedError(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
+        return
+    if name in config_defs.STATIC_BROKER:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: {name}"
+        )
+    is_of_one = name in config_defs.PER_BROKER or name.startswith("listener.name.")
+    if is_of_one and not resource.name:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Cannot update per-broker configs at default cluster level: {name}",
+        )
+
+
+def _check_topic(configs: Mapping[str, str]) -> None:
+    """Check constraints between values, and that tiered storage stays disabled."""
+
+    def number(name: str) -> int:
+        definition = config_defs.TOPIC[name]
+        value = configs.get(name)
+        # A replayed value may never have been validated.
+        if value is None or definition.fault(value) is not None:
+            value = definition.default
+        return int(value or "0")
+
+    if number("min.compaction.lag.ms") > number("max.compaction.lag.ms"):
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            "conflict topic config setting min.compaction.lag.ms "
+            f"({number('min.compaction.lag.ms')}) > max.compaction.lag.ms "
+            f"({number('max.compaction.lag.ms')})",
+        )
+    if configs.get("remote.storage.enable", "false").strip().lower() == "true":
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured "
+            "with remote log storage.",
+        )
+
+
+def _check_client_metrics(configs: Mapping[str, str]) -> None:
+    for pattern in split_list(configs.get("match", "")):
+        key, _, expression = pattern.partition("=")
+        if key.strip() not in config_defs.CLIENT_MATCH_KEYS or not expression:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {pattern}"
+            )
+
+
+def _check_min_isr(resource: ConfigResource, after: Mapping[str, str]) -> None:
+    """Allow only a cluster-wide value while ELR is enabled: controllers must agree (KIP-966)."""
+    if resource.name:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.",
+        )
+    if MIN_ISR not in after:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.",
+        )

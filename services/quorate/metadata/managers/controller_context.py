@@ -1,0 +1,237 @@
+"""State that the active controller's managers share: the working image, sessions and settings.
+
+The working image is ahead of the committed image by the records that are written but not committed
+yet. Managers read it and return records; only the controller applies them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from quorate.metadata.config import config_defs
+from quorate.metadata.image.configs import ResourceType
+from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.metadata.image.partition_index import PartitionIndex
+from quorate.metadata.image.partitions import Partition, PartitionKey
+from quorate.metadata.managers.sessions import BrokerSessions
+from quorate.metadata.metadata_version import ELR_VERSION, LATEST_LEVEL
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import DirectoryId
+from quorate.records.metadata import MetadataRecord, PartitionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """Settings of the active controller, mostly with Kafka's names.
+
+    Times are in milliseconds; an interval of 0 disables its task. session_timeout_ms:
+    broker.session.timeout.ms. idle_interval_ms: metadata.max.idle.interval.ms. num_partitions,
+    default_replication_factor: for topics that do not specify them. metadata_version_max: the
+    highest metadata.version that this controller can serve. records_per_batch_max: the most records
+    that one request or tick writes. batch_bytes_max: the most bytes of new partitions in one batch.
+    """
+
+    session_timeout_ms: int = 9_000
+    idle_interval_ms: int = 500
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    leader_imbalance_check_interval_ms: int = 300_000
+    unclean_election_interval_ms: int = 300_000
+    metadata_version_max: int = LATEST_LEVEL
+    records_per_batch_max: int = 10_000
+    batch_bytes_max: int = 7 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentControllers:
+    """The ids of the quorum's other controllers at present.
+
+    voters: the controllers that vote. fetching: all nodes that fetch, including brokers.
+    """
+
+    voters: frozenset[int] = frozenset()
+    fetching: frozenset[int] = frozenset()
+
+
+class RefusedError(Exception):
+    """One part of a request is rejected. The manager that handles the part catches this."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+PARTITION_BYTES, REPLICA_BYTES = 80, 24
+"""The approximate size of a PartitionRecord: a base, and an addition for each replica."""
+
+TOO_MANY = "Unable to perform excessively large batch operation."
+
+
+@dataclass(slots=True)
+class Batch:
+    """The records of all parts of a request, within the limits of one batch."""
+
+    settings: ControllerSettings
+    records: list[MetadataRecord] = field(default_factory=list)
+    partition_bytes: int = 0
+
+    def add(self, part: Sequence[MetadataRecord]) -> None:
+        """Add all records of a part. If they exceed a limit, add none: POLICY_VIOLATION."""
+        size = self.partition_bytes + sum(
+            PARTITION_BYTES + REPLICA_BYTES * len(record.replicas)
+            for record in part
+            if isinstance(record, PartitionRecord)
+        )
+        count = len(self.records) + len(part)
+        if count > self.settings.records_per_batch_max or size > self.settings.batch_bytes_max:
+            raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+        self.records += part
+        self.partition_bytes = size
+
+
+NOBODY = -1
+
+
+@dataclass(slots=True)
+class ElectionTask:
+    """The partitions to change after the state of a broker changed.
+
+    `leadership` changes them in slices that fit a batch. One of `removed`, `added` and `unclean` is
+    the broker, the others are NOBODY.
+    """
+
+    broker_id: int
+    keys: list[PartitionKey]
+    removed: int = NOBODY
+    """The broker leaves."""
+    added: int = NOBODY
+    """The broker became active."""
+    unclean: int = NOBODY
+    """The broker may have lost records."""
+    position: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.position >= len(self.keys)
+
+
+@dataclass(slots=True)
+class ControllerContext:
+    """The active controller's state.
+
+    random_uuid: returns sixteen random bytes per call. enforce_eligibility: False disables the
+    checks of a proposed ISR (KIP-841), for tests that demonstrate their purpose. controllers: None
+    stands for all registered controllers.
+    """
+
+    image: MetadataImage
+    index: PartitionIndex
+    sessions: BrokerSessions
+    settings: ControllerSettings
+    random_uuid: Callable[[], bytes]
+    enforce_eligibility: bool = True
+    controllers: CurrentControllers | None = None
+    cursor: int = 0
+    """The start of the next placement. It advances with each partition to spread the load."""
+    colliding: dict[str, str] = field(default_factory=dict)
+    """Topic names by `collision_key`."""
+    election_tasks: deque[ElectionTask] = field(default_factory=deque)
+    """The tasks in progress."""
+
+    def is_busy_with(self, broker_id: int) -> bool:
+        """Whether the broker is still being removed from ISRs. It cannot become active before."""
+        return any(
+            task.broker_id == broker_id and task.added != broker_id for task in self.election_tasks
+        )
+
+    @property
+    def elr_enabled(self) -> bool:
+        return self.image.features.levels.get(ELR_VERSION, 0) >= 1
+
+    def partition(self, key: PartitionKey) -> Partition:
+        """The partition of a key from the index."""
+        found = self.image.topics.partition(*key)
+        assert found is not None, f"the index names {key}, which is not there"
+        return found
+
+    def find(self, topic: str, index: int) -> Partition:
+        """Find a partition by topic name. UNKNOWN_TOPIC_OR_PARTITION if it does not exist."""
+        topic_id = self.image.topics.ids.get(topic)
+        if topic_id is None:
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
+        found = self.image.topics.partition(topic_id, index)
+        if found is None:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}"
+            )
+        return found
+
+    def check_broker_epoch(self, broker_id: int, epoch: int) -> None:
+        """Raise STALE_BROKER_EPOCH unless the epoch is that of the registered process."""
+        broker = self.image.cluster.brokers.get(broker_id)
+        if broker is None:
+            raise RefusedError(
+                ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker {broker_id}"
+            )
+        if broker.broker_epoch != epoch:
+            raise RefusedError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"Expected broker epoch {broker.broker_epoch}, but got {epoch}",
+            )
+
+    def batch(self) -> Batch:
+        """An empty batch for the records of one request."""
+        return Batch(self.settings)
+
+    # --- configuration ----------------------------------------------------------------------------
+
+    def topic_config(self, topic_id: str, name: str) -> str:
+        """A topic's effective value: its own, the cluster-wide default, or Kafka's default.
+
+        The config must have a default.
+        """
+        topic = self.image.topics.names.get(topic_id, "")
+        own = self.image.configs.of(ResourceType.TOPIC, topic).get(name)
+        if own is not None:
+            return own
+        definition = config_defs.TOPIC[name]
+        cluster = self.image.configs.of(ResourceType.BROKER, "")
+        found = cluster.get(definition.synonym or name, definition.default)
+        assert found is not None, f"{name} has no default"
+        return found
+
+    def allows_unclean(self, topic_id: str) -> bool:
+        value = self.topic_config(topic_id, "unclean.leader.election.enable")
+        return value.strip().lower() == "true"
+
+    def min_insync_replicas(self, topic_id: str) -> int:
+        try:
+            return int(self.topic_config(topic_id, "min.insync.replicas"))
+        except ValueError:
+            return 1
+
+    # --- directories ------------------------------------------------------------------------------
+
+    def directory_of(self, broker_id: int) -> DirectoryId:
+        """The directory of a new replica on the broker (KIP-858).
+
+        It is the broker's directory if the broker has exactly one. Otherwise it is Kafka's reserved
+        id UNASSIGNED, with which the broker decides.
+        """
+        broker = self.image.cluster.brokers.get(broker_id)
+        if broker is not None and len(broker.log_dirs) == 1:
+            return broker.log_dirs[0]
+        return UNASSIGNED_DIRECTORY
+
+
+UNASSIGNED_DIRECTORY: DirectoryId = "A" * 22
+"""Kafka's DirectoryId.UNASSIGNED: sixteen zero bytes."""
+LOST_DIRECTORY: DirectoryId = "A" * 21 + "Q"
+"""Kafka's DirectoryId.LOST: the replica is in a directory that failed."""
+MIGRATING_DIRECTORY: DirectoryId = "A" * 21 + "g"
+"""Kafka's DirectoryId.MIGRATING: the replica was created before directories were recorded."""
+RESERVED_DIRECTORIES = frozenset("A" * 21 + last for last in "AQgw")
+"""UNASSIGNED, LOST, MIGRATING and one more: small numbers that do not identify a directory."""

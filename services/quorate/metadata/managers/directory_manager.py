@@ -1,0 +1,122 @@
+"""AssignReplicasToDirs: a broker reports the directories of its replicas.
+
+Steps, in this order; the first that applies determines the response:
+
+1. metadata.version is below 3.7-IV2                    UNSUPPORTED_VERSION (whole request)
+2. the broker epoch does not match                      STALE_BROKER_EPOCH (whole request)
+3. unknown topic or partition                           UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+4. the broker is not a replica of the partition         NOT_LEADER_OR_FOLLOWER
+5. a partition is named twice                           INVALID_REQUEST
+6. the directory is recorded. If it is not one of the broker's online directories, the replica
+   leaves the ISR and loses leadership. The partition epoch grows. While a migration from ZooKeeper
+   is under way, the leader epoch grows too: without that, a leader in ZooKeeper mode would keep
+   using the old partition epoch
+
+Source: KIP-858 "AssignReplicasToDirs".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from quorate.metadata.image.partitions import NO_LEADER_CHANGE, Partition
+from quorate.metadata.managers.controller_context import (
+    LOST_DIRECTORY,
+    MIGRATING_DIRECTORY,
+    RESERVED_DIRECTORIES,
+    ControllerContext,
+    RefusedError,
+)
+from quorate.metadata.managers.partition_change import Change, is_migrating
+from quorate.metadata.metadata_version import DIRECTORIES, partition_version
+from quorate.metadata.requests import (
+    AssignedReplica,
+    AssignReplicasToDirs,
+    AssignReplicasToDirsResponse,
+    ReplicaAssignment,
+)
+from quorate.raft.errors import ErrorCode
+from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
+
+
+def assign_replicas(
+    context: ControllerContext, request: AssignReplicasToDirs
+) -> tuple[list[MetadataRecord], AssignReplicasToDirsResponse]:
+    """The records of the accepted assignments, and a result for each replica."""
+    if context.image.level < DIRECTORIES:
+        text = "Directory assignment is not supported yet."
+        return [], AssignReplicasToDirsResponse((), ErrorCode.UNSUPPORTED_VERSION, text)
+    try:
+        context.check_broker_epoch(request.broker_id, request.broker_epoch)
+    except RefusedError as refused:
+        return [], AssignReplicasToDirsResponse((), refused.error, refused.message)
+    records: list[MetadataRecord] = []
+    answers = []
+    seen: set[tuple[str, int]] = set()
+    for wanted in request.replicas:
+        error = ErrorCode.NONE
+        try:
+            partition = _partition(context, request.broker_id, wanted)
+            key = (wanted.topic_id, wanted.partition)
+            if key in seen:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
+            seen.add(key)
+            record = _assigned(context, partition, request.broker_id, wanted.directory_id)
+            if record is not None:
+                records.append(record)
+        except RefusedError as refused:
+            error = refused.error
+        answers.append(
+            AssignedReplica(wanted.directory_id, wanted.topic_id, wanted.partition, error)
+        )
+    return records, AssignReplicasToDirsResponse(tuple(answers))
+
+
+def _partition(context: ControllerContext, broker_id: int, wanted: ReplicaAssignment) -> Partition:
+    """Steps 3 and 4."""
+    if wanted.topic_id not in context.image.topics.names:
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, "")
+    partition = context.image.topics.partition(wanted.topic_id, wanted.partition)
+    if partition is None:
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    if broker_id not in partition.replicas:
+        raise RefusedError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
+    return partition
+
+
+def _assigned(
+    context: ControllerContext, partition: Partition, broker_id: int, directory_id: str
+) -> MetadataRecord | None:
+    """Step 6; None if nothing changes."""
+    known = dict(zip(partition.replicas, partition.directories, strict=False))
+    directories = tuple(
+        directory_id if replica == broker_id else known.get(replica, MIGRATING_DIRECTORY)
+        for replica in partition.replicas
+    )
+    record: PartitionChangeRecord | None = None
+    if not _is_good(context, broker_id, directory_id):
+        is_active = context.image.cluster.is_active
+        change = Change.of(
+            context, partition, lambda other: other != broker_id and is_active(other)
+        )
+        change.isr = tuple(other for other in partition.isr if other != broker_id)
+        record = change.build()
+    if directories == partition.directories:
+        return record
+    if record is None:
+        version = partition_version(context.image.level)
+        record = PartitionChangeRecord(partition.partition_id, partition.topic_id, version=version)
+    if is_migrating(context) and record.leader == NO_LEADER_CHANGE:
+        record = replace(record, leader=partition.leader)
+    return replace(record, directories=directories)
+
+
+def _is_good(context: ControllerContext, broker_id: int, directory_id: str) -> bool:
+    """Whether a replica may be in the directory.
+
+    It may be in one that the broker registered and did not lose, or in one that is not known yet (a
+    reserved id other than LOST).
+    """
+    if directory_id in RESERVED_DIRECTORIES:
+        return directory_id != LOST_DIRECTORY
+    return directory_id in context.image.cluster.brokers[broker_id].log_dirs

@@ -1,0 +1,237 @@
+"""One partition change: the target ISR, replicas and leader, and the resulting record.
+
+Steps of `Change.build`, as in Kafka's PartitionChangeBuilder:
+
+1. If the target ISR completes a reassignment, the removed replicas leave the replicas and the ISR.
+2. With eligible leader replicas (KIP-966), replicas that leave an ISR below min.insync.replicas
+   become eligible, and the last leader of an empty ISR is recorded.
+3. The leader is the current one if it can stay, else the first acceptable replica that is in sync
+   (or eligible). A preferred election tries the preferred leader first. A replica that is not in
+   sync can lead after an unclean election, or as the last known leader if ISR and ELR are empty:
+   it becomes the whole ISR, and is recovering.
+4. The leader epoch grows when the leader changes, when a replica leaves the assignment, and below
+   metadata.version 3.6-IV0 when the ISR shrinks. While a migration from ZooKeeper is under way, it
+   also grows whenever the ISR shrinks or the assignment changes: only a higher epoch informs a
+   leader in ZooKeeper mode of changes that it did not propose (KIP-866).
+5. Without eligible leader replicas an empty target ISR is ignored: the last member stays in the
+   ISR, and the partition is leaderless (KIP-841).
+
+Source: KIP-841, KIP-455, KIP-704 (leader recovery), KIP-858, KIP-866, KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from quorate.metadata.image.partitions import (
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    NO_RECOVERY_CHANGE,
+    RECOVERING,
+    Partition,
+)
+from quorate.metadata.managers.controller_context import ControllerContext
+from quorate.metadata.metadata_version import (
+    DIRECTORIES,
+    LEADER_RECOVERY,
+    NO_EPOCH_BUMP_ON_SHRINK,
+    partition_version,
+)
+from quorate.records.metadata import PartitionChangeRecord, ZkMigrationState
+
+Brokers = tuple[int, ...]
+
+
+class Election(Enum):
+    """How a leader is chosen."""
+
+    ONLINE = "online"
+    """The current leader stays if it can."""
+    PREFERRED = "preferred"
+    """The first replica leads if it can, another only if the current leader cannot stay."""
+    UNCLEAN = "unclean"
+    """As ONLINE, but elects an out-of-sync replica rather than none."""
+
+
+@dataclass(slots=True)
+class Change:
+    """The target state of a partition; `of` starts from its current state.
+
+    is_acceptable: whether a broker may lead. unclean_shutdown: brokers that may have lost records,
+    and lose their eligibility.
+    """
+
+    context: ControllerContext
+    partition: Partition
+    is_acceptable: Callable[[int], bool]
+    election: Election = Election.ONLINE
+    isr: Brokers = ()
+    replicas: Brokers = ()
+    removing: Brokers = ()
+    adding: Brokers = ()
+    elr: Brokers = ()
+    last_known_elr: Brokers = ()
+    recovery: int | None = None
+    unclean_shutdown: Collection[int] = ()
+
+    @classmethod
+    def of(
+        cls,
+        context: ControllerContext,
+        partition: Partition,
+        is_acceptable: Callable[[int], bool] | None = None,
+        election: Election = Election.ONLINE,
+    ) -> Change:
+        return cls(
+            context,
+            partition,
+            is_acceptable or context.image.cluster.is_active,
+            election,
+            partition.isr,
+            partition.replicas,
+            partition.removing_replicas,
+            partition.adding_replicas,
+            partition.eligible_leader_replicas or (),
+            partition.last_known_elr or (),
+        )
+
+    def build(self) -> PartitionChangeRecord | None:
+        """The record of the change, None if nothing changes."""
+        old = self.partition
+        self._complete_reassignment()
+        self._keep_eligible()
+        leader, isr = self._elect()
+        level = self.context.image.level
+        names_leader = (
+            leader != old.leader
+            or not set(old.replicas) <= set(self.replicas)
+            or (level < NO_EPOCH_BUMP_ON_SHRINK and not set(old.isr) <= set(isr or old.isr))
+            or (is_migrating(self.context) and self._must_be_told(isr))
+        )
+        if isr == () and not self.context.elr_enabled:
+            isr = old.isr
+        recovery = NO_RECOVERY_CHANGE
+        if self.recovery is not None and self.recovery != old.leader_recovery_state:
+            recovery = self.recovery
+        record = PartitionChangeRecord(
+            old.partition_id,
+            old.topic_id,
+            _if_changed(isr, old.isr),
+            leader if names_leader else NO_LEADER_CHANGE,
+            _if_changed(self.replicas, old.replicas),
+            _if_changed(self.removing, old.removing_replicas),
+            _if_changed(self.adding, old.adding_replicas),
+            recovery,
+            self._directories() if level >= DIRECTORIES else None,
+            _if_changed(self.elr, old.eligible_leader_replicas or ()),
+            _if_changed(self.last_known_elr, old.last_known_elr or ()),
+            version=partition_version(level),
+        )
+        nothing = PartitionChangeRecord(old.partition_id, old.topic_id)
+        return None if record == nothing else record
+
+    def _must_be_told(self, isr: Brokers) -> bool:
+        """Step 4: whether a leader in ZooKeeper mode needs a higher epoch to notice."""
+        old = self.partition
+        return not set(old.isr) <= set(isr or old.isr) or (
+            (self.replicas, self.adding, self.removing)
+            != (old.replicas, old.adding_replicas, old.removing_replicas)
+        )
+
+    def _complete_reassignment(self) -> None:
+        """Step 1. Every added replica and at least one remaining replica must be in sync."""
+        if not self.adding and not self.removing:
+            return
+        isr = tuple(replica for replica in self.isr if replica not in self.removing)
+        replicas = tuple(replica for replica in self.replicas if replica not in self.removing)
+        if not isr or not replicas or not set(self.adding) <= set(isr):
+            return
+        self.isr, self.replicas, self.removing, self.adding = isr, replicas, (), ()
+
+    def _keep_eligible(self) -> None:
+        """Step 2."""
+        if not self.context.elr_enabled:
+            return
+        min_isr = self.context.min_insync_replicas(self.partition.topic_id)
+        if len(self.isr) >= min(min_isr, len(self.replicas)):
+            self.elr = self.last_known_elr = ()
+            return
+        candidates = dict.fromkeys((*self.elr, *self.partition.isr))
+        self.elr = tuple(
+            broker
+            for broker in candidates
+            if broker not in self.isr
+            and broker not in self.unclean_shutdown
+            and broker in self.replicas
+        )
+
+    # --- step 3 -----------------------------------------------------------------------------------
+
+    def _elect(self) -> tuple[int, Brokers]:
+        """The leader (-1 for none) and the ISR that goes with it."""
+        leader, is_unclean = self._chosen()
+        if leader == NO_LEADER:
+            if self.context.elr_enabled and not self.isr and self.partition.leader != NO_LEADER:
+                # If all eligible replicas are lost, the last leader is the best candidate.
+                self.last_known_elr = (self.partition.leader,)
+            return NO_LEADER, self.isr
+        self.last_known_elr = ()
+        if is_unclean:
+            if self.context.image.level >= LEADER_RECOVERY:
+                self.recovery = RECOVERING
+            self.elr = ()
+            return leader, (leader,)
+        if leader not in self.isr:
+            # It is an eligible replica, so it has every committed record.
+            self.elr = tuple(broker for broker in self.elr if broker != leader)
+            return leader, (leader,)
+        return leader, self.isr
+
+    def _chosen(self) -> tuple[int, bool]:
+        """(leader, whether it is unclean)."""
+        present = self.partition.leader
+        order: Sequence[int] = (present, *self.replicas)
+        if self.election is Election.PREFERRED:
+            order = (self.replicas[0], present, *self.replicas[1:])
+        for broker in order:
+            if broker != NO_LEADER and self._can_lead(broker):
+                return broker, False
+        if (
+            self.context.elr_enabled
+            and not self.isr
+            and not self.elr
+            and len(self.last_known_elr) == 1
+            and self.last_known_elr[0] in self.replicas
+            and self.is_acceptable(self.last_known_elr[0])
+        ):
+            return self.last_known_elr[0], True
+        if self.election is Election.UNCLEAN:
+            for broker in self.replicas:
+                if self.is_acceptable(broker):
+                    return broker, True
+        return NO_LEADER, False
+
+    def _can_lead(self, broker: int) -> bool:
+        is_eligible = self.context.elr_enabled and not self.isr and broker in self.elr
+        return (broker in self.isr or is_eligible) and self.is_acceptable(broker)
+
+    def _directories(self) -> tuple[str, ...] | None:
+        """The directory of each replica, in the same order; None if the replicas do not change."""
+        old = self.partition
+        if self.replicas == old.replicas:
+            return None
+        known = dict(zip(old.replicas, old.directories, strict=False))
+        return tuple(
+            known.get(broker) or self.context.directory_of(broker) for broker in self.replicas
+        )
+
+
+def is_migrating(context: ControllerContext) -> bool:
+    """Whether leaders may be in ZooKeeper mode."""
+    return context.image.features.zk_migration == ZkMigrationState.MIGRATION
+
+
+def _if_changed(new: Brokers, old: Brokers) -> Brokers | None:
+    return None if new == old else new

@@ -1,0 +1,106 @@
+"""Partition reassignments and their cancellation.
+
+A reassignment puts the target replicas first, and keeps the replicas that leave after them until
+all added replicas are in sync; `Change` then completes it. A second reassignment replaces the
+target: replicas that the first one was adding leave, unless the new target has them too.
+
+Source: KIP-455, KIP-860 (factor), KIP-841.
+"""
+
+from __future__ import annotations
+
+from quorate.metadata.image.partitions import Partition, is_reassigning
+from quorate.metadata.managers.controller_context import TOO_MANY, ControllerContext, RefusedError
+from quorate.metadata.managers.partition_change import Change, Election
+from quorate.metadata.managers.topic_manager import check_replicas
+from quorate.metadata.requests import (
+    AlterPartitionReassignments,
+    AlterPartitionReassignmentsResponse,
+    PartitionOutcome,
+    Reassignment,
+)
+from quorate.raft.errors import ErrorCode
+from quorate.records.metadata import MetadataRecord, PartitionChangeRecord
+
+
+def alter_reassignments(
+    context: ControllerContext, request: AlterPartitionReassignments
+) -> tuple[list[MetadataRecord], AlterPartitionReassignmentsResponse]:
+    records: list[MetadataRecord] = []
+    seen: set[tuple[str, int]] = set()
+    outcomes = []
+    for wanted in request.reassignments:
+        key = (wanted.topic, wanted.partition)
+        try:
+            if key in seen:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "The partition is named twice.")
+            seen.add(key)
+            if len(records) >= context.settings.records_per_batch_max:
+                raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+            partition = context.find(*key)
+            if wanted.replicas is None:
+                record = _cancelled(context, partition)
+            else:
+                allow_change = request.allow_replication_factor_change
+                record = _reassigned(context, partition, wanted, allow_change=allow_change)
+            if record is not None:
+                records.append(record)
+            outcomes.append(PartitionOutcome(*key))
+        except RefusedError as refused:
+            outcomes.append(PartitionOutcome(*key, refused.error, refused.message))
+    return records, AlterPartitionReassignmentsResponse(tuple(outcomes))
+
+
+def _election(context: ControllerContext, partition: Partition) -> Election:
+    return Election.UNCLEAN if context.allows_unclean(partition.topic_id) else Election.ONLINE
+
+
+def _cancelled(context: ControllerContext, partition: Partition) -> PartitionChangeRecord | None:
+    if not is_reassigning(partition):
+        raise RefusedError(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
+        )
+    replicas = tuple(b for b in partition.replicas if b not in partition.adding_replicas)
+    isr = tuple(b for b in partition.isr if b not in partition.adding_replicas)
+    if not replicas:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Invalid replica assignment: addingReplicas contains all replicas.",
+        )
+    if not isr:
+        # Only the replicas to be dropped are in sync: the cancellation may lose records.
+        if _election(context, partition) is not Election.UNCLEAN:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "Unable to revert partition assignment because it would require an unclean leader "
+                "election.",
+            )
+        if not any(map(context.image.cluster.is_active, replicas)):
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "Unable to revert partition assignment because no remaining replica is active.",
+            )
+    change = Change.of(context, partition, election=_election(context, partition))
+    change.isr, change.replicas, change.adding, change.removing = isr, replicas, (), ()
+    return change.build()
+
+
+def _reassigned(
+    context: ControllerContext, partition: Partition, wanted: Reassignment, *, allow_change: bool
+) -> PartitionChangeRecord | None:
+    target = wanted.replicas
+    assert target is not None, "a cancellation is another case"
+    before = tuple(b for b in partition.replicas if b not in partition.adding_replicas)
+    check_replicas(context, target, None)
+    if not allow_change:
+        kept = [b for b in partition.replicas if b not in partition.removing_replicas]
+        if len(target) != len(kept):
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"The replication factor is changed from {len(kept)} to {len(target)}",
+            )
+    change = Change.of(context, partition, election=_election(context, partition))
+    change.removing = tuple(b for b in partition.replicas if b not in target)
+    change.adding = tuple(b for b in target if b not in before)
+    change.replicas = (*target, *change.removing)
+    return change.build()

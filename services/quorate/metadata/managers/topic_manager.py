@@ -1,0 +1,321 @@
+"""Creating and deleting topics, and adding partitions.
+
+Each topic of a request succeeds or fails on its own, except that the records of all topics share
+one batch, which has a limit (POLICY_VIOLATION).
+
+Source: KIP-4, KIP-195, KIP-516 (ids), KIP-841 (only active replicas start in an ISR).
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections import ChainMap, Counter
+from collections.abc import Mapping, Sequence
+
+from quorate.metadata.image.partitions import RECOVERED
+from quorate.metadata.limits import collision_key, topic_name_fault
+from quorate.metadata.managers.config_manager import topic_config_records
+from quorate.metadata.managers.controller_context import TOO_MANY, ControllerContext, RefusedError
+from quorate.metadata.managers.placement import Candidate, place
+from quorate.metadata.metadata_version import DIRECTORIES, partition_version
+from quorate.metadata.requests import (
+    DEFAULT_COUNT,
+    CreatedTopic,
+    CreatePartitions,
+    CreatePartitionsResponse,
+    CreateTopics,
+    CreateTopicsResponse,
+    DeletedTopic,
+    DeleteTopics,
+    DeleteTopicsResponse,
+    NewPartitions,
+    NewTopic,
+    Outcome,
+    TopicRef,
+)
+from quorate.raft.errors import ErrorCode
+from quorate.raft.types import ZERO_UUID
+from quorate.records.metadata import (
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+Assignments = Sequence[tuple[int, ...]]
+
+
+# --- create ---------------------------------------------------------------------------------------
+
+
+def create_topics(
+    context: ControllerContext, request: CreateTopics
+) -> tuple[list[MetadataRecord], CreateTopicsResponse]:
+    names = [topic.name for topic in request.topics]
+    twice = {name for name, count in Counter(names).items() if count > 1}
+    collisions: ChainMap[str, str] = ChainMap({}, context.colliding)
+    batch = context.batch()
+    created = []
+    for topic in request.topics:
+        try:
+            if topic.name in twice:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            made, answer = _created(context, topic, collisions)
+            batch.add(made)
+            collisions[collision_key(topic.name)] = topic.name
+        except RefusedError as refused:
+            answer = CreatedTopic(topic.name, refused.error, refused.message)
+        created.append(answer)
+    records = [] if request.validate_only else batch.records
+    return records, CreateTopicsResponse(tuple(created))
+
+
+def _created(
+    context: ControllerContext, topic: NewTopic, collisions: Mapping[str, str]
+) -> tuple[list[MetadataRecord], CreatedTopic]:
+    fault = topic_name_fault(topic.name)
+    if fault is not None:
+        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}")
+    if topic.name in context.image.topics.ids:
+        raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+    other = collisions.get(collision_key(topic.name))
+    if other is not None:
+        raise RefusedError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{topic.name}' collides with existing topic: {other}",
+        )
+    configs = topic_config_records(context, topic.name, topic.configs)
+    assignments = _assignments(context, topic)
+    topic_id = _new_id(context)
+    records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id, version=0), *configs]
+    records += [
+        new_partition(context, topic_id, number, replicas)
+        for number, replicas in enumerate(assignments)
+    ]
+    return records, CreatedTopic(
+        topic.name,
+        topic_id=topic_id,
+        partitions=len(assignments),
+        replication_factor=len(assignments[0]),
+        configs=topic.configs,
+    )
+
+
+def _new_id(context: ControllerContext) -> str:
+    """A new topic id without a leading dash, which Kafka's tools would parse as an option."""
+    while True:
+        text = urlsafe_b64encode(context.random_uuid()).decode().rstrip("=")
+        assert len(text) == len(ZERO_UUID), "random_uuid gives sixteen bytes"
+        if (
+            text[0] != "-"
+            and text[:21] != ZERO_UUID[:21]
+            and text not in context.image.topics.names
+        ):
+            return text
+
+
+def _assignments(context: ControllerContext, topic: NewTopic) -> Assignments:
+    if topic.assignments:
+        for count, name in (
+            (topic.replication_factor, "replication factor"),
+            (topic.partitions, "numPartitions"),
+        ):
+            if count != DEFAULT_COUNT:
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"A manual partition assignment was specified, but {name} was not set to -1.",
+                )
+        return checked_assignments(context, topic.assignments)
+    partitions, factor = topic.partitions, topic.replication_factor
+    if factor < DEFAULT_COUNT or factor == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if partitions < DEFAULT_COUNT or partitions == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    partitions = context.settings.num_partitions if partitions == DEFAULT_COUNT else partitions
+    if factor == DEFAULT_COUNT:
+        factor = context.settings.default_replication_factor
+    return _placed(context, partitions, factor)
+
+
+def _placed(context: ControllerContext, partitions: int, factor: int) -> Assignments:
+    if partitions > context.settings.records_per_batch_max:
+        raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+    candidates = [
+        Candidate(broker.broker_id, broker.rack, context.image.cluster.is_active(broker.broker_id))
+        for broker in context.image.cluster.brokers.values()
+    ]
+    placed = place(candidates, partitions, factor, context.cursor)
+    context.cursor += partitions
+    return placed
+
+
+def checked_assignments(
+    context: ControllerContext, assignments: Assignments, factor: int | None = None
+) -> Assignments:
+    """The assignments; INVALID_REPLICA_ASSIGNMENT if one is invalid or has no active broker."""
+    for number, replicas in enumerate(assignments):
+        check_replicas(context, replicas, factor)
+        factor = len(replicas)
+        if not any(context.image.cluster.is_active(broker) for broker in replicas):
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "All brokers specified in the manual partition assignment for partition "
+                f"{number} are fenced or in controlled shutdown.",
+            )
+    return assignments
+
+
+def check_replicas(
+    context: ControllerContext, replicas: tuple[int, ...], factor: int | None
+) -> None:
+    """Require `factor` distinct registered brokers, else raise INVALID_REPLICA_ASSIGNMENT."""
+    message = ""
+    if not replicas:
+        message = "includes an empty replica list."
+    elif min(replicas) < 0:
+        message = f"includes an invalid broker id of {min(replicas)}."
+    elif len(counts := Counter(replicas)) < len(replicas):
+        double = next(broker for broker in replicas if counts[broker] > 1)
+        message = f"includes the broker {double} more than once."
+    elif factor is not None and len(replicas) != factor:
+        message = (
+            f"includes a partition with {len(replicas)} replica(s), but this is not consistent "
+            f"with previous partitions, which have {factor} replica(s)."
+        )
+    else:
+        for broker in replicas:
+            if broker not in context.image.cluster.brokers:
+                message = f"includes broker {broker}, but no such broker is registered."
+                break
+    if message:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {message}"
+        )
+
+
+def new_partition(
+    context: ControllerContext, topic_id: str, number: int, replicas: tuple[int, ...]
+) -> MetadataRecord:
+    """The record of a new partition: the active replicas form the ISR, and the first one leads."""
+    isr = tuple(broker for broker in replicas if context.image.cluster.is_active(broker))
+    assert isr, "placement gives each partition an active broker"
+    level = context.image.level
+    return PartitionRecord(
+        number,
+        topic_id,
+        replicas,
+        isr,
+        (),
+        (),
+        isr[0],
+        RECOVERED,
+        0,
+        0,
+        tuple(map(context.directory_of, replicas)) if level >= DIRECTORIES else (),
+        version=partition_version(level),
+    )
+
+
+# --- delete ---------------------------------------------------------------------------------------
+
+
+def delete_topics(
+    context: ControllerContext, request: DeleteTopics
+) -> tuple[list[MetadataRecord], DeleteTopicsResponse]:
+    records: list[MetadataRecord] = []
+    deleted: set[str] = set()
+    answers = []
+    for ref in request.topics:
+        try:
+            topic_id = _existing(context, ref)
+            if topic_id in deleted:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
+            deleted.add(topic_id)
+            records.append(RemoveTopicRecord(topic_id, version=0))
+            answers.append(DeletedTopic(context.image.topics.names[topic_id], topic_id))
+        except RefusedError as refused:
+            answers.append(DeletedTopic(ref.name, ref.topic_id, refused.error, refused.message))
+    return records, DeleteTopicsResponse(tuple(answers))
+
+
+def _existing(context: ControllerContext, ref: TopicRef) -> str:
+    topics = context.image.topics
+    if ref.name and ref.topic_id != ZERO_UUID:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
+        )
+    if ref.name:
+        if ref.name not in topics.ids:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                "This server does not host this topic-partition.",
+            )
+        return topics.ids[ref.name]
+    if ref.topic_id == ZERO_UUID:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if ref.topic_id not in topics.names:
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    return ref.topic_id
+
+
+# --- partitions -----------------------------------------------------------------------------------
+
+
+def create_partitions(
+    context: ControllerContext, request: CreatePartitions
+) -> tuple[list[MetadataRecord], CreatePartitionsResponse]:
+    names = Counter(topic.name for topic in request.topics)
+    batch = context.batch()
+    outcomes = []
+    for topic in request.topics:
+        try:
+            if names[topic.name] > 1:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            batch.add(_more_partitions(context, topic))
+            outcomes.append(Outcome(topic.name))
+        except RefusedError as refused:
+            outcomes.append(Outcome(topic.name, refused.error, refused.message))
+    records = [] if request.validate_only else batch.records
+    return records, CreatePartitionsResponse(tuple(outcomes))
+
+
+def _more_partitions(context: ControllerContext, topic: NewPartitions) -> list[MetadataRecord]:
+    topic_id = context.image.topics.ids.get(topic.name)
+    if topic_id is None:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
+    existing = context.image.topics.partitions(topic_id)
+    more = topic.count - len(existing)
+    if more == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partition(s)."
+        )
+    if more < 0:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {len(existing)} partition(s); {topic.count} "
+            "would not be an increase.",
+        )
+    factor = len(existing[min(existing)].replicas) if existing else 1
+    if topic.assignments is None:
+        assignments = _placed(context, more, factor)
+    else:
+        if len(topic.assignments) != more:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {more} additional partition(s), but "
+                f"{len(topic.assignments)} assignment(s) were specified.",
+            )
+        assignments = checked_assignments(context, topic.assignments, factor)
+    first = max(existing, default=-1) + 1
+    return [
+        new_partition(context, topic_id, number, replicas)
+        for number, replicas in enumerate(assignments, first)
+    ]

@@ -1,0 +1,311 @@
+"""The client's side of appends: one stream to the leader, and values that share a batch.
+
+Rules:
+1. A message is one batch. It is sent at most once, unless the response, or the lack of a
+   connection, shows that nothing was appended: then it is sent to the new leader. Otherwise its
+   outcome is unknown, and the caller decides.
+2. `Coalescer`: values that callers submit while messages are in flight become the next message. Its
+   single response gives each caller an offset. This, not parallel calls, makes many callers fast.
+3. Messages are sent in their own tasks: a cancelled caller stops waiting and affects no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from quorate.raft.errors import ErrorCode, MisuseError
+from quorate.rpc.client.channels import Channels, Link
+from quorate.rpc.client.client_stream import AskingStream
+from quorate.rpc.client.routing import NOT_LEADER, Address, LeaderSearch
+from quorate.rpc.errors import (
+    AdminError,
+    ClientError,
+    OutcomeUnknownError,
+    TransportError,
+    TransportKind,
+    renewed,
+)
+from quorate.rpc.wire.convert_append import decode_append_response, encode_append_request
+from quorate.rpc.wire.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_OVERHEAD_BYTES,
+    CHANGE_TIMEOUT_MS_MAX,
+    RECORD_OVERHEAD_BYTES,
+    batch_bytes,
+    too_large,
+)
+from quorate.rpc.wire.methods import RPC_METHODS
+from quorate.rpc.wire.values import NOT_APPENDED, AppendOutcome, AppendResult, OpaqueRecord
+from quorate.telemetry.context import TRACE_PARENT
+from quorate.v1 import quorum_pb2
+
+if TYPE_CHECKING:
+    from quorate.telemetry.tracing import Tracing
+
+LOGGER = logging.getLogger(__name__)
+
+APPENDING = RPC_METHODS["AppendStream"]
+ANSWER_SLACK_MS = 250
+"""How much longer than the server a client waits: the server's timeout error says more."""
+MESSAGES_IN_FLIGHT_MAX = 2
+"""For coalesced values. More messages would be smaller, which costs more per value."""
+BATCHES_IN_FLIGHT_MAX = 16
+"""For batches that callers build themselves."""
+MESSAGE_RECORDS_MAX = 16_384
+MESSAGE_BYTES_MAX = 1024 * 1024
+"""For coalesced values; a single value may be larger, up to a batch's limit."""
+CLOSE_WAIT_S = 0.5
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+"""Values that are submitted and not yet sent; beyond this, callers wait."""
+
+
+class AppendConnection(AskingStream[AppendOutcome]):
+    """One AppendStream to one node. `send` must not be cancelled: gRPC would end the stream."""
+
+    def __init__(self, link: Link, channels: Channels) -> None:
+        super().__init__(
+            link, channels, APPENDING.path, quorum_pb2.AppendResponse, decode_append_response
+        )
+
+    async def send(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendOutcome:
+        """Send a batch and wait for its response.
+
+        Raises TransportError, whose `nothing_done` is reliable.
+        """
+        left_ms = min(max(1, int(timeout_ms)), CHANGE_TIMEOUT_MS_MAX)
+        parent = TRACE_PARENT.get()
+
+        def encode(correlation_id: int) -> quorum_pb2.AppendRequest:
+            return encode_append_request(correlation_id, records, left_ms, parent)
+
+        return await self._ask(encode, timeout_ms + ANSWER_SLACK_MS)
+
+
+class Appender:
+    """Sends batches to the current leader. Each is a span of `tracing`, if given."""
+
+    def __init__(
+        self,
+        search: LeaderSearch,
+        channels: Channels,
+        connect_timeout_ms: int,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._tracing = tracing
+        self._search = search
+        self._channels = channels
+        self._connect_timeout_ms = connect_timeout_ms
+        self._connections: dict[Address, AppendConnection] = {}
+        self._tasks: set[asyncio.Task[AppendResult]] = set()
+
+    def start(
+        self, records: Sequence[OpaqueRecord], timeout_ms: float
+    ) -> asyncio.Task[AppendResult]:
+        """Append one batch in a task of its own, which ends at commit.
+
+        See `QuorumClient.append`.
+        """
+        task = asyncio.create_task(self.append(records, timeout_ms))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[AppendResult]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # marks it retrieved: the caller may be gone
+
+    async def append(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendResult:
+        """Append one batch in the caller's task, which must not be cancelled."""
+        if self._tracing is None:
+            return await self._append(records, timeout_ms)
+        with self._tracing.calling("quorate.append", {"quorate.records": len(records)}) as span:
+            result = await self._append(records, timeout_ms)
+            span.set_attribute("quorate.base_offset", result.base_offset)
+            return result
+
+    async def _append(self, records: Sequence[OpaqueRecord], timeout_ms: float) -> AppendResult:
+        size = batch_bytes(records)
+        if size > BATCH_BYTES_MAX:
+            raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, too_large(size, BATCH_BYTES_MAX))
+
+        async def call(address: Address, remaining_ms: float) -> AppendOutcome:
+            return await self._send(address, records, remaining_ms)
+
+        try:
+            outcome = await self._search.ask(call, timeout_ms, may_repeat=APPENDING.is_repeatable)
+        except TransportError as error:
+            if error.kind is TransportKind.TOO_LARGE:
+                raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, error.text) from None
+            text = f"an append of {len(records)} records may or may not be committed: {error}"
+            raise OutcomeUnknownError(text) from None
+        if outcome.error is ErrorCode.NONE:
+            return AppendResult(outcome.base_offset, outcome.leader.epoch)
+        if outcome.error in NOT_APPENDED:
+            raise AdminError(outcome.error, outcome.message)
+        raise OutcomeUnknownError(
+            f"an append of {len(records)} records may or may not be committed: "
+            f"{outcome.error.name} {outcome.message}".rstrip()
+        )
+
+    async def _send(
+        self, address: Address, records: Sequence[OpaqueRecord], timeout_ms: float
+    ) -> AppendOutcome:
+        connection = await self._connection(address, timeout_ms)
+        outcome = await connection.send(records, timeout_ms)
+        if outcome.error in NOT_LEADER and connection.is_idle:
+            await connection.close()
+        return outcome
+
+    async def _connection(self, address: Address, timeout_ms: float) -> AppendConnection:
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        link = self._channels.acquire(*address)
+        try:
+            await self._channels.connected(link, min(timeout_ms, self._connect_timeout_ms))
+        except BaseException:
+            self._channels.release(link)
+            raise
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            # Another task was faster.
+            self._channels.release(link)
+            return connection
+        connection = self._connections[address] = AppendConnection(link, self._channels)
+        return connection
+
+    async def close(self) -> None:
+        # Meanwhile an append in flight may connect to another node.
+        for connection in list(self._connections.values()):
+            await connection.close()
+        await _wind_up(self._tasks)
+
+
+async def _wind_up(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait for tasks to end with their closed connection; cancel those that do not."""
+    if tasks:
+        _, left = await asyncio.wait(list(tasks), timeout=CLOSE_WAIT_S)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One caller's value."""
+
+    record: OpaqueRecord
+    size: int
+    offset: asyncio.Future[int]
+
+
+class Coalescer:
+    """Groups single values into messages (rule 2). `send` appends a batch."""
+
+    def __init__(self, send: Callable[[list[OpaqueRecord]], Awaitable[AppendResult]]) -> None:
+        self._send = send
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._in_flight = 0
+        self._is_scheduled = False
+        self._room = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def append(self, record: OpaqueRecord) -> int:
+        """Commit one record and return its offset. Raises as `QuorumClient.append`."""
+        key, value = record
+        size = len(key or b"") + len(value) + RECORD_OVERHEAD_BYTES
+        if size + BATCH_OVERHEAD_BYTES > BATCH_BYTES_MAX:
+            text = too_large(size + BATCH_OVERHEAD_BYTES, BATCH_BYTES_MAX)
+            raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, text)
+        while self._waiting_bytes > WAITING_BYTES_MAX:
+            self._room.clear()
+            await self._room.wait()
+        if self._is_closed:
+            raise MisuseError("the client is closed")
+        loop = asyncio.get_running_loop()
+        offset: asyncio.Future[int] = loop.create_future()
+        self._waiting.append(_Waiting(record, size, offset))
+        self._waiting_bytes += size
+        if not self._is_scheduled and self._in_flight < MESSAGES_IN_FLIGHT_MAX:
+            # Deferred, so that callers woken by the same response share a message again.
+            self._is_scheduled = True
+            loop.call_soon(self._flush)
+        return await offset
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        while self._waiting and self._in_flight < MESSAGES_IN_FLIGHT_MAX:
+            taken = self._take()
+            if taken:
+                self._in_flight += 1
+                task = asyncio.create_task(self._carry(taken))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        if self._waiting_bytes <= WAITING_BYTES_MAX:
+            self._room.set()
+
+    def _take(self) -> list[_Waiting]:
+        """The next message: as many values as fit, at least one, in the order of arrival."""
+        taken: list[_Waiting] = []
+        size = 0
+        while self._waiting and len(taken) < MESSAGE_RECORDS_MAX:
+            waiting = self._waiting[0]
+            if taken and size + waiting.size > MESSAGE_BYTES_MAX:
+                break
+            self._waiting.popleft()
+            self._waiting_bytes -= waiting.size
+            if not waiting.offset.done():
+                taken.append(waiting)
+                size += waiting.size
+        return taken
+
+    async def close(self) -> None:
+        """Stop sending: waiting values fail, and messages in flight are abandoned."""
+        self._is_closed = True
+        for waiting in self._waiting:
+            if not waiting.offset.done():
+                waiting.offset.set_exception(
+                    ClientError("the client was closed before this was sent")
+                )
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._room.set()
+        await _wind_up(self._tasks)
+
+    async def _carry(self, taken: list[_Waiting]) -> None:
+        try:
+            result = await self._send([waiting.record for waiting in taken])
+        except ClientError as error:
+            for waiting in taken:
+                if not waiting.offset.done():
+                    waiting.offset.set_exception(renewed(error))
+        except asyncio.CancelledError:
+            for waiting in taken:
+                if not waiting.offset.done():
+                    text = "the client was closed"
+                    waiting.offset.set_exception(OutcomeUnknownError(text))
+            raise
+        except Exception as error:
+            LOGGER.exception("appending %d values failed", len(taken))
+            for waiting in taken:
+                if not waiting.offset.done():
+                    text = f"appending failed: {error!r}"
+                    waiting.offset.set_exception(OutcomeUnknownError(text))
+        else:
+            for offset, waiting in enumerate(taken, result.base_offset):
+                if not waiting.offset.done():
+                    waiting.offset.set_result(offset)
+        finally:
+            self._in_flight -= 1
+            if self._waiting and not self._is_scheduled:
+                self._is_scheduled = True
+                asyncio.get_running_loop().call_soon(self._flush)

@@ -1,0 +1,345 @@
+"""Channels to other nodes: one per address, opened on first use, closed after a long idle time.
+
+Owns the channel cache, and translates gRPC's errors into `TransportError`.
+
+Rules:
+1. A channel in use is never closed. A channel is closed once it was unused for `channel_idle_ms`. A
+   channel that could not connect is closed as soon as it has no users: gRPC would wait before its
+   next attempt and meanwhile fail calls with the last attempt's error, although the peer may be
+   back. The callers decide how often to retry.
+2. `connected` distinguishes "never reached" from "lost on the way": a call that fails after it may
+   have been executed; before it, certainly not. It fails as fast as the peer's machine refuses the
+   connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from quorate.rpc.client.silence import SilenceWatch
+from quorate.rpc.client.stream_call import StreamCall
+from quorate.rpc.errors import TransportError, TransportKind
+from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.limits import ChannelLimits, format_address
+from quorate.rpc.wire.methods import RPC_METHODS
+from quorate.telemetry.context import TRACE_PARENT, TRACE_PARENT_KEY
+from quorate.v1 import quorum_pb2
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+
+EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs lack it
+"""The result of a read at the end of a stream."""
+
+NODE_STATUS = RPC_METHODS["NodeStatus"].path
+
+_REFUSED = re.compile(r"connection refused", re.IGNORECASE)
+_NEVER_REACHED = re.compile(
+    r"failed to connect|dns resolution|errors resolving|lookup failed|resolver", re.IGNORECASE
+)
+_RESET = re.compile(
+    r"reset by peer|socket closed|connection reset|broken pipe|goaway|recvmsg|"
+    r"transport (is )?clos|endpoint closing|stream removed",
+    re.IGNORECASE,
+)
+_HANDSHAKE = re.compile(r"handshak|ssl|certificate|peer name", re.IGNORECASE)
+_TOO_LARGE = re.compile(r"larger than max", re.IGNORECASE)
+_PREFIX = re.compile(
+    r"^(failed to connect to all addresses; last error: (UNKNOWN|UNAVAILABLE): )?"
+    r"ipv[46]:\S+: (Failed to connect to remote host: )?"
+)
+_NO_NAME = re.compile(r"(?:address lookup failed for|errors? resolving) [^]]*?: ([^:\][]+)\]?$")
+
+_KINDS = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: TransportKind.TIMEOUT,
+    grpc.StatusCode.UNAUTHENTICATED: TransportKind.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED: TransportKind.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED: TransportKind.NOT_SERVED,
+    grpc.StatusCode.FAILED_PRECONDITION: TransportKind.NOT_SERVED,
+    grpc.StatusCode.CANCELLED: TransportKind.BROKEN,
+}
+
+
+def status_error(address: str, code: grpc.StatusCode, details: str) -> TransportError:
+    """Translate the status of a failed call.
+
+    REFUSED and UNREACHABLE guarantee that nothing was sent, so only texts that say so map to them.
+    """
+    text = _plain(details) or code.name
+    if code is grpc.StatusCode.UNAVAILABLE:
+        kind = _unavailable(details)
+    elif code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        is_size = _TOO_LARGE.search(text)
+        kind = TransportKind.TOO_LARGE if is_size else TransportKind.OVERLOADED
+    elif code is grpc.StatusCode.OK:
+        kind, text = TransportKind.BROKEN, "the peer ended the stream"
+    else:
+        kind = _KINDS.get(code, TransportKind.FAILED)
+    return TransportError(kind, address, text)
+
+
+def _plain(details: str) -> str:
+    """gRPC's text without the parts that repeat the address."""
+    text = _PREFIX.sub("", details or "")
+    no_name = _NO_NAME.search(text)
+    return f"the name has no address: {no_name[1]}" if no_name else text
+
+
+def _unavailable(details: str) -> TransportKind:
+    if _REFUSED.search(details):
+        return TransportKind.REFUSED
+    if _NEVER_REACHED.search(details):
+        is_tls = _HANDSHAKE.search(details)
+        return TransportKind.UNAUTHENTICATED if is_tls else TransportKind.UNREACHABLE
+    return TransportKind.BROKEN if _RESET.search(details) else TransportKind.FAILED
+
+
+def call_error(address: str, error: grpc.aio.AioRpcError) -> TransportError:
+    # grpc-stubs lacks what AioRpcError inherits from grpc.Call.
+    status: Any = error
+    return status_error(address, status.code(), status.details() or "")
+
+
+@dataclass(slots=True)
+class Link:
+    """One channel and the number of its users.
+
+    last_used: the loop's time, in seconds. watch: detects a silent node; None if that does not
+    matter.
+    """
+
+    key: tuple[str, int]
+    address: str
+    channel: grpc.aio.Channel
+    users: int = 0
+    last_used: float = 0.0
+    calls: dict[str, Any] = field(default_factory=dict)
+    watch: SilenceWatch | None = None
+
+    def unary(self, path: str, reply: type[M]) -> Any:
+        """The multi-callable of a unary method."""
+        call = self.calls.get(path)
+        if call is None:
+            call = self.calls[path] = self.channel.unary_unary(
+                path, request_serializer=_serialize, response_deserializer=reply.FromString
+            )
+        return call
+
+    def server_stream(self, path: str, reply: type[M]) -> Any:
+        return self.channel.unary_stream(
+            path, request_serializer=_serialize, response_deserializer=reply.FromString
+        )
+
+    def stream(self, path: str, reply: type[M]) -> StreamCall[M]:
+        """Start a bidirectional call."""
+        begin: Any = self.channel.stream_stream(
+            path, request_serializer=_serialize, response_deserializer=reply.FromString
+        )
+        return StreamCall(begin())
+
+    def silent(self) -> TransportError:
+        """The error of calls to a silent node, which may have executed them."""
+        assert self.watch is not None
+        text = f"silent for {self.watch.silence_ms} ms"
+        return TransportError(TransportKind.TIMEOUT, self.address, text)
+
+    async def answered(self, call: Any, answer: Awaitable[T]) -> T:
+        """Wait for an awaitable of a call; cancels the call if the node is silent.
+
+        Raises TransportError.
+        """
+        if self.watch is None:
+            return await answer
+        waiter = self.watch.begin(call.cancel)
+        try:
+            found = await answer
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if waiter.is_told and (task is None or not task.cancelling()):
+                raise self.silent() from None
+            raise
+        finally:
+            self.watch.end(waiter)
+        if waiter.is_told:
+            raise self.silent()
+        self.watch.heard()
+        return found
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+class Channels:
+    """The channels of one process to others.
+
+    identity: sent as the user agent. notices_silence: end calls to a node that answers nothing (see
+    `silence`), whatever their timeout.
+    """
+
+    def __init__(
+        self,
+        tls: TlsConfig | None,
+        limits: ChannelLimits,
+        identity: str,
+        *,
+        notices_silence: bool = False,
+    ) -> None:
+        self._notices_silence = notices_silence
+        self._tls = tls
+        self._limits = limits
+        self._options: list[tuple[str, Any]] = [
+            *limits.options(),
+            ("grpc.primary_user_agent", identity),
+        ]
+        self._links: dict[tuple[str, int], Link] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    @contextmanager
+    def use(self, host: str, port: int) -> Iterator[Link]:
+        """The channel to an address, kept open within the block. TlsError for unusable files."""
+        link = self.acquire(host, port)
+        try:
+            yield link
+        finally:
+            self.release(link)
+
+    def acquire(self, host: str, port: int) -> Link:
+        """Like `use`; the caller returns the link with `release`."""
+        if self._is_closed:
+            text = "this end was closed"
+            raise TransportError(TransportKind.UNREACHABLE, format_address(host, port), text)
+        link = self._links.get((host, port))
+        if link is None:
+            link = self._links[host, port] = self._dial(host, port)
+            self._schedule_sweep()
+        link.users += 1
+        return link
+
+    def release(self, link: Link) -> None:
+        link.users -= 1
+        link.last_used = asyncio.get_running_loop().time()
+        if link.users or self._links.get(link.key) is not link:
+            return
+        if link.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            self._drop(link)
+
+    def _dial(self, host: str, port: int) -> Link:
+        address = format_address(host, port)
+        if self._tls is None:
+            channel = grpc.aio.insecure_channel(address, options=self._options)
+        else:
+            credentials = self._tls.channel_credentials()
+            channel = grpc.aio.secure_channel(address, credentials, options=self._options)
+        link = Link((host, port), address, channel)
+        if self._notices_silence:
+            link.watch = SilenceWatch(partial(self._is_answering, link), self._limits.silence_ms)
+        return link
+
+    @staticmethod
+    async def _is_answering(link: Link, timeout_ms: float) -> bool:
+        """Whether the node answers in time, be it with an error.
+
+        A broken connection also counts, since it ends the calls on it by itself.
+        """
+        call = link.unary(NODE_STATUS, quorum_pb2.NodeStatusResponse)
+        try:
+            await call(_STATUS, timeout=timeout_ms / 1000)
+        except grpc.aio.AioRpcError as error:
+            return call_error(link.address, error).kind is not TransportKind.TIMEOUT
+        return True
+
+    def _schedule_sweep(self) -> None:
+        if self._sweep is None and self._links:
+            delay_s = self._limits.channel_idle_ms / 1000 / 2
+            self._sweep = asyncio.get_running_loop().call_later(delay_s, self._close_unused)
+
+    def _close_unused(self) -> None:
+        self._sweep = None
+        now = asyncio.get_running_loop().time()
+        idle_s = self._limits.channel_idle_ms / 1000
+        for link in list(self._links.values()):
+            if link.users == 0 and now - link.last_used >= idle_s:
+                self._drop(link)
+        self._schedule_sweep()
+
+    def _drop(self, link: Link) -> None:
+        """Forget a channel and close it."""
+        del self._links[link.key]
+        if link.watch is not None:
+            link.watch.close()
+        task = asyncio.create_task(link.channel.close(None))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def connected(self, link: Link, timeout_ms: float) -> None:
+        """Wait until the channel has a connection.
+
+        Raises TransportError (REFUSED, UNREACHABLE, UNAUTHENTICATED) as soon as an attempt has
+        failed, or when the timeout has passed.
+        """
+        channel = link.channel
+        state = channel.get_state(try_to_connect=True)
+        if state is grpc.ChannelConnectivity.READY:
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while state not in (
+                    grpc.ChannelConnectivity.READY,
+                    grpc.ChannelConnectivity.TRANSIENT_FAILURE,
+                ):
+                    await channel.wait_for_state_change(state)
+                    state = channel.get_state(try_to_connect=True)
+        except TimeoutError:
+            text = f"no connection within {timeout_ms:.0f} ms"
+            raise TransportError(TransportKind.UNREACHABLE, link.address, text) from None
+        if state is grpc.ChannelConnectivity.READY:
+            return
+        # The state carries no reason: a read-only call fails with it.
+        await self.unary(link, NODE_STATUS, _STATUS, quorum_pb2.NodeStatusResponse, timeout_ms)
+
+    async def unary(
+        self, link: Link, path: str, message: Message, reply: type[M], timeout_ms: float
+    ) -> M:
+        """Make one unary call with this task's traceparent. Raises TransportError."""
+        parent = TRACE_PARENT.get()
+        metadata = ((TRACE_PARENT_KEY, parent),) if parent else None
+        call = link.unary(path, reply)
+        try:
+            begun = call(message, timeout=max(0.0, timeout_ms) / 1000, metadata=metadata)
+            answer: M = await link.answered(begun, begun)
+        except grpc.aio.AioRpcError as error:
+            raise call_error(link.address, error) from None
+        return answer
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses of the open channels."""
+        return [link.address for link in self._links.values()]
+
+    async def close(self) -> None:
+        """Close all channels for good; pending calls end."""
+        self._is_closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            if link.watch is not None:
+                link.watch.close()
+        await asyncio.gather(*(link.channel.close(None) for link in links), *self._closing)
+
+
+_STATUS = quorum_pb2.NodeStatusRequest()

@@ -1,0 +1,176 @@
+"""The client side of a pipelined request/response stream (`answered_stream` is the server side).
+
+Rules:
+1. A message and its response have the same correlation id; responses arrive in any order.
+2. When the stream ends, every pending call fails with the reason, and with whether the node
+   certainly did nothing.
+3. If the node is silent while a call waits (see `silence`), the stream ends: messages that were
+   sent may have been executed.
+4. A caller may be cancelled at any time. This ends the stream only while its message is being
+   written: gRPC ends a call whose write is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import grpc.aio
+from google.protobuf.message import Message
+
+from quorate.raft.errors import ViolationError
+from quorate.rpc.client.channels import EOF, Channels, Link, call_error, status_error
+from quorate.rpc.client.stream_call import StreamCall
+from quorate.rpc.errors import TransportError, TransportKind
+
+LOGGER = logging.getLogger(__name__)
+
+A = TypeVar("A")
+
+
+class AskingStream(Generic[A]):
+    """One call to one node, over a connected link that it releases at its end.
+
+    kind: the class of received messages. decode: converts one, or raises ViolationError.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        channels: Channels,
+        path: str,
+        kind: type[Message],
+        decode: Callable[[Any], A],
+    ) -> None:
+        self._link = link
+        self._channels = channels
+        self._decode = decode
+        self._call: StreamCall[Any] = link.stream(path, kind)
+        self._pending: dict[int, asyncio.Future[A]] = {}
+        self._last_id = 0
+        self._has_answered = False
+        self._reason = "the stream ended"
+        self._writing = asyncio.Lock()
+        self.is_open = True
+        self._reader = asyncio.create_task(self._read())
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._pending and not self._writing.locked()
+
+    async def _ask(self, encode: Callable[[int], Message], timeout_ms: float) -> A:
+        """Send a message with a correlation id and wait for its response.
+
+        Raises TransportError, whose `nothing_done` is reliable.
+        """
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._last_id += 1
+        correlation_id = self._last_id
+        is_sent = False
+        watch = self._link.watch
+        waiter = None if watch is None else watch.begin(self._on_silence)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                async with self._writing:
+                    if not self.is_open:
+                        raise self._not_sent()
+                    self._pending[correlation_id] = future
+                    is_sent = True
+                    await self._write(encode(correlation_id))
+                return await future
+        except TimeoutError:
+            if not is_sent:
+                raise self._not_sent("others took all the time") from None
+            text = f"no answer within {timeout_ms:.0f} ms"
+            raise TransportError(TransportKind.TIMEOUT, self._link.address, text) from None
+        finally:
+            if watch is not None and waiter is not None:
+                watch.end(waiter)
+            self._pending.pop(correlation_id, None)
+            if future.done() and not future.cancelled():
+                future.exception()  # marks it retrieved: after a failed write nothing awaits it
+
+    async def _write(self, message: Message) -> None:
+        try:
+            await self._call.write(message)
+        except asyncio.InvalidStateError:
+            # The reader task gets the reason.
+            await asyncio.wait([self._reader])
+            raise self._not_sent() from None
+        except grpc.aio.AioRpcError:
+            # The reader task gets the reason and fails all pending calls.
+            pass
+        except asyncio.CancelledError:
+            # gRPC also reports the end of a stream this way; the reader task fails pending calls.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+
+    def _not_sent(self, why: str = "") -> TransportError:
+        text = f"{why or self._reason} before this was sent"
+        return TransportError(TransportKind.UNREACHABLE, self._link.address, text)
+
+    def _on_silence(self) -> None:
+        self._end(self._link.silent())
+
+    def _closed(self) -> TransportError:
+        return TransportError(TransportKind.BROKEN, self._link.address, "the client closed it")
+
+    async def _read(self) -> None:
+        error = TransportError(TransportKind.FAILED, self._link.address, "reading answers failed")
+        try:
+            while (message := await self._call.read()) is not EOF:
+                self._has_answered = True
+                if self._link.watch is not None:
+                    self._link.watch.heard()
+                answer = self._decode(message)
+                future = self._pending.pop(message.correlation_id, None)
+                if future is not None and not future.done():
+                    future.set_result(answer)
+            code, details = await self._call.code(), await self._call.details()
+            error = status_error(self._link.address, code, details)
+        except grpc.aio.AioRpcError as broken:
+            error = call_error(self._link.address, broken)
+        except ViolationError as violation:
+            error = TransportError(TransportKind.FAILED, self._link.address, str(violation))
+        except asyncio.CancelledError:
+            # gRPC reports this way that this process ended the call.
+            error = self._closed()
+        except Exception as broken:
+            LOGGER.error("reading answers of %s failed: %r", self._link.address, broken)
+        finally:
+            self._end(error)
+
+    def _end(self, error: TransportError) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._reason = f"the stream ended ({error.text})"
+        self._call.cancel()
+        self._channels.release(self._link)
+        kind = self._kind(error)
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(TransportError(kind, error.address, error.text))
+        self._pending.clear()
+
+    def _kind(self, error: TransportError) -> TransportKind:
+        """The error kind for pending calls.
+
+        A node that does not serve the stream, or not at present, did nothing. After other errors
+        the outcome is unknown, also if one of several messages was too large.
+        """
+        is_untouched = error.kind in (TransportKind.NOT_SERVED, TransportKind.OVERLOADED)
+        is_alone = error.kind is TransportKind.TOO_LARGE and len(self._pending) == 1
+        if is_alone or (is_untouched and not self._has_answered):
+            return error.kind
+        return TransportKind.BROKEN
+
+    async def close(self) -> None:
+        """End the stream; pending calls fail."""
+        # Here and not in the reader task, which may not have started.
+        self._end(self._closed())
+        self._reader.cancel()
+        await asyncio.wait([self._reader])

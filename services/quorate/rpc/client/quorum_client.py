@@ -1,0 +1,474 @@
+"""The client library: administration, appends and reads, at the current leader.
+
+Owns a client's channels, its knowledge of the leader, and its append stream. `routing` defines how
+the client finds the leader and what it retries, `appending` how values share a batch, `reading` how
+a read resumes after a failure.
+
+Rules:
+1. Every call ends: with a response, or with a `ClientError` once its timeout has passed.
+2. Reads and descriptions are retried freely. A change of the quorum is retried after a broken
+   connection, since it is idempotent: if the voter is there already, or gone already, the request
+   has succeeded. An append that may have been appended is never retried.
+3. A leader that is silent while a call waits for it (see `silence`) is treated like a broken
+   connection.
+4. The first node that reports its cluster id pins the cluster: from then on, nodes of another
+   cluster reject the client's requests.
+
+Source: KIP-853, "Admin client"; KIP-836 and KIP-584 for what is described.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.raft.messages import (
+    AddVoterRequest,
+    AdminResponse,
+    DescribeQuorumRequest,
+    RemoveVoterRequest,
+    TransferLeadershipRequest,
+)
+from quorate.raft.types import Endpoint, ReplicaKey, VoterSet
+from quorate.records.batch import Record
+from quorate.rpc.client.appending import BATCHES_IN_FLIGHT_MAX, Appender, Coalescer
+from quorate.rpc.client.channels import Channels
+from quorate.rpc.client.reading import LogReader
+from quorate.rpc.client.routing import (
+    NOT_LEADER,
+    Address,
+    Answer,
+    Call,
+    LeaderSearch,
+    Route,
+    now_ms,
+)
+from quorate.rpc.errors import (
+    AdminError,
+    ClientError,
+    NoLeaderError,
+    OutcomeUnknownError,
+    ReadBrokenError,
+    TransportError,
+    TransportKind,
+    UnreachableError,
+)
+from quorate.rpc.tls import TlsConfig
+from quorate.rpc.wire.codecs import CODECS, Codec
+from quorate.rpc.wire.limits import ChannelLimits, format_address, parse_address
+from quorate.rpc.wire.values import (
+    OPAQUE_KEY,
+    AppendResult,
+    DescribeFeaturesRequest,
+    DescribeFeaturesResponse,
+    FormatRequest,
+    FormatResponse,
+    NodeStatus,
+    NodeStatusRequest,
+    OpaqueRecord,
+    QuorumDescription,
+    ReadRequest,
+    UpdateFeaturesRequest,
+    UpgradeType,
+)
+
+if TYPE_CHECKING:
+    from quorate.telemetry.tracing import Tracing
+
+__all__ = [
+    "AdminError",
+    "ClientError",
+    "NoLeaderError",
+    "OutcomeUnknownError",
+    "QuorumClient",
+    "ReadBrokenError",
+    "UnreachableError",
+]
+
+ANSWER_SLACK_MS = 500
+"""How much longer than the server a client waits: the server's timeout error says more."""
+STATUS_TIMEOUT_MS = 1_000
+"""For requests that a node answers at once from its own state."""
+LEADER_WAIT_MS = 1_500
+"""How long a description waits for the leader's view before it falls back to another node's."""
+DESCRIBE_PAUSE_MS = 100
+
+A = TypeVar("A", bound=Answer)
+
+
+_DESCRIBE = CODECS["DescribeQuorum"]
+_ADD_VOTER = CODECS["AddVoter"]
+_REMOVE_VOTER = CODECS["RemoveVoter"]
+_TRANSFER = CODECS["TransferLeadership"]
+_DESCRIBE_FEATURES = CODECS["DescribeFeatures"]
+_UPDATE_FEATURES = CODECS["UpdateFeatures"]
+_FORMAT = CODECS["Format"]
+_STATUS = CODECS["NodeStatus"]
+
+
+class QuorumClient:
+    """A client of one quorum. Use it as an asynchronous context manager, or call `close`.
+
+    bootstrap: `host:port` of some nodes. request_timeout_ms: the default timeout of a call.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        *,
+        tls: TlsConfig | None = None,
+        request_timeout_ms: int = 30_000,
+        client_id: str = "quorate-client",
+        limits: ChannelLimits | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
+        if not bootstrap:
+            raise MisuseError("a client needs the address of at least one node")
+        self.request_timeout_ms = request_timeout_ms
+        self._limits = limits or ChannelLimits()
+        self._channels = Channels(tls, self._limits, client_id, notices_silence=True)
+        self._route = Route([parse_address(text) for text in bootstrap])
+        self._search = LeaderSearch(self._route)
+        connect_ms = self._limits.connect_timeout_ms
+        self._tracing = tracing
+        self._appender = Appender(self._search, self._channels, connect_ms, tracing)
+        self._reader = LogReader(self._search, self._channels, connect_ms)
+        self._coalescer = Coalescer(
+            lambda records: self._appender.append(records, self.request_timeout_ms)
+        )
+        self._batches = asyncio.Semaphore(BATCHES_IN_FLIGHT_MAX)
+        self._cluster_id = ""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections. Appends in flight end with OutcomeUnknownError."""
+        await self._appender.close()
+        await self._coalescer.close()
+        await self._channels.close()
+
+    # --- the quorum -------------------------------------------------------------------------------
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """The leader's view; without a leader, the view with the highest epoch.
+
+        Takes about two seconds at most. Raises UnreachableError if no node answers; AdminError.
+        """
+        started = now_ms()
+        attempts: dict[str, str] = {}
+        best: QuorumDescription | None = None
+        while True:
+            for view in await self._views(attempts):
+                if view.is_leaders_view:
+                    return view
+                if best is None or view.response.leader.epoch >= best.response.leader.epoch:
+                    best = view
+            if now_ms() - started >= min(LEADER_WAIT_MS, self.request_timeout_ms):
+                break
+            await asyncio.sleep(DESCRIBE_PAUSE_MS / 1000)
+        if best is None:
+            raise UnreachableError(attempts)
+        return best
+
+    async def _views(self, attempts: dict[str, str]) -> list[QuorumDescription]:
+        """The views of all known nodes, requested at once, then of the leaders that they name."""
+        asked: set[Address] = set()
+        views: list[QuorumDescription] = []
+        wanted = self._route.order()
+        while wanted and not any(view.is_leaders_view for view in views):
+            asked.update(wanted)
+            answers = await asyncio.gather(*(self._view(address, attempts) for address in wanted))
+            found = [view for view in answers if view is not None]
+            views += found
+            named: list[Address] = []
+            for view in found:
+                named += self._route.learn(view.response.leader)
+                for voter in view.response.voter_set:
+                    self._route.learn_nodes(voter.endpoints[:1])
+            wanted = [address for address in dict.fromkeys(named) if address not in asked]
+        return views
+
+    async def _view(self, address: Address, attempts: dict[str, str]) -> QuorumDescription | None:
+        shown = format_address(*address)
+        request = DescribeQuorumRequest(self._cluster_id)
+        try:
+            status, response = await asyncio.gather(
+                self._status(address),
+                self._unary(address, _DESCRIBE, request, STATUS_TIMEOUT_MS),
+            )
+        except TransportError as error:
+            code, _, text = error.text.partition(" ")
+            if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name:
+                raise AdminError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text) from None
+            attempts[shown] = error.text
+            return None
+        if response.error not in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+            attempts[shown] = f"{response.error.name} {response.message}".rstrip()
+            return None
+        self._cluster_id = self._cluster_id or status.cluster_id
+        if response.error is ErrorCode.NONE:
+            self._route.confirm(address, response.leader.epoch)
+        return QuorumDescription(status.cluster_id, shown, response)
+
+    async def add_voter(
+        self,
+        voter: ReplicaKey,
+        endpoints: Sequence[Endpoint],
+        *,
+        timeout_ms: int | None = None,
+        ack_when_committed: bool = True,
+    ) -> None:
+        """Make a replica a voter; returns after commit.
+
+        ack_when_committed: False returns once the leader has appended the change. Raises
+        AdminError, NoLeaderError, UnreachableError.
+        """
+        request = AddVoterRequest(
+            self._cluster_id,
+            voter,
+            tuple(endpoints),
+            ack_when_committed=ack_when_committed,
+        )
+
+        await self._change(
+            _ADD_VOTER,
+            lambda left: replace(request, timeout_ms=left),
+            timeout_ms,
+            {ErrorCode.DUPLICATE_VOTER: lambda voters: voter in voters},
+        )
+
+    async def remove_voter(
+        self, voter: ReplicaKey, *, timeout_ms: int | None = None, force: bool = False
+    ) -> None:
+        """Remove a replica from the voter set; returns after commit. Raises as `add_voter`.
+
+        force: remove it even if the remaining voters that fetch are no majority; nothing commits
+        then until enough of them come back. Without it, AdminError(REQUEST_TIMED_OUT).
+        """
+        request = RemoveVoterRequest(self._cluster_id, voter, force=force)
+
+        await self._change(
+            _REMOVE_VOTER,
+            lambda left: replace(request, timeout_ms=left),
+            timeout_ms,
+            {ErrorCode.VOTER_NOT_FOUND: lambda voters: voters.get(voter.id) is None},
+        )
+
+    async def transfer_leadership(
+        self, target: ReplicaKey, *, timeout_ms: int | None = None
+    ) -> None:
+        """Transfer leadership to another voter; returns once it leads. Raises as `add_voter`."""
+        request = TransferLeadershipRequest(self._cluster_id, target)
+        await self._change(
+            _TRANSFER,
+            lambda left: replace(request, timeout_ms=left),
+            timeout_ms,
+        )
+
+    async def describe_features(self) -> DescribeFeaturesResponse:
+        """The features with their supported and finalized levels. Raises as `add_voter`."""
+
+        async def call(address: Address, left_ms: float) -> DescribeFeaturesResponse:
+            answer: DescribeFeaturesResponse = await self._unary(
+                address, _DESCRIBE_FEATURES, DescribeFeaturesRequest(self._cluster_id), left_ms
+            )
+            return answer
+
+        answer = await self._ask(_DESCRIBE_FEATURES, call, None)
+        if answer.error is not ErrorCode.NONE:
+            raise AdminError(answer.error, answer.message)
+        return answer
+
+    async def update_features(
+        self,
+        feature: str,
+        level: int,
+        *,
+        upgrade_type: UpgradeType = UpgradeType.UPGRADE,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Finalize the level of a feature; returns after commit. Raises as `add_voter`."""
+        request = UpdateFeaturesRequest(
+            self._cluster_id, feature, level, upgrade_type, validate_only
+        )
+        await self._change(
+            _UPDATE_FEATURES,
+            lambda left: replace(request, timeout_ms=left),
+            timeout_ms,
+        )
+
+    # --- one node ---------------------------------------------------------------------------------
+
+    async def node_status(self, address: str) -> NodeStatus:
+        """The status of the node at `host:port`. Raises UnreachableError."""
+        try:
+            return await self._status(parse_address(address))
+        except TransportError as error:
+            raise UnreachableError({address: error.text}) from None
+
+    async def format_node(self, address: str, request: FormatRequest) -> FormatResponse:
+        """Format the storage of the node at `host:port`. Raises AdminError, UnreachableError.
+
+        OutcomeUnknownError if the connection broke; the node's status then shows the outcome.
+        """
+        try:
+            response: FormatResponse = await self._unary(
+                parse_address(address),
+                _FORMAT,
+                request,
+                self.request_timeout_ms,
+            )
+        except TransportError as error:
+            if error.nothing_done:
+                raise UnreachableError({address: error.text}) from None
+            raise OutcomeUnknownError(f"formatting {address}: {error.text}") from None
+        if response.error is not ErrorCode.NONE:
+            raise AdminError(response.error, response.message)
+        return response
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    async def append(
+        self, records: Sequence[OpaqueRecord], *, timeout_ms: int | None = None
+    ) -> AppendResult:
+        """Commit one batch of (key, value), all or nothing. Returns after commit.
+
+        A record with a key, which may be empty, is opaque. A record whose key is None must be a
+        metadata record in Kafka's framing. Concurrent batches may commit in any order.
+
+        AdminError, NoLeaderError, UnreachableError: nothing was appended. OutcomeUnknownError: the
+        batch may have been appended, and the client does not retry it.
+        """
+        if not records:
+            raise MisuseError("a batch holds at least one record")
+        async with self._batches:
+            task = self._appender.start(records, timeout_ms or self.request_timeout_ms)
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if task.cancelled():
+                    raise OutcomeUnknownError("the client was closed") from None
+                raise
+
+    async def append_value(self, value: bytes, key: bytes = OPAQUE_KEY) -> int:
+        """Commit one opaque record and return its offset. Raises as `append`.
+
+        For many concurrent callers: values submitted while a message is in flight share the next.
+        """
+        return await self._coalescer.append((key, value))
+
+    def read(
+        self,
+        from_offset: int = 0,
+        *,
+        linearizable: bool = True,
+        max_records: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> AsyncIterator[Record]:
+        """The committed data records from an offset on, to the end known when the read began.
+
+        linearizable: include everything committed before the call; otherwise any node answers from
+        its own view. timeout_ms: for the first records, and between chunks. Raises AdminError,
+        NoLeaderError, UnreachableError, ReadBrokenError.
+
+        If the log starts after `from_offset`, a snapshot comes first: the state of the metadata, as
+        records without a key and without an offset, then application records from `from_offset` on.
+        These have the offsets that `append` returned, so at every node a read from
+        `record.offset + 1` continues after a record. Snapshots of earlier versions kept no offsets:
+        their records, and copies of them in later snapshots, have `offset` None, and are returned
+        again unless records with offsets follow them at or before `from_offset`.
+        """
+        request = ReadRequest(
+            from_offset,
+            max_records,
+            linearizable,
+            timeout_ms=timeout_ms or self.request_timeout_ms,
+        )
+        return self._reader.read(request)
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    async def _status(self, address: Address) -> NodeStatus:
+        timeout_ms = min(STATUS_TIMEOUT_MS, self.request_timeout_ms)
+        status: NodeStatus = await self._unary(address, _STATUS, NodeStatusRequest(), timeout_ms)
+        return status
+
+    async def _unary(self, address: Address, codec: Codec, request: Any, timeout_ms: float) -> Any:
+        """Make one call to one node. Raises TransportError, also for an invalid response."""
+        if self._tracing is None:
+            return await self._call(address, codec, request, timeout_ms)
+        with self._tracing.calling(f"quorate.{codec.method.name}", {"server.port": address[1]}):
+            return await self._call(address, codec, request, timeout_ms)
+
+    async def _call(self, address: Address, codec: Codec, request: Any, timeout_ms: float) -> Any:
+        method, message = codec.method, codec.encode_request(request)
+        with self._channels.use(*address) as link:
+            connect_ms = min(timeout_ms, self._limits.connect_timeout_ms)
+            await self._channels.connected(link, connect_ms)
+            answer = await self._channels.unary(
+                link, method.path, message, method.response, timeout_ms
+            )
+            try:
+                return codec.decode_response(answer)
+            except ViolationError as error:
+                raise TransportError(TransportKind.FAILED, link.address, str(error)) from None
+
+    async def _ask(self, codec: Codec, call: Call[A], timeout_ms: int | None) -> A:
+        timeout_ms = timeout_ms or self.request_timeout_ms
+        try:
+            return await self._search.ask(call, timeout_ms, may_repeat=codec.method.is_repeatable)
+        except TransportError as error:
+            text = f"no answer within {timeout_ms} ms ({error}); it may still be done"
+            raise AdminError(ErrorCode.REQUEST_TIMED_OUT, text) from None
+
+    async def _change(
+        self,
+        codec: Codec,
+        request: Callable[[int], Any],
+        timeout_ms: int | None,
+        done_if: Mapping[ErrorCode, Callable[[VoterSet], bool]] | None = None,
+    ) -> None:
+        """Request a change from the leader until it answers; see rule 2.
+
+        request: builds the request for a timeout in milliseconds. done_if: errors that an earlier
+        attempt's success may cause, each with a check of the leader's voter set that confirms it.
+        """
+        may_be_done = False
+
+        async def call(address: Address, left_ms: float) -> AdminResponse:
+            nonlocal may_be_done
+            asked = request(max(1, int(left_ms)))
+            try:
+                answer: AdminResponse = await self._unary(
+                    address, codec, asked, left_ms + ANSWER_SLACK_MS
+                )
+            except TransportError as error:
+                may_be_done = may_be_done or not error.nothing_done
+                raise
+            # A leader that resigned while it handled the request adds a message.
+            may_be_done = may_be_done or (answer.error in NOT_LEADER and answer.message != "")
+            return answer
+
+        response = await self._ask(codec, call, timeout_ms)
+        if response.error is ErrorCode.NONE:
+            return
+        is_done = (done_if or {}).get(response.error)
+        if may_be_done and is_done is not None:
+            view = await self.describe_quorum()
+            if view.is_leaders_view and is_done(view.response.voter_set):
+                return
+        raise AdminError(response.error, response.message)

@@ -1,0 +1,1 @@
+"""The server: servicers, authorization, throttling, and bounds on memory."""

@@ -1,0 +1,112 @@
+"""The leader's side of appends: decodes a message, appends its batch, encodes the response.
+
+Appends arrive as unary calls, or many on a stream (`answered_stream`). Either way they outlive the
+call or stream.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.rpc.server.authorizer import Asker, Context
+from quorate.rpc.server.handler import RaftHandler
+from quorate.rpc.server.intake import read_request
+from quorate.rpc.wire.codecs import NO_LEADER
+from quorate.rpc.wire.convert_append import (
+    correlation_id_of,
+    decode_append_request,
+    encode_append_response,
+)
+from quorate.rpc.wire.limits import batch_bytes, too_large
+from quorate.rpc.wire.methods import RpcMethod
+from quorate.rpc.wire.values import AppendOutcome, OpaqueRecord
+from quorate.telemetry.context import TRACE_PARENT
+from quorate.v1 import quorum_pb2
+
+LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A decoded message: its records, its sender's timeout in ms, and its batch size in bytes.
+
+    refused: the outcome of a message that is rejected without an append.
+    """
+
+    correlation_id: int
+    records: list[OpaqueRecord]
+    timeout_ms: int = 0
+    size: int = 0
+    trace_parent: str = ""
+    refused: AppendOutcome | None = None
+
+
+def _decode(message: quorum_pb2.AppendRequest) -> _Asked:
+    number = message.correlation_id
+    try:
+        records, timeout_ms = decode_append_request(message)
+    except ViolationError as error:
+        return _Asked(number, [], refused=_refused(ErrorCode.INVALID_REQUEST, str(error)))
+    return _Asked(number, records, timeout_ms, batch_bytes(records), message.trace_parent)
+
+
+def _refused(error: ErrorCode, text: str) -> AppendOutcome:
+    return AppendOutcome(error, NO_LEADER, message=text)
+
+
+@dataclass(frozen=True, slots=True)
+class Appends:
+    """The appends of one client over one call or stream of `method`."""
+
+    handler: RaftHandler
+    context: Context
+    method: RpcMethod
+    batch_bytes_max: int
+    asker: Asker | None = None
+
+    async def begin(
+        self, data: bytes
+    ) -> tuple[int, Coroutine[Any, Any, quorum_pb2.AppendResponse]]:
+        """The message's batch size in bytes, and a coroutine that appends it.
+
+        The coroutine returns the response at commit. Raises DecodeError. A message that is rejected
+        before its records are read is answered with its correlation id.
+        """
+        asked = await self._read(data)
+        return asked.size, self._answer(asked)
+
+    async def _read(self, data: bytes) -> _Asked:
+        if self.asker is not None:
+            refused = self.asker.refusal(self.method.name)
+            if refused is not None:
+                return _Asked(correlation_id_of(data), [], refused=_refused(*refused))
+        try:
+            asked = await read_request(self.method, data, _decode)
+        except ViolationError as error:
+            text = str(error)
+            number = correlation_id_of(data)
+            return _Asked(number, [], refused=_refused(ErrorCode.INVALID_REQUEST, text))
+        if asked.size > self.batch_bytes_max:
+            text = too_large(asked.size, self.batch_bytes_max)
+            return replace(asked, refused=_refused(ErrorCode.MESSAGE_TOO_LARGE, text))
+        return asked
+
+    async def _answer(self, asked: _Asked) -> quorum_pb2.AppendResponse:
+        if asked.trace_parent:
+            TRACE_PARENT.set(asked.trace_parent)
+        outcome = asked.refused or await self._append(asked)
+        return encode_append_response(asked.correlation_id, outcome)
+
+    async def _append(self, asked: _Asked) -> AppendOutcome:
+        try:
+            return AppendOutcome(*await self.handler.append(asked.records, asked.timeout_ms))
+        except Exception as error:
+            LOGGER.exception(
+                "an append of %d records from %s failed", len(asked.records), self.context.peer()
+            )
+            text = f"internal error: {type(error).__name__}"
+            return AppendOutcome(ErrorCode.UNKNOWN_SERVER_ERROR, NO_LEADER, message=text)

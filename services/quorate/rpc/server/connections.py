@@ -1,0 +1,233 @@
+"""Limits the connections to a server, in total and per address, which gRPC does not offer.
+
+gRPC accepts connections on its own threads, and reports none before TLS and HTTP/2 have begun. The
+guard therefore inspects the process's own sockets, every `PERIOD_S`:
+
+1. An address has at most `per_address_max` connections.
+2. All addresses together have at most `connections_max` minus a reserve, which keeps places free
+   for new connections until the next inspection. The address with the most connections loses some
+   first, so that an address with few (a controller, a broker) always has a place.
+3. Of an address's connections, the one that has received nothing for longest is closed. Peers and
+   clients of this project send at least a ping every few seconds.
+
+4. The connection that has sent the most bytes of incomplete messages is closed if there are too
+   many of them (`arrivals`). While much data arrives, or the process grows, the guard inspects
+   every `BUSY_PERIOD_S`.
+
+`end` closes a single connection.
+
+gRPC itself closes connections beyond `connections_max`, and those whose handshake takes longer than
+`ServerLimits.handshake_timeout_ms`. A client with more addresses than there are places, which sends
+on all of its connections, is out of scope: that takes a firewall or a network policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import stat
+import struct
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from quorate.rpc.principals import host_of
+from quorate.rpc.server.arrivals import Arrivals, Flow
+from quorate.rpc.wire.limits import ServerLimits
+from quorate.telemetry.limited_log import LimitedLog
+
+LOGGER = logging.getLogger(__name__)
+
+PERIOD_S = 0.5
+BUSY_PERIOD_S = 0.05
+BUSY_BYTES = 4 * 1024 * 1024
+"""Bytes received, or growth of the process, since the last inspection."""
+RESERVED_SHARE = 8
+"""One in this many places is kept free."""
+LOG_INTERVAL_S = 60.0
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_DESCRIPTORS = "/proc/self/fd"
+_INFO_BYTES = 136
+_INFO = struct.Struct("=52xI64xQQ")
+"""The fields of `struct tcp_info` that the guard reads (linux/tcp.h, since Linux 4.1).
+
+They are the milliseconds since data arrived, and the bytes that the peer has acknowledged and sent.
+"""
+
+
+class Connection(NamedTuple):
+    """silent_ms: since data arrived, or since it was accepted. acked, received: bytes."""
+
+    silent_ms: int
+    descriptor: int
+    host: str
+    port: int
+    acked: int = 0
+    received: int = 0
+
+
+class ConnectionGuard:
+    """Watches the connections to `ports` of this process; counts open and closed ones."""
+
+    def __init__(
+        self, ports: Collection[int], limits: ServerLimits, arrivals: Arrivals | None = None
+    ) -> None:
+        self._ports = frozenset(ports)
+        self._arrivals = Arrivals() if arrivals is None else arrivals
+        self._looked_at_s = time.monotonic()
+        reserved = max(1, limits.connections_max // RESERVED_SHARE)
+        self._total_max = max(1, limits.connections_max - reserved)
+        self._per_address_max = min(limits.connections_per_address_max, self._total_max)
+        self._closed = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
+        self._task: asyncio.Task[None] | None = None
+        self.open_count = 0
+        self.closed_count = 0
+
+    def start(self) -> None:
+        """Start watching. Linux only: elsewhere this limits nothing."""
+        if os.path.isdir(_DESCRIPTORS):  # noqa: PTH112 - asked once
+            self._task = asyncio.create_task(self._watch(), name="connections")
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether the guard can close connections on this system."""
+        return self._task is not None
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while True:
+            arrived = 0
+            try:
+                arrived = await asyncio.to_thread(self.look)
+            except OSError as error:
+                self._closed.warning("", "the connections cannot be looked at: %s", error)
+            before = _resident_bytes()
+            for _ in range(round(PERIOD_S / BUSY_PERIOD_S)):
+                await asyncio.sleep(BUSY_PERIOD_S)
+                if arrived > BUSY_BYTES or _resident_bytes() - before > BUSY_BYTES:
+                    break
+
+    def end(self, peer: str, reason: str) -> None:
+        """Close the connection with gRPC's name of a peer, in a thread."""
+        asyncio.get_running_loop().run_in_executor(None, self._end, peer, reason)
+
+    def _end(self, peer: str, reason: str) -> None:
+        host, port = host_of(peer), int(peer.rpartition(":")[2])
+        for connection in self._connections():
+            if (connection.host, connection.port) == (host, port):
+                self._close(connection, reason)
+
+    def _close(self, connection: Connection, reason: str) -> None:
+        self.closed_count += _shut(connection, self._ports)
+        host = connection.host
+        self._closed.warning(host, "closed a connection from %s: %s", host, reason)
+
+    def look(self) -> int:
+        """Close excess connections; returns how many bytes arrived since the last inspection."""
+        connections = list(self._connections())
+        self.open_count = len(connections)
+        if len(connections) > self._per_address_max:
+            self._end_excess(connections)
+        return self._end_unfinished(connections)
+
+    def _end_unfinished(self, connections: list[Connection]) -> int:
+        """Close connections with too many incomplete bytes (rule 4); returns the bytes arrived."""
+        now_s = time.monotonic()
+        flows = [Flow((each.host, each.port), each.received, each.acked) for each in connections]
+        arrived = self._arrivals.look(flows, now_s - self._looked_at_s)
+        self._looked_at_s = now_s
+        excess = dict(self._arrivals.excess())
+        for connection in connections:
+            size = excess.get((connection.host, connection.port))
+            if size is not None:
+                self._close(connection, f"{size} bytes that it has sent are no whole message")
+        return arrived
+
+    def _end_excess(self, connections: list[Connection]) -> None:
+        """Close connections beyond the limits (rules 1 to 3)."""
+        by_host: dict[str, list[Connection]] = defaultdict(list)
+        for connection in sorted(connections):
+            by_host[connection.host].append(connection)
+        for host, counts in self._kept(by_host).items():
+            found = by_host[host]
+            excess = found[counts:]
+            if not excess:
+                continue
+            closed = sum(_shut(each, self._ports) for each in excess)
+            self.closed_count += closed
+            self._closed.warning(
+                host,
+                "closed %d of %d connections from %s: an address may have %d, all together %d",
+                closed,
+                len(found),
+                host,
+                self._per_address_max,
+                self._total_max,
+            )
+
+    def _kept(self, by_host: dict[str, list[Connection]]) -> dict[str, int]:
+        """How many connections each address keeps: the maximum is the same for all."""
+        counts = {host: min(len(c), self._per_address_max) for host, c in by_host.items()}
+        left, hosts = self._total_max, sorted(counts, key=counts.__getitem__)
+        for number, host in enumerate(hosts):
+            counts[host] = min(counts[host], left // (len(hosts) - number))
+            left -= counts[host]
+        return counts
+
+    def _connections(self) -> Iterator[Connection]:
+        for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - thousands of paths are slow
+            descriptor = int(name)
+            with contextlib.suppress(OSError), _borrowed(descriptor) as found:
+                if found.getsockname()[1] in self._ports:
+                    address = found.getpeername()
+                    host = str(address[0]).removeprefix("::ffff:")
+                    info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+                    silent_ms, acked, received = _INFO.unpack_from(info)
+                    yield Connection(silent_ms, descriptor, host, address[1], acked, received)
+
+
+def _resident_bytes() -> int:
+    """The resident memory of this process; 0 if the system does not report it."""
+    with contextlib.suppress(OSError), open("/proc/self/statm", "rb") as found:  # noqa: PTH123
+        return int(found.read().split()[1]) * _PAGE_BYTES
+    return 0
+
+
+def _shut(connection: Connection, ports: Collection[int]) -> bool:
+    """Shut a connection down, if the descriptor still belongs to the same peer."""
+    with contextlib.suppress(OSError), _borrowed(connection.descriptor) as found:
+        address = found.getpeername()
+        host = str(address[0]).removeprefix("::ffff:")
+        is_same = host == connection.host and address[1] == connection.port
+        if found.getsockname()[1] in ports and is_same:
+            found.shutdown(socket.SHUT_RDWR)
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def _borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """gRPC's own descriptor as a socket, not a copy.
+
+    gRPC polls open descriptors, and a copy would stay open after gRPC has closed its own. Raises
+    OSError if the descriptor is not a socket with an address.
+    """
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        raise OSError(errno.ENOTSOCK, "not a socket")
+    found = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, descriptor)
+    try:
+        if not isinstance(found.getsockname(), tuple):
+            raise OSError(errno.EAFNOSUPPORT, "not TCP")
+        yield found
+    finally:
+        found.detach()

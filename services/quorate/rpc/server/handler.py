@@ -1,0 +1,93 @@
+"""The interface of a node to the servicers: the runtime implements it.
+
+Rules for implementations:
+1. Protocol errors are values. An exception is logged and answered with UNKNOWN_SERVER_ERROR.
+2. A call may be cancelled when its caller goes away, except for `append`. Cancellation only means
+   that no caller waits for the response, so work in flight continues in the runtime's own tasks.
+3. A node without storage is a `NodeHandler`; a running one is a `RaftHandler`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from quorate.raft.errors import ErrorCode
+from quorate.raft.messages import (
+    CurrentLeader,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+)
+from quorate.rpc.wire.convert_metadata import MetadataAnswer
+from quorate.rpc.wire.values import (
+    Buffer,
+    FormatRequest,
+    FormatResponse,
+    NodeStatus,
+    OpaqueRecord,
+    ReadChunk,
+    ReadRequest,
+)
+
+
+@runtime_checkable
+class NodeHandler(Protocol):
+    """The operations of every node, formatted or not."""
+
+    async def node_status(self) -> NodeStatus: ...
+
+    async def format(self, request: FormatRequest) -> FormatResponse: ...
+
+
+@runtime_checkable
+class RaftHandler(NodeHandler, Protocol):
+    """The further operations of a node with storage."""
+
+    async def handle(self, request: Any) -> Any:
+        """The response to a request of Raft or Quorum without a method of its own below.
+
+        `rpc.methods` names the classes of requests and responses.
+        """
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """The log end offset: a Fetch below it is answered immediately."""
+        ...
+
+    async def fetch(self, request: FetchRequest) -> tuple[FetchResponse, Sequence[Buffer]]:
+        """The response and its encoded batches, in order; may take `max_wait_ms`."""
+        ...
+
+    async def fetch_snapshot(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+        """The response with at most `max_bytes` of the snapshot; fewer are not an error."""
+        ...
+
+    async def append(
+        self, records: Sequence[OpaqueRecord], timeout_ms: int
+    ) -> tuple[ErrorCode, CurrentLeader, int, str]:
+        """Append one batch and wait for its commit: (error, leader, base offset, message).
+
+        See `AppendOutcome`; its errors show whether anything was appended.
+        """
+        ...
+
+    def read(
+        self, request: ReadRequest, before: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[ReadChunk]:
+        """Chunks of committed records, up to and including the last one.
+
+        before: awaited before records are read for the next chunk.
+        """
+        ...
+
+
+@runtime_checkable
+class MetadataHandler(Protocol):
+    """A node that answers metadata requests, or names the node that does."""
+
+    async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
+        """The response to a request in `convert_metadata.METHODS`, within `timeout_ms`."""
+        ...

@@ -1,0 +1,289 @@
+"""The Partition service: decodes requests, calls the handler, encodes responses.
+
+Rules, as in `servicers`: the gate authorizes the caller for the method before a request is decoded,
+and its content afterwards. A request that is too large or violates the protocol is answered with
+INVALID_REQUEST and the reason. An exception of a handler is logged and answered with
+UNKNOWN_SERVER_ERROR. One Produce stream may have many batches in flight (see `answered_stream`).
+
+Without a gate every caller may do everything. A Fetch in the name of a follower acknowledges
+records, so it requires a different permission than a reader's (`methods.FOLLOWER_FETCH`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.types import NO_NODE
+from quorate.rpc.client.channels import EOF
+from quorate.rpc.principals import Caller
+from quorate.rpc.server.authorizer import Context, PartitionGate, Refusal
+from quorate.rpc.server.grpc_server import method_handler
+from quorate.rpc.server.intake import read_request
+from quorate.rpc.server.request_validation import ReadableOnly, Refusals
+from quorate.rpc.server.server_stream import AnsweredStream, Running
+from quorate.rpc.wire import partition_convert as convert
+from quorate.rpc.wire.convert_append import correlation_id_of
+from quorate.rpc.wire.limits import ServerLimits
+from quorate.rpc.wire.methods import PARTITION_METHODS, PARTITION_SERVICE, RpcMethod
+from quorate.rpc.wire.partition_values import (
+    Located,
+    LocatedTopic,
+    PartitionFetch,
+    PartitionFetchResponse,
+    PartitionKey,
+    PartitionOffsets,
+    ProduceRequest,
+    ProduceResponse,
+    ProducerIdentity,
+)
+from quorate.v1 import partition_pb2
+
+LOGGER = logging.getLogger(__name__)
+REFUSALS = Refusals(LOGGER)
+
+_PRODUCE, _FETCH, _LIST_OFFSETS, _LOCATE, _INIT = (
+    PARTITION_METHODS[name]
+    for name in ("Produce", "Fetch", "ListOffsets", "Locate", "InitProducerId")
+)
+
+
+class FetchSession(Protocol):
+    """One Fetch stream, with the state that its requests have set."""
+
+    async def fetch(self, request: PartitionFetch) -> PartitionFetchResponse:
+        """Answer when there is news, or `max_wait_ms` has passed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class PartitionHandler(Protocol):
+    """The operations that a broker implements for the servicer."""
+
+    async def produce(self, request: ProduceRequest) -> ProduceResponse: ...
+
+    def open_session(self, refuse: Callable[[str], ErrorCode]) -> FetchSession:
+        """Open a session.
+
+        refuse: the error of a reader that may not read the topic with this id now, NONE if it may.
+        """
+        ...
+
+    async def list_offsets(self, key: PartitionKey) -> PartitionOffsets: ...
+
+    async def locate(self, topics: Sequence[str]) -> Located: ...
+
+    async def init_producer_id(self) -> ProducerIdentity: ...
+
+
+class _Asker:
+    """The caller of one call, identified once, and its gate."""
+
+    def __init__(self, gate: PartitionGate | None, context: Context) -> None:
+        self._gate = gate
+        self._caller = Caller() if gate is None else gate.caller(context)
+
+    def refusal(self, rpc: RpcMethod) -> Refusal | None:
+        return None if self._gate is None else self._gate.partition_refusal(self._caller, rpc)
+
+    def follower_refusal(self, node: int) -> Refusal | None:
+        return None if self._gate is None else self._gate.follower_refusal(self._caller, node)
+
+    def refused_topic(self, rpc: RpcMethod, topic_id: str) -> ErrorCode:
+        if self._gate is None:
+            return ErrorCode.NONE
+        return self._gate.refused_topic(self._caller, rpc.operation, topic_id)
+
+    def visible(self, located: Located, asked: Sequence[str]) -> Located:
+        """Drop the topics that the caller may not describe; those it named get an error."""
+        if self._gate is None:
+            return located
+        failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        found = []
+        for topic in located.topics:
+            if self._gate.may_describe(self._caller, topic.name):
+                found.append(topic)
+            elif asked:
+                found.append(LocatedTopic(topic.name, failed))
+        return replace(located, topics=tuple(found))
+
+
+def _failed(what: str, context: Context, error: Exception) -> tuple[ErrorCode, str]:
+    if isinstance(error, ViolationError):
+        REFUSALS.say(what, context.peer(), error)
+        return ErrorCode.INVALID_REQUEST, str(error)
+    LOGGER.error("%s from %s failed", what, context.peer(), exc_info=error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {type(error).__name__}"
+
+
+class PartitionServicer:
+    """Serves producers, readers and follower brokers. `running` holds the batches in flight."""
+
+    def __init__(
+        self, handler: PartitionHandler, limits: ServerLimits, gate: PartitionGate | None = None
+    ) -> None:
+        self._handler = handler
+        self._limits = limits
+        self._gate = gate
+        self.running: Running = set()
+        self.behaviors: Mapping[str, Callable[[Any, Context], Any]] = {
+            "Produce": self._stream_batches,
+            "Fetch": self._stream_fetches,
+            "ListOffsets": self._list_offsets,
+            "Locate": self._locate,
+            "InitProducerId": self._init_producer_id,
+        }
+        assert self.behaviors.keys() == PARTITION_METHODS.keys()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Register the service with a server that has not been started."""
+        handlers = {
+            name: method_handler(PARTITION_METHODS[name], behavior)
+            for name, behavior in self.behaviors.items()
+        }
+        ReadableOnly(server).add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(PARTITION_SERVICE, handlers),)
+        )
+
+    # --- batches ----------------------------------------------------------------------------------
+
+    async def _stream_batches(self, _requests: AsyncIterator[bytes], context: Context) -> None:
+        asker = _Asker(self._gate, context)
+
+        async def begin(
+            data: bytes,
+        ) -> tuple[int, Coroutine[Any, Any, partition_pb2.ProduceResponse]]:
+            number, request = await self._read_batch(data, context, asker)
+            return len(data), self._produce(number, request, context)
+
+        await AnsweredStream(context, self._limits, self.running, begin).serve()
+
+    async def _read_batch(
+        self, data: bytes, context: Context, asker: _Asker
+    ) -> tuple[int, ProduceRequest | ProduceResponse]:
+        """The correlation id, and the request or its rejection. Raises DecodeError."""
+        if (refused := asker.refusal(_PRODUCE)) is not None:
+            return correlation_id_of(data), ProduceResponse(refused.error, message=refused.message)
+        try:
+            number, request = await read_request(_PRODUCE, data, _decode_produce)
+        except ViolationError as error:
+            code, text = _failed("Produce", context, error)
+            return correlation_id_of(data), ProduceResponse(code, message=text)
+        failed = asker.refused_topic(_PRODUCE, request.partition.topic_id)
+        return number, request if failed is ErrorCode.NONE else ProduceResponse(failed)
+
+    async def _produce(
+        self, number: int, request: ProduceRequest | ProduceResponse, context: Context
+    ) -> partition_pb2.ProduceResponse:
+        if isinstance(request, ProduceResponse):
+            return convert.encode_produce_response(number, request)
+        try:
+            response = await self._handler.produce(request)
+        except Exception as error:
+            code, text = _failed("Produce", context, error)
+            response = ProduceResponse(code, message=text)
+        return convert.encode_produce_response(number, response)
+
+    # --- fetches ----------------------------------------------------------------------------------
+
+    async def _stream_fetches(self, _requests: AsyncIterator[bytes], context: Context) -> None:
+        asker = _Asker(self._gate, context)
+        session = self._handler.open_session(lambda topic: asker.refused_topic(_FETCH, topic))
+        try:
+            while (data := await context.read()) is not EOF:
+                response = await self._fetched(data, session, context, asker)
+                await context.write(convert.encode_fetched(response))
+        finally:
+            session.close()
+
+    async def _fetched(
+        self, data: bytes, session: FetchSession, context: Context, asker: _Asker
+    ) -> PartitionFetchResponse:
+        refused = asker.refusal(_FETCH)
+        if refused is not None:
+            return PartitionFetchResponse(refused.error, message=refused.message)
+        try:
+            request = await read_request(_FETCH, data, convert.decode_fetch)
+            if request.replica_id != NO_NODE:
+                refused = asker.follower_refusal(request.replica_id)
+            if refused is not None:
+                return PartitionFetchResponse(refused.error, message=refused.message)
+            return await session.fetch(request)
+        except DecodeError:
+            raise
+        except Exception as error:
+            code, text = _failed("Fetch", context, error)
+            return PartitionFetchResponse(code, message=text)
+
+    # --- one request, one answer ------------------------------------------------------------------
+
+    async def _list_offsets(
+        self, data: bytes, context: Context
+    ) -> partition_pb2.ListOffsetsResponse:
+        return convert.encode_offsets(
+            await self._answer(_LIST_OFFSETS, data, context, self._offsets, PartitionOffsets)
+        )
+
+    async def _offsets(
+        self, message: partition_pb2.ListOffsetsRequest, asker: _Asker
+    ) -> PartitionOffsets:
+        key = convert.key_from_wire(message.partition)
+        failed = asker.refused_topic(_LIST_OFFSETS, key.topic_id)
+        if failed is not ErrorCode.NONE:
+            return PartitionOffsets(failed)
+        return await self._handler.list_offsets(key)
+
+    async def _locate(self, data: bytes, context: Context) -> partition_pb2.LocateResponse:
+        return convert.encode_located(
+            await self._answer(_LOCATE, data, context, self._located, Located)
+        )
+
+    async def _located(self, message: partition_pb2.LocateRequest, asker: _Asker) -> Located:
+        asked = tuple(message.topics)
+        return asker.visible(await self._handler.locate(asked), asked)
+
+    async def _init_producer_id(
+        self, data: bytes, context: Context
+    ) -> partition_pb2.InitProducerIdResponse:
+        return convert.encode_identity(
+            await self._answer(_INIT, data, context, self._identity, ProducerIdentity)
+        )
+
+    async def _identity(self, _message: Any, _asker: _Asker) -> ProducerIdentity:
+        return await self._handler.init_producer_id()
+
+    async def _answer(
+        self,
+        rpc: RpcMethod,
+        data: bytes,
+        context: Context,
+        handle: Callable[[Any, _Asker], Coroutine[Any, Any, Any]],
+        refuse: Callable[..., Any],
+    ) -> Any:
+        """The response's value. refuse: builds one from an error and its message."""
+        asker = _Asker(self._gate, context)
+        if (refused := asker.refusal(rpc)) is not None:
+            return refuse(refused.error, message=refused.message)
+        try:
+            return await handle(await read_request(rpc, data, _as_it_is), asker)
+        except DecodeError:
+            raise
+        except Exception as error:
+            code, text = _failed(rpc.name, context, error)
+            return refuse(code, message=text)
+
+
+def _as_it_is(message: Any) -> Any:
+    return message
+
+
+def _decode_produce(message: partition_pb2.ProduceRequest) -> tuple[int, ProduceRequest]:
+    return message.correlation_id, convert.decode_produce_request(message)

@@ -1,0 +1,108 @@
+"""The server side of a pipelined request/response stream (`asking_stream` is the client side).
+
+Many messages are in flight at once, and each is answered as soon as it is done. Rules:
+1. At most `append_messages_in_flight_max` messages and `append_bytes_in_flight_max` bytes of a
+   stream are in flight; the server reads the next message when there is room (one message may
+   exceed the byte limit).
+2. Work in flight is never cancelled, even if its call or stream ends: its response is dropped if
+   the client is gone.
+3. A stream that its client has ended is closed after the response to its last message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from quorate.rpc.client.channels import EOF
+from quorate.rpc.wire.limits import ServerLimits
+
+LOGGER = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Running = set[asyncio.Task[Any]]
+"""The work in flight of all calls and streams of a server, which it outlives."""
+
+Begin = Callable[[Any], Awaitable[tuple[int, Coroutine[Any, Any, Message]]]]
+"""Starts a message: returns its size in bytes and a coroutine for its response.
+
+The coroutine never raises. The next message is read after this returns; DecodeError ends the
+stream.
+"""
+
+
+def begun(running: Running, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run work in a task of its own, which continues when its caller is cancelled (rule 2)."""
+    task = asyncio.create_task(work)
+    running.add(task)
+    task.add_done_callback(running.discard)
+    return task
+
+
+class AnsweredStream:
+    """One stream."""
+
+    def __init__(
+        self, context: Context, limits: ServerLimits, running: Running, begin: Begin
+    ) -> None:
+        self._context = context
+        self._limits = limits
+        self._running = running
+        self._begin = begin
+        self._is_open = True
+        self._messages = 0
+        self._bytes = 0
+        self._changed = asyncio.Event()
+        self._write_lock = asyncio.Lock()
+
+    async def serve(self) -> None:
+        """Read until the client ends the stream, then wait for the work in flight."""
+        try:
+            while (message := await self._context.read()) is not EOF:
+                size, work = await self._begin(message)
+                self._messages += 1
+                self._bytes += size
+                begun(self._running, self._answer(work, size))
+                await self._until(self._has_room)
+            await self._until(self._is_drained)
+        except DecodeError:
+            # Answer earlier messages first: gRPC cannot send a response and the end concurrently.
+            await self._until(self._is_drained)
+            raise
+        finally:
+            self._is_open = False
+
+    def _has_room(self) -> bool:
+        return (
+            self._messages < self._limits.append_messages_in_flight_max
+            and self._bytes < self._limits.append_bytes_in_flight_max
+        )
+
+    def _is_drained(self) -> bool:
+        return self._messages == 0
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _answer(self, work: Coroutine[Any, Any, Message], size: int) -> None:
+        try:
+            answer = await work
+            if self._is_open:
+                async with self._write_lock:
+                    await self._context.write(answer)
+        except Exception as error:
+            # gRPC raises various exceptions if the client is gone.
+            LOGGER.debug("an answer could not be sent: %s", error)
+        finally:
+            self._messages -= 1
+            self._bytes -= size
+            self._changed.set()

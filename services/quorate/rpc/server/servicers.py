@@ -1,0 +1,380 @@
+"""Serves the calls of Raft and Quorum: decodes requests, calls the handler, encodes responses.
+
+Every call passes these steps before its request is decoded. On a stream, steps 3 and 4 apply to
+every message:
+
+1. The call waits for its turn (`throttle`), unless the method is exempt.
+2. A node that is not formatted ends the call with FAILED_PRECONDITION, unless the method needs no
+   storage.
+3. The gate authorizes the caller for the method. If it rejects the call, the response carries the
+   error; NodeStatus, whose response has no error field, ends with PERMISSION_DENIED.
+4. A request that exceeds the limits of its method (`intake`) is answered with INVALID_REQUEST.
+
+Then the request is decoded, and the gate authorizes its content. Rules for what follows:
+
+5. A request that violates the protocol is answered with INVALID_REQUEST and the reason.
+6. An exception of a handler is logged with the call and its sender, and answered with
+   UNKNOWN_SERVER_ERROR. It never ends the server.
+
+Source: proto/quorate/v1/raft.proto, quorum.proto.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
+from dataclasses import replace
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.messages import FetchRequest, FetchResponse
+from quorate.rpc.client.channels import EOF
+from quorate.rpc.server.append_handler import Appends
+from quorate.rpc.server.arrivals import Arrivals
+from quorate.rpc.server.authorizer import Asker, Context, Gate, Refusal
+from quorate.rpc.server.handler import MetadataHandler, NodeHandler, RaftHandler
+from quorate.rpc.server.intake import read_request
+from quorate.rpc.server.records_answer import encode_with_records
+from quorate.rpc.server.request_validation import Refusals
+from quorate.rpc.server.response_memory import SMALL_BYTES, AnswerRoom, Held
+from quorate.rpc.server.server_stream import AnsweredStream, Running, begun
+from quorate.rpc.server.throttle import RECORDS_BYTES, Turns
+from quorate.rpc.wire import convert
+from quorate.rpc.wire.codecs import CODECS, Codec
+from quorate.rpc.wire.limits import LONE_FETCH_BYTES_MAX, SNAPSHOT_PIECE_BYTES_MAX, ServerLimits
+from quorate.rpc.wire.methods import RPC_METHODS, RpcMethod
+from quorate.rpc.wire.values import Buffer
+from quorate.v1 import raft_pb2
+
+LOGGER = logging.getLogger(__name__)
+REFUSALS = Refusals(LOGGER)
+
+Behavior = Callable[[Any, Context], Any]
+Handle = Callable[[Any], Awaitable[Any]]
+
+RESPONSE_ROOM_BYTES = 64 * 1024
+"""Upper bound of a FetchResponse's size beyond its records."""
+
+NOT_FORMATTED = "this node is not formatted: it serves Format and NodeStatus only"
+NO_METADATA = "this node is not formatted, or serves no metadata"
+
+
+class Slot:
+    """The current handler of requests, and the gate that authorizes them.
+
+    The handler changes once in a process's life: when the node has been formatted.
+    """
+
+    def __init__(
+        self,
+        handler: NodeHandler,
+        gate: Gate | None,
+        turns: Turns,
+        room: AnswerRoom | None = None,
+        arrivals: Arrivals | None = None,
+    ) -> None:
+        self.gate = gate
+        self.turns = turns
+        self.room = AnswerRoom() if room is None else room
+        self.arrivals = Arrivals() if arrivals is None else arrivals
+        self.use(handler)
+
+    def use(self, handler: NodeHandler) -> None:
+        self.handler = handler
+        # Checked once: isinstance with a protocol inspects each method, too slow for every call.
+        self._raft = handler if isinstance(handler, RaftHandler) else None
+        self._metadata = handler if isinstance(handler, MetadataHandler) else None
+
+    def asker(self, context: Context) -> Asker | None:
+        """The caller and its gate; None without a gate."""
+        return Asker.of(self.gate, context)
+
+    async def enter(self, method: RpcMethod, context: Context, data: bytes = b"") -> None:
+        """Perform steps 1 and 2, which may end the call. data: its only message."""
+        self.arrivals.add(context.peer(), len(data))
+        if method.takes_turn:
+            await self.turns.wait(context)
+        if self._raft is None and method.needs_storage:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_FORMATTED)
+
+    async def keep(self, context: Context, answer: Message) -> None:
+        """Hold room for a call's response until the client has taken it."""
+        size = answer.ByteSize()
+        if size > SMALL_BYTES:
+            held = self.room.hold(context.peer())
+            context.add_done_callback(_releases(held))
+            await held.settle(size)
+
+    @property
+    def raft(self) -> RaftHandler:
+        """The running node's handler; valid after `enter`."""
+        return cast(RaftHandler, self._raft)
+
+    async def metadata(self, context: Context, data: bytes) -> MetadataHandler:
+        """The metadata handler, after the call's turn; ends the call if there is none."""
+        self.arrivals.add(context.peer(), len(data))
+        await self.turns.wait(context)
+        if self._metadata is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_METADATA)
+        return self._metadata
+
+
+def failure(method: RpcMethod, context: Context, error: Exception) -> tuple[ErrorCode, str]:
+    """The error and message that answer an exception (rules 5 and 6)."""
+    if isinstance(error, ViolationError):
+        REFUSALS.say(method.name, context.peer(), error)
+        return ErrorCode.INVALID_REQUEST, str(error)
+    LOGGER.error("%s from %s failed", method.name, context.peer(), exc_info=error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {type(error).__name__}"
+
+
+class _RefusedError(Exception):
+    """The gate rejects the call."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+async def _admitted(codec: Codec, data: bytes, asker: Asker | None) -> Any:
+    """The decoded request, authorized and within its limits (steps 3 and 4).
+
+    Raises _RefusedError, ViolationError, DecodeError.
+    """
+    name = codec.method.name
+    if asker is not None and (refused := asker.refusal(name)) is not None:
+        raise _RefusedError(refused)
+    request = await read_request(codec.method, data, codec.decode_request)
+    if asker is not None and (refused := asker.refusal(name, request)) is not None:
+        raise _RefusedError(refused)
+    return request
+
+
+async def _answer(
+    codec: Codec, data: bytes, context: Context, asker: Asker | None, handle: Handle
+) -> Message:
+    """Handle one request, for methods whose responses have an error field."""
+    try:
+        return codec.encode_response(await handle(await _admitted(codec, data, asker)))
+    except Exception as error:
+        return codec.encode_response(_refused(codec, context, error))
+
+
+def _refused(codec: Codec, context: Context, error: Exception) -> Any:
+    """The response to a request that failed.
+
+    Re-raises DecodeError, which becomes the status of the call.
+    """
+    assert codec.refuse is not None
+    if isinstance(error, DecodeError):
+        raise error
+    if isinstance(error, _RefusedError):
+        return codec.refuse(*error.refusal)
+    return codec.refuse(*failure(codec.method, context, error))
+
+
+class Servicer:
+    """The methods of Raft and Quorum.
+
+    `running` holds the appends in flight, which outlive their streams.
+    """
+
+    def __init__(self, slot: Slot, limits: ServerLimits) -> None:
+        self._slot = slot
+        self._limits = limits
+        self.running: Running = set()
+        fetch = CODECS["Fetch"]
+        refuse_fetch = fetch.refuse
+        assert refuse_fetch is not None
+        # A handler returns a fetch's response together with its records.
+        fetch = replace(fetch, refuse=lambda error, text: (refuse_fetch(error, text), ()))
+        self._lone_fetch = replace(fetch, decode_request=_decode_lone_fetch)
+        self._fetch_of_stream = replace(fetch, method=RPC_METHODS["FetchStream"])
+
+        special: dict[str, Behavior] = {
+            "Fetch": self._fetch_alone,
+            "FetchStream": self._stream_fetches,
+            "FetchSnapshot": self._fetch_snapshot,
+            "Format": self._unary(CODECS["Format"], lambda: slot.handler.format),
+            "NodeStatus": self._node_status,
+            "Append": self._append,
+            "AppendStream": self._stream_appends,
+            "Read": self._read,
+        }
+        handled = {
+            name: self._unary(codec, lambda: slot.raft.handle)
+            for name, codec in CODECS.items()
+            if name not in special
+        }
+        self.behaviors: Mapping[str, Behavior] = handled | special
+        """By method name. Each takes the request's bytes; those of client streams read the call."""
+
+    def _unary(self, codec: Codec, handle: Callable[[], Handle]) -> Behavior:
+        """A unary method. handle: returns the handler's method, after `Slot.enter`."""
+        method, turns = codec.method, self._slot.turns
+
+        async def serve(data: bytes, context: Context) -> Message:
+            await self._slot.enter(method, context, data)
+            answer = await _answer(codec, data, context, self._slot.asker(context), handle())
+            if method.takes_turn:
+                turns.charge(context, answer.ByteSize(), asked_bytes=len(data))
+            await self._slot.keep(context, answer)
+            return answer
+
+        return serve
+
+    async def _fetch_alone(self, data: bytes, context: Context) -> bytes:
+        codec, slot = self._lone_fetch, self._slot
+        await slot.enter(codec.method, context, data)
+        held = slot.room.hold(context.peer())
+        context.add_done_callback(_releases(held))
+        answer = await self._answer_fetch(codec, data, context, slot.asker(context), held)
+        slot.turns.charge(context, len(answer), call_bytes=RECORDS_BYTES)
+        return answer
+
+    async def _answer_fetch(
+        self, codec: Codec, data: bytes, context: Context, asker: Asker | None, held: Held
+    ) -> bytes:
+        try:
+            request = await _admitted(codec, data, asker)
+            response, records = await self._fetch_within(held, request)
+        except Exception as error:
+            response, records = _refused(codec, context, error)
+        return await self._encode_fetched(response, records)
+
+    async def _fetch_within(
+        self, held: Held, request: FetchRequest
+    ) -> tuple[FetchResponse, Sequence[Buffer]]:
+        """The handler's response, within the room of `held`.
+
+        A fetch of records that exist reserves room first. A parked fetch takes room once its
+        records have arrived.
+        """
+        handler = self._slot.raft
+        if request.offset < handler.end_offset:
+            await held.reserve()
+        response, records = await handler.fetch(request)
+        await held.settle(sum(len(part) for part in records))
+        return response, records
+
+    async def _stream_fetches(self, _requests: AsyncIterator[bytes], context: Context) -> None:
+        """Serve one fetch at a time: read, handle, respond."""
+        codec = self._fetch_of_stream
+        await self._slot.enter(codec.method, context)
+        asker, room, peer = self._slot.asker(context), self._slot.room, context.peer()
+        while (data := await context.read()) is not EOF:
+            self._slot.arrivals.add(peer, len(data))
+            with room.hold(peer) as held:
+                await context.write(await self._answer_fetch(codec, data, context, asker, held))
+
+    async def _encode_fetched(self, response: FetchResponse, records: Sequence[Buffer]) -> bytes:
+        size = sum(len(part) for part in records)
+        limit = self._limits.message_bytes_max - RESPONSE_ROOM_BYTES
+        if size > limit:
+            # Sending it would break the stream on every retry; an error reaches the follower.
+            text = f"{size} bytes of records in one answer: the limit is {limit}"
+            LOGGER.error("a fetch at offset %s: %s", response.records_from, text)
+            response = FetchResponse(ErrorCode.MESSAGE_TOO_LARGE, response.leader, message=text)
+            records = ()
+        return await encode_with_records(
+            convert.encode_fetch_response(response), "records", records
+        )
+
+    async def _fetch_snapshot(self, data: bytes, context: Context) -> AsyncIterator[Message]:
+        codec = CODECS["FetchSnapshot"]
+        await self._slot.enter(codec.method, context, data)
+        with self._slot.room.hold(context.peer()) as held:
+            try:
+                request = await _admitted(codec, data, self._slot.asker(context))
+                await held.reserve()
+                response = await self._slot.raft.fetch_snapshot(request)
+                await held.settle(len(response.data))
+            except Exception as error:
+                response = _refused(codec, context, error)
+            pieces = memoryview(response.data)
+            for start in range(0, max(1, len(pieces)), SNAPSHOT_PIECE_BYTES_MAX):
+                piece = bytes(pieces[start : start + SNAPSHOT_PIECE_BYTES_MAX])
+                yield codec.encode_response(
+                    replace(response, position=response.position + start, data=piece)
+                )
+
+    async def _node_status(self, data: bytes, context: Context) -> Message:
+        codec = CODECS["NodeStatus"]
+        await self._slot.enter(codec.method, context, data)
+        asker = self._slot.asker(context)
+        if asker is not None and (refused := asker.refusal(codec.method.name)) is not None:
+            text = f"{refused.error.name} {refused.message}".rstrip()
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+        try:
+            await read_request(codec.method, data, codec.decode_request)
+            return codec.encode_response(await self._slot.handler.node_status())
+        except DecodeError:
+            raise
+        except ViolationError as error:
+            code, text = grpc.StatusCode.INVALID_ARGUMENT, failure(codec.method, context, error)[1]
+        except Exception as error:
+            code, text = grpc.StatusCode.INTERNAL, failure(codec.method, context, error)[1]
+        await context.abort(code, text)
+        raise AssertionError("abort raises")
+
+    async def _append(self, data: bytes, context: Context) -> Message:
+        _, work = await (await self._appends("Append", context, data)).begin(data)
+        answer = await asyncio.shield(begun(self.running, work))
+        self._slot.turns.charge(context, answer.ByteSize(), asked_bytes=len(data))
+        return answer
+
+    async def _stream_appends(self, _requests: AsyncIterator[bytes], context: Context) -> None:
+        appends = await self._appends("AppendStream", context)
+        arrivals, turns, peer = self._slot.arrivals, self._slot.turns, context.peer()
+
+        async def begin(data: bytes) -> tuple[int, Coroutine[Any, Any, Message]]:
+            arrivals.add(peer, len(data))
+            turns.note_streamed()
+            return await appends.begin(data)
+
+        await AnsweredStream(context, self._limits, self.running, begin).serve()
+
+    async def _appends(self, name: str, context: Context, data: bytes = b"") -> Appends:
+        method = RPC_METHODS[name]
+        await self._slot.enter(method, context, data)
+        asker, limit = self._slot.asker(context), self._limits.batch_bytes_max
+        return Appends(self._slot.raft, context, method, limit, asker)
+
+    async def _read(self, data: bytes, context: Context) -> AsyncIterator[Message | bytes]:
+        codec = CODECS["Read"]
+        await self._slot.enter(codec.method, context, data)
+        asker = self._slot.asker(context)
+        try:
+            request = await _admitted(codec, data, asker)
+            with self._slot.room.hold(context.peer()) as held:
+                async for chunk in self._slot.raft.read(request, held.reserve):
+                    await held.settle(len(chunk.records))
+                    rest = codec.encode_response(replace(chunk, records=b""))
+                    yield await encode_with_records(rest, "records", (chunk.records,))
+            return
+        except Exception as error:
+            final = _refused(codec, context, error)
+        yield codec.encode_response(final)
+
+
+def _releases(held: Held) -> Any:
+    """A callback for the end of a call: the response was taken, or the caller is gone."""
+    return lambda _: held.release()
+
+
+def _decode_lone_fetch(message: raft_pb2.FetchRequest) -> FetchRequest:
+    wanted = message.max_bytes if message.HasField("max_bytes") else LONE_FETCH_BYTES_MAX
+    message.max_bytes = min(wanted, LONE_FETCH_BYTES_MAX)
+    return convert.decode_fetch_request(message)

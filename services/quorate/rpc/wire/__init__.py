@@ -1,0 +1,1 @@
+"""The wire: the methods, their limits, and conversions of protobuf messages."""

@@ -1,0 +1,306 @@
+"""Converts the Partition service's messages to values and back; see `fields` for the rules."""
+
+from __future__ import annotations
+
+from quorate.raft.errors import ErrorCode, ViolationError
+from quorate.raft.types import NO_NODE, OffsetAndEpoch
+from quorate.records.primitives import UUID_BYTES, uuid_from_bytes, uuid_to_bytes
+from quorate.rpc.fields import (
+    endpoints_from_wire,
+    endpoints_to_wire,
+    error_from_wire,
+    error_to_wire,
+    known,
+    natural,
+    position_from_wire,
+    position_to_wire,
+    required,
+)
+from quorate.rpc.wire.limits import POSITIONS_MAX
+from quorate.rpc.wire.partition_values import (
+    NO_EPOCH,
+    NO_OFFSET,
+    FetchedPartition,
+    FetchPosition,
+    Located,
+    LocatedBroker,
+    LocatedPartition,
+    LocatedTopic,
+    PartitionFetch,
+    PartitionFetchResponse,
+    PartitionKey,
+    PartitionOffsets,
+    ProduceRequest,
+    ProduceResponse,
+    ProducerIdentity,
+)
+from quorate.v1 import partition_pb2 as pb
+
+
+def _topic_id(raw: bytes) -> str:
+    if len(raw) != UUID_BYTES:
+        raise ViolationError(f"a topic id has {UUID_BYTES} bytes, not {len(raw)}")
+    return uuid_from_bytes(raw)
+
+
+def key_to_wire(key: PartitionKey) -> pb.PartitionKey:
+    return pb.PartitionKey(topic_id=uuid_to_bytes(key.topic_id), index=key.index)
+
+
+def key_from_wire(message: pb.PartitionKey) -> PartitionKey:
+    return PartitionKey(_topic_id(message.topic_id), natural(message.index, "a partition's index"))
+
+
+# --- produce --------------------------------------------------------------------------------------
+
+
+def encode_produce_request(correlation_id: int, request: ProduceRequest) -> pb.ProduceRequest:
+    return pb.ProduceRequest(
+        correlation_id=correlation_id,
+        partition=key_to_wire(request.partition),
+        records=request.records,
+        acks_all=request.acks_all,
+        timeout_ms=request.timeout_ms,
+    )
+
+
+def decode_produce_request(message: pb.ProduceRequest) -> ProduceRequest:
+    required(message, "partition")
+    return ProduceRequest(
+        key_from_wire(message.partition), message.records, message.acks_all, message.timeout_ms
+    )
+
+
+def encode_produce_response(correlation_id: int, response: ProduceResponse) -> pb.ProduceResponse:
+    return pb.ProduceResponse(
+        correlation_id=correlation_id,
+        error_code=error_to_wire(response.error),
+        error_message=response.message,
+        base_offset=known(response.base_offset),
+        leader_id=known(response.leader_id),
+        leader_epoch=known(response.leader_epoch),
+    )
+
+
+def decode_produce_response(message: pb.ProduceResponse) -> ProduceResponse:
+    return ProduceResponse(
+        error_from_wire(message.error_code),
+        message.base_offset if message.HasField("base_offset") else NO_OFFSET,
+        message.leader_id if message.HasField("leader_id") else NO_NODE,
+        message.leader_epoch if message.HasField("leader_epoch") else NO_EPOCH,
+        message.error_message,
+    )
+
+
+# --- fetch ----------------------------------------------------------------------------------------
+
+
+def encode_fetch(request: PartitionFetch) -> pb.PartitionFetchRequest:
+    return pb.PartitionFetchRequest(
+        replica_id=known(request.replica_id),
+        broker_epoch=request.broker_epoch,
+        max_wait_ms=request.max_wait_ms,
+        max_bytes=request.max_bytes,
+        positions=[
+            pb.FetchPosition(
+                partition=key_to_wire(position.partition),
+                leader_epoch=known(position.leader_epoch),
+                offset=position.offset,
+                last_epoch=position.last_epoch,
+                max_bytes=position.max_bytes,
+            )
+            for position in request.positions
+        ],
+        forgotten=[key_to_wire(key) for key in request.forgotten],
+    )
+
+
+def decode_fetch(message: pb.PartitionFetchRequest) -> PartitionFetch:
+    if len(message.positions) > POSITIONS_MAX:
+        raise ViolationError(f"{len(message.positions)} partitions: at most {POSITIONS_MAX}")
+    return PartitionFetch(
+        message.replica_id if message.HasField("replica_id") else NO_NODE,
+        message.broker_epoch,
+        message.max_wait_ms,
+        message.max_bytes,
+        tuple(_position(position) for position in message.positions),
+        tuple(key_from_wire(key) for key in message.forgotten),
+    )
+
+
+def _position(message: pb.FetchPosition) -> FetchPosition:
+    required(message, "partition")
+    return FetchPosition(
+        key_from_wire(message.partition),
+        natural(message.offset, "a fetch's offset"),
+        message.leader_epoch if message.HasField("leader_epoch") else NO_EPOCH,
+        natural(message.last_epoch, "a fetch's last epoch"),
+        message.max_bytes,
+    )
+
+
+def encode_fetched(response: PartitionFetchResponse) -> pb.PartitionFetchResponse:
+    return pb.PartitionFetchResponse(
+        error_code=error_to_wire(response.error),
+        error_message=response.message,
+        partitions=[
+            pb.FetchedPartition(
+                partition=key_to_wire(found.partition),
+                error_code=error_to_wire(found.error),
+                leader_id=known(found.leader_id),
+                leader_epoch=known(found.leader_epoch),
+                high_watermark=found.high_watermark,
+                log_start=found.log_start,
+                log_end=found.log_end,
+                diverging=position_to_wire(found.diverging),
+                records=b"".join(found.records),
+            )
+            for found in response.partitions
+        ],
+    )
+
+
+def decode_fetched(message: pb.PartitionFetchResponse) -> PartitionFetchResponse:
+    return PartitionFetchResponse(
+        error_from_wire(message.error_code),
+        tuple(_fetched(found) for found in message.partitions),
+        message.error_message,
+    )
+
+
+def _fetched(message: pb.FetchedPartition) -> FetchedPartition:
+    required(message, "partition")
+    diverging: OffsetAndEpoch | None = None
+    if message.HasField("diverging"):
+        diverging = position_from_wire(message.diverging, "a diverging epoch")
+    return FetchedPartition(
+        key_from_wire(message.partition),
+        error_from_wire(message.error_code),
+        message.leader_id if message.HasField("leader_id") else NO_NODE,
+        message.leader_epoch if message.HasField("leader_epoch") else NO_EPOCH,
+        natural(message.high_watermark, "a high watermark"),
+        natural(message.log_start, "a log's start"),
+        natural(message.log_end, "a log's end"),
+        diverging,
+        (message.records,) if message.records else (),
+    )
+
+
+# --- offsets, places, producer ids ----------------------------------------------------------------
+
+
+def encode_offsets(response: PartitionOffsets) -> pb.ListOffsetsResponse:
+    return pb.ListOffsetsResponse(
+        error_code=error_to_wire(response.error),
+        error_message=response.message,
+        log_start=response.log_start,
+        high_watermark=response.high_watermark,
+        log_end=response.log_end,
+        leader_id=known(response.leader_id),
+        leader_epoch=known(response.leader_epoch),
+    )
+
+
+def decode_offsets(message: pb.ListOffsetsResponse) -> PartitionOffsets:
+    return PartitionOffsets(
+        error_from_wire(message.error_code),
+        message.log_start,
+        message.high_watermark,
+        message.log_end,
+        message.leader_id if message.HasField("leader_id") else NO_NODE,
+        message.leader_epoch if message.HasField("leader_epoch") else NO_EPOCH,
+        message.error_message,
+    )
+
+
+def encode_located(located: Located) -> pb.LocateResponse:
+    return pb.LocateResponse(
+        error_code=error_to_wire(located.error),
+        error_message=located.message,
+        brokers=[
+            pb.LocatedBroker(
+                id=broker.id,
+                endpoints=endpoints_to_wire(broker.endpoints),
+                rack=broker.rack,
+                fenced=broker.fenced,
+                in_controlled_shutdown=broker.in_controlled_shutdown,
+                epoch=broker.epoch,
+            )
+            for broker in located.brokers
+        ],
+        topics=[_topic_to_wire(topic) for topic in located.topics],
+        metadata_offset=located.metadata_offset,
+    )
+
+
+def _topic_to_wire(topic: LocatedTopic) -> pb.LocatedTopic:
+    return pb.LocatedTopic(
+        error_code=error_to_wire(topic.error),
+        name=topic.name,
+        topic_id=uuid_to_bytes(topic.topic_id) if topic.topic_id else b"",
+        partitions=[
+            pb.LocatedPartition(
+                index=each.index,
+                leader_id=known(each.leader_id),
+                leader_epoch=each.leader_epoch,
+                replicas=each.replicas,
+                isr=each.isr,
+            )
+            for each in topic.partitions
+        ],
+    )
+
+
+def decode_located(message: pb.LocateResponse) -> Located:
+    brokers = tuple(
+        LocatedBroker(
+            natural(broker.id, "a broker's id"),
+            endpoints_from_wire(broker.endpoints),
+            broker.rack,
+            broker.fenced,
+            broker.in_controlled_shutdown,
+            broker.epoch,
+        )
+        for broker in message.brokers
+    )
+    return Located(
+        error_from_wire(message.error_code),
+        brokers,
+        tuple(_topic_from_wire(topic) for topic in message.topics),
+        message.metadata_offset,
+        message.error_message,
+    )
+
+
+def _topic_from_wire(message: pb.LocatedTopic) -> LocatedTopic:
+    error = error_from_wire(message.error_code)
+    partitions = tuple(
+        LocatedPartition(
+            natural(each.index, "a partition's index"),
+            each.leader_id if each.HasField("leader_id") else NO_NODE,
+            each.leader_epoch,
+            tuple(each.replicas),
+            tuple(each.isr),
+        )
+        for each in message.partitions
+    )
+    topic_id = _topic_id(message.topic_id) if error is ErrorCode.NONE else ""
+    return LocatedTopic(message.name, error, topic_id, partitions)
+
+
+def encode_identity(identity: ProducerIdentity) -> pb.InitProducerIdResponse:
+    return pb.InitProducerIdResponse(
+        error_code=error_to_wire(identity.error),
+        error_message=identity.message,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+    )
+
+
+def decode_identity(message: pb.InitProducerIdResponse) -> ProducerIdentity:
+    return ProducerIdentity(
+        error_from_wire(message.error_code),
+        message.producer_id,
+        message.producer_epoch,
+        message.error_message,
+    )

@@ -1,0 +1,46 @@
+"""What refusals may write, and clients that leave."""
+
+from __future__ import annotations
+
+import logging
+
+import grpc.aio
+import pytest
+from quorate.rpc.server.request_validation import (
+    BURST,
+    GRPC_LOGGER,
+    LINES_PER_SECOND,
+    ReadableOnly,
+    Refusals,
+)
+
+
+def test_a_flood_of_refusals_is_counted_and_not_written(caplog: pytest.LogCaptureFixture) -> None:
+    now = 100.0
+    refusals = Refusals(logging.getLogger("refused"), lambda: now)
+    for number in range(10_000):
+        refusals.say("Fetch", "ipv4:10.0.0.1:5", f"reason {number}")
+    assert len(caplog.messages) == BURST
+    assert caplog.messages[0] == "Fetch from ipv4:10.0.0.1:5 is refused: reason 0"
+
+    now += 1 / LINES_PER_SECOND
+    refusals.say("Vote", "ipv4:10.0.0.2:6", "why")
+    untold = 10_000 - BURST
+    assert caplog.messages[-1] == (
+        f"Vote from ipv4:10.0.0.2:6 is refused: why ({untold} more before it were left out)"
+    )
+    now += 1 / LINES_PER_SECOND
+    refusals.say("Vote", "ipv4:10.0.0.2:6", "again")
+    assert caplog.messages[-1].endswith("is refused: again")
+
+
+async def test_a_client_that_leaves_is_no_error_and_all_else_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ReadableOnly(grpc.aio.server())
+    for error in (grpc.aio.InternalError("execute_batch"), KeyError("x")):
+        try:
+            raise error
+        except Exception:
+            GRPC_LOGGER.exception("raised by a method")
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [KeyError]

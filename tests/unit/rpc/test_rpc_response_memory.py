@@ -1,0 +1,161 @@
+"""What large answers and unfinished messages may hold, and who gives way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from quorate.rpc.server import response_memory as rooms
+from quorate.rpc.server.arrivals import DECAY_BYTES, MESSAGE_BYTES, Arrivals, Flow
+from quorate.rpc.server.response_memory import SMALL_BYTES, AnswerRoom, Held
+
+MIB = 1 << 20
+A, B = "ipv4:127.0.0.1:1", "ipv4:127.0.0.1:2"
+
+
+class Room(AnswerRoom):
+    """Of 4 MiB; notes whom it ends."""
+
+    def __init__(self) -> None:
+        super().__init__(4 * MIB)
+        self.ended: list[str] = []
+        self.end = lambda peer, _reason: self.ended.append(peer)
+
+    async def held(self, peer: str, size: int) -> Held:
+        held = self.hold(peer)
+        await held.reserve(size)
+        return held
+
+
+async def test_who_finds_no_room_waits_for_it() -> None:
+    room = Room()
+    first = await room.held(A, 3 * MIB)
+    waiting = asyncio.create_task(room.held(B, 2 * MIB))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await first.settle(MIB)
+    await asyncio.wait_for(waiting, 1)
+    assert room.bytes == 3 * MIB
+    first.release()
+    waiting.result().release()
+    assert room.bytes == 0
+
+
+async def test_small_answers_hold_nothing_and_one_fits_always() -> None:
+    room = Room()
+    with room.hold(A) as held:
+        await held.reserve(MIB)
+        await held.settle(SMALL_BYTES)
+        assert room.bytes == 0
+        await held.settle(100 * MIB)
+        assert room.bytes == 100 * MIB
+    assert room.bytes == 0
+
+
+async def test_who_holds_the_least_is_next_and_then_the_oldest() -> None:
+    room = Room()
+    first = await room.held(A, 2 * MIB)
+    second = await room.held(A, 2 * MIB)
+    again = asyncio.create_task(room.held(A, 2 * MIB))
+    await asyncio.sleep(0)
+    other = asyncio.create_task(room.held(B, 2 * MIB))
+    await asyncio.sleep(0)
+    first.release()
+    await asyncio.sleep(0.01)
+    assert other.done()
+    assert not again.done()
+    second.release()
+    await asyncio.wait_for(again, 1)
+
+
+async def test_a_stalled_answer_ends_its_connection_where_others_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rooms, "STALLED_S", 0.0)
+    monkeypatch.setattr(rooms, "LOOK_S", 0.01)
+    room = Room()
+    made = await room.held(A, 4 * MIB)
+    await made.settle(4 * MIB)
+    await asyncio.sleep(0.05)
+    assert room.ended == [], "nobody waits"
+    waiting = asyncio.create_task(room.held(B, MIB))
+    await asyncio.sleep(0.1)
+    assert room.ended == [A], "once"
+    made.release()
+    await asyncio.wait_for(waiting, 1)
+
+
+@pytest.mark.parametrize(("interval_s", "ended"), [(0.01, [A, B]), (3_600.0, [A])])
+async def test_stalled_connections_are_closed_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, interval_s: float, ended: list[str]
+) -> None:
+    monkeypatch.setattr(rooms, "STALLED_S", 0.0)
+    monkeypatch.setattr(rooms, "LOOK_S", 0.01)
+    monkeypatch.setattr(rooms, "CLOSE_INTERVAL_S", interval_s)
+    room = Room()
+    for peer in (A, B):
+        made = await room.held(peer, 2 * MIB)
+        await made.settle(2 * MIB)
+    waiting = asyncio.create_task(room.held("ipv4:127.0.0.1:3", 4 * MIB))
+    await asyncio.sleep(0.5)
+    assert room.ended == ended
+    waiting.cancel()
+
+
+async def test_who_gives_up_waiting_holds_nothing() -> None:
+    room = Room()
+    first = await room.held(A, 4 * MIB)
+
+    async def ask() -> None:
+        with room.hold(B) as held:
+            await held.reserve(MIB)
+
+    waiting = asyncio.create_task(ask())
+    await asyncio.sleep(0)
+    first.release()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert room.bytes == 0
+
+
+def test_what_is_no_whole_message_counts() -> None:
+    arrivals = Arrivals(10 * MIB)
+    one, two = ("127.0.0.1", 1), ("127.0.0.1", 2)
+    arrivals.add(A, 8 * MIB)
+    arrived = arrivals.look([Flow(one, 8 * MIB + 100, 0), Flow(two, 7 * MIB, 0)], 0.0)
+    assert arrived == 15 * MIB + 100
+    assert arrivals.unfinished == {two: 7 * MIB}
+    assert list(arrivals.excess()) == []
+    arrivals.look([Flow(one, 14 * MIB, 0), Flow(two, 7 * MIB, 0)], 1.0)
+    assert [address for address, _ in arrivals.excess()] == [two]
+    assert arrivals.unfinished[two] == 7 * MIB - DECAY_BYTES
+    arrivals.add(B, 7 * MIB - MESSAGE_BYTES)
+    arrivals.look([Flow(one, 14 * MIB, 0), Flow(two, 7 * MIB, 0)], 0.0)
+    assert two not in arrivals.unfinished
+
+
+def test_a_new_connection_from_the_same_port_begins_anew() -> None:
+    arrivals = Arrivals(MIB)
+    one = ("127.0.0.1", 1)
+    arrivals.look([Flow(one, 9 * MIB, 0)], 0.0)
+    assert [address for address, _ in arrivals.excess()] == [one]
+    arrivals.look([], 0.0)
+    arrivals.look([Flow(one, 100, 0)], 0.0)
+    assert arrivals.unfinished == {one: 100}
+
+
+def test_window_updates_are_no_messages() -> None:
+    arrivals = Arrivals(MIB)
+    one = ("127.0.0.1", 1)
+    arrivals.look([Flow(one, 2 * MIB, 1 << 30)], 0.0)
+    assert arrivals.unfinished == {}
+
+
+def test_framing_of_large_messages_is_never_taken_for_unfinished_ones() -> None:
+    arrivals = Arrivals(MIB)
+    size = 8 * MIB
+    framed = size + 31 * (size // (16 * 1024) + 1)
+    for count in range(1, 2_000):
+        arrivals.add(B, size)
+        arrivals.look([Flow(("127.0.0.1", 2), count * framed, 0)], seconds=0.1)
+    assert arrivals.unfinished == {}

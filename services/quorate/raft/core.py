@@ -139,6 +139,7 @@ class Core:
         self.concurrent: dict[int, None] = {}
         self.epochs = EpochBudgets(now_ms)
         self.stepped_down_ms = LONG_AGO_MS
+        self.stand_at_ms = NEVER
         self.persisted = initial.election
         self.required_end = initial.required_end
         self.role: Role
@@ -183,14 +184,19 @@ class Core:
 
     @property
     def may_elect(self) -> bool:
-        """Whether this replica may start an election at all."""
+        """Whether this replica may start an election of its own accord."""
+        return (self.is_voter or self.is_electable) and self.may_stand
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether nothing forbids this replica to start an election, if it has a reason."""
         if self.shutting_down or self.installing is not None:
             return False
         if self.log_is_stalled:
             return False
         if self.required_end is not None and not self.required_end.may_stand:
             return False
-        return self.epoch < EPOCH_MAX and (self.is_voter or self.is_electable)
+        return self.epoch < EPOCH_MAX
 
     @property
     def leader_id(self) -> int | None:
@@ -327,6 +333,7 @@ class Core:
         self._take_role(role)
         self.fetch_id = None
         self.fetch_at_ms = 0
+        self.stand_at_ms = NEVER
         self.inflight = {k: v for k, v in self.inflight.items() if v.epoch == role.epoch}
         self._persist()
         if isinstance(old, Leader):

@@ -12,6 +12,16 @@ Vote (KIP-853 "Vote", KIP-996), the receiver's steps:
    granted vote (not a pre-vote) is durable before the answer leaves. A replica that may have lost
    records votes as `required_end` says.
 
+A replica that is not a voter in its own log starts one election, after an election timeout, if a
+Vote names it by its exact key, was denied only because this replica's log is newer, and it hears no
+leader. The candidate's voter set contains this replica, so the candidate may be unable to win
+without its vote: a leader may append AddVoter and die, and the next one may overwrite that record
+and die after only this replica fetched from it. If every voter set keeps a majority, the replica
+with the newest log among the voters of all sets wins by its own set, so it must be able to stand.
+This is as safe as any election: Raft's proofs count the votes of the candidate's set and do not
+need the candidate to be in it (Ongaro's dissertation, 4.2.2). The replica counts only the voters'
+votes, and hands leadership over once its epoch is committed, like a leader that was removed.
+
 An error in the answer, UNSUPPORTED_VERSION among them, is no vote: the voter is asked again. Only a
 voter whose ApiVersions lack Vote 2 cannot answer a pre-vote, and every gRPC peer can.
 """
@@ -145,6 +155,9 @@ def handle_vote(core: Core, request: VoteRequest) -> VoteResponse:
         core.log.end_offset,
     )
     granted = core.config.can_vote and _can_grant(core, request, up_to_date)
+    # A Vote that arrives late is granted again, though the log has grown since.
+    if not (up_to_date or granted):
+        _note_asked(core, request)
     only_if_all = required_end.restricts_vote(core, request)
     if only_if_all and core.required_end is not None:
         granted = granted and core.required_end.may_stand
@@ -219,6 +232,28 @@ def _can_grant(core: Core, request: VoteRequest, up_to_date: bool) -> bool:
     if role.leader_id is not None:
         return False
     return up_to_date
+
+
+def _note_asked(core: Core, request: VoteRequest) -> None:
+    """Plan an election: this replica's log is newer than the candidate's (see the module).
+
+    The election timeout lets the voters elect a leader first, and this replica find it.
+    """
+    if core.is_electable or not core.config.can_vote or request.voter != core.local:
+        return
+    if not isinstance(core.role, Unattached | Follower) or core.stand_at_ms != NEVER:
+        return
+    if _can_grant(core, request, up_to_date=True):
+        core.stand_at_ms = core.election_deadline()
+        core.due(core.stand_at_ms)
+
+
+def _stand_if_asked(core: Core) -> None:
+    if core.now_ms < core.stand_at_ms:
+        return
+    core.stand_at_ms = NEVER
+    if core.may_stand and not _has_leader(core):
+        start_pre_vote(core, "asked for its vote by a candidate with an older log")
 
 
 def _record_vote(core: Core, candidate: ReplicaKey) -> None:
@@ -417,6 +452,7 @@ def handle_vote_failure(core: Core, request: VoteRequest, *, refused: bool) -> N
 
 
 def tick(core: Core) -> None:
+    _stand_if_asked(core)
     role = core.role
     if isinstance(role, Unattached):
         if core.may_elect and core.now_ms >= role.election_deadline_ms:

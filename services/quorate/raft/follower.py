@@ -469,6 +469,8 @@ def next_deadline_ms(core: Core, role: Follower | Unattached) -> int:
     earliest = NEVER
     if now < core.fetch_at_ms:
         earliest = core.fetch_at_ms
+    if core.stand_at_ms < earliest:  # noqa: PLR1730 - a call costs more
+        earliest = core.stand_at_ms
     if isinstance(role, Follower):
         if now < role.update_voter_at_ms < earliest:
             earliest = role.update_voter_at_ms

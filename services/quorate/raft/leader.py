@@ -82,7 +82,7 @@ def settle(core: Core) -> None:
         if not (leader.changes and membership.advance(core)) and not moved:
             break
     if core.role is leader and not core.is_voter and membership.is_removed(core, leader):
-        replication.resign(core, "a committed record took this leader out of the voters")
+        replication.resign(core, "this leader is not one of the committed voters")
     if core.role is leader:
         if leader.reads:
             reads.advance(core, leader)

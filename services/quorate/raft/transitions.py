@@ -3,7 +3,7 @@ changes nothing.
 
     from          to            when
     unattached    unattached    a higher epoch, or a vote granted in this one
-                  prospective   the election timeout passed (voters only)
+                  prospective   the election timeout passed (voters, or a replica asked to vote)
                   follower      a leader of this or a higher epoch is known
     prospective   unattached    a higher epoch, a vote granted, or the pre-vote lost with no leader
                                 known that has answered
@@ -19,7 +19,7 @@ changes nothing.
                   resigned      shut down, removed, transferred, or cut off from the majority
     follower      unattached    a higher epoch
                   prospective   the fetch timeout passed, the connection broke, or the leader
-                                resigned (voters only)
+                                resigned (voters), or a replica asked to vote stands
                   follower      a leader of a higher epoch
     resigned      unattached    a higher epoch, or the election timeout passed
                   follower      a leader of a higher epoch

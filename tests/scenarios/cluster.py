@@ -77,7 +77,7 @@ class NodeRandom:
 
 @dataclass(frozen=True, slots=True)
 class FromPeer:
-    """Who waits for the answer to an inbound request: a node of the cluster."""
+    """The sender of an inbound request, if it is a node of the cluster."""
 
     node_id: int
     life: int
@@ -86,7 +86,7 @@ class FromPeer:
 
 @dataclass(frozen=True, slots=True)
 class FromClient:
-    """Who waits for the answer to an inbound request: whoever wrote the command."""
+    """The sender of an inbound request, if it is a command of the transcript."""
 
     label: str
 

@@ -145,6 +145,9 @@ class Harness:
             node.config = replace(node.config, kraft_version=parse_range(options["kraft"]))
         if arguments.flag("auto-join"):
             node.config = replace(node.config, auto_join=True)
+        if arguments.flag("no-voters"):
+            # Formatted for kraft.version 1 and above: the voters are in the log alone.
+            node.config = replace(node.config, static_voters=VoterSet())
 
     def do_start(self, arguments: Arguments) -> None:
         key = parse_key(arguments.values[0])

@@ -23,6 +23,7 @@ ROWS = {
     "vote": ["vote_"],
     "limits to epochs": ["epoch_limits"],
     "vote: not while the leader lives": ["vote_ignored_"],
+    "vote: who is asked and need not elect": ["vote_asked_of_an_observer_"],
     "vote: a voter in a higher epoch": [
         "vote_of_a_higher_epoch_returns",
         "observer_of_a_higher_epoch_returns",
@@ -219,7 +220,10 @@ KIP_ROWS = {
     "Vote: pre-votes fence who was removed": ["remove_voter_that_does_not_know_disturbs_nobody"],
     "Vote: pre-vote rules": ["pre_vote_granted_by_rule"],
     "Vote: the candidate's id and directory are persisted": ["vote_once_in_an_epoch"],
-    "Vote: meant for this id and directory": ["vote_validation"],
+    "Vote: meant for this id and directory": [
+        "vote_validation",
+        "vote_empty_disk_votes_by_its_directory_only",
+    ],
     "BeginQuorumEpoch: accepted by who is no voter": ["begin_quorum_epoch_validation"],
     "BeginQuorumEpoch: meant for this id and directory": ["begin_quorum_epoch_validation"],
     "BeginQuorumEpoch: to voters that do not fetch": [

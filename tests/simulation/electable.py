@@ -21,7 +21,19 @@ def nobody_can_win(nodes: Iterable[SimNode]) -> bool:
     lost = (core.required_end for core in cores)
     if all(required is None or required.may_stand for required in lost):
         return False
-    return not any(_wins(core, cores) for core in cores if core.may_elect)
+    return not any(_wins(core, cores) for core in cores if _stands(core, cores))
+
+
+def _stands(core: Core, cores: list[Core]) -> bool:
+    """Whether it elects of its own accord, or is asked by one that does and has an older log."""
+    if core.may_elect or not (core.config.can_vote and core.may_stand):
+        return core.may_elect
+    end = (core.log.last_epoch, core.log.end_offset)
+    return any(
+        (other.log.last_epoch, other.log.end_offset) < end
+        for other in cores
+        if other.may_elect and core.local in other.voters
+    )
 
 
 def _wins(candidate: Core, cores: list[Core]) -> bool:

@@ -29,8 +29,9 @@ Names from Kafka's raft simulation and the published TLA+ specifications of KRaf
     SnapshotAtLogStart               a log that was cut at its start has the snapshot for it
     SnapshotHoldsVoters              a snapshot says who the voters were where it ends
     LeaderNeverLoadsSnapshot         only followers do
-    ValidRoles                       only voters elect and lead, and nobody whose log is about to be
-                                     replaced; roles change as the table allows
+    ValidRoles                       only voters elect and lead, or who was asked for a vote, and
+                                     nobody whose log is about to be replaced; roles change as the
+                                     table allows
     RequiredEnd                      the log end that a replica must reach again is lifted only when
                                      its durable log reaches it, and is in force before anything
                                      else is done with the answer that tells it
@@ -179,7 +180,9 @@ class Oracle(LossInvariants, ChangeInvariants):
         # Who is out by a record that may not be committed still elects (Ongaro, 4.2.2).
         removal_open = bool(node.voter_sets) and node.voter_sets[-1][0] >= node.high_watermark
         may = node.key in node.voters or (removal_open and self._was_voter(node))
-        if role in ELECTING and not (node.can_vote and may):
+        if role not in ELECTING:
+            node.was_asked = False
+        if role in ELECTING and not (node.can_vote and (may or node.was_asked)):
             text = f"{node.key} is {role}, but {node.voters} are the voters"
             raise InvariantError("ValidRoles", text)
         required = node.disk.required_end
@@ -202,6 +205,10 @@ class Oracle(LossInvariants, ChangeInvariants):
         is_for_it = response.granted or response.granted_if_all
         if is_for_it and not node.can_vote:
             raise InvariantError("ValidRoles", f"{node.key} is a broker and votes for {request}")
+        log = node.core.log
+        is_older = (request.last_epoch, request.last_offset) < (log.last_epoch, log.end_offset)
+        if is_older and not is_for_it and request.voter == node.key:
+            node.was_asked = True
         if response.granted_if_all and required is not None and not required.may_stand:
             text = f"{node.key} may have lost a voter set and votes for {request}"
             raise InvariantError("RequiredEnd", text)

@@ -64,7 +64,7 @@ class LinkFaults(Targets):
         return self._for_a_while(links + [(b, a) for a, b in links], n[1])
 
     def _must_have_resigned(self, node: SimNode, life: int, epoch: int, since_ms: int) -> None:
-        """CheckQuorum: who hears no majority for that long leads no more."""
+        """CheckQuorum: a leader that has not heard from a majority for this long has resigned."""
         config, now_ms = node.config, node.now_ms()
         if config is None or node.raft is None or node.life != life or self.healed:
             return

@@ -48,7 +48,8 @@ class SimNode:
     """One node. `raft` is None while the process does not run; `life` numbers its runs. `heard`:
     when every replica, by its directory id, fetched last in the epoch that this process leads, on
     its own clock. `turns`: the last change of the log when a removal came, if that was committed.
-    `refusing`: the transfer in whose favour appends are refused, and since when.
+    `refusing`: the transfer in whose favour appends are refused, and since when. `was_asked`:
+    whether it refused its vote to a candidate with an older log since it last gave up an election.
     """
 
     __slots__ = (
@@ -57,7 +58,7 @@ class SimNode:
         "heard", "high_watermark", "id", "index", "installing", "is_leading", "is_silent", "key",
         "led_epoch", "life", "loaded", "network", "oracle", "paused_until", "port", "raft",
         "random", "refusing", "scheduler", "sync_delay_us", "sync_fails", "syncing", "told_of_loss",
-        "trace", "turns", "voter_sets", "voters", "voters_moved", "waiting",
+        "trace", "turns", "voter_sets", "voters", "voters_moved", "waiting", "was_asked",
     )  # fmt: skip
 
     def __init__(self, cluster: Cluster, index: int, disk: Disk, clock: Clock) -> None:
@@ -105,6 +106,7 @@ class SimNode:
         self.voters_moved = True
         self.fuse = self.fuse_at_election = -1
         self.loaded = -1
+        self.was_asked = False
         self._last_request_id = 0
         self._timer_us = -1
         self._armed_ms = NEVER

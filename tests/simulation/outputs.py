@@ -129,11 +129,11 @@ def respond(node: SimNode, output: Respond) -> None:
     if isinstance(response, AdminResponse):
         node.oracle.answers_change(node, output.request_id, response)
     node.cluster.answered(node, request, response)
+    if isinstance(response, VoteResponse):
+        node.oracle.votes(node, request, response)  # type: ignore[arg-type]
     if source.__class__ is not node.__class__:
         source(node, request, response)
         return
-    if isinstance(response, VoteResponse):
-        node.oracle.votes(node, request, response)  # type: ignore[arg-type]
     node.network.respond(node, source, life, request_id, response)
 
 

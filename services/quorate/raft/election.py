@@ -3,7 +3,8 @@
 Vote (KIP-853 "Vote", KIP-996), the receiver's steps:
 1. The cluster must match (INCONSISTENT_CLUSTER_ID) and the request make sense (INVALID_REQUEST).
 2. An epoch below ours is fenced (FENCED_LEADER_EPOCH).
-3. The request must be meant for this id and directory (INVALID_VOTER_KEY).
+3. The request must be meant for this id and directory (INVALID_VOTER_KEY). If this replica knows no
+   voters, the request must name the directory.
 4. A higher epoch is ignored, vote and all, by a follower that hears its leader and by a leader that
    hears a majority (Ongaro's dissertation, 4.2.3): one voter must not depose a leader that works.
 5. Any other higher epoch is adopted, within limits (`epochs`), from any sender: neither side checks
@@ -138,7 +139,7 @@ def handle_vote(core: Core, request: VoteRequest) -> VoteResponse:
     error = _check_vote(core, request)
     if error is not None:
         return VoteResponse(error, core.current_leader)
-    if not _is_for_me(core, request.voter):
+    if not _is_for_me(core, request.voter) or _may_replace_voter(core, request.voter):
         return VoteResponse(
             ErrorCode.INVALID_VOTER_KEY,
             core.current_leader,
@@ -189,6 +190,16 @@ def _is_for_me(core: Core, addressed: ReplicaKey) -> bool:
     if addressed.id != core.local.id:
         return False
     return addressed.directory_id is None or addressed.directory_id == core.local.directory_id
+
+
+def _may_replace_voter(core: Core, addressed: ReplicaKey) -> bool:
+    """Whether this replica's disk may have replaced that of the voter the candidate addresses.
+
+    Without a directory id, as at kraft.version 0, a candidate cannot tell a new disk from one that
+    acknowledged records. A replica that knows no voters may have a new disk: at kraft.version 0 the
+    voters are configured, so a voter knows them even if its log is empty.
+    """
+    return addressed.directory_id is None and not len(core.voters)
 
 
 def _has_leader(core: Core) -> bool:

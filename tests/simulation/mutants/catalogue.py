@@ -15,6 +15,11 @@ REDUNDANT = (
         "transfer_to_the_silent",
     ),
     Redundant(
+        "who is out by a record that is not committed elects when it hears no leader",
+        "it stands as well when a voter with an older log asks for its vote",
+        "removed_replica_never_elects",
+    ),
+    Redundant(
         "a vote is for a replica, not for its id",
         "two directories of an id are no candidates of one epoch: a change of the voters, and so a "
         "commit in a later epoch than the first one's, lies between",

@@ -1,4 +1,4 @@
-"""Mutants of elections: votes, pre-votes, terms of office."""
+"""Mutants of elections: votes, pre-votes, epochs."""
 
 # ruff: noqa: E501 - the changes quote lines of the protocol with their indentation
 from __future__ import annotations
@@ -14,6 +14,13 @@ _UP_TO_DATE = """    up_to_date = (request.last_epoch, request.last_offset) >= (
         core.log.end_offset,
     )
 """
+
+_NEVER_ASKED = (
+    "election",
+    "        core.stand_at_ms = core.election_deadline()\n",
+    "        pass\n",
+)
+"""Nobody stands because a candidate asked for its vote."""
 
 ELECTIONS = (
     mutant(
@@ -208,17 +215,19 @@ ELECTIONS = (
     ),
     mutant(
         "removed_replica_never_elects",
-        "who is out by a record that is not committed may have to lead (Ongaro 4.2.2)",
+        "who is out by a record that is not committed may have to lead (Ongaro 4.2.2), by itself or asked",
         "core",
         "        return any(self.local in voters for voters in self.history.since(self.high_watermark))\n",
         "        return False\n",
+        also=(_NEVER_ASKED,),
     ),
     mutant(
         "removed_replica_elects_by_what_is_committed",
-        "after a restart nothing is known to be committed, so any set of the log may be",
+        "after a restart nothing is known to be committed, so any set of the log may be; or who is asked",
         "core",
         "        return any(self.local in voters for voters in self.history.since(self.high_watermark))\n",
         "        return self.local in self.history.voters_at(self.high_watermark)\n",
+        also=(_NEVER_ASKED,),
     ),
     mutant(
         "resigned_single_voter_elects_at_once",
@@ -337,6 +346,13 @@ LOST_RECORDS = (
         "core",
         "        self.is_voter = self.config.can_vote and self.local in self.voters\n",
         "        self.is_voter = self.local in self.voters\n",
+    ),
+    mutant(
+        "brokers_stand_when_asked",
+        "a broker does not stand when a candidate asks for its vote",
+        "election",
+        "    if core.is_electable or not core.config.can_vote or request",
+        "    if core.is_electable or request",
     ),
     mutant(
         "brokers_vote",

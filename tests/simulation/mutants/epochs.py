@@ -67,11 +67,11 @@ EPOCHS = (
         "epoch_of_a_vote_for_another",
         "the receiver of a Vote must match before its epoch is adopted",
         "election",
-        """    if not _is_for_me(core, request.voter):
+        """    if not _is_for_me(core, request.voter) or _may_replace_voter(core, request.voter):
         return VoteResponse(
 """,
         """    core.maybe_adopt(request.epoch, None, (), request.candidate.id)
-    if not _is_for_me(core, request.voter):
+    if not _is_for_me(core, request.voter) or _may_replace_voter(core, request.voter):
         return VoteResponse(
 """,
     ),

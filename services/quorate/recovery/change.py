@@ -58,7 +58,7 @@ def create_backup_folder(directory: Path) -> Path:
             continue
         Disk().sync_directory(directory)
         return folder
-    raise RecoveryError(f"{directory} has {NAMES_MAX} backups of this second already")
+    raise RecoveryError(f"{directory} already has {NAMES_MAX} backups from this second: try again")
 
 
 def back_up(directory: Path) -> Path:
@@ -77,7 +77,8 @@ def back_up(directory: Path) -> Path:
     free = shutil.disk_usage(directory).free
     if needed * 2 > free:
         raise RecoveryError(
-            f"the backup takes {needed} bytes, and only {free} are free in {directory}: free space"
+            f"the backup needs {needed} bytes and the same amount in reserve, but only {free} are "
+            f"free in {directory}: free up space"
         )
     return back_up_files(directory, chosen)
 
@@ -148,7 +149,7 @@ def force_epoch(
     finally:
         log.close()
     if failures:
-        raise RecoveryError(f"the forced records were not written: {failures[0]}")
+        raise RecoveryError(f"cannot write the forced records: {failures[0]}")
     if found.key in final:
         Disk().unlink(partition / REMOVED_MARKER)
         Disk().sync_directory(partition)

@@ -31,7 +31,7 @@ FORCED_EPOCH_MARGIN = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RecoveryVerdict:
     """The conclusions from several examinations.
 
     best: the log that the others should follow, None if none of the logs is sound. present,
@@ -68,17 +68,17 @@ def check_one_quorum(found: Sequence[Examination]) -> None:
                 )
 
 
-def judge(found: Sequence[Examination]) -> Verdict:
+def judge(found: Sequence[Examination]) -> RecoveryVerdict:
     """Find the best log, and determine what it may lack."""
     best = best_log(found)
     if best is None:
-        return Verdict(None, lines=("no sound log is among these directories",))
+        return RecoveryVerdict(None, lines=("none of these directories has a sound log",))
     at_hand = [each.key for each in found if each.is_sound]
     present = tuple(v.key for v in best.voters if any(_is(v, key) for key in at_hand))
     missing = tuple(v.key for v in best.voters if v.key not in present)
     is_complete = len(present) >= best.voters.majority if len(best.voters) else False
     lines = _sentences(best, present, missing, is_complete)
-    return Verdict(best, present, missing, is_complete, lines)
+    return RecoveryVerdict(best, present, missing, is_complete, lines)
 
 
 def _is(voter: Voter, key: ReplicaKey) -> bool:
@@ -95,25 +95,26 @@ def _sentences(
     lines = [
         f"the best log is that of {best.key}: it ends at offset {end} in epoch {best.end.epoch}",
         f"known to be committed: everything before offset {known} "
-        + ("(a checkpoint stands for it)" if known else "(there is no checkpoint)"),
+        + ("(a checkpoint covers it)" if known else "(there is no checkpoint)"),
     ]
     if known < end:
         lines.append(
-            f"offsets {known} to {end - 1} are in the log; which of them were committed is not "
-            "on any disk"
+            f"offsets {known} to {end - 1} are in the log; no disk shows which of them were "
+            "committed"
         )
     if is_complete:
         lines.append(
-            f"nothing committed is missing: {_names(present)} are a majority of the "
-            f"{len(best.voters)} voters in force, and every committed record is on one of them"
+            f"no committed record is missing: {_names(present)} are a majority of the "
+            f"{len(best.voters)} voters in force, so every committed record is on one of them"
         )
     elif len(best.voters):
         lines.append(
-            f"records at offset {end} and after may have been committed by {_names(missing)} "
-            f"without the voters at hand ({_names(present)}); how many cannot be known from here"
+            f"{_names(missing)} may have committed records at offset {end} and after without the "
+            f"available voters ({_names(present)}); how many cannot be known from the available "
+            "directories"
         )
     else:
-        lines.append("the log names no voters: which replicas make a majority is not known here")
+        lines.append("the log contains no voters, so it is unknown which replicas form a majority")
     return tuple(lines)
 
 

@@ -49,7 +49,7 @@ from quorate.log.metadata_log import partition_directory
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.raft.types import ElectionState, Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.recovery.change import back_up, force_epoch, timestamp, write_report
-from quorate.recovery.choice import Verdict, check_one_quorum, forced_epoch, judge
+from quorate.recovery.choice import RecoveryVerdict, check_one_quorum, forced_epoch, judge
 from quorate.recovery.errors import RecoveryError
 from quorate.recovery.examine import Examination, as_json, examine, voters_json
 
@@ -67,7 +67,7 @@ class CorrectedEndpoints:
     epoch: int
     voted: tuple[ReplicaKey, ...]
     promised: tuple[ReplicaKey, ...]
-    verdict: Verdict
+    verdict: RecoveryVerdict
     backups: tuple[Path, ...] = ()
     report: Path | None = None
 
@@ -151,15 +151,15 @@ def plan_endpoints(
         )
     if not verdict.is_complete:
         raise RecoveryError(
-            f"{len(verdict.present)} of the {len(chosen.voters)} voters are at hand, and it takes "
-            f"{chosen.voters.majority}: name the directories (or the JSON of `recover inspect`) of "
-            f"{', '.join(map(str, verdict.missing))} with --others"
+            f"{len(verdict.present)} of the {len(chosen.voters)} voters are available, but "
+            f"{chosen.voters.majority} are needed: name the directories (or the JSON of `recover "
+            f"inspect`) of {', '.join(map(str, verdict.missing))} with --others"
         )
     if chosen.key not in chosen.voters:
-        raise RecoveryError(f"{chosen.key} is no voter: run this on one of {chosen.voters}")
+        raise RecoveryError(f"{chosen.key} is not a voter: run this on one of {chosen.voters}")
     new_voters = with_endpoints(chosen.voters, wanted)
     if new_voters == chosen.voters:
-        raise RecoveryError("the voters have these addresses already: nothing is to be changed")
+        raise RecoveryError("the voters already have these addresses: there is nothing to change")
     voted = tuple(e.key for e in others if e.is_sound and e.key in chosen.voters)
     promised = tuple(v.key for v in chosen.voters if v.key not in (chosen.key, *voted))
     elected = len(voted) + 1 >= chosen.voters.majority

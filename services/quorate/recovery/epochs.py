@@ -78,7 +78,7 @@ def plan_epochs(found: Sequence[Examination], voter_ids: Collection[int] = ()) -
     voter_ids: controller.quorum.voters at kraft.version 0, where the log names no voters.
     """
     if not found:
-        raise RecoveryError("no directory is named: all voters' are needed together")
+        raise RecoveryError("no directory is given: the directories of all voters are needed")
     check_one_quorum(found)
     for each in found:
         if not each.is_sound:
@@ -93,15 +93,15 @@ def plan_epochs(found: Sequence[Examination], voter_ids: Collection[int] = ()) -
     highest = max(each.epoch for each in found)
     if highest <= max(epoch, EPOCH_SANE_MAX):
         raise RecoveryError(
-            f"epoch {highest} is the highest, and elections can go on to {EPOCH_MAX}: there is "
-            "nothing to repair"
+            f"the highest epoch is {highest}, and elections can continue up to {EPOCH_MAX}: there "
+            "is nothing to repair"
         )
     if epoch >= EPOCH_MAX:
         where = max(found, key=lambda each: each.end.epoch)
         raise RecoveryError(
-            f"the log in {where.directory} itself holds epoch {in_logs}: records that may be "
-            "committed cannot go back. Restore all voters from a backup, or import the data into a "
-            "new cluster"
+            f"the log in {where.directory} itself contains epoch {in_logs}: the epoch of records "
+            "that may be committed cannot be lowered. Restore all voters from a backup, or "
+            "import the data into a new cluster"
         )
     return EpochReset(tuple(found), voters, epoch)
 
@@ -118,13 +118,13 @@ def _present_voters(
     missing += [str(number) for number in sorted(set(voter_ids) - ids)]
     if missing:
         raise RecoveryError(
-            f"the directories of the voters {', '.join(missing)} are not among these: a voter that "
-            "keeps its epoch brings it back. Where a majority is lost for good, use lost-majority"
+            f"the directories of voters {', '.join(missing)} are missing: a voter that keeps its "
+            "epoch would bring it back. If a majority is permanently lost, use lost-majority"
         )
     if not keys and not voter_ids:
         raise RecoveryError(
-            "the logs name no voters (kraft.version 0): name the ids of controller.quorum.voters "
-            "with --voters"
+            "the logs contain no voters (kraft.version 0): give the ids in "
+            "controller.quorum.voters with --voters"
         )
     if not keys:
         return tuple(own for own in at_hand if own.id in voter_ids)

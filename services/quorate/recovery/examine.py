@@ -311,4 +311,4 @@ def from_json(value: Any) -> Examination:
             str(value["damage"]),
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"it is no examination of a directory ({error!r})") from error
+        raise ValueError(f"it is not an examination of a directory ({error!r})") from error

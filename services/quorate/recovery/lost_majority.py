@@ -2,8 +2,8 @@
 
 Steps of `recover_lost_majority`, under the directory's lock:
 
-1. Check that the log is sound, kraft.version is 1, and the survivor is not the only voter already.
-2. Refuse where data would be lost needlessly: another directory has a better log, or a majority of
+1. Check that the log is sound, kraft.version is 1, and the survivor is not already the only voter.
+2. Refuse if data would be lost needlessly: another directory has a better log, or a majority of
    the voters in force is available, so that the operator only needs to start them.
 3. Choose an epoch that no voter can have reached (`choice.forced_epoch`).
 4. Back up; write quorum-state; append LeaderChange and the Voters records that change the voter
@@ -40,7 +40,7 @@ from typing import Any
 from quorate.raft.types import Voter, VoterSet
 from quorate.recovery.change import back_up, force_epoch, timestamp, write_report
 from quorate.recovery.choice import (
-    Verdict,
+    RecoveryVerdict,
     check_one_quorum,
     forced_epoch,
     judge,
@@ -50,8 +50,8 @@ from quorate.recovery.errors import RecoveryError
 from quorate.recovery.examine import Examination, as_json, examine, voters_json
 
 WARNING = (
-    "the cluster id stays: if a majority of the old voters starts again where it cannot reach this "
-    "replica, there are two quorums. Erase their directories first"
+    "the cluster id does not change: if a majority of the old voters starts again without a "
+    "connection to this replica, there are two quorums. Erase their directories first"
 )
 
 
@@ -64,7 +64,7 @@ class LostMajority:
     new_voters: VoterSet
     voter_sets: tuple[VoterSet, ...]
     epoch: int
-    verdict: Verdict
+    verdict: RecoveryVerdict
     end_offset: int
     backup: Path | None = None
     report: Path | None = None
@@ -107,8 +107,9 @@ def plan_lost_majority(
     assert verdict.best is not None, "the survivor is sound"
     if verdict.best.position > survivor.position:
         raise RecoveryError(
-            f"{verdict.best.directory} is the better survivor: it ends at {verdict.best.end}, "
-            f"{survivor.directory} at {survivor.end}; recover that one"
+            f"{verdict.best.directory} is the better survivor: its log ends at "
+            f"{verdict.best.end}, that of {survivor.directory} at {survivor.end}; recover "
+            f"{verdict.best.directory} instead"
         )
     if verdict.is_complete:
         names = ", ".join(map(str, verdict.present))
@@ -132,19 +133,19 @@ def _check_survivor(survivor: Examination) -> None:
     if survivor.kraft_version < 1:
         if survivor.end.offset == 0 and not len(survivor.voters):
             raise RecoveryError(
-                f"{survivor.directory} holds no records and knows no voters: nothing can be "
+                f"{survivor.directory} contains no records and no voters: nothing can be "
                 "recovered from it"
             )
         raise RecoveryError(
-            "kraft.version is 0: the voters are not in the log but in controller.quorum.voters of "
-            f"every controller's properties. Set it to {survivor.key.id}@HOST:PORT alone in the "
-            "survivor's, start it, and erase the other controllers' directories before they start "
-            "again"
+            "kraft.version is 0: the voters are not in the log but in controller.quorum.voters "
+            f"of every controller's properties. Set it to {survivor.key.id}@HOST:PORT alone in "
+            "the survivor's properties, start the survivor, and erase the other controllers' "
+            "directories before they start again"
         )
     if not len(survivor.voters):
-        raise RecoveryError(f"{survivor.directory} knows no voters: nothing can be recovered")
+        raise RecoveryError(f"{survivor.directory} contains no voters: nothing can be recovered")
     if survivor.voters.is_only(survivor.key):
-        raise RecoveryError(f"{survivor.key} is the only voter already: start its controller")
+        raise RecoveryError(f"{survivor.key} is already the only voter: start its controller")
 
 
 def recover_lost_majority(

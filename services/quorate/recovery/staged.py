@@ -37,7 +37,7 @@ KIND = "lost-majority"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecoveryPlan:
     """The recovery to run at the next start. epochs: the highest epochs of other directories."""
 
     directory_id: str
@@ -57,7 +57,7 @@ class Plan:
         }
 
 
-def parse_plan(text: bytes) -> Plan:
+def parse_plan(text: bytes) -> RecoveryPlan:
     """Parse a plan. RecoveryError if `stage_lost_majority` did not write it."""
     try:
         value = json.loads(text)
@@ -67,10 +67,10 @@ def parse_plan(text: bytes) -> Plan:
                 f"{PLAN_VERSION}"
             )
         if value["acceptDataLoss"] is not True:
-            raise RecoveryError("it does not accept the loss of data")
+            raise RecoveryError("it does not accept data loss")
         end = OffsetAndEpoch(int(value["logEndOffset"]), int(value["lastEpoch"]))
         epochs = tuple(int(epoch) for epoch in value["otherEpochs"])
-        return Plan(str(value["directoryId"]), end, epochs)
+        return RecoveryPlan(str(value["directoryId"]), end, epochs)
     except (KeyError, TypeError, ValueError) as error:
         raise RecoveryError(f"it is not a plan ({error!r})") from error
 
@@ -89,7 +89,7 @@ def stage_lost_majority(
     if dry_run:
         return todo, path
     assert found.key.directory_id is not None, "the plan's survivor has a directory id"
-    plan = Plan(found.key.directory_id, found.end, tuple(e.highest_epoch for e in others))
+    plan = RecoveryPlan(found.key.directory_id, found.end, tuple(e.highest_epoch for e in others))
     if path.exists():
         Disk().replace_file(directory / _aside("replaced"), path.read_bytes())
     Disk().replace_file(path, (json.dumps(plan.as_json(), indent=2) + "\n").encode())
@@ -116,19 +116,19 @@ def apply_staged(directory: Path) -> str:
         return f"the staged recovery did not complete, and its plan is kept in {name}: {error}"
 
 
-def _apply(directory: Path, path: Path, plan: Plan) -> str:
+def _apply(directory: Path, path: Path, plan: RecoveryPlan) -> str:
     found = examine(directory)
     if found.key.directory_id != plan.directory_id:
         raise RecoveryError(
-            f"it is for the directory {plan.directory_id}, and this is {found.key.directory_id}"
+            f"it is for directory {plan.directory_id}, but this is {found.key.directory_id}"
         )
     if found.voters.is_only(found.key) and found.end.epoch > plan.end.epoch:
         _delete(path)
-        return f"the staged recovery was applied already: {found.key} is the only voter"
+        return f"the staged recovery was already applied: {found.key} is the only voter"
     if found.end != plan.end:
         raise RecoveryError(
-            f"the log ended at {plan.end} when it was staged, and ends at {found.end} now: "
-            "somebody led meanwhile"
+            f"the log ended at {plan.end} when it was staged, but ends at {found.end} now: there "
+            "was a leader meanwhile"
         )
     done = recover_lost_majority(directory, epochs=plan.epochs)
     _delete(path)

@@ -90,12 +90,12 @@ def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
     (partition_directory(damaged[2]) / "quorum-state").write_text("{")
     static = voters(folders[4], (LAST, LAST, LAST), kraft_version=0)
     for directories, ids, reason in (
-        (missing[:2], (), f"the voters 3-{IDS[3]} are not among these"),
+        (missing[:2], (), f"voters 3-{IDS[3]} are missing"),
         (sane, (), "there is nothing to repair"),
-        (in_log, (), "itself holds epoch 2147483645"),
+        (in_log, (), "itself contains epoch 2147483645"),
         (damaged, (), "is damaged, so its epochs are not known"),
-        (static, (), "name the ids of controller.quorum.voters with --voters"),
-        (static, (1, 2, 3, 4), "the voters 4 are not among these"),
+        (static, (), "give the ids in controller.quorum.voters with --voters"),
+        (static, (1, 2, 3, 4), "voters 4 are missing"),
         ([missing[0], missing[0], *missing[1:]], (), "are the same replica"),
     ):
         before = [bytes_of(directory) for directory in directories]

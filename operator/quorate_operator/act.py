@@ -143,7 +143,7 @@ class Actor:
         """Await a call that changes something; `what` names the change. Raises LeaseLostError."""
         try:
             if not await self._is_leading():
-                raise LeaseLostError("the lease is not ours any more")
+                raise LeaseLostError("this process no longer holds the lease")
         except BaseException:
             call.close()
             raise
@@ -212,7 +212,7 @@ class Actor:
     ) -> None:
         assert seen.stateful_set is not None
         found = int(seen.stateful_set["spec"].get("replicas", 1))
-        assert found == before, "the plan rests on this observation"
+        assert found == before, "the plan is based on this observation"
         version = seen.stateful_set["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
         await self._mutate(
@@ -272,7 +272,10 @@ class Actor:
             await self._create_once(quorum, made)
             found = authority_of(await self._own(quorum, "Secret", name))
         if found is None:
-            text = f"the Secret {name} holds no authority; delete it to have a new one made"
+            text = (
+                f"the Secret {name} holds no certificate authority: delete it to have a new one "
+                "created"
+            )
             raise certificates.CertificateError(text)
         return found
 
@@ -310,7 +313,12 @@ class Actor:
             quorum.authority_revision,
             quorum.authority_days,
         )
-        LOGGER.info("%s/%s: its authority was %s", quorum.namespace, name, authority.phase.value)
+        LOGGER.info(
+            "%s/%s: rotating the authority from phase %s",
+            quorum.namespace,
+            name,
+            authority.phase.value,
+        )
         await self._mutate(
             f"step Secret/{name} {authority.phase.value}, version {authority.version}",
             asyncio.to_thread(self._kube.merge, "Secret", quorum.namespace, name, patch),
@@ -368,17 +376,17 @@ class Actor:
         known = [n.ordinal for n in seen.observed.nodes if n.answers and n.is_formatted]
         acls = tuple(cluster_action(principal) for principal in principals)
         async with metadata_client(quorum, known, tls, self._locate) as client:
-            what = f"give the cluster action to {', '.join(principals)}"
+            what = f"grant the cluster action to {', '.join(principals)}"
             answer = await self._mutate(what, client.ask(CreateAcls(acls)))
         for result in answer.results:
             if result.error is not ErrorCode.NONE:
                 text = result.message or result.error.name
-                raise ActionFailedError(f"the brokers' ACLs: {text}")
+                raise ActionFailedError(f"creating the brokers' ACLs: {text}")
 
     def _endpoints(self, quorum: QuorumResource, voter: ReplicaKey) -> list[Endpoint]:
         """Return a voter's endpoints; the node advertises the same ones."""
         ordinal = quorum.ids.ordinal(voter.id)
-        assert ordinal is not None, "only pods are made voters"
+        assert ordinal is not None, "only pods become voters"
         host, port = self._locate(quorum.name, quorum.namespace, ordinal)
         found = [Endpoint(naming.LISTENER, host, port)]
         if quorum.has_kafka_listener:

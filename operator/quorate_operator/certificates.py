@@ -151,9 +151,9 @@ def _load(pair: Pair) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     except (ValueError, TypeError) as error:
         raise CertificateError(f"the authority cannot be read: {error}") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise CertificateError("the authority's key is not of an elliptic curve")
+        raise CertificateError("the authority's key is not an elliptic curve key")
     if key.public_key() != certificate.public_key():
-        raise CertificateError("the authority's key is not that of its certificate")
+        raise CertificateError("the authority's key does not match its certificate")
     return certificate, key
 
 

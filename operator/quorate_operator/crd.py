@@ -100,16 +100,16 @@ def _identity() -> dict[str, Schema]:
     }
     return {
         "firstNodeId": _integer(
-            "Pod N is node firstNodeId + N. No broker may have such an id: 3000 is a good choice "
-            "where a cluster of Kafka moves in. Cannot be changed later.",
+            "Pod N is node firstNodeId + N. No broker may have one of these ids: 3000 is a good "
+            "choice for the migration of a Kafka cluster. Cannot be changed later.",
             minimum=0,
             maximum=FIRST_NODE_ID_MAX,
             default=0,
             **{"x-kubernetes-validations": [apart]},
         ),
         "clusterId": _text(
-            "The id of the cluster that begins; not set: a new one. A migration needs that of the "
-            "cluster that moves in. Cannot be changed later.",
+            "The id of the new cluster; default: a random one. A migration needs the id of the "
+            "Kafka cluster to migrate. Cannot be changed later.",
             pattern="^[A-Za-z0-9_-]{22}$",
         ),
     }
@@ -119,37 +119,37 @@ def _kafka() -> dict[str, Schema]:
     """The fields for Kafka brokers."""
     return {
         "kafkaListener": _object(
-            f"A listener on port {KAFKA_PORT} that speaks Kafka's own protocol, unencrypted, to "
-            "brokers of Kafka.",
+            f"A listener on port {KAFKA_PORT} that speaks the Kafka protocol, unencrypted, to "
+            "Kafka brokers.",
             {
                 "enabled": _boolean(
-                    "Keeps it when `migration` is removed: brokers that were migrated stay on it. "
-                    "In a cluster that was never in ZooKeeper nobody listens there.",
+                    "Keeps the listener when `migration` is removed: migrated brokers stay on it. "
+                    "A cluster that was never in ZooKeeper does not need it.",
                     default=False,
                 )
             },
             default={},
         ),
         "migration": _object(
-            "Takes over a cluster of Kafka that ZooKeeper holds (KIP-866). Its brokers find the "
+            "Migrates a Kafka cluster from ZooKeeper (KIP-866). Its brokers connect to the "
             f"controllers at port {KAFKA_PORT}. Needs clusterId and firstNodeId.",
             {
                 "enabled": _boolean(
-                    "false, once all brokers run in KRaft mode: ends the migration for good. The "
-                    "listener for brokers stays.",
+                    "Set to false once all brokers run in KRaft mode: ends the migration "
+                    "permanently. The listener for brokers stays open.",
                     default=True,
                 ),
                 "zookeeperConnect": _text(
-                    "The ensemble, HOST:PORT,…/CHROOT.", minLength=1, maxLength=1024
+                    "The ZooKeeper ensemble, HOST:PORT,…/CHROOT.", minLength=1, maxLength=1024
                 ),
                 "tls": _object(
-                    "TLS to ZooKeeper.",
+                    "TLS for connections to ZooKeeper.",
                     {
                         "secretName": _text(
-                            f"A Secret with {ZOOKEEPER_CA}, the authorities of ZooKeeper's "
-                            f"certificate, and, if it asks for one, {ZOOKEEPER_PAIR}: private key "
-                            f"and certificate in one file. It needs the label {USABLE_LABEL}, with "
-                            "the Quorum's name.",
+                            f"A Secret with {ZOOKEEPER_CA}, the authorities that issue ZooKeeper's "
+                            "certificates, and, if ZooKeeper requires client certificates, "
+                            f"{ZOOKEEPER_PAIR}: private key and certificate in one file. The "
+                            f"Secret needs the label {USABLE_LABEL} with the Quorum's name.",
                             minLength=1,
                             maxLength=253,
                         )
@@ -166,16 +166,18 @@ def _storage() -> Schema:
     retention = {
         field: _text(text, enum=["Retain", "Delete"], default="Retain")
         for field, text in (
-            ("whenDeleted", "What becomes of the volumes when the Quorum is deleted."),
-            ("whenScaled", "What becomes of the volumes of nodes that were removed."),
+            ("whenDeleted", "Whether to keep the volumes when the Quorum is deleted."),
+            ("whenScaled", "Whether to keep the volumes of nodes that are removed."),
         )
     }
     return _object(
         "The volume of each node. size and storageClassName cannot be changed once set.",
         {
-            "size": _text("As in a volume claim.", default="10Gi", maxLength=32),
-            "storageClassName": _text("Not set: the cluster's default.", maxLength=253),
-            "retention": _object("When the volumes are deleted.", retention, default={}),
+            "size": _text("The size, as in a PersistentVolumeClaim.", default="10Gi", maxLength=32),
+            "storageClassName": _text(
+                "Default: the cluster's default StorageClass.", maxLength=253
+            ),
+            "retention": _object("Whether volumes are kept or deleted.", retention, default={}),
         },
         default={},
         **{"x-kubernetes-validations": [_kept("size"), _kept("storageClassName")]},
@@ -184,23 +186,26 @@ def _storage() -> Schema:
 
 def _pod_template() -> Schema:
     return _object(
-        "A part of a pod's template.",
+        "Fields of the pod template.",
         {
-            "labels": _strings("More labels of the pods.", maxProperties=32),
-            "annotations": _strings("More annotations of the pods.", maxProperties=32),
-            "resources": _free("Of the controller's container."),
+            "labels": _strings("Additional labels of the pods.", maxProperties=32),
+            "annotations": _strings("Additional annotations of the pods.", maxProperties=32),
+            "resources": _free("Resources of the controller container."),
             "nodeSelector": _strings("As in a pod.", maxProperties=32),
             "tolerations": _free("As in a pod.", "array", maxItems=32),
             "affinity": _free("As in a pod."),
             "topologySpreadConstraints": _free(
-                "As in a pod; not set: spread over zones and nodes as far as possible.",
+                "As in a pod; default: spread over zones and nodes where possible.",
                 "array",
                 maxItems=8,
             ),
             "imagePullSecrets": _free("As in a pod.", "array", maxItems=8),
             "priorityClassName": _text("As in a pod.", maxLength=253),
             "terminationGracePeriodSeconds": _integer(
-                "How long a controller may take to hand over.", minimum=5, maximum=600, default=30
+                "Time for a controller to shut down and, if it leads, to transfer leadership.",
+                minimum=5,
+                maximum=600,
+                default=30,
             ),
         },
         default={},
@@ -211,25 +216,25 @@ def _spec() -> Schema:
     own = ", ".join(f"'{name}'" for name in OWN_SETTINGS)
     apart = "".join(f" && !name.startsWith('{prefix}')" for prefix in OWN_PREFIXES)
     config = _strings(
-        "Kafka-named settings of the controllers (`quorate config-docs` lists them). Names are "
-        "lower-case words with dots between them.",
+        "Settings of the controllers under Kafka's names (`quorate config-docs` lists them). Names "
+        "are lower-case words separated by dots.",
         maxProperties=64,
     )
     config["x-kubernetes-validations"] = [
         {
             "rule": f"self.all(name, !(name in [{own}]){apart})",
-            "message": "the operator decides about ids, listeners, directories and TLS",
+            "message": "the operator sets ids, listeners, directories and TLS itself",
         },
         {
             "rule": f"self.all(name, name.matches('^{SETTING_PATTERN}$'))",
-            "message": "a setting has lower-case words with dots between them",
+            "message": "setting names are lower-case words separated by dots",
         },
     ]
     return _object(
-        "What the quorum shall be.",
+        "The desired state of the quorum.",
         {
             "replicas": _integer(
-                "How many voters; an odd number tolerates the most failures for its cost.",
+                "Number of voters; an odd number tolerates the most failures for its cost.",
                 minimum=1,
                 maximum=NODES_MAX,
                 default=3,
@@ -237,7 +242,7 @@ def _spec() -> Schema:
             **_identity(),
             **_kafka(),
             "image": _text(
-                "The controllers' image, of a repository that the operator allows.",
+                "The controllers' image, from a repository that the operator allows.",
                 minLength=1,
                 maxLength=512,
             ),
@@ -247,42 +252,42 @@ def _spec() -> Schema:
             "storage": _storage(),
             "podTemplate": _pod_template(),
             "tls": _object(
-                "Mutual TLS among all nodes and with their clients.",
+                "Mutual TLS between nodes, and between nodes and clients.",
                 {
                     "enabled": _boolean("Cannot be changed later.", default=True),
                     "certificateDays": _integer(
-                        "How long a certificate is valid; it is renewed after two thirds of that.",
+                        "Validity of a certificate in days; renewed after two thirds of it.",
                         minimum=1,
                         maximum=825,
                         default=90,
                     ),
                     "brokerCertificates": _integer(
-                        "For how many brokers certificates are issued, into NAME-broker-tls.",
+                        "Number of brokers for which certificates are issued, in NAME-broker-tls.",
                         minimum=0,
                         maximum=BROKERS_MAX,
                         default=0,
                     ),
                     "authorityDays": _integer(
-                        "How long the authority is valid; it is replaced after two thirds of that.",
+                        "Validity of the authority in days; replaced after two thirds of it.",
                         minimum=2,
                         maximum=7300,
                         default=3650,
                     ),
                     "authorityRevision": _integer(
-                        "Another number than before has the authority replaced, without a restart.",
+                        "Changing this number replaces the authority, without a restart.",
                         minimum=1,
                         default=1,
                     ),
                     "rotationWaitSeconds": _integer(
-                        "While the authority is replaced: the least time that clients get to read "
-                        "their files again, twice.",
+                        "Minimum time for clients to reload their files, in each of the two steps "
+                        "that replace the authority.",
                         minimum=0,
                         maximum=604800,
                         default=300,
                     ),
                     "certManager": _object(
-                        "Whether cert-manager issues the certificates, into the Secrets "
-                        "NAME-node-N-tls, NAME-client-tls and NAME-operator-tls.",
+                        "Certificates from cert-manager, in the Secrets NAME-node-N-tls, "
+                        "NAME-client-tls and NAME-operator-tls.",
                         {"enabled": _boolean("Cannot be changed later.", default=False)},
                         default={},
                         **{"x-kubernetes-validations": [_kept("enabled")]},
@@ -300,14 +305,14 @@ def _spec() -> Schema:
                 },
             ),
             "authorization": _object(
-                "Who may do what. Needs certificates of the operator's own authority: without TLS, "
-                "with cert-manager, and with the listener of Kafka's brokers, which is plaintext, "
-                "it is set in config.",
+                "Authorization of requests. Needs certificates from the operator's own authority. "
+                "Without TLS, with cert-manager, or with the plaintext listener for Kafka brokers, "
+                "configure the authorizer in config instead.",
                 {
                     "enabled": _boolean(
-                        "The authorizer. The operator, the nodes, NAME-client-tls and clients with "
-                        "superUser may do everything, brokers have the cluster action, all others "
-                        "what the ACLs say.",
+                        "Enables the authorizer. The operator, the nodes, NAME-client-tls and "
+                        "clients with superUser are super users; brokers are granted the cluster "
+                        "action; everyone else needs ACLs.",
                         default=True,
                     )
                 },
@@ -315,7 +320,7 @@ def _spec() -> Schema:
             ),
             "clients": {
                 "type": "array",
-                "description": "Clients with certificates of their own, in NAME-client-CLIENT-tls; "
+                "description": "Clients with their own certificates, in NAME-client-CLIENT-tls; "
                 "their principals are User:CN=client-CLIENT.",
                 "maxItems": 32,
                 "x-kubernetes-list-type": "map",
@@ -325,16 +330,19 @@ def _spec() -> Schema:
                     {
                         "name": _text("", maxLength=30, pattern="^[a-z]([-a-z0-9]*[a-z0-9])?$"),
                         "superUser": _boolean(
-                            "Whether it may do everything; else what the ACLs say.", default=False
+                            "Whether the client is a super user; otherwise it needs ACLs.",
+                            default=False,
                         ),
                     },
                     required=["name"],
                 ),
             },
             "networkPolicy": _object(
-                "Who may connect.",
+                "Which pods may connect.",
                 {
-                    "enabled": _boolean("Nodes, the operator and labelled clients.", default=True),
+                    "enabled": _boolean(
+                        "Allows nodes, the operator and labelled clients only.", default=True
+                    ),
                     "metricsFrom": _free(
                         "Which pods may read metrics, as in a NetworkPolicy's `from`; empty: none.",
                         "array",
@@ -342,18 +350,20 @@ def _spec() -> Schema:
                         default=[],
                     ),
                     "brokersFrom": _free(
-                        "Which brokers of Kafka may connect, as in a NetworkPolicy's `from`; not "
-                        "set: labelled clients, empty: none.",
+                        "Which Kafka brokers may connect, as in a NetworkPolicy's `from`; default: "
+                        "labelled clients; empty: none.",
                         "array",
                         maxItems=16,
                     ),
                 },
                 default={},
             ),
-            "paused": _boolean("Report only, change nothing.", default=False),
+            "paused": _boolean(
+                "The operator reports the status but changes nothing.", default=False
+            ),
             "diskReplacement": _text(
-                "Automatic: a voter whose disk is gone is removed and its successor added. "
-                "Manual: that waits until the voter is removed by hand.",
+                "Automatic: a voter whose disk is lost is removed, and its replacement added. "
+                "Manual: replacement waits until you remove the voter.",
                 enum=["Automatic", "Manual"],
                 default="Automatic",
             ),
@@ -371,7 +381,7 @@ def _spec() -> Schema:
                 _kept_as_created("clusterId"),
                 {
                     "rule": "!has(self.migration) || has(self.clusterId)",
-                    "message": "a migration needs clusterId, that of the cluster which moves in",
+                    "message": "a migration needs clusterId, the id of the cluster to migrate",
                 },
                 {
                     "rule": "!has(self.migration) || self.firstNodeId > 0",
@@ -381,8 +391,8 @@ def _spec() -> Schema:
                 {
                     "rule": "!has(oldSelf.migration) || has(self.migration) || "
                     "(has(self.kafkaListener) && self.kafkaListener.enabled)",
-                    "message": "brokers that were migrated need the listener: set "
-                    "kafkaListener.enabled to remove migration",
+                    "message": "migrated brokers need the listener: set kafkaListener.enabled "
+                    "to remove migration",
                 },
             ]
         },
@@ -391,7 +401,7 @@ def _spec() -> Schema:
 
 def _status() -> Schema:
     condition = _object(
-        "One aspect, in Kubernetes' form.",
+        "One condition.",
         {
             "type": _text("", maxLength=64),
             "status": _text("", enum=["True", "False", "Unknown"]),
@@ -408,43 +418,47 @@ def _status() -> Schema:
             "nodeId": _integer(""),
             "directoryId": _text(""),
             "role": _text("leader, voter, observer, unformatted or unknown."),
-            "lag": _integer("Records behind the leader.", format="int64"),
+            "lag": _integer("Number of records behind the leader.", format="int64"),
             "endpoint": _text(""),
             "version": _text(""),
         },
         required=["nodeId"],
     )
     return _object(
-        "What the quorum is.",
+        "The observed state of the quorum.",
         {
             "observedGeneration": _integer("", format="int64"),
-            "replicas": _integer("Pods."),
-            "readyReplicas": _integer("Pods that are ready."),
-            "voters": _integer("Members of the voter set."),
+            "replicas": _integer("Number of pods."),
+            "readyReplicas": _integer("Number of ready pods."),
+            "voters": _integer("Size of the voter set."),
             "voterSet": {
                 "type": "array",
-                "description": "The last voter set that was seen, as ID-DIRECTORYID.",
+                "description": "The last observed voter set, as ID-DIRECTORYID.",
                 "items": {"type": "string"},
             },
             "leader": _object(
                 "", {"id": _integer(""), "epoch": _integer("", format="int64")}, nullable=True
             ),
             "clusterId": _text(""),
-            "selector": _text("Of the pods, for the scale subresource."),
-            "currentAction": _text("What the operator is doing."),
+            "selector": _text("Label selector of the pods, for the scale subresource."),
+            "currentAction": _text("What the operator is doing or waiting for."),
             "migration": _object(
-                "Out of ZooKeeper, as the leader last said.",
+                "Progress of the migration from ZooKeeper, as last reported by the leader.",
                 {
                     "state": _text("NONE, PRE_MIGRATION, MIGRATION or POST_MIGRATION."),
-                    "brokersInZooKeeperMode": _integer("Of those that are registered."),
+                    "brokersInZooKeeperMode": _integer(
+                        "Number of registered brokers in ZooKeeper mode."
+                    ),
                 },
                 nullable=True,
             ),
             "authority": _object(
                 "The operator's own certificate authority.",
                 {
-                    "revision": _integer("The spec's, once its replacement has begun."),
-                    "phase": _text("Stable; Preparing and Switching while it is replaced."),
+                    "revision": _integer(
+                        "spec.tls.authorityRevision when the last replacement began."
+                    ),
+                    "phase": _text("Stable; Preparing or Switching while it is being replaced."),
                 },
                 nullable=True,
             ),
@@ -477,7 +491,7 @@ def definition() -> dict[str, Any]:
         "schema": {
             "openAPIV3Schema": {
                 "type": "object",
-                "description": "A replicated metadata quorum whose voters are kept as wanted.",
+                "description": "A replicated metadata quorum, managed by the operator.",
                 "required": ["spec"],
                 "properties": {
                     "apiVersion": {"type": "string"},

@@ -24,26 +24,26 @@ WATCH_S = 240
 """How long the server keeps a watch open; then the operator starts it again."""
 
 
-class Resource(NamedTuple):
+class ApiResource(NamedTuple):
     """The location of a kind's objects: the path of its API, and its plural name."""
 
     api: str
     plural: str
 
 
-RESOURCES: Mapping[str, Resource] = {
-    "Pod": Resource("/api/v1", "pods"),
-    "Service": Resource("/api/v1", "services"),
-    "ConfigMap": Resource("/api/v1", "configmaps"),
-    "Secret": Resource("/api/v1", "secrets"),
-    "Event": Resource("/api/v1", "events"),
-    "PersistentVolumeClaim": Resource("/api/v1", "persistentvolumeclaims"),
-    "StatefulSet": Resource("/apis/apps/v1", "statefulsets"),
-    "PodDisruptionBudget": Resource("/apis/policy/v1", "poddisruptionbudgets"),
-    "NetworkPolicy": Resource("/apis/networking.k8s.io/v1", "networkpolicies"),
-    "Lease": Resource("/apis/coordination.k8s.io/v1", "leases"),
-    "Quorum": Resource("/apis/quorate.dev/v1alpha1", "quorums"),
-    "CustomResourceDefinition": Resource(
+RESOURCES: Mapping[str, ApiResource] = {
+    "Pod": ApiResource("/api/v1", "pods"),
+    "Service": ApiResource("/api/v1", "services"),
+    "ConfigMap": ApiResource("/api/v1", "configmaps"),
+    "Secret": ApiResource("/api/v1", "secrets"),
+    "Event": ApiResource("/api/v1", "events"),
+    "PersistentVolumeClaim": ApiResource("/api/v1", "persistentvolumeclaims"),
+    "StatefulSet": ApiResource("/apis/apps/v1", "statefulsets"),
+    "PodDisruptionBudget": ApiResource("/apis/policy/v1", "poddisruptionbudgets"),
+    "NetworkPolicy": ApiResource("/apis/networking.k8s.io/v1", "networkpolicies"),
+    "Lease": ApiResource("/apis/coordination.k8s.io/v1", "leases"),
+    "Quorum": ApiResource("/apis/quorate.dev/v1alpha1", "quorums"),
+    "CustomResourceDefinition": ApiResource(
         "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"
     ),
 }

@@ -29,7 +29,7 @@ class LeaseTimes:
     retry_s: float = 2.0
 
 
-class Lease:
+class LeaderLease:
     """The lease `name` in a namespace, which `identity` acquires and renews."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Lease:
         try:
             self._renew()
         except Exception:  # without renewal, this process must stop acting
-            LOGGER.exception("the lease %s cannot be renewed: this is a bug", self._name)
+            LOGGER.exception("renewing the lease %s failed unexpectedly: this is a bug", self._name)
         finally:
             self.lost.set()
 
@@ -97,7 +97,7 @@ class Lease:
             if self._stop.is_set():
                 return  # released, or taken by another operator: not late
             if is_late:
-                LOGGER.error("the lease %s could not be renewed in time", self._name)
+                LOGGER.error("the lease %s was not renewed in time", self._name)
                 return
             self._stop.wait(self._times.retry_s)
 
@@ -134,7 +134,7 @@ class Lease:
             raise
         self._renewed_at = asked
         if not self.acquired.is_set():
-            LOGGER.info("holding the lease %s as %s", self._name, self._identity)
+            LOGGER.info("acquired the lease %s as %s", self._name, self._identity)
             self.acquired.set()
 
     def _has_run_out(self, found: Object) -> bool:
@@ -179,4 +179,4 @@ class Lease:
                 self._kube.replace("Lease", self._namespace, found)
                 LOGGER.info("released the lease %s", self._name)
         except KubeError as error:
-            LOGGER.warning("the lease %s was not released: %s", self._name, error)
+            LOGGER.warning("cannot release the lease %s: %s", self._name, error)

@@ -27,9 +27,9 @@ from quorate_operator import certificates, naming, status
 from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
 from quorate_operator.identity import GivenIdentity, Identity
 from quorate_operator.kube import Kube, KubeError, Object
-from quorate_operator.lease import Lease
+from quorate_operator.lease import LeaderLease
 from quorate_operator.observe import Observer, Snapshot
-from quorate_operator.plan import Plan, Reason, plan
+from quorate_operator.plan import OperatorPlan, Reason, plan
 from quorate_operator.resource import QuorumResource
 
 LOGGER = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class _Worker:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     said: set[tuple[str, str]] = field(default_factory=set)
-    waiting_for: Plan = field(default_factory=Plan)
+    waiting_for: OperatorPlan = field(default_factory=OperatorPlan)
     waits: int = 0
     failure: str = ""
     identity: Identity | GivenIdentity | None = None
@@ -79,7 +79,7 @@ class Operator:
     def __init__(
         self,
         kube: Kube,
-        lease: Lease,
+        lease: LeaderLease,
         namespace: str = "",
         mutated: Callable[[str], None] = lambda _what: None,
         images: Collection[str] = (),
@@ -118,7 +118,7 @@ class Operator:
                 await self._list()
                 done, _ = await asyncio.wait([self._lost], timeout=RESYNC_S)
                 if done:
-                    raise LeaseLostError("the lease is not ours any more")
+                    raise LeaseLostError("this process no longer holds the lease")
         finally:
             watch_lease.cancel()
             for worker in self._workers.values():
@@ -140,7 +140,7 @@ class Operator:
         try:
             found = await asyncio.to_thread(self._kube.list, "Quorum", self._namespace)
         except KubeError as error:
-            LOGGER.warning("the Quorums cannot be listed: %s", error)
+            LOGGER.warning("cannot list the Quorums: %s", error)
             return
         for each in found:
             self._wake((each["metadata"]["namespace"], each["metadata"]["name"]))
@@ -193,7 +193,7 @@ class Operator:
                 LOGGER.warning("%s/%s: %s", *key, error)
                 pause_s = FAILED_S
             except Exception:  # a failure of one Quorum must not affect the others
-                LOGGER.exception("%s/%s: this is a bug", *key)
+                LOGGER.exception("%s/%s: unexpected error, this is a bug", *key)
                 pause_s = RESYNC_S
             if pause_s is None:
                 del self._workers[key]
@@ -245,7 +245,12 @@ class Operator:
     # --- reporting --------------------------------------------------------------------------------
 
     async def _report(
-        self, quorum: QuorumResource, seen: Snapshot, planned: Plan, worker: _Worker, failure: str
+        self,
+        quorum: QuorumResource,
+        seen: Snapshot,
+        planned: OperatorPlan,
+        worker: _Worker,
+        failure: str,
     ) -> None:
         """Write the status and the Events. An error is logged and stops nothing."""
         made = status.build(quorum, seen, planned, failure)
@@ -261,10 +266,12 @@ class Operator:
                 )
             await self._tell(quorum, planned, worker, failure)
         except KubeError as error:
-            LOGGER.warning("%s/%s: its status: %s", quorum.namespace, quorum.name, error)
+            LOGGER.warning(
+                "%s/%s: cannot report its status: %s", quorum.namespace, quorum.name, error
+            )
 
     async def _tell(
-        self, quorum: QuorumResource, planned: Plan, worker: _Worker, failure: str
+        self, quorum: QuorumResource, planned: OperatorPlan, worker: _Worker, failure: str
     ) -> None:
         """Create an Event for each action, and for each refusal and failure with a new reason.
 
@@ -338,7 +345,7 @@ def _tls(quorum: QuorumResource, worker: _Worker) -> TlsConfig | None:
 _WARNINGS = frozenset({FAILED, *(reason.value for reason in status.URGENT)})
 
 
-def _pause_s(planned: Plan, failure: str, waits: int) -> float:
+def _pause_s(planned: OperatorPlan, failure: str, waits: int) -> float:
     if failure:
         return FAILED_S * min(waits + 1, 5)
     if planned.action is not None:

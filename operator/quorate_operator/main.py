@@ -25,7 +25,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from quorate_operator import crd
 from quorate_operator.act import LeaseLostError
 from quorate_operator.kube import Kube, KubeError
-from quorate_operator.lease import Lease
+from quorate_operator.lease import LeaderLease
 from quorate_operator.loop import Operator
 
 LOGGER = logging.getLogger("quorate.operator")
@@ -36,37 +36,37 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the options. Most have an environment variable, because variables configure pods."""
     get = os.environ.get
     parser = argparse.ArgumentParser(
-        prog="quorate-operator", description="Keeps Quorums as their resources say."
+        prog="quorate-operator", description="Reconciles Quorum resources."
     )
     parser.add_argument(
         "--namespace",
         default=get("QUORATE_OPERATOR_NAMESPACE", ""),
-        help="watch this namespace only; not set: the whole cluster (QUORATE_OPERATOR_NAMESPACE)",
+        help="watch only this namespace; default: all namespaces (QUORATE_OPERATOR_NAMESPACE)",
     )
     parser.add_argument(
         "--lease-namespace",
         default=get("QUORATE_OPERATOR_LEASE_NAMESPACE", ""),
-        help="where the lease lies (QUORATE_OPERATOR_LEASE_NAMESPACE); not set: --namespace, or "
-        "default",
+        help="namespace of the lease; default: that of --namespace, or else the namespace default "
+        "(QUORATE_OPERATOR_LEASE_NAMESPACE)",
     )
     parser.add_argument(
         "--identity",
         default=get("QUORATE_OPERATOR_IDENTITY", f"{socket.gethostname()}-{os.getpid()}"),
-        help="the holder's name in the lease (QUORATE_OPERATOR_IDENTITY)",
+        help="name of this process as the holder of the lease (QUORATE_OPERATOR_IDENTITY)",
     )
     parser.add_argument(
         "--apply-crd",
         action=argparse.BooleanOptionalAction,
         default=get("QUORATE_OPERATOR_APPLY_CRD", "true") == "true",
-        help="apply the operator's own version of the CRD at start (QUORATE_OPERATOR_APPLY_CRD)",
+        help="apply the operator's own version of the CRD at startup (QUORATE_OPERATOR_APPLY_CRD)",
     )
     parser.add_argument(
         "--allowed-images",
         default=get("QUORATE_OPERATOR_ALLOWED_IMAGES", ""),
-        help="the repositories that Quorums' images may be of, separated by commas; one that ends "
-        "with / allows all below; not set: any (QUORATE_OPERATOR_ALLOWED_IMAGES)",
+        help="allowed image repositories of Quorums, separated by commas; an entry that ends with "
+        "/ allows all repositories below it; default: any (QUORATE_OPERATOR_ALLOWED_IMAGES)",
     )
-    parser.add_argument("--print-crd", action="store_true", help="print the CRD as JSON, and exit")
+    parser.add_argument("--print-crd", action="store_true", help="print the CRD as JSON and exit")
     return parser.parse_args(arguments)
 
 
@@ -98,7 +98,9 @@ def apply_crd(kube: Kube) -> None:
     except KubeError as error:
         if error.status != 403:
             raise
-        LOGGER.warning("the CRD is left as it is: %s", error)
+        LOGGER.warning(
+            "no permission to apply the CRD, the installed version stays in use: %s", error
+        )
 
 
 def note(what: str) -> None:
@@ -112,7 +114,7 @@ async def run(options: argparse.Namespace) -> int:
     if options.apply_crd:
         await asyncio.to_thread(apply_crd, kube)
     lease_namespace = options.lease_namespace or options.namespace or "default"
-    lease = Lease(kube, lease_namespace, LEASE_NAME, options.identity)
+    lease = LeaderLease(kube, lease_namespace, LEASE_NAME, options.identity)
     threading.Thread(target=lease.run, daemon=True).start()
     images = tuple(each.strip() for each in options.allowed_images.split(",") if each.strip())
     made = Operator(kube, lease, options.namespace, note, images)

@@ -276,7 +276,7 @@ def problem_of_setting(name: str) -> str:
     """
     found = variable(name)
     if found in _OWN_VARIABLES or found.startswith(_OWN_VARIABLE_PREFIXES):
-        return f"config names {name}, about which the operator decides"
+        return f"config contains {name}, which the operator sets itself"
     if not _SETTING.fullmatch(name):
-        return f"config names {name!r}: a setting has lower-case words with dots between them"
+        return f"config contains {name!r}: expected lower-case words separated by dots"
     return ""

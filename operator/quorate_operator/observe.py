@@ -39,8 +39,8 @@ from quorate_operator.certificates import Issuer
 from quorate_operator.kube import Kube, Object
 from quorate_operator.naming import NodeIds
 from quorate_operator.ownership import conflict, controller_of, is_controlled_by
-from quorate_operator.plan import LeaderView, Node, Observed, Record
-from quorate_operator.progress import Progress, read_progress
+from quorate_operator.plan import BootstrapRecord, LeaderView, Observed, ObservedNode
+from quorate_operator.progress import MigrationProgress, read_progress
 from quorate_operator.resource import QuorumResource
 
 CAUGHT_UP_MS = 3_000
@@ -70,7 +70,7 @@ class Snapshot:
     authority: Authority | None = None
     given: Mapping[str, str] = field(default_factory=dict)
     """The operator's certificate files from another issuer (cert-manager); empty without one."""
-    progress: Progress | None = None
+    progress: MigrationProgress | None = None
     """The migration's progress; None without a migration, or if the leader does not answer."""
 
     @property
@@ -136,7 +136,7 @@ class _Owned:
         for ordinal in foreign:
             name = naming.claim(quorum.name, ordinal)
             self.conflicts[f"{kind}/{name}"] = (
-                f"{kind}/{name} exists and has not the labels of Quorum {quorum.name}: delete or "
+                f"{kind}/{name} exists and lacks the labels of Quorum {quorum.name}: delete or "
                 "rename it, or rename the Quorum"
             )
         return own, foreign
@@ -264,7 +264,7 @@ class Observer:
         """
         if not naming.is_allowed(quorum.image, self._images):
             allowed = ", ".join(self._images)
-            yield f"spec.image {quorum.image} is of none of the allowed repositories: {allowed}"
+            yield f"spec.image {quorum.image} is not from an allowed repository: {allowed}"
         for name in quorum.given_secrets:
             found = self._kube.get("Secret", quorum.namespace, name)
             if found is None:
@@ -340,11 +340,11 @@ def _replicas(stateful_set: Object) -> int:
     return int(stateful_set["spec"].get("replicas", 1))
 
 
-def _record(found: Object | None) -> Record | None:
+def _record(found: Object | None) -> BootstrapRecord | None:
     if found is None:
         return None
     data = found.get("data") or {}
-    return Record(str(data.get("clusterId", "")), data.get("adopted") == "true")
+    return BootstrapRecord(str(data.get("clusterId", "")), data.get("adopted") == "true")
 
 
 def _inherited(quorum: QuorumResource, claims: dict[int, Object]) -> Iterable[int]:
@@ -363,12 +363,12 @@ def issuer_of(quorum: QuorumResource, authority: Authority) -> Issuer:
 
 def _node(
     ordinal: int, pod: Object, objects: _Objects, status: NodeStatus | None, problem: str
-) -> Node:
+) -> ObservedNode:
     metadata = pod["metadata"]
     claim = objects.claims.get(ordinal) or {}
     if claim.get("metadata", {}).get("deletionTimestamp"):
         problem = STUCK_VOLUME
-    return Node(
+    return ObservedNode(
         ordinal,
         objects.ids.of(ordinal),
         uid=metadata["uid"],
@@ -544,7 +544,7 @@ async def _without_rights(
 
 async def _progress(
     quorum: QuorumResource, objects: _Objects, view: LeaderView | None
-) -> Progress | None:
+) -> MigrationProgress | None:
     if view is None or not quorum.is_migration:
         return None
     ordinal = quorum.ids.ordinal(view.leader.id)

@@ -2,7 +2,7 @@
 
 `plan` returns at most one action that changes something. It is stateless, so an operator that is
 killed between two actions resumes where it stopped. The first of these steps that applies decides,
-and `Plan.refusals` lists what the plan holds back:
+and `OperatorPlan.refusals` lists what the plan holds back:
 
  0. Deleted: nothing, because the objects have owner references. Paused: nothing. Too few voters'
     disks remain for a majority, provably: nothing at all, because any action could make the loss
@@ -54,6 +54,7 @@ from quorate_operator.values import (
     Action,
     AddVoter,
     ApplyObjects,
+    BootstrapRecord,
     CreateRecord,
     CreateStatefulSet,
     Desired,
@@ -61,12 +62,11 @@ from quorate_operator.values import (
     GrantBrokers,
     LeaderView,
     MarkBootstrapped,
-    Node,
     Observed,
-    Plan,
+    ObservedNode,
+    OperatorPlan,
+    PlanRefusal,
     Reason,
-    Record,
-    Refusal,
     RemoveVoter,
     Resize,
     RestartPod,
@@ -88,13 +88,13 @@ class _Steps:
     observed: Observed
     view: LeaderView
     alive: frozenset[ReplicaKey] = frozenset()
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[PlanRefusal] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.alive = alive(self.observed)
 
     def refuse(self, reason: Reason, text: str) -> None:
-        self.refusals.append(Refusal(reason, text))
+        self.refusals.append(PlanRefusal(reason, text))
 
     def is_wanted(self, replica: ReplicaKey) -> bool:
         ordinal = self.observed.ordinal_of(replica)
@@ -110,7 +110,7 @@ class _Steps:
 
     def shown_alive(self, voters: frozenset[ReplicaKey]) -> str:
         count = len(voters & self.alive)
-        return f"{count} of {len(voters)} would be alive and {majority(len(voters))} are needed"
+        return f"{count} of {len(voters)} would be alive, but {majority(len(voters))} are needed"
 
     # 5
     def remove_dead(self) -> tuple[Action, str] | None:
@@ -120,14 +120,16 @@ class _Steps:
                 continue
             wanted = self.is_wanted(voter)
             if self.observed.ordinal_of(voter) is None:
-                self.refuse(Reason.FOREIGN_VOTER, f"voter {voter} is not one of the pods: left")
+                self.refuse(
+                    Reason.FOREIGN_VOTER, f"voter {voter} is not a pod of this Quorum: ignored"
+                )
                 continue
             if wanted and voter not in gone:
                 continue
             if wanted and not self.desired.replace_disks:
                 self.refuse(
                     Reason.DISK_REPLACEMENT_MANUAL,
-                    f"the disk of voter {voter} is gone; remove that voter to let it be replaced",
+                    f"the disk of voter {voter} is gone: remove that voter to have it replaced",
                 )
                 continue
             why = "its disk was replaced" if voter in gone else "it is surplus and not alive"
@@ -136,7 +138,7 @@ class _Steps:
                 return RemoveVoter(voter), f"remove voter {voter}: {why}"
             self.refuse(
                 Reason.REMOVE_BLOCKED,
-                f"voter {voter} ({why}) stays a voter: without it {self.shown_alive(rest)}",
+                f"cannot remove voter {voter} ({why}): without it {self.shown_alive(rest)}",
             )
         return None
 
@@ -169,7 +171,7 @@ class _Steps:
             needed = majority(len(more))
             self.refuse(
                 Reason.ADD_BLOCKED,
-                f"node {key} is not made a voter: of {len(more)} voters {needed} must be alive",
+                f"cannot add voter {key}: {needed} of {len(more)} voters must be alive",
             )
         return None
 
@@ -196,7 +198,7 @@ class _Steps:
             shown = ", ".join(map(str, sorted(missing)))
             self.refuse(
                 Reason.SCALE_DOWN_BLOCKED,
-                f"surplus voters stay until the nodes that remain are voters and alive: {shown}",
+                f"cannot remove surplus voters until these nodes are live voters: {shown}",
             )
             return None
         live = [v for v in ours if v in self.alive]
@@ -207,12 +209,13 @@ class _Steps:
         if not is_safe(self.alive, rest):
             self.refuse(
                 Reason.SCALE_DOWN_BLOCKED,
-                f"surplus voter {voter} stays: without it {self.shown_alive(rest)}",
+                f"cannot remove surplus voter {voter}: without it {self.shown_alive(rest)}",
             )
             return None
         if voter == self.view.leader:
             target = wanted[0]
-            return TransferLeadership(target), f"let {target} lead, since {voter} is to go"
+            text = f"transfer leadership to {target}, because {voter} will be removed"
+            return TransferLeadership(target), text
         return RemoveVoter(voter), f"remove surplus voter {voter}"
 
     # 10
@@ -229,7 +232,7 @@ class _Steps:
         principals = self.observed.brokers_without_rights
         if not principals:
             return None
-        return GrantBrokers(principals), f"give {', '.join(principals)} the cluster action"
+        return GrantBrokers(principals), f"grant {', '.join(principals)} the cluster action"
 
     # 12
     def restart_outdated(self) -> tuple[Action, str] | None:
@@ -246,7 +249,8 @@ class _Steps:
         if unwell:
             shown = ", ".join(map(str, unwell))
             self.refuse(
-                Reason.ROLLOUT_BLOCKED, f"outdated pods wait until all voters are alive: {shown}"
+                Reason.ROLLOUT_BLOCKED,
+                f"cannot restart outdated pods until these voters are alive: {shown}",
             )
             return None
         node = max(nodes, key=lambda n: (n.key != self.view.leader, n.ordinal))
@@ -254,48 +258,51 @@ class _Steps:
         # One or two voters tolerate no failure: a restart is an interruption, not a data loss.
         if len(voters) > 2 and not is_safe(self.alive - {node.key}, voters):
             shown_rest = f"{len(self.alive - {node.key})} of {len(voters)} voters would be alive"
-            self.refuse(Reason.ROLLOUT_BLOCKED, f"pod {node.ordinal} waits: {shown_rest}")
+            self.refuse(
+                Reason.ROLLOUT_BLOCKED, f"cannot restart pod {node.ordinal}: only {shown_rest}"
+            )
             return None
         others = sorted(self.alive - {node.key})
         if node.key == self.view.leader and others:
-            return TransferLeadership(others[0]), f"let {others[0]} lead: {node.key} is outdated"
+            text = f"transfer leadership to {others[0]}, because {node.key} is outdated"
+            return TransferLeadership(others[0]), text
         return RestartPod(node.ordinal, node.uid), f"restart pod {node.ordinal}: outdated"
 
 
-def plan(desired: Desired, observed: Observed) -> Plan:
-    """Return the next action for one Quorum, or why there is none."""
+def plan(desired: Desired, observed: Observed) -> OperatorPlan:
+    """Return the next action for one Quorum, or the reasons why there is none."""
     stop = _reason_to_stop(desired, observed)
     if stop is not None:
-        return Plan(refusals=(stop,))
+        return OperatorPlan(refusals=(stop,))
     if observed.forbidden:
         return _waiting(Reason.NOT_ALLOWED, "; ".join(observed.forbidden))
     if not observed.conflicts:
         return _plan(desired, observed)
-    refusal = Refusal(Reason.CONFLICT, "; ".join(observed.conflicts))
+    refusal = PlanRefusal(Reason.CONFLICT, "; ".join(observed.conflicts))
     if observed.size is None or not observed.is_bootstrapped:
-        return Plan(refusals=(refusal,))
+        return OperatorPlan(refusals=(refusal,))
     found = _plan(desired, observed)
-    return Plan(found.action, found.text, (refusal, *found.refusals))
+    return OperatorPlan(found.action, found.text, (refusal, *found.refusals))
 
 
-def _plan(desired: Desired, observed: Observed) -> Plan:
+def _plan(desired: Desired, observed: Observed) -> OperatorPlan:
     """`plan` for a Quorum that may be changed."""
     if observed.stale:
-        return Plan(ApplyObjects(observed.stale), f"apply {', '.join(observed.stale)}")
+        return OperatorPlan(ApplyObjects(observed.stale), f"apply {', '.join(observed.stale)}")
     if observed.size is None:
         size = size_for(desired, observed)
-        return Plan(CreateStatefulSet(size), f"create the StatefulSet with {size} pods")
+        return OperatorPlan(CreateStatefulSet(size), f"create the StatefulSet with {size} pods")
     if any(node.wrong_ensemble for node in observed.nodes):
         return _restart_dead(observed) or _wrong_ensemble(observed)
     if not observed.is_bootstrapped:
         return _bootstrap(desired, observed)
     mismatch = _mismatch(desired, observed)
     if mismatch is not None:
-        return Plan(refusals=(mismatch,))
+        return OperatorPlan(refusals=(mismatch,))
     if observed.view is None:
         return _without_leader(desired, observed)
     if observed.view.voters != observed.view.committed:
-        return _waiting(Reason.CHANGE_UNCOMMITTED, "the last change of the voters is uncommitted")
+        return _waiting(Reason.CHANGE_UNCOMMITTED, "the last voter set change is uncommitted")
     steps = _Steps(desired, observed, observed.view)
     for step in (
         steps.remove_dead,
@@ -309,32 +316,32 @@ def _plan(desired: Desired, observed: Observed) -> Plan:
     ):
         found = step()
         if found is not None:
-            return Plan(found[0], found[1], tuple(steps.refusals))
+            return OperatorPlan(found[0], found[1], tuple(steps.refusals))
     _wait_for_pods(steps)
-    return Plan(refusals=tuple(steps.refusals))
+    return OperatorPlan(refusals=tuple(steps.refusals))
 
 
-def _waiting(reason: Reason, text: str) -> Plan:
-    return Plan(refusals=(Refusal(reason, text),))
+def _waiting(reason: Reason, text: str) -> OperatorPlan:
+    return OperatorPlan(refusals=(PlanRefusal(reason, text),))
 
 
-def _reason_to_stop(desired: Desired, observed: Observed) -> Refusal | None:
+def _reason_to_stop(desired: Desired, observed: Observed) -> PlanRefusal | None:
     if desired.deleted:
-        return Refusal(Reason.DELETED, "the Quorum is being deleted")
+        return PlanRefusal(Reason.DELETED, "the Quorum is being deleted")
     if desired.paused:
-        return Refusal(Reason.PAUSED, "spec.paused is set: nothing is changed")
+        return PlanRefusal(Reason.PAUSED, "spec.paused is set: nothing is changed")
     if is_majority_gone(observed):
         gone = ", ".join(map(str, sorted(disks_gone(observed))))
         count = len(observed.voters)
         left = count - len(disks_gone(observed))
-        return Refusal(
+        return PlanRefusal(
             Reason.MAJORITY_DISKS_LOST,
             f"the disks of {gone} are gone: at most {left} of {count} voters' disks remain, "
-            f"{majority(count)} are needed: nothing is changed; bring a disk back, or recover the "
-            "quorum by hand",
+            f"{majority(count)} are needed: nothing is changed; restore a disk, or recover the "
+            "quorum manually",
         )
     if desired.invalid:
-        return Refusal(Reason.INVALID_SPEC, desired.invalid)
+        return PlanRefusal(Reason.INVALID_SPEC, desired.invalid)
     return None
 
 
@@ -366,7 +373,7 @@ def _cluster_ids(observed: Observed) -> set[str]:
     return {node.cluster_id for node in observed.nodes if node.answers and node.is_formatted}
 
 
-def _mismatch(desired: Desired, observed: Observed) -> Refusal | None:
+def _mismatch(desired: Desired, observed: Observed) -> PlanRefusal | None:
     assert observed.record is not None
     wanted = observed.record.cluster_id
     if desired.cluster_id not in ("", wanted):
@@ -378,38 +385,42 @@ def _mismatch(desired: Desired, observed: Observed) -> Refusal | None:
     ]
     if not foreign:
         return None
-    return Refusal(
+    return PlanRefusal(
         Reason.CLUSTER_ID_MISMATCH,
-        f"this is cluster {wanted}, but there are disks of others in node {', '.join(foreign)}",
+        f"this is cluster {wanted}, but there are disks of other clusters: node "
+        f"{', '.join(foreign)}",
     )
 
 
-def _another_cluster(desired: Desired, found: str) -> Refusal:
-    return Refusal(
+def _another_cluster(desired: Desired, found: str) -> PlanRefusal:
+    return PlanRefusal(
         Reason.CLUSTER_ID_MISMATCH,
         f"spec.clusterId is {desired.cluster_id}, but this is cluster {found}: delete the Quorum, "
-        "and its volumes if they are to be given up",
+        "and also its volumes if you do not need their data",
     )
 
 
-def _wrong_ensemble(observed: Observed) -> Plan:
+def _wrong_ensemble(observed: Observed) -> OperatorPlan:
     """Wait: controllers exit when ZooKeeper holds another cluster, and would exit again."""
     said = [f"node {n.id}: {n.wrong_ensemble}" for n in observed.nodes if n.wrong_ensemble]
     return _waiting(Reason.WRONG_ENSEMBLE, "; ".join(said))
 
 
-def _bootstrap(desired: Desired, observed: Observed) -> Plan:
+def _bootstrap(desired: Desired, observed: Observed) -> OperatorPlan:
     """Step 1. Without a record, the cluster of existing disks is adopted; no new one starts."""
     size, needed = observed.size or 0, size_for(desired, observed)
     if size < needed:
-        return Plan(Resize(needed, size), f"create the pods up to ordinal {needed - 1}")
+        return OperatorPlan(Resize(needed, size), f"create the pods up to ordinal {needed - 1}")
     if observed.record is None:
         return _first_record(desired, observed)
     mismatch = _mismatch(desired, observed)
     if mismatch is not None:
-        return Plan(refusals=(mismatch,))
+        return OperatorPlan(refusals=(mismatch,))
     if observed.view is not None:
-        return Plan(MarkBootstrapped(observed.record.cluster_id), "a leader was seen: mark it")
+        return OperatorPlan(
+            MarkBootstrapped(observed.record.cluster_id),
+            "a leader was elected: create the bootstrap marker",
+        )
     seed = observed.node(SEED)
     formatted = [node.id for node in observed.nodes if node.is_formatted]
     seed_id = observed.ids.of(SEED)
@@ -417,16 +428,17 @@ def _bootstrap(desired: Desired, observed: Observed) -> Plan:
         if formatted:
             return _waiting(
                 Reason.BOOTSTRAP_RECORD_LOST,
-                f"node {seed_id} is empty but {formatted} are not: nothing is formatted standalone",
+                f"node {seed_id} is empty but {formatted} are not: not formatting it standalone",
             )
         action = FormatNode(SEED, seed.uid, observed.record.cluster_id, standalone=True)
-        return Plan(action, f"format node {seed_id} to begin the quorum")
+        return OperatorPlan(action, f"format node {seed_id} to start the quorum")
     return _restart_dead(observed) or _waiting(
-        Reason.WAITING_FOR_LEADER, f"node {seed_id} begins the quorum: {_problem(seed)}"
+        Reason.WAITING_FOR_LEADER,
+        f"waiting for node {seed_id} to start the quorum: {_problem(seed)}",
     )
 
 
-def _first_record(desired: Desired, observed: Observed) -> Plan:
+def _first_record(desired: Desired, observed: Observed) -> OperatorPlan:
     """Start a new cluster only if no disk can belong to an earlier one."""
     silent = [
         ordinal
@@ -439,30 +451,34 @@ def _first_record(desired: Desired, observed: Observed) -> Plan:
         return _restart_dead(observed) or _waiting(Reason.WAITING_FOR_PODS, shown)
     clusters = _cluster_ids(observed)
     if len(clusters) > 1:
-        text = f"there are disks of {len(clusters)} clusters: {', '.join(sorted(clusters))}"
+        text = (
+            f"the disks belong to {len(clusters)} different clusters: {', '.join(sorted(clusters))}"
+        )
         return _waiting(Reason.CLUSTER_ID_MISMATCH, text)
     if clusters:
         cluster_id = clusters.pop()
         if desired.cluster_id not in ("", cluster_id):
-            return Plan(refusals=(_another_cluster(desired, cluster_id),))
+            return OperatorPlan(refusals=(_another_cluster(desired, cluster_id),))
         action = CreateRecord(cluster_id, adopted=True)
-        return Plan(action, f"take over the disks of cluster {cluster_id}")
+        return OperatorPlan(action, f"adopt the disks of cluster {cluster_id}")
     if observed.known_cluster_id:
         return _waiting(
             Reason.BOOTSTRAP_RECORD_LOST,
-            f"cluster {observed.known_cluster_id} was here, and neither its record nor any of its "
-            "disks is: delete the Quorum to begin a new cluster",
+            f"the bootstrap record and all disks of cluster {observed.known_cluster_id} are gone: "
+            "delete the Quorum to start a new cluster",
         )
-    return Plan(CreateRecord(desired.cluster_id or None), "record that a new cluster begins")
+    return OperatorPlan(
+        CreateRecord(desired.cluster_id or None), "create the bootstrap record of a new cluster"
+    )
 
 
-def _without_leader(desired: Desired, observed: Observed) -> Plan:
+def _without_leader(desired: Desired, observed: Observed) -> OperatorPlan:
     """Step 3: only actions that need no agreement of the quorum."""
     used = ordinals(observed, observed.known_voters)
     size = observed.size or 0
     needed = max([desired.replicas, *(ordinal + 1 for ordinal in used)])
     if size < needed and not _is_foreign(observed, size, needed):
-        return Plan(Resize(needed, size), f"create the pods up to ordinal {needed - 1}")
+        return OperatorPlan(Resize(needed, size), f"create the pods up to ordinal {needed - 1}")
     problems = [f"node {node.id}: {_problem(node)}" for node in observed.nodes if not node.answers]
     text = "; ".join(["no leader", *problems])
     return _restart_dead(observed) or _waiting(Reason.WAITING_FOR_LEADER, text)
@@ -473,21 +489,21 @@ def _is_foreign(observed: Observed, size: int, needed: int) -> bool:
     return any(ordinal in observed.foreign_volumes for ordinal in range(size, needed))
 
 
-def _restart_dead(observed: Observed) -> Plan | None:
+def _restart_dead(observed: Observed) -> OperatorPlan | None:
     """Restart a dead outdated pod: it loses nothing, and gets the newer template."""
     for node in observed.nodes:
         if node.outdated and _is_dead(node) and not node.terminating:
             text = f"restart pod {node.ordinal}: outdated, dead"
-            return Plan(RestartPod(node.ordinal, node.uid), text)
+            return OperatorPlan(RestartPod(node.ordinal, node.uid), text)
     return None
 
 
-def _is_dead(node: Node) -> bool:
+def _is_dead(node: ObservedNode) -> bool:
     """Whether both the kubelet, which probes locally, and the operator find the node dead."""
     return not node.ready and not node.answers
 
 
-def _problem(node: Node | None) -> str:
+def _problem(node: ObservedNode | None) -> str:
     if node is None:
         return "it has no pod yet"
     if node.answers:
@@ -500,6 +516,7 @@ __all__ = [
     "Action",
     "AddVoter",
     "ApplyObjects",
+    "BootstrapRecord",
     "CreateRecord",
     "CreateStatefulSet",
     "Desired",
@@ -507,12 +524,11 @@ __all__ = [
     "GrantBrokers",
     "LeaderView",
     "MarkBootstrapped",
-    "Node",
     "Observed",
-    "Plan",
+    "ObservedNode",
+    "OperatorPlan",
+    "PlanRefusal",
     "Reason",
-    "Record",
-    "Refusal",
     "RemoveVoter",
     "Resize",
     "RestartPod",

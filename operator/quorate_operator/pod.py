@@ -60,7 +60,7 @@ def broker_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of `quorate broker` in this pod. Raises PodError."""
     name, namespace, ordinal = _identity(environment)
     if not name.endswith(BROKER_INFIX):
-        raise PodError(f"QUORATE_POD_NAME={name}-{ordinal}: a broker's is NAME-broker-N")
+        raise PodError(f"QUORATE_POD_NAME={name}-{ordinal}: expected NAME-broker-N")
     quorum = name.removesuffix(BROKER_INFIX)
     address = f"{naming.broker_host(quorum, namespace, ordinal)}:{naming.BROKER_PORT}"
     protocol = _protocol(environment)
@@ -85,14 +85,15 @@ def _identity(environment: Mapping[str, str]) -> tuple[str, str, int]:
     namespace = _required(environment, "QUORATE_POD_NAMESPACE")
     ordinal = naming.ordinal_of(name)
     if ordinal is None:
-        raise PodError(f"QUORATE_POD_NAME={name}: a pod of a StatefulSet ends with its ordinal")
+        raise PodError(f"QUORATE_POD_NAME={name}: expected a StatefulSet's pod name, NAME-N")
     return name.rpartition("-")[0], namespace, ordinal
 
 
 def _node_ids(environment: Mapping[str, str]) -> naming.NodeIds:
     text = environment.get("QUORATE_POD_FIRST_NODE_ID", "0")
     if not text.isdecimal() or int(text) > naming.FIRST_NODE_ID_MAX:
-        raise PodError(f"QUORATE_POD_FIRST_NODE_ID={text}: not a node id")
+        expected = f"expected a node id from 0 to {naming.FIRST_NODE_ID_MAX}"
+        raise PodError(f"QUORATE_POD_FIRST_NODE_ID={text}: {expected}")
     return naming.NodeIds(int(text))
 
 
@@ -151,7 +152,7 @@ def _tls_settings(environment: Mapping[str, str], name: str) -> dict[str, str]:
 def _required(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name, "")
     if not value:
-        raise PodError(f"{name} is not set: this command runs in a pod of a Quorum")
+        raise PodError(f"{name} is not set: this command must run in a pod of a Quorum")
     return value
 
 
@@ -164,7 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
             environment = broker_settings(os.environ)
             command += ["broker", "--format", cluster_id]
         elif given:
-            raise PodError(f"{' '.join(given)}: nothing, or `broker`, is what this takes")
+            raise PodError(f"{' '.join(given)}: expected no argument, or `broker`")
         else:
             environment = settings(os.environ)
             command.append("controller")

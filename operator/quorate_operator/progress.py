@@ -22,14 +22,14 @@ _SAMPLE = re.compile(rf"^quorate_({STATE}|{BROKERS})(?:{{[^}}]*}})? ([0-9.]+)$",
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class MigrationProgress:
     """The progress of a migration. brokers: how many registered ones run in ZooKeeper mode."""
 
     state: ZkMigrationState
     brokers: int
 
 
-def read_progress(host: str, port: int) -> Progress | None:
+def read_progress(host: str, port: int) -> MigrationProgress | None:
     """Read the progress from a node; None if it does not answer or is not the leader."""
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
@@ -42,9 +42,9 @@ def read_progress(host: str, port: int) -> Progress | None:
     return parse_progress(page.decode(errors="replace"))
 
 
-def parse_progress(page: str) -> Progress | None:
+def parse_progress(page: str) -> MigrationProgress | None:
     """Parse Prometheus' text format; None if a metric is missing or the state is unknown."""
     found = {name: int(float(value)) for name, value in _SAMPLE.findall(page)}
     if len(found) < 2 or found[STATE] not in {state.value for state in ZkMigrationState}:
         return None
-    return Progress(ZkMigrationState(found[STATE]), found[BROKERS])
+    return MigrationProgress(ZkMigrationState(found[STATE]), found[BROKERS])

@@ -170,7 +170,7 @@ class QuorumResource:
     def _invalid(self) -> str:
         """Why the spec is invalid, "" if it is not; an older CRD may not have rejected it."""
         if not 1 <= self.replicas <= NODES_MAX:
-            return f"replicas is {self.replicas}: 1 to {NODES_MAX} are possible"
+            return f"replicas is {self.replicas}: expected 1 to {NODES_MAX}"
         for name in sorted(self.part("config")):
             problem = problem_of_setting(name)
             if problem:

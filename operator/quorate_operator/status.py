@@ -17,9 +17,9 @@ from typing import Any
 from quorate_operator import naming
 from quorate_operator.observe import Snapshot
 from quorate_operator.plan import (
-    Plan,
+    OperatorPlan,
+    PlanRefusal,
     Reason,
-    Refusal,
     alive,
     disks_gone,
     is_majority_gone,
@@ -51,7 +51,7 @@ URGENT = (
 """Refusals that may require manual action, the most severe first."""
 
 
-def build(quorum: QuorumResource, seen: Snapshot, plan: Plan, failure: str = "") -> Object:
+def build(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan, failure: str = "") -> Object:
     """Build the status. failure: why the last action failed, "" if it did not."""
     observed = seen.observed
     view = observed.view
@@ -114,7 +114,7 @@ def _condition(name: str, said: Said, earlier: Object | None, generation: int, n
 
 
 def _conditions(
-    quorum: QuorumResource, seen: Snapshot, plan: Plan, failure: str
+    quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan, failure: str
 ) -> dict[str, Said]:
     observed = seen.observed
     worst = worst_refusal(plan)
@@ -142,7 +142,7 @@ def _conditions(
         "Degraded": (
             degraded,
             (worst.reason.value if worst else "NodesMissing") if degraded else "AsWanted",
-            f"not voters that are alive: {', '.join(map(str, missing))}" if degraded else "",
+            f"nodes that are not live voters: {', '.join(map(str, missing))}" if degraded else "",
         ),
         "DataLossRisk": _data_loss_risk(seen),
         "Conflict": (
@@ -154,10 +154,10 @@ def _conditions(
     }
 
 
-def worst_refusal(plan: Plan) -> Refusal | None:
+def worst_refusal(plan: OperatorPlan) -> PlanRefusal | None:
     """The most severe refusal; None without refusals."""
 
-    def rank(refusal: Refusal) -> int:
+    def rank(refusal: PlanRefusal) -> int:
         return URGENT.index(refusal.reason) if refusal.reason in URGENT else len(URGENT)
 
     return min(plan.refusals, key=rank, default=None)
@@ -166,7 +166,7 @@ def worst_refusal(plan: Plan) -> Refusal | None:
 def _quorate(seen: Snapshot) -> Said:
     observed = seen.observed
     if observed.view is None:
-        return False, "NoLeader", "no node that answers leads"
+        return False, "NoLeader", "none of the nodes that answer is the leader"
     living = alive(observed)
     count = len(observed.view.voters)
     text = f"{len(living)} of {count} voters are alive, {majority(count)} are needed"

@@ -33,7 +33,7 @@ class Desired:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ObservedNode:
     """The pod of an ordinal, and the state that its process reports.
 
     id: its node id. answers: it returned a NodeStatus; directory_id and cluster_id are None and ""
@@ -82,7 +82,7 @@ class LeaderView:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class BootstrapRecord:
     """The bootstrap record. adopted: disks of that cluster existed before the record."""
 
     cluster_id: str
@@ -106,10 +106,10 @@ class Observed:
     ids: NodeIds = SAME_IDS
     size: int | None = None
     stale: tuple[str, ...] = ()
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[ObservedNode, ...] = ()
     view: LeaderView | None = None
     known_voters: frozenset[ReplicaKey] = frozenset()
-    record: Record | None = None
+    record: BootstrapRecord | None = None
     is_marked: bool = False
     known_cluster_id: str = ""
     inherited: frozenset[int] = frozenset()
@@ -128,10 +128,10 @@ class Observed:
     def is_bootstrapped(self) -> bool:
         return self.record is not None and (self.record.adopted or self.is_marked)
 
-    def node(self, ordinal: int) -> Node | None:
+    def node(self, ordinal: int) -> ObservedNode | None:
         return next((node for node in self.nodes if node.ordinal == ordinal), None)
 
-    def node_of(self, voter: ReplicaKey) -> Node | None:
+    def node_of(self, voter: ReplicaKey) -> ObservedNode | None:
         """The node with a voter's id, regardless of its directory id."""
         return next((node for node in self.nodes if node.id == voter.id), None)
 
@@ -254,7 +254,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PlanRefusal:
     """Something that the plan holds back, and why."""
 
     reason: Reason
@@ -262,12 +262,12 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class OperatorPlan:
     """At most one action, its description, and what the plan holds back."""
 
     action: Action | None = None
     text: str = ""
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[PlanRefusal, ...] = ()
 
     @property
     def is_done(self) -> bool:

@@ -215,7 +215,7 @@ def test_a_cluster_of_kafka_moves_in(
         found = lab.get("quorum", "stranger").get("status") or {}
         return lab.condition("Ready", found)
 
-    wrong = f"zookeeper.connect={zookeeper.connect}: /cluster/id says {CLUSTER}"
+    wrong = f"zookeeper.connect={zookeeper.connect}: /cluster/id contains {CLUSTER}"
     lab.until("the stranger is refused", lambda: said().get("reason") == "WrongEnsemble")
     assert wrong in said()["message"]
     run("kubectl", "-n", lab.namespace, "delete", "quorum", "stranger", "--wait=false")

@@ -40,7 +40,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
-{{/* What the operator may do with the objects of a namespace. */}}
+{{/* The operator's permissions for the objects of a namespace. */}}
 {{- define "quorate.rules" -}}
 - apiGroups: [quorate.dev]
   resources: [quorums]
@@ -74,7 +74,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [get, create, patch, delete]
 {{- end -}}
 
-{{/* Secrets, where the operator keeps authorities and certificates: never of the whole cluster. */}}
+{{/* Secrets, where the operator keeps authorities and certificates: never cluster-wide. */}}
 {{- define "quorate.secretRules" -}}
 - apiGroups: [""]
   resources: [secrets]

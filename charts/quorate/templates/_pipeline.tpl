@@ -1,4 +1,4 @@
-{{/* What the job's pod and Spark's executors have in common. */}}
+{{/* The parts that the job's pod and Spark's executors share. */}}
 {{- define "quorate.pipelineLabels" -}}
 app.kubernetes.io/name: quorate
 app.kubernetes.io/instance: {{ include "quorate.quorum" . }}

@@ -96,7 +96,7 @@ def _majority(voters: frozenset[int], counts: Callable[[int], bool]) -> bool:
 def observe(world: World) -> p.Observed:
     """What an operator that can reach everything sees."""
     nodes = tuple(
-        p.Node(
+        p.ObservedNode(
             ordinal,
             world.first + ordinal,
             uid=f"uid-{ordinal}",
@@ -125,7 +125,7 @@ def observe(world: World) -> p.Observed:
         nodes=nodes,
         view=view,
         known_voters=voters,
-        record=p.Record(CLUSTER),
+        record=p.BootstrapRecord(CLUSTER),
         is_marked=True,
         known_cluster_id=CLUSTER,
     )

@@ -49,7 +49,7 @@ class Run:
         self.kube = kube
         self.mutations: list[str] = []
 
-    async def step(self, quorum: QuorumResource) -> p.Plan:
+    async def step(self, quorum: QuorumResource) -> p.OperatorPlan:
         seen = await Observer(self.kube).observe(quorum, None)
         planned = p.plan(quorum.desired, seen.observed)
         if planned.action is not None:

@@ -15,7 +15,7 @@ from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
 from quorate_operator.authority import secret_files
 from quorate_operator.certificates import Pair, is_due
 from quorate_operator.kube import Kube, KubeError
-from quorate_operator.lease import Lease, LeaseTimes
+from quorate_operator.lease import LeaderLease, LeaseTimes
 from quorate_operator.loop import Operator, _Worker
 from quorate_operator.observe import Observer
 from quorate_operator.resource import QuorumResource
@@ -131,8 +131,8 @@ class Time:
         return self.now
 
 
-def lease(kube: Kube, identity: str, time: Time) -> Lease:
-    return Lease(kube, "lab", "operator", identity, times=LeaseTimes(15, 10, 2), clock=time)
+def lease(kube: Kube, identity: str, time: Time) -> LeaderLease:
+    return LeaderLease(kube, "lab", "operator", identity, times=LeaseTimes(15, 10, 2), clock=time)
 
 
 def test_one_holds_the_lease_and_another_takes_it_when_it_runs_out(
@@ -202,7 +202,7 @@ async def test_an_operator_whose_lease_is_lost_before_it_is_acquired_ends(
 ) -> None:
     """Its supervisor restarts it; otherwise it would wait forever."""
     _, kube = api
-    never = Lease(kube, "lab", "operator", "one")
+    never = LeaderLease(kube, "lab", "operator", "one")
     never.lost.set()
     with pytest.raises(LeaseLostError):
         async with asyncio.timeout(10):
@@ -246,7 +246,7 @@ def test_the_lease_is_asked_for_before_each_mutation(api: tuple[Store, Kube]) ->
 # --- acting ---------------------------------------------------------------------------------------
 
 
-async def step(kube: Kube, quorum: QuorumResource) -> p.Plan:
+async def step(kube: Kube, quorum: QuorumResource) -> p.OperatorPlan:
     seen = await Observer(kube).observe(quorum, None)
     planned = p.plan(quorum.desired, seen.observed)
     if planned.action is not None:
@@ -360,7 +360,7 @@ async def test_the_loop_makes_the_objects_and_says_what_it_waits_for(
     """Found by listing, woken by its own changes, ended by the loss of its lease."""
     _, kube = api
     created(kube, tls={"enabled": False})
-    held = Lease(kube, "lab", "operator", "one")
+    held = LeaderLease(kube, "lab", "operator", "one")
     held.step()
     operator = asyncio.create_task(Operator(kube, held, "lab").run())
 
@@ -408,7 +408,7 @@ async def test_an_action_that_keeps_failing_is_reported_once(api: tuple[Store, K
             for condition in (kube.get("Quorum", "lab", "q") or {})["status"]["conditions"]
             if condition["type"] == "Progressing"
         )
-        assert "holds no authority" in message
+        assert "holds no certificate authority" in message
         kube.delete("Secret", "lab", authority, made["metadata"]["uid"])
         assert await reconcile() == []  # the retry succeeds
         for name in ("q-node-tls", "q-client-tls", authority):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from quorate.controller.config import CONTROLLER
 from quorate.metadata.authorizer import CLUSTER, AclAuthorizer, Operation
-from quorate.raft.errors import ErrorCode
-from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
-from quorate.raft.types import ReplicaKey, Voter, VoterSet
-from quorate.records.metadata import ZkMigrationState
-from quorate.rpc.wire.values import QuorumDescription
 from quorate_operator import certificates as c
 from quorate_operator import crd, manifests, naming, observe, status
 from quorate_operator.ownership import handed_over
-from quorate_operator.plan import Observed, Plan
-from quorate_operator.progress import Progress, parse_progress, read_progress
 from quorate_operator.resource import QuorumResource
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -294,19 +286,19 @@ def test_a_migration_without_ids_is_not_obeyed() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("node.id", "the operator decides"),
-        ("Node.Id", "the operator decides"),
-        ("node_id", "the operator decides"),
-        ("ssl.key.location", "the operator decides"),
-        ("ssl.principal.mapping.rules", "the operator decides"),
-        ("Ssl_client_auth", "the operator decides"),
-        ("pod.tls", "the operator decides"),
-        ("POD_NAME", "the operator decides"),
-        ("listener_security_protocol_map", "the operator decides"),
-        ("metadata_log_segment_bytes", "lower-case words with dots"),
-        ("Metadata.log.segment.bytes", "lower-case words with dots"),
-        ("a=b", "lower-case words with dots"),
-        ("", "lower-case words with dots"),
+        ("node.id", "the operator sets"),
+        ("Node.Id", "the operator sets"),
+        ("node_id", "the operator sets"),
+        ("ssl.key.location", "the operator sets"),
+        ("ssl.principal.mapping.rules", "the operator sets"),
+        ("Ssl_client_auth", "the operator sets"),
+        ("pod.tls", "the operator sets"),
+        ("POD_NAME", "the operator sets"),
+        ("listener_security_protocol_map", "the operator sets"),
+        ("metadata_log_segment_bytes", "lower-case words separated by dots"),
+        ("Metadata.log.segment.bytes", "lower-case words separated by dots"),
+        ("a=b", "lower-case words separated by dots"),
+        ("", "lower-case words separated by dots"),
     ],
 )
 def test_a_setting_of_the_operators_is_refused_however_it_is_written(name: str, said: str) -> None:
@@ -505,114 +497,6 @@ def test_who_applies_owns_what_was_created_but_for_the_replicas() -> None:
     assert handed_over([resized], "creates", "applies") == [
         owner("applies", "Apply", {"f:spec": variables("A")})
     ]
-
-
-# --- pods -----------------------------------------------------------------------------------------
-
-WRONG = (
-    "quorate: error: zookeeper.connect=zk:2181: /cluster/id says x, and this quorum was formatted "
-    "for the cluster y: correct the ensemble or its chroot, or format the quorum for that cluster"
-)
-
-
-def pod(now: dict[str, Any], ended: str = "") -> dict[str, Any]:
-    """A pod of one container. ended: what its process said last when it failed before."""
-    before = {"terminated": {"exitCode": 1, "message": f"INFO: more\n{ended}\n"}} if ended else {}
-    container = {"state": now, "lastState": before}
-    return {"status": {"phase": "Running", "containerStatuses": [container]}}
-
-
-def started(seconds_ago: float) -> dict[str, Any]:
-    at = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds_ago)
-    return {"running": {"startedAt": at.strftime("%Y-%m-%dT%H:%M:%SZ")}}
-
-
-def test_what_a_process_ended_with_is_told() -> None:
-    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
-    assert observe.pod_problem(pod(waiting)) == "CrashLoopBackOff: back-off 10s"
-    assert observe.pod_problem(pod(waiting, WRONG)) == f"CrashLoopBackOff: {WRONG}"
-    ended = {"terminated": {"exitCode": 1, "message": WRONG}}
-    assert observe.pod_problem(pod(ended)) == WRONG
-    assert observe.pod_problem(pod(started(1), WRONG)) == ""
-
-
-def test_a_wrong_ensemble_is_remembered_until_the_next_process_has_lived() -> None:
-    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
-    wrong = WRONG.removeprefix("quorate: error: ")
-    assert observe._wrong_ensemble(pod(waiting, WRONG)) == wrong
-    assert observe._wrong_ensemble(pod(started(5), WRONG)) == wrong
-    assert not observe._wrong_ensemble(pod(started(60), WRONG))
-    assert not observe._wrong_ensemble(pod(waiting, "quorate: error: the disk is full"))
-    assert not observe._wrong_ensemble(pod(started(5)))
-
-
-# --- the leader's view ----------------------------------------------------------------------------
-
-
-def described(*caught_up_ms: int, error: ErrorCode = ErrorCode.NONE) -> QuorumDescription:
-    keys = [ReplicaKey(n, f"d{n}") for n in range(len(caught_up_ms))]
-    states = tuple(
-        ReplicaStatus(key, 10, 100_000, at) for key, at in zip(keys, caught_up_ms, strict=True)
-    )
-    voters = VoterSet.of(Voter(key) for key in keys[:3])
-    response = DescribeQuorumResponse(
-        error, CurrentLeader(7, 0), 10, 1, states[:3], states[3:], voters, voters
-    )
-    return QuorumDescription("c", "x:1", response)
-
-
-def test_caught_up_is_measured_by_the_leaders_clock() -> None:
-    view = observe.leader_view(described(100_000, 99_000, 90_000, 98_000, -1))
-    assert view is not None
-    assert view.leader == ReplicaKey(0, "d0")
-    assert {key.id for key in view.caught_up} == {0, 1, 3}
-    assert {key.id for key in view.voters} == {0, 1, 2}
-
-
-def test_only_the_leaders_view_counts() -> None:
-    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert observe.leader_view(described(1, 1, 1, error=code)) is None
-    assert observe.leader_view(None) is None
-
-
-def test_the_last_voters_are_those_of_the_later_epoch() -> None:
-    quorum = QuorumResource("q", "lab", status={"voterSet": ["0-x", "1-y"], "leader": {"epoch": 9}})
-    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    old = described(1, 1, 1, error=code)
-    assert {k.id for k in observe._known_voters(quorum, old)} == {0, 1}
-    assert observe._known_voters(quorum, None) == {ReplicaKey(0, "x"), ReplicaKey(1, "y")}
-
-
-# --- how far a migration is -----------------------------------------------------------------------
-
-
-def test_the_progress_is_what_the_leader_says() -> None:
-    text = (
-        "# HELP quorate_zkmigrationstate 0: no migration, 1: under way\n"
-        "# TYPE quorate_zkmigrationstate gauge\n"
-        "quorate_zkmigrationstate 2.0\n"
-        'quorate_migratingzkbrokercount{a="b"} 3.0\n'
-        "quorate_high_watermark 77.0\n"
-    )
-    assert parse_progress(text) == Progress(ZkMigrationState.PRE_MIGRATION, 3)
-    assert parse_progress(text.replace("state 2.0", "state 9.0")) is None
-    assert parse_progress("quorate_high_watermark 77.0\n") is None, "who does not lead"
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
-    assert read_progress("127.0.0.1", port) is None
-
-
-def test_what_was_said_last_stays_in_the_status() -> None:
-    told = {"state": "MIGRATION", "brokersInZooKeeperMode": 2}
-    quorum = QuorumResource(
-        "q", "lab", spec={"image": "x", **MIGRATION}, status={"migration": told}
-    )
-    silent = observe.Snapshot(Observed())
-    assert status.build(quorum, silent, Plan())["migration"] == told
-    seen = observe.Snapshot(Observed(), progress=Progress(ZkMigrationState.POST_MIGRATION, 0))
-    over = {"state": "POST_MIGRATION", "brokersInZooKeeperMode": 0}
-    assert status.build(quorum, seen, Plan())["migration"] == over
-    assert status.build(resource(), silent, Plan())["migration"] is None
 
 
 # --- the chart ------------------------------------------------------------------------------------

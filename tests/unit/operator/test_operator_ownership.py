@@ -24,7 +24,7 @@ def foreign(kube: Kube, kind: str, name: str, **content: Any) -> Object:
     return kube.create(kind, "lab", body, "shop")
 
 
-async def step(kube: Kube, quorum: QuorumResource) -> p.Plan:
+async def step(kube: Kube, quorum: QuorumResource) -> p.OperatorPlan:
     async def confirm() -> bool:
         return True
 

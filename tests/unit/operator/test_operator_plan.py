@@ -22,9 +22,9 @@ def key(ordinal: int, disk: str = "a") -> ReplicaKey:
     return ReplicaKey(IDS.of(ordinal), f"{disk}{ordinal}")
 
 
-def node(ordinal: int, disk: str | None = "a", **more: object) -> p.Node:
+def node(ordinal: int, disk: str | None = "a", **more: object) -> p.ObservedNode:
     """A node that answers; disk None: it is empty."""
-    made = p.Node(
+    made = p.ObservedNode(
         ordinal,
         IDS.of(ordinal),
         uid=f"uid-{ordinal}",
@@ -36,12 +36,16 @@ def node(ordinal: int, disk: str | None = "a", **more: object) -> p.Node:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def silent(ordinal: int, **more: object) -> p.Node:
-    made = p.Node(ordinal, IDS.of(ordinal), uid=f"uid-{ordinal}", problem="CrashLoopBackOff")
+def silent(ordinal: int, **more: object) -> p.ObservedNode:
+    made = p.ObservedNode(
+        ordinal, IDS.of(ordinal), uid=f"uid-{ordinal}", problem="CrashLoopBackOff"
+    )
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def quorum(*nodes: p.Node, voters: int = 3, leader: int = 0, size: int | None = None) -> p.Observed:
+def quorum(
+    *nodes: p.ObservedNode, voters: int = 3, leader: int = 0, size: int | None = None
+) -> p.Observed:
     """Voters 0 to voters - 1 on their first disks; all nodes on these are caught up."""
     keys = frozenset(key(ordinal) for ordinal in range(voters))
     caught_up = frozenset(each.key for each in nodes if each.answers and each.is_formatted)
@@ -51,7 +55,7 @@ def quorum(*nodes: p.Node, voters: int = 3, leader: int = 0, size: int | None = 
         nodes=nodes,
         view=p.LeaderView(key(leader), 5, keys, keys, caught_up),
         known_voters=keys,
-        record=p.Record(CLUSTER),
+        record=p.BootstrapRecord(CLUSTER),
         is_marked=True,
         known_cluster_id=CLUSTER,
     )
@@ -120,7 +124,7 @@ def test_a_new_quorum_from_nothing_to_a_leader() -> None:
     empty = (node(0, None), node(1, None), silent(2))
     fresh = replace(fresh, nodes=empty)
     assert act(fresh) == p.CreateRecord(None)
-    fresh = replace(fresh, record=p.Record(CLUSTER))
+    fresh = replace(fresh, record=p.BootstrapRecord(CLUSTER))
     assert act(fresh) == p.FormatNode(0, "uid-0", CLUSTER, standalone=True)
     fresh = replace(fresh, nodes=(node(0), *empty[1:]))
     assert refusals(fresh) == [p.Reason.WAITING_FOR_LEADER]
@@ -150,7 +154,7 @@ def test_disks_of_an_earlier_quorum_are_taken_over() -> None:
     assert refusals(found, cluster_id=OTHER) == [p.Reason.CLUSTER_ID_MISMATCH]
     mixed = replace(found, nodes=(node(0), node(1, cluster_id=OTHER), node(2)))
     assert refusals(mixed) == [p.Reason.CLUSTER_ID_MISMATCH]
-    adopted = replace(found, record=p.Record(CLUSTER, adopted=True))
+    adopted = replace(found, record=p.BootstrapRecord(CLUSTER, adopted=True))
     assert refusals(adopted) == [p.Reason.WAITING_FOR_LEADER]
 
 
@@ -159,7 +163,7 @@ def test_an_adopted_quorum_never_formats_standalone() -> None:
         ids=IDS,
         size=3,
         nodes=(node(0, None), node(1, None), node(2, None)),
-        record=p.Record(CLUSTER, adopted=True),
+        record=p.BootstrapRecord(CLUSTER, adopted=True),
     )
     assert act(adopted) is None
 
@@ -180,11 +184,12 @@ def test_a_cluster_begins_with_the_id_that_was_asked_for() -> None:
 
 def test_controllers_that_find_another_cluster_in_zookeeper_are_left_alone() -> None:
     """Nothing is begun, added or removed with them; what was corrected is in the pods' template."""
-    ended = silent(1, wrong_ensemble="zookeeper.connect=zk: /cluster/id says x")
+    ended = silent(1, wrong_ensemble="zookeeper.connect=zk: /cluster/id contains x")
     found = quorum(node(0), ended, node(2, None))
     said = p.plan(p.Desired(5), found)
     assert said.refuses(p.Reason.WRONG_ENSEMBLE)
-    assert f"node {IDS.of(1)}: zookeeper.connect=zk: /cluster/id says x" == said.refusals[0].text
+    wanted = f"node {IDS.of(1)}: zookeeper.connect=zk: /cluster/id contains x"
+    assert said.refusals[0].text == wanted
     assert said.action is None
     begun = replace(found, is_marked=False, view=None)
     assert refusals(begun) == [p.Reason.WRONG_ENSEMBLE]
@@ -372,7 +377,11 @@ def observations(draw: st.DrawFn) -> tuple[p.Desired, p.Observed]:
         nodes=nodes,
         view=view,
         known_voters=voters if draw(st.booleans()) else frozenset(),
-        record=draw(st.sampled_from([None, p.Record(CLUSTER), p.Record(CLUSTER, adopted=True)])),
+        record=draw(
+            st.sampled_from(
+                [None, p.BootstrapRecord(CLUSTER), p.BootstrapRecord(CLUSTER, adopted=True)]
+            )
+        ),
         is_marked=draw(st.booleans()),
         known_cluster_id=draw(st.sampled_from(["", CLUSTER])),
         volumes=draw(st.frozensets(st.sampled_from(ORDINALS))),

@@ -163,9 +163,9 @@ def test_the_broker_accepts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     [
         ({"QUORATE_POD_NAME": ""}, "QUORATE_POD_NAME is not set"),
         ({"QUORATE_POD_NAMESPACE": ""}, "QUORATE_POD_NAMESPACE is not set"),
-        ({"QUORATE_POD_NAME": "web"}, "ends with its ordinal"),
-        ({"QUORATE_POD_FIRST_NODE_ID": "-1"}, "not a node id"),
-        ({"QUORATE_POD_FIRST_NODE_ID": str(2**31 - naming.NODES_MAX + 1)}, "not a node id"),
+        ({"QUORATE_POD_NAME": "web"}, "expected a StatefulSet's pod name"),
+        ({"QUORATE_POD_FIRST_NODE_ID": "-1"}, "expected a node id"),
+        ({"QUORATE_POD_FIRST_NODE_ID": str(2**31 - naming.NODES_MAX + 1)}, "expected a node id"),
     ],
 )
 def test_a_pod_of_no_quorum_says_so(change: dict[str, str], said: str) -> None:

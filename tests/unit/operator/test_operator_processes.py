@@ -47,7 +47,7 @@ class Lab:
     def scale(self, replicas: int) -> None:
         self.kube.merge("Quorum", "lab", "q", {"spec": {"replicas": replicas}})
 
-    async def step(self) -> p.Plan:
+    async def step(self) -> p.OperatorPlan:
         """Observe, plan, act and report, once, as an operator that was just started."""
 
         async def leads() -> bool:
@@ -69,7 +69,7 @@ class Lab:
         await asyncio.to_thread(self.pods.sync)
         return planned
 
-    async def until(self, what: str, condition: Callable[[p.Plan], bool]) -> list[p.Action]:
+    async def until(self, what: str, condition: Callable[[p.OperatorPlan], bool]) -> list[p.Action]:
         """Go on until something is so; the actions on the way."""
         first = len(self.actions)
         began = time.monotonic()

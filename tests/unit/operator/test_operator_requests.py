@@ -70,7 +70,9 @@ async def test_a_removal_that_is_refused_for_now_is_planned_again(
 ) -> None:
     """REQUEST_TIMED_OUT ends the action, and force is not asked for."""
     servicer, port = leader
-    node = p.Node(0, 0, uid="uid", answers=True, directory_id="d", cluster_id="c", ready=True)
+    node = p.ObservedNode(
+        0, 0, uid="uid", answers=True, directory_id="d", cluster_id="c", ready=True
+    )
     observed = p.Observed(ids=NodeIds(0), size=1, nodes=(node,))
     quorum = QuorumResource("q", "lab", spec={"image": "quorate:1", "replicas": 1})
 

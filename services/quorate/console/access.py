@@ -42,7 +42,7 @@ _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.i
 
 UNKNOWN_HOST = "the console does not serve this host name: start it with --host-name NAME"
 OTHER_ORIGIN = "the request comes from a page of another site"
-UNKNOWN_CALLER = "open the URL that `quorate console` printed: it has the token"
+UNKNOWN_CALLER = "open the URL that `quorate console` printed: it contains the token"
 
 
 class Access:

@@ -63,25 +63,25 @@ def lag(state: QuorumState) -> Options:
     }
 
 
-def tenures(state: QuorumState) -> Options:
+def leader_terms(state: QuorumState) -> Options:
     """The leaders over time: a bar for each term, one row per controller, grey without a leader."""
-    shown = list(state.tenures)[-TENURES_SHOWN:]
-    names = sorted({tenure.leader for tenure in shown}, key=lambda leader: (leader is None, leader))
+    shown = list(state.leader_terms)[-TENURES_SHOWN:]
+    names = sorted({term.leader for term in shown}, key=lambda leader: (leader is None, leader))
     lines = {leader: index for index, leader in enumerate(names)}
     series = [
         {
             "type": "line",
             "showSymbol": False,
-            "lineStyle": {"width": 14, "color": colour(tenure.leader), "cap": "butt"},
+            "lineStyle": {"width": 14, "color": colour(term.leader), "cap": "butt"},
             "data": [
-                [tenure.from_ms, lines[tenure.leader]],
-                [tenure.to_ms if tenure.to_ms is not None else state.at_ms, lines[tenure.leader]],
+                [term.from_ms, lines[term.leader]],
+                [term.to_ms if term.to_ms is not None else state.at_ms, lines[term.leader]],
             ],
-            "endLabel": {"show": True, "formatter": f"epoch {tenure.epoch}", "fontSize": 10},
+            "endLabel": {"show": True, "formatter": f"epoch {term.epoch}", "fontSize": 10},
         }
-        for tenure in shown
+        for term in shown
     ]
-    labels = ["nobody" if leader is None else f"controller {leader}" for leader in names]
+    labels = ["no leader" if leader is None else f"controller {leader}" for leader in names]
     return {
         "animation": False,
         "grid": {"left": 96, "right": 64, "top": 16, "bottom": 28},

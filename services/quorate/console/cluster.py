@@ -1,7 +1,7 @@
 """The state of the cluster that the quorum serves, for the console: brokers, and ISR health.
 
 No I/O, no clock. A cluster may have a hundred thousand partitions, so the console reads one page at
-a time: `Census.want` returns the request for the next page, and a complete round over all pages
+a time: `IsrSummary.want` returns the request for the next page, and a complete round over all pages
 replaces the displayed health. It has the names of the worst `WORST_MAX` unhealthy partitions and
 the number of all.
 """
@@ -55,7 +55,7 @@ class IsrHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterLook:
+class ClusterSnapshot:
     """The result of one poll of the cluster. error: why a response is missing."""
 
     at_ms: int
@@ -79,7 +79,7 @@ def problem_of(partition: PartitionDescription) -> str | None:
     return ALONE if len(partition.isr) <= 1 else UNDER_REPLICATED
 
 
-class Census:
+class IsrSummary:
     """Reads the health of all partitions in rounds, page by page."""
 
     def __init__(self) -> None:
@@ -103,18 +103,18 @@ class Census:
         """Return the request for the next page."""
         return DescribeTopics(None, self._round.cursor, PAGE_PARTITIONS)
 
-    def look(self, look: ClusterLook) -> None:
+    def apply(self, snapshot: ClusterSnapshot) -> None:
         """Apply the result of a poll."""
-        self.error = look.error
-        if look.cluster is not None:
-            self.brokers = look.cluster.brokers
-            self.topics = look.cluster.topic_count
-            self.partitions = look.cluster.partition_count
-        if look.page is None:
+        self.error = snapshot.error
+        if snapshot.cluster is not None:
+            self.brokers = snapshot.cluster.brokers
+            self.topics = snapshot.cluster.topic_count
+            self.partitions = snapshot.cluster.partition_count
+        if snapshot.page is None:
             return
-        self._round.add(look.page)
+        self._round.add(snapshot.page)
         if self._round.cursor is None:
-            self.health = self._round.health(look.at_ms)
+            self.health = self._round.health(snapshot.at_ms)
             self._round = _Round()
 
 

@@ -1,4 +1,4 @@
-"""The page, the same for all users, redrawn after each poll (nicegui; all files served locally).
+"""The page, the same for all users and redrawn after each poll (nicegui; only local files).
 
 Without `Watch.allows_changes` the page has no buttons. Every action asks for confirmation, and
 shows its result.
@@ -17,7 +17,7 @@ from quorate import __version__
 from quorate.console import charts
 from quorate.console.access import Access
 from quorate.console.cluster import LEADERLESS, UnhealthyPartition
-from quorate.console.state import Health, Replica
+from quorate.console.state import Health, ReplicaRow
 from quorate.console.watch import Watch
 from quorate.raft.errors import MisuseError
 from quorate.raft.types import ReplicaKey
@@ -59,7 +59,7 @@ _DIRECTORY_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 EVENTS_SHOWN = 100
 FIGURES = ("Leader", "Epoch", "High watermark", "Voters", "kraft.version")
 PLOTS = {
-    "Who leads": charts.tenures,
+    "Leader over time": charts.leader_terms,
     "Time until a majority confirms the leader": charts.latency,
     "Lag behind the leader": charts.lag,
 }
@@ -90,11 +90,11 @@ def _address(text: str) -> tuple[str, int] | None:
     return (host, port) if host and port else None
 
 
-def _key(replica: Replica) -> str:
+def _key(replica: ReplicaRow) -> str:
     return f"{replica.key.id}/{replica.key.directory_id}"
 
 
-def _row(replica: Replica, brokers: Collection[int]) -> dict[str, object]:
+def _row(replica: ReplicaRow, brokers: Collection[int]) -> dict[str, object]:
     """Return a row. brokers: ids of brokers, which are observers that must not become voters."""
     is_broker = replica.role == "observer" and replica.key.id in brokers
     return {
@@ -122,7 +122,7 @@ def _partition_row(found: UnhealthyPartition) -> dict[str, object]:
     }
 
 
-class Page:
+class ConsolePage:
     """One browser's view."""
 
     def __init__(self, watch: Watch) -> None:
@@ -157,7 +157,7 @@ class Page:
                     ui.label(title).classes("text-subtitle1")
                     self._plots[title] = ui.echart(options(self._watch.state)).classes("h-56")
             with ui.card().classes("w-full"):
-                ui.label("What happened (UTC)").classes("text-subtitle1")
+                ui.label("Events (UTC)").classes("text-subtitle1")
                 self._log = ui.column().classes("gap-0 h-56 overflow-auto w-full")
                 self._log.props('data-testid="events"')
         self._drawn_events = -1
@@ -209,7 +209,7 @@ class Page:
         self._table.on("add", lambda event: self._add(self._replica(event.args)))
         ui.button("Add a controller …", on_click=lambda: self._add(None)).props("outline")
 
-    def _replica(self, row: dict[str, object]) -> Replica:
+    def _replica(self, row: dict[str, object]) -> ReplicaRow:
         return next(r for r in self._watch.state.replicas if _key(r) == row["key"])
 
     # --- display ----------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Page:
         self._badge.set_text(str(state.health))
         self._badge.props(f"color={HEALTH_COLOURS[state.health]}")
         self._verdict.set_text(state.verdict)
-        pending = " (a change is under way)" if state.is_change_pending else ""
+        pending = " (change in progress)" if state.is_change_pending else ""
         figures = {
             "Leader": "none" if state.leader is None else str(state.leader),
             "Epoch": _number(state.epoch if state.epoch >= 0 else None),
@@ -239,7 +239,7 @@ class Page:
         }
         for name, text in figures.items():
             self._figures[name].set_text(text)
-        brokers = {broker.id for broker in self._watch.census.brokers}
+        brokers = {broker.id for broker in self._watch.isr_summary.brokers}
         rows = [_row(replica, brokers) for replica in state.replicas]
         if rows != self._table.rows:
             self._table.update_rows(rows)
@@ -253,18 +253,18 @@ class Page:
                     ui.label(f"{_clock(event.at_ms)}  {event.text}").classes("text-caption")
 
     def _draw_cluster(self) -> None:
-        census = self._watch.census
+        isr_summary = self._watch.isr_summary
         # The verdict above already explains a quorum that is unreachable or has no leader.
         is_known_why = self._watch.state.health in (Health.NO_LEADER, Health.UNREACHABLE)
-        has_news = bool(census.error) and not is_known_why
-        self._of_cluster.set_visibility(census.is_in_use or has_news)
-        health = census.health
+        has_news = bool(isr_summary.error) and not is_known_why
+        self._of_cluster.set_visibility(isr_summary.is_in_use or has_news)
+        health = isr_summary.health
         counts = health.counts if health is not None else {}
-        fenced = f" ({len(census.fenced)} fenced)" if census.fenced else ""
+        fenced = f" ({len(isr_summary.fenced)} fenced)" if isr_summary.fenced else ""
         figures = {
-            "Brokers": f"{len(census.brokers)}{fenced}",
-            "Topics": _number(census.topics),
-            "Partitions": _number(census.partitions),
+            "Brokers": f"{len(isr_summary.brokers)}{fenced}",
+            "Topics": _number(isr_summary.topics),
+            "Partitions": _number(isr_summary.partitions),
             "Not fully in sync": _number(health.unhealthy if health is not None else None),
             "Without a leader": _number(None if health is None else counts.get(LEADERLESS, 0)),
         }
@@ -277,38 +277,40 @@ class Page:
         self._isrs.set_text(self._isr_verdict())
 
     def _isr_verdict(self) -> str:
-        census = self._watch.census
-        health = census.health
-        if census.error:
-            since = "" if health is None else f", last known {_clock(health.at_ms)} UTC"
-            return f"Brokers and partitions are not known now: {census.error}{since}"
+        isr_summary = self._watch.isr_summary
+        health = isr_summary.health
+        if isr_summary.error:
+            since = "" if health is None else f", last update {_clock(health.at_ms)} UTC"
+            return f"The state of brokers and partitions is unavailable: {isr_summary.error}{since}"
         if health is None:
-            return "" if not census.partitions else "The partitions are being looked at …"
+            return "" if not isr_summary.partitions else "Reading the state of the partitions …"
         if not health.unhealthy:
             return "Every replica of every partition is in sync."
         parts = (f"{count:,}: {problem}" for problem, count in sorted(health.counts.items()))
         shown = (
-            f"; the worst {len(health.worst)} are" if health.unhealthy > len(health.worst) else ""
+            f"; the worst {len(health.worst)} are listed"
+            if health.unhealthy > len(health.worst)
+            else ""
         )
         return f"{'; '.join(parts)}{shown}"
 
     # --- actions ----------------------------------------------------------------------------------
 
-    def _lead(self, replica: Replica) -> None:
+    def _lead(self, replica: ReplicaRow) -> None:
         self._confirm(
-            f"Let controller {replica.key.id} lead?",
+            f"Transfer leadership to controller {replica.key.id}?",
             "Commits pause for a moment while leadership moves.",
             lambda: self._watch.transfer(replica.key),
         )
 
-    def _remove(self, replica: Replica) -> None:
+    def _remove(self, replica: ReplicaRow) -> None:
         self._confirm(
             f"Remove controller {replica.key.id} from the voters?",
-            f"Directory {replica.key.directory_id}. Its process goes on as an observer.",
+            f"Directory {replica.key.directory_id}. Its process continues as an observer.",
             lambda: self._watch.remove(replica.key),
         )
 
-    def _add(self, replica: Replica | None) -> None:
+    def _add(self, replica: ReplicaRow | None) -> None:
         """Ask for id, directory id and address, prefilled for a replica that fetches already."""
         known = replica.key if replica is not None else None
         with ui.dialog() as dialog, ui.card():
@@ -323,11 +325,13 @@ class Page:
             async def submit() -> None:
                 address = _address(place.value)
                 if not node.value.isdecimal():
-                    problem.set_text("Id: a number of 0 or more")
+                    problem.set_text("Id: expected a number of 0 or more")
                 elif not _DIRECTORY_ID.fullmatch(directory.value):
-                    problem.set_text("Directory id: as `quorate storage info` prints it")
+                    problem.set_text(
+                        "Directory id: expected 22 characters, as `quorate storage info` prints it"
+                    )
                 elif address is None:
-                    problem.set_text("Host:port: such as controller-4:9093")
+                    problem.set_text("Host:port: expected an address such as controller-4:9093")
                 else:
                     dialog.close()
                     key = ReplicaKey(int(node.value), directory.value)
@@ -354,7 +358,7 @@ class Page:
 
     @staticmethod
     async def _carry_out(action: Callable[[], Awaitable[str]]) -> None:
-        waiting = ui.notification("under way …", spinner=True, timeout=None)
+        waiting = ui.notification("In progress …", spinner=True, timeout=None)
         try:
             done = await action()
         except (ClientError, MisuseError) as error:
@@ -371,7 +375,7 @@ def serve(watch: Watch, access: Access, host: str, port: int) -> None:
 
     @ui.page("/", title="Quorate")
     def index() -> None:
-        page = Page(watch)
+        page = ConsolePage(watch)
         stop = watch.listen(page.draw)
         ui.context.client.on_disconnect(stop)
 

@@ -36,7 +36,7 @@ class Health(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class QuorumSnapshot:
     """The result of one poll of the quorum.
 
     view: the leader's response, or that of another node (is_leaders_view False), or None if no node
@@ -53,7 +53,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaRow:
     """One row of the table. lag: in records. Unknown numbers are None."""
 
     key: ReplicaKey
@@ -76,7 +76,7 @@ class Event:
 
 
 @dataclass(slots=True)
-class Tenure:
+class LeaderTerm:
     """The term of one leader, or a time without one (leader None). to_ms: None while it lasts."""
 
     leader: int | None
@@ -96,109 +96,113 @@ class Point:
 
 
 class QuorumState:
-    """The state that the console shows. `look` updates it."""
+    """The state that the console shows. `apply` updates it."""
 
     def __init__(self) -> None:
         self.health = Health.UNREACHABLE
-        self.verdict = "not asked yet"
+        self.verdict = "not polled yet"
         self.at_ms = 0
         self.leader: int | None = None
         self.epoch = -1
         self.high_watermark: int | None = None
         self.kraft_version: int | None = None
         self.voters = VoterSet()
-        self.replicas: list[Replica] = []
+        self.replicas: list[ReplicaRow] = []
         self.is_change_pending = False
-        self.tenures: deque[Tenure] = deque(maxlen=EVENTS_MAX)
+        self.leader_terms: deque[LeaderTerm] = deque(maxlen=EVENTS_MAX)
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.points: deque[Point] = deque(maxlen=POINTS_MAX)
         self._seen = False
 
-    def look(self, look: Look) -> None:
+    def apply(self, snapshot: QuorumSnapshot) -> None:
         """Apply the result of a poll. Differences from the previous one become events."""
-        self.at_ms = look.at_ms
-        view = look.view
+        self.at_ms = snapshot.at_ms
+        view = snapshot.view
         if view is not None and len(view.voter_set):
-            self._note_voters(look.at_ms, view.voter_set)
-        self._note_leader(look)
+            self._note_voters(snapshot.at_ms, view.voter_set)
+        self._note_leader(snapshot)
         if view is None:
             self.replicas = [_unknown(voter) for voter in self.voters]
         else:
             self.kraft_version = view.kraft_version
             self.is_change_pending = view.voter_set != view.committed_voters
             self.high_watermark = view.high_watermark if view.high_watermark >= 0 else None
-            self.replicas = _rows(look, view)
+            self.replicas = _rows(snapshot, view)
         before = self.health
-        self.health, self.verdict = _judge(look, self.replicas, self.voters)
+        self.health, self.verdict = _judge(snapshot, self.replicas, self.voters)
         if self._seen and before is not self.health:
-            self.events.append(Event(look.at_ms, "health", f"{self.health}: {self.verdict}"))
+            self.events.append(Event(snapshot.at_ms, "health", f"{self.health}: {self.verdict}"))
         lags = {row.key.id: row.lag for row in self.replicas if row.lag is not None}
-        self.points.append(Point(look.at_ms, look.confirm_ms, self.high_watermark, lags))
+        self.points.append(Point(snapshot.at_ms, snapshot.confirm_ms, self.high_watermark, lags))
         self._seen = True
 
-    def _note_leader(self, look: Look) -> None:
-        leader = look.view.leader.id if look.view is not None and look.is_leaders_view else None
-        epoch = look.view.leader.epoch if look.view is not None else self.epoch
-        last = self.tenures[-1] if self.tenures else None
+    def _note_leader(self, snapshot: QuorumSnapshot) -> None:
+        leader = (
+            snapshot.view.leader.id
+            if snapshot.view is not None and snapshot.is_leaders_view
+            else None
+        )
+        epoch = snapshot.view.leader.epoch if snapshot.view is not None else self.epoch
+        last = self.leader_terms[-1] if self.leader_terms else None
         if last is not None and (last.leader, last.epoch) == (leader, epoch):
             return
         if last is not None and leader is None and last.leader is None:
             return
         if last is not None:
-            last.to_ms = look.at_ms
-        self.tenures.append(Tenure(leader, epoch, look.at_ms))
+            last.to_ms = snapshot.at_ms
+        self.leader_terms.append(LeaderTerm(leader, epoch, snapshot.at_ms))
         if self._seen:
-            text = f"{leader} leads epoch {epoch}" if leader is not None else "nobody leads"
-            self.events.append(Event(look.at_ms, "election", text))
+            text = f"{leader} leads epoch {epoch}" if leader is not None else "there is no leader"
+            self.events.append(Event(snapshot.at_ms, "election", text))
         self.leader, self.epoch = leader, max(epoch, self.epoch)
 
     def _note_voters(self, at_ms: int, voters: VoterSet) -> None:
         before, after = {v.key: v for v in self.voters}, {v.key: v for v in voters}
         if self._seen and len(self.voters):
             for key in before.keys() - after.keys():
-                self.events.append(Event(at_ms, "voters", f"{key} is no voter any more"))
+                self.events.append(Event(at_ms, "voters", f"{key} is no longer a voter"))
             for key in after.keys() - before.keys():
-                self.events.append(Event(at_ms, "voters", f"{key} is a voter now"))
+                self.events.append(Event(at_ms, "voters", f"{key} is now a voter"))
             for key in before.keys() & after.keys():
                 if before[key].endpoints != after[key].endpoints:
-                    self.events.append(Event(at_ms, "voters", f"{key} listens elsewhere now"))
+                    self.events.append(Event(at_ms, "voters", f"{key} has new endpoints"))
         self.voters = voters
 
 
-def _rows(look: Look, view: DescribeQuorumResponse) -> list[Replica]:
+def _rows(snapshot: QuorumSnapshot, view: DescribeQuorumResponse) -> list[ReplicaRow]:
     ends = {status.replica: status.log_end_offset for status in view.voters}
     leader_end = max(ends.values(), default=-1)
     for status in view.voters:
         if status.replica.id == view.leader.id:
             leader_end = status.log_end_offset
-    rows = [_row(look, view, status, leader_end, is_voter=True) for status in view.voters]
-    rows += [_row(look, view, status, leader_end, is_voter=False) for status in view.observers]
+    rows = [_row(snapshot, view, status, leader_end, is_voter=True) for status in view.voters]
+    rows += [_row(snapshot, view, status, leader_end, is_voter=False) for status in view.observers]
     return rows
 
 
 def _row(
-    look: Look,
+    snapshot: QuorumSnapshot,
     view: DescribeQuorumResponse,
     status: ReplicaStatus,
     leader_end: int,
     *,
     is_voter: bool,
-) -> Replica:
-    known = look.is_leaders_view and status.log_end_offset >= 0
+) -> ReplicaRow:
+    known = snapshot.is_leaders_view and status.log_end_offset >= 0
     role = "voter" if is_voter else "observer"
-    if look.is_leaders_view and status.replica.id == view.leader.id:
+    if snapshot.is_leaders_view and status.replica.id == view.leader.id:
         role = "leader"
-    late_ms = _ago(look.at_ms, status.last_caught_up_ms) if known else None
-    answers = any(node.node_id == status.replica.id for node in look.nodes.values())
-    return Replica(
+    late_ms = _ago(snapshot.at_ms, status.last_caught_up_ms) if known else None
+    answers = any(node.node_id == status.replica.id for node in snapshot.nodes.values())
+    return ReplicaRow(
         status.replica,
         role,
         place_of(status.endpoints),
         status.log_end_offset if known else None,
         max(0, leader_end - status.log_end_offset) if known else None,
         late_ms,
-        _ago(look.at_ms, status.last_fetch_ms) if known else None,
-        (late_ms is not None and late_ms < LATE_AFTER_MS) if look.is_leaders_view else answers,
+        _ago(snapshot.at_ms, status.last_fetch_ms) if known else None,
+        (late_ms is not None and late_ms < LATE_AFTER_MS) if snapshot.is_leaders_view else answers,
     )
 
 
@@ -211,28 +215,63 @@ def _ago(now_ms: int, then_ms: int) -> int | None:
     return max(0, now_ms - then_ms) if then_ms >= 0 else None
 
 
-def _unknown(voter: Voter) -> Replica:
+def _unknown(voter: Voter) -> ReplicaRow:
     """Return the row of a voter whose status is unknown."""
     place = place_of(voter.endpoints)
-    return Replica(voter.key, "voter", place, None, None, None, None, False)
+    return ReplicaRow(voter.key, "voter", place, None, None, None, None, False)
 
 
-def _judge(look: Look, rows: Sequence[Replica], voters: VoterSet) -> tuple[Health, str]:
+def _judge(
+    snapshot: QuorumSnapshot, rows: Sequence[ReplicaRow], voters: VoterSet
+) -> tuple[Health, str]:
     """Return the quorum's health, and the reason in one sentence for the user."""
-    if look.view is None:
-        reasons = "; ".join(f"{place}: {why}" for place, why in sorted(look.silent.items()))
-        return Health.UNREACHABLE, f"no controller answers ({reasons})"
-    if not look.is_leaders_view:
-        silent = ", ".join(sorted(look.silent)) or "none"
-        said = look.view.message or f"electing one takes {voters.majority} of {voters}"
-        return Health.NO_LEADER, f"{said}; controllers that do not answer: {silent}"
-    votes = [row for row in rows if row.role in ("leader", "voter")]
+    if snapshot.view is None:
+        return Health.UNREACHABLE, _why_unreachable(snapshot)
+    if not snapshot.is_leaders_view:
+        said = snapshot.view.message or _known_leader(snapshot.view)
+        silent = ", ".join(sorted(snapshot.silent))
+        return Health.NO_LEADER, (
+            f"{said}; controllers that do not answer: {silent}" if silent else said
+        )
+    votes = rows[: len(snapshot.view.voters)]  # without a leader that is removing itself
     bad = [row for row in votes if not row.is_healthy]
     alive, needed = len(votes) - len(bad), voters.majority
     if not bad:
-        return Health.HEALTHY, f"all {len(votes)} voters have caught up"
-    names = ", ".join(str(row.key.id) for row in bad)
-    text = f"{alive} of {len(votes)} voters have caught up, not {names}"
-    if alive <= needed:
-        return Health.AT_RISK, f"{text}: one more that fails stops all commits"
+        every = f"all {len(votes)} voters have" if len(votes) > 1 else "the only voter has"
+        return Health.HEALTHY, f"{every} caught up"
+    text = (
+        f"{alive} of {_voters(len(votes))} {_have(alive)} caught up, and {_named(bad)} "
+        f"{_have(len(bad))} not"
+    )
+    if alive < needed:
+        return Health.AT_RISK, f"{text}: commits wait for a majority of {needed}"
+    if alive == needed:
+        return Health.AT_RISK, f"{text}: one more failure stops all commits"
     return Health.DEGRADED, text
+
+
+def _why_unreachable(snapshot: QuorumSnapshot) -> str:
+    said = "no controller describes the quorum" if snapshot.nodes else "no controller answers"
+    reasons = [f"{place}: {why}" for place, why in sorted(snapshot.silent.items())]
+    reasons += [f"{place} answers other requests" for place in sorted(snapshot.nodes)]
+    return f"{said} ({'; '.join(reasons)})" if reasons else said
+
+
+def _known_leader(view: DescribeQuorumResponse) -> str:
+    """What a replica says that follows a leader, or has forgotten it meanwhile."""
+    if view.leader.id is None:
+        return f"no leader is known in epoch {view.leader.epoch}"
+    return f"controller {view.leader.id} leads epoch {view.leader.epoch}, but does not answer"
+
+
+def _voters(count: int) -> str:
+    return "1 voter" if count == 1 else f"{count} voters"
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _named(rows: Sequence[ReplicaRow]) -> str:
+    *others, last = (str(row.key.id) for row in rows)
+    return f"voters {', '.join(others)} and {last}" if others else f"voter {last}"

@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from quorate.console.cluster import Census, ClusterLook
-from quorate.console.state import Look, QuorumState, place_of
+from quorate.console.cluster import ClusterSnapshot, IsrSummary
+from quorate.console.state import QuorumSnapshot, QuorumState, place_of
 from quorate.metadata.requests import DescribeCluster
 from quorate.raft.errors import MisuseError
 from quorate.raft.types import Endpoint, ReplicaKey
@@ -24,15 +24,15 @@ ANSWER_WITHIN_S = 1.5
 class Watch:
     """Observes one quorum and the cluster that it serves.
 
-    `state` and `census` change only between awaits of `run`. Without `allow_changes`, all changes
-    are rejected.
+    `state` and `isr_summary` change only between awaits of `run`. Without `allow_changes`, all
+    changes are rejected.
     """
 
     def __init__(
         self, bootstrap: Sequence[str], tls: TlsConfig | None, *, allow_changes: bool
     ) -> None:
         self.state = QuorumState()
-        self.census = Census()
+        self.isr_summary = IsrSummary()
         self.cluster_id = ""
         self.allows_changes = allow_changes
         self._bootstrap = tuple(bootstrap)
@@ -68,11 +68,11 @@ class Watch:
         await self._metadata.close()
 
     async def _look_at_quorum(self) -> None:
-        self.state.look(await self._look())
+        self.state.apply(await self._look())
         for listener in list(self._listeners):
             listener()
 
-    async def _look(self) -> Look:
+    async def _look(self) -> QuorumSnapshot:
         view, is_leaders = None, False
         try:
             description = await self._looks.describe_quorum()
@@ -83,7 +83,7 @@ class Watch:
         nodes, silent = await self._statuses()
         confirm_ms = await self._confirm() if is_leaders else None
         now_ms = time.time_ns() // 1_000_000
-        return Look(now_ms, view, is_leaders, nodes, silent, confirm_ms)
+        return QuorumSnapshot(now_ms, view, is_leaders, nodes, silent, confirm_ms)
 
     async def _look_at_cluster(self) -> None:
         """Fetch the brokers and the next page of partitions; without a leader, record the error."""
@@ -91,11 +91,11 @@ class Watch:
         error = ""
         try:
             cluster = await self._metadata.ask(DescribeCluster())
-            if cluster.topic_count or self.census.partitions:
-                page = await self._metadata.ask(self.census.want())
+            if cluster.topic_count or self.isr_summary.partitions:
+                page = await self._metadata.ask(self.isr_summary.want())
         except ClientError as reason:
             error = str(reason)
-        self.census.look(ClusterLook(time.time_ns() // 1_000_000, cluster, page, error))
+        self.isr_summary.apply(ClusterSnapshot(time.time_ns() // 1_000_000, cluster, page, error))
 
     async def _statuses(self) -> tuple[dict[str, NodeStatus], dict[str, str]]:
         """Return the status of each controller that answers and why others do not, by address."""
@@ -137,18 +137,18 @@ class Watch:
         """Make a replica a voter. Returns a message for the user."""
         endpoints = [Endpoint("CONTROLLER", host, port)]
         await self._for_changes().add_voter(key, endpoints)
-        return f"{key} is a voter now"
+        return f"{key} is now a voter"
 
     async def remove(self, key: ReplicaKey) -> str:
         await self._for_changes().remove_voter(key)
-        return f"{key} is no voter any more"
+        return f"{key} is no longer a voter"
 
     async def transfer(self, key: ReplicaKey) -> str:
         await self._for_changes().transfer_leadership(key)
-        return f"{key.id} leads now"
+        return f"{key.id} is now the leader"
 
     def _for_changes(self) -> QuorumClient:
         """Return the client for changes, whose errors the caller shows. Raises MisuseError."""
         if not self.allows_changes:
-            raise MisuseError("this console only shows: start it with --allow-changes")
+            raise MisuseError("this console is read-only: start it with --allow-changes")
         return self._changes

@@ -8,8 +8,8 @@ from quorate.console.cluster import (
     LEADERLESS,
     UNDER_REPLICATED,
     WORST_MAX,
-    Census,
-    ClusterLook,
+    ClusterSnapshot,
+    IsrSummary,
     problem_of,
 )
 from quorate.metadata.requests import (
@@ -53,44 +53,48 @@ def test_one_replica_that_is_alone_by_design_is_healthy() -> None:
 
 def page(
     name: str, *partitions: PartitionDescription, then: tuple[str, int] | None = None
-) -> ClusterLook:
+) -> ClusterSnapshot:
     topics = (TopicDescription(name, partitions=partitions),)
-    return ClusterLook(1_000, page=DescribeTopicsResponse(topics, then))
+    return ClusterSnapshot(1_000, page=DescribeTopicsResponse(topics, then))
 
 
 def test_a_round_is_shown_when_it_is_complete() -> None:
-    census = Census()
-    census.look(page("a", partition(0, 1, (1, 2)), then=("b", 0)))
-    assert census.health is None
-    assert census.want().cursor == ("b", 0)
-    census.look(page("b", partition(0, -1, (1,)), partition(1, 1, (1, 2, 3))))
-    assert census.health is not None
-    assert census.health.partitions == 3
-    assert census.health.counts == {UNDER_REPLICATED: 1, LEADERLESS: 1}
-    assert [each.topic for each in census.health.worst] == ["b", "a"]
-    assert census.want().cursor is None
+    isr_summary = IsrSummary()
+    isr_summary.apply(page("a", partition(0, 1, (1, 2)), then=("b", 0)))
+    assert isr_summary.health is None
+    assert isr_summary.want().cursor == ("b", 0)
+    isr_summary.apply(page("b", partition(0, -1, (1,)), partition(1, 1, (1, 2, 3))))
+    assert isr_summary.health is not None
+    assert isr_summary.health.partitions == 3
+    assert isr_summary.health.counts == {UNDER_REPLICATED: 1, LEADERLESS: 1}
+    assert [each.topic for each in isr_summary.health.worst] == ["b", "a"]
+    assert isr_summary.want().cursor is None
 
-    census.look(page("a", partition(0, 1, (1, 2, 3)), then=("b", 0)))
-    assert census.health.unhealthy == 2, "until the next round is over"
-    census.look(page("b", partition(0, 1, (1, 2, 3))))
-    assert census.health.unhealthy == 0
+    isr_summary.apply(page("a", partition(0, 1, (1, 2, 3)), then=("b", 0)))
+    assert isr_summary.health.unhealthy == 2, "until the next round is over"
+    isr_summary.apply(page("b", partition(0, 1, (1, 2, 3))))
+    assert isr_summary.health.unhealthy == 0
 
 
 def test_the_worst_are_kept_by_name_and_all_are_counted() -> None:
-    census = Census()
+    isr_summary = IsrSummary()
     many = [partition(index, 1, (1, 2)) for index in range(2 * WORST_MAX)]
-    census.look(page("many", *many, partition(999, -1, (2,))))
-    assert census.health is not None
-    assert census.health.unhealthy == 2 * WORST_MAX + 1
-    assert len(census.health.worst) == WORST_MAX
-    assert census.health.worst[0].partition == 999
+    isr_summary.apply(page("many", *many, partition(999, -1, (2,))))
+    assert isr_summary.health is not None
+    assert isr_summary.health.unhealthy == 2 * WORST_MAX + 1
+    assert len(isr_summary.health.worst) == WORST_MAX
+    assert isr_summary.health.worst[0].partition == 999
 
 
 def test_what_was_known_stays_while_there_is_no_answer() -> None:
-    census = Census()
-    assert not census.is_in_use
+    isr_summary = IsrSummary()
+    assert not isr_summary.is_in_use
     broker = BrokerDescription(7, 1, (), None, is_fenced=True, in_controlled_shutdown=False)
-    census.look(ClusterLook(1, DescribeClusterResponse((broker,), (), (), topic_count=2)))
-    census.look(ClusterLook(2, error="no leader is known"))
-    assert census.is_in_use
-    assert (census.fenced, census.topics, census.error) == ((7,), 2, "no leader is known")
+    isr_summary.apply(ClusterSnapshot(1, DescribeClusterResponse((broker,), (), (), topic_count=2)))
+    isr_summary.apply(ClusterSnapshot(2, error="no leader is known"))
+    assert isr_summary.is_in_use
+    assert (isr_summary.fenced, isr_summary.topics, isr_summary.error) == (
+        (7,),
+        2,
+        "no leader is known",
+    )

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from quorate.console import charts
-from quorate.console.state import EVENTS_MAX, POINTS_MAX, Health, Look, QuorumState, place_of
+from quorate.console.state import (
+    EVENTS_MAX,
+    POINTS_MAX,
+    Health,
+    QuorumSnapshot,
+    QuorumState,
+    place_of,
+)
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
@@ -36,7 +44,7 @@ def led(
     voters: Sequence[ReplicaStatus] = (),
     observers: Sequence[ReplicaStatus] = (),
     at_ms: int = NOW,
-) -> Look:
+) -> QuorumSnapshot:
     """The leader's answer."""
     voters = voters or [status(key(node_id), now_ms=at_ms) for node_id in (1, 2, 3)]
     members = voter_set(*(each.replica for each in voters))
@@ -44,10 +52,10 @@ def led(
     view = DescribeQuorumResponse(
         ErrorCode.NONE, leader, 100, 1, tuple(voters), tuple(observers), members, members
     )
-    return Look(at_ms, view, True, confirm_ms=2.5)
+    return QuorumSnapshot(at_ms, view, True, confirm_ms=2.5)
 
 
-def leaderless(at_ms: int = NOW, message: str = "") -> Look:
+def leaderless(at_ms: int = NOW, message: str = "") -> QuorumSnapshot:
     """The answer of controller 1, which knows no leader; controller 2 is silent."""
     members = voter_set(key(1), key(2))
     voters = tuple(ReplicaStatus(each.key, -1, -1, -1, each.endpoints) for each in members)
@@ -56,12 +64,12 @@ def leaderless(at_ms: int = NOW, message: str = "") -> Look:
         message,
     )  # fmt: skip
     answers = {"controller-1:9093": NodeStatus(1, True)}
-    return Look(at_ms, view, False, answers, {"controller-2:9093": "Connection refused"})
+    return QuorumSnapshot(at_ms, view, False, answers, {"controller-2:9093": "Connection refused"})
 
 
 def test_three_voters_that_have_caught_up_are_healthy() -> None:
     state = QuorumState()
-    state.look(led())
+    state.apply(led())
     assert (state.health, state.leader, state.epoch) == (Health.HEALTHY, 1, 3)
     assert [row.role for row in state.replicas] == ["leader", "voter", "voter"]
     assert state.verdict == "all 3 voters have caught up"
@@ -71,25 +79,52 @@ def test_three_voters_that_have_caught_up_are_healthy() -> None:
 def test_one_late_voter_of_five_leaves_slack_one_of_three_does_not() -> None:
     late = status(key(3), end=40, late_ms=60_000)
     three = QuorumState()
-    three.look(led(voters=[status(key(1)), status(key(2)), late]))
+    three.apply(led(voters=[status(key(1)), status(key(2)), late]))
     assert three.health is Health.AT_RISK
-    assert "2 of 3 voters have caught up, not 3" in three.verdict
+    assert three.verdict == (
+        "2 of 3 voters have caught up, and voter 3 has not: one more failure stops all commits"
+    )
     assert three.replicas[2].lag == 60
     five = QuorumState()
-    five.look(led(voters=[*(status(key(n)) for n in (1, 2, 4, 5)), late]))
+    five.apply(led(voters=[*(status(key(n)) for n in (1, 2, 4, 5)), late]))
     assert five.health is Health.DEGRADED
+    assert five.verdict == "4 of 5 voters have caught up, and voter 3 has not"
+
+
+def test_a_minority_that_has_caught_up_commits_nothing() -> None:
+    late = [status(key(n), end=40, late_ms=60_000) for n in (2, 3)]
+    state = QuorumState()
+    state.apply(led(voters=[status(key(1)), *late]))
+    assert state.health is Health.AT_RISK
+    assert state.verdict == (
+        "1 of 3 voters has caught up, and voters 2 and 3 have not: commits wait for a majority of 2"
+    )
+
+
+def test_one_voter_is_not_all_1_voters() -> None:
+    state = QuorumState()
+    state.apply(led(voters=[status(key(1))]))
+    assert (state.health, state.verdict) == (Health.HEALTHY, "the only voter has caught up")
+
+
+def test_a_leader_that_removes_itself_is_no_voter() -> None:
+    state = QuorumState()
+    others = [status(key(2)), status(key(3))]
+    state.apply(led(by=1, voters=others, observers=[status(key(1))]))
+    assert state.replicas[-1].role == "leader"
+    assert state.verdict == "all 2 voters have caught up"
 
 
 def test_an_observer_that_lags_is_no_danger() -> None:
     state = QuorumState()
-    state.look(led(observers=[status(key(9), end=1, late_ms=99_000)]))
+    state.apply(led(observers=[status(key(9), end=1, late_ms=99_000)]))
     assert state.health is Health.HEALTHY
     assert state.replicas[-1].role == "observer"
 
 
 def test_without_a_leader_it_says_why_and_who_is_silent() -> None:
     state = QuorumState()
-    state.look(leaderless(message="electing one takes 2 of {1, 2}"))
+    state.apply(leaderless(message="electing one takes 2 of {1, 2}"))
     assert state.health is Health.NO_LEADER
     assert state.leader is None
     assert "electing one takes 2" in state.verdict
@@ -97,10 +132,38 @@ def test_without_a_leader_it_says_why_and_who_is_silent() -> None:
     assert [row.is_healthy for row in state.replicas] == [True, False]
 
 
+def test_a_leader_that_is_known_and_silent_is_named() -> None:
+    snapshot = leaderless()
+    assert snapshot.view is not None
+    view = replace(snapshot.view, leader=CurrentLeader(4, 2, (endpoint(2),)))
+    state = QuorumState()
+    state.apply(replace(snapshot, view=view))
+    assert state.health is Health.NO_LEADER
+    assert state.verdict == (
+        "controller 2 leads epoch 4, but does not answer; controllers that do not answer: "
+        "controller-2:9093"
+    )
+    state.apply(replace(snapshot, silent={}))
+    assert state.verdict == "no leader is known in epoch 4"
+
+
+def test_controllers_that_answer_without_describing_the_quorum_are_named() -> None:
+    state = QuorumState()
+    state.apply(QuorumSnapshot(NOW, None))
+    assert state.verdict == "no controller answers"
+    state.apply(
+        QuorumSnapshot(NOW, None, nodes={"a:1": NodeStatus(1, False)}, silent={"b:1": "no answer"})
+    )
+    assert state.health is Health.UNREACHABLE
+    assert state.verdict == (
+        "no controller describes the quorum (b:1: no answer; a:1 answers other requests)"
+    )
+
+
 def test_nobody_answering_keeps_the_voters_that_were_known() -> None:
     state = QuorumState()
-    state.look(led())
-    state.look(Look(NOW + 1000, None, silent={"controller-1:9093": "no answer"}))
+    state.apply(led())
+    state.apply(QuorumSnapshot(NOW + 1000, None, silent={"controller-1:9093": "no answer"}))
     assert state.health is Health.UNREACHABLE
     assert [row.key for row in state.replicas] == [key(1), key(2), key(3)]
     assert "controller-1:9093: no answer" in state.verdict
@@ -108,37 +171,37 @@ def test_nobody_answering_keeps_the_voters_that_were_known() -> None:
 
 def test_elections_and_changes_become_events_and_tenures() -> None:
     state = QuorumState()
-    state.look(led())
-    state.look(leaderless(NOW + 1_000))
-    state.look(leaderless(NOW + 2_000))
+    state.apply(led())
+    state.apply(leaderless(NOW + 1_000))
+    state.apply(leaderless(NOW + 2_000))
     new_disk = [status(key(1), now_ms=NOW + 3_000), status(key(2, "B"), now_ms=NOW + 3_000)]
-    state.look(led(2, 5, new_disk, at_ms=NOW + 3_000))
+    state.apply(led(2, 5, new_disk, at_ms=NOW + 3_000))
     texts = [event.text for event in state.events]
-    assert "nobody leads" in texts
+    assert "there is no leader" in texts
     assert "2 leads epoch 5" in texts
-    assert f"{key(2)} is no voter any more" in texts
-    assert f"{key(2, 'B')} is a voter now" in texts
-    spans = [(t.leader, t.from_ms - NOW, t.to_ms and t.to_ms - NOW) for t in state.tenures]
+    assert f"{key(2)} is no longer a voter" in texts
+    assert f"{key(2, 'B')} is now a voter" in texts
+    spans = [(t.leader, t.from_ms - NOW, t.to_ms and t.to_ms - NOW) for t in state.leader_terms]
     assert spans == [(1, 0, 1_000), (None, 1_000, 3_000), (2, 3_000, None)]
 
 
 def test_what_is_remembered_is_bounded() -> None:
     state = QuorumState()
     for number in range(POINTS_MAX + 50):
-        state.look(led(1 + number % 2, number, at_ms=NOW + number))
+        state.apply(led(1 + number % 2, number, at_ms=NOW + number))
     assert len(state.points) == POINTS_MAX
-    assert len(state.events) == len(state.tenures) == EVENTS_MAX
+    assert len(state.events) == len(state.leader_terms) == EVENTS_MAX
 
 
 def test_the_charts_hold_every_point() -> None:
     state = QuorumState()
     for second in range(3):
-        state.look(led(at_ms=NOW + 1_000 * second))
+        state.apply(led(at_ms=NOW + 1_000 * second))
     assert [value for _, value in charts.latency(state)["series"][0]["data"]] == [2.5] * 3
     assert [each["name"] for each in charts.lag(state)["series"]] == [
         "controller 1", "controller 2", "controller 3",
     ]  # fmt: skip
-    assert charts.tenures(state)["yAxis"]["data"] == ["controller 1"]
+    assert charts.leader_terms(state)["yAxis"]["data"] == ["controller 1"]
 
 
 def test_a_place_is_written_as_it_is_dialled() -> None:

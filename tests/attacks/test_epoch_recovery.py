@@ -59,7 +59,7 @@ def test_used_up_epochs_are_lowered_for_all_voters_together(quorum: Quorum) -> N
         fields = json.loads(state.read_text())
         fields.update(leaderEpoch=epoch, leaderId=-1, votedId=-1)
         state.write_text(json.dumps(fields))
-    assert_error(quorate("recover", "epochs", *directories[:2]), "are not among these")
+    assert_error(quorate("recover", "epochs", *directories[:2]), "are missing")
     planned = quorate("recover", "epochs", *directories)
     assert planned.status == 0, planned
     assert "DRY RUN" in planned.out

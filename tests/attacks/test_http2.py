@@ -31,6 +31,8 @@ pytestmark = pytest.mark.timeout(120)
 PEAK_MIB_MAX = 256
 ATTACK_S = 3.0
 APPEND_S = 20.0
+APPENDS = 20
+"""Each by a new client, so by a new call."""
 READ_S = 40.0
 LARGE_BYTES = 7 * 1024 * 1024
 
@@ -59,7 +61,8 @@ async def append(target: Target) -> None:
 @pytest.mark.parametrize("name", ["continuation", "rapid-reset", "settings", "pings"])
 async def test_frames_without_end_are_cut_off(target: Target, share: Share, name: str) -> None:
     async with attackers(name, target.aim, share) as found:
-        await append(target)
+        for _ in range(APPENDS):
+            await append(target)
     assert found.ended["frames"] > 0
     assert target.peak_mib < PEAK_MIB_MAX
     assert "Traceback" not in target.node.said()
@@ -70,7 +73,7 @@ async def test_half_sent_messages_hold_little(target: Target, share: Share) -> N
         await append(target)
         await asyncio.sleep(ATTACK_S)
     assert found.ended.total()
-    target.node.wait_said("are no whole message")
+    target.node.wait_said("bytes of incomplete messages")
     assert target.peak_mib < PEAK_MIB_MAX
 
 
@@ -83,7 +86,7 @@ async def test_answers_that_nobody_takes_hold_little(target: Target, share: Shar
                 sizes = [len(record.value) async for record in client.read(0)]
         assert LARGE_BYTES in sizes
     assert found.ended["asked"] > 100
-    target.node.wait_said("does not take its answers")
+    target.node.wait_said("does not read its responses")
     assert target.peak_mib < PEAK_MIB_MAX
 
 

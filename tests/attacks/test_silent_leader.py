@@ -63,7 +63,7 @@ async def test_clients_leave_a_leader_that_stands_still(
         append, read, described = await asyncio.gather(*calls, return_exceptions=True)
         took_s = time.monotonic() - stood_still
         assert isinstance(append, OutcomeUnknownError), append
-        assert f"silent for {ChannelLimits().silence_ms} ms" in str(append)
+        assert f"no response for {ChannelLimits().silence_ms} ms" in str(append)
         assert read[:1] == [b"before"], read
         assert not isinstance(described, BaseException), described
         assert took_s < FAILOVER_S

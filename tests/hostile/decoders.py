@@ -29,7 +29,7 @@ from quorate.records.errors import RecordsError
 from quorate.rpc.wire import convert, convert_append
 from quorate.rpc.wire.codecs import CODECS
 from quorate.spark import framing
-from quorate.spark.columns import LEDGER, Origin, rows
+from quorate.spark.columns import LEDGER, ChunkOrigin, rows
 from quorate.spark.errors import DamagedError
 from quorate.spark.options import OFFSET_MAX
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
@@ -92,7 +92,7 @@ def _ledger() -> tuple[bytes, ...]:
 
 def _read_ledger(data: bytes) -> None:
     chunk = framing.whole(data)
-    rows(LEDGER, chunk, Origin("1", "log"), 0, OFFSET_MAX, verify=False).validate(full=True)
+    rows(LEDGER, chunk, ChunkOrigin("1", "log"), 0, OFFSET_MAX, verify=False).validate(full=True)
 
 
 def _read_control(data: bytes) -> None:

@@ -90,15 +90,18 @@ class BrokerLab(Lab):
                     return str(found.topics[0].topic_id)
                 await asyncio.sleep(0.1)
 
-    async def wait_ready(self) -> None:
-        """Until the broker knows the topic and decides by the ACLs."""
+    async def wait_ready(self, topic_id: str) -> None:
+        """Until the broker knows the topic, decides by the ACLs, and leads the partition."""
+        produce = PARTITION_METHODS["Produce"]
         async with asyncio.timeout(READY_S), self.channel("producer") as channel:
             request = pb.LocateRequest(topics=[callers.TOPIC])
             while True:
                 answer = await call(channel, LOCATE, request, wait_for_ready=True)
                 found = [topic.error_code for topic in answer.topics]
                 if answer.error_code == 0 and found == [0] and answer.topics[0].partitions:
-                    return
+                    answer = await call(channel, produce, request_of(produce, 0, topic_id))
+                    if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                        return
                 await asyncio.sleep(0.1)
 
     def end(self) -> None:
@@ -145,7 +148,7 @@ async def test_a_broker_allows_what_the_page_says(lab: BrokerLab) -> None:
         authorizer_class_name="quorate.authorizer", super_users=";".join(callers.super_users())
     )
     topic_id = await lab.make_topic()
-    await lab.wait_ready()
+    await lab.wait_ready(topic_id)
     page = {title: decided for title, _, decided in access_broker.rows()}
     controllers = {rpc.name: decided for rpc, decided in access.rows()}
     for number, column in enumerate(access_broker.CALLERS):
@@ -177,7 +180,7 @@ async def test_without_an_authorizer_followers_and_readers_of_the_log_are_nodes(
     """Acknowledgements, and the credentials in the metadata log."""
     lab.start_broker()
     topic_id = await lab.make_topic()
-    await lab.wait_ready()
+    await lab.wait_ready(topic_id)
     for title in ("client", "producer", "administrator", "plaintext", "controller", "broker"):
         async with lab.channel(title) as channel:
             node = callers.BROKER if title == "broker" else callers.CONTROLLER

@@ -91,7 +91,7 @@ def forwarded_for(asker: Asker, principal: str) -> dict[str, bool]:
 
 def page_column(title: str) -> dict[str, bool]:
     number = access_kafka.TITLES.index(title)
-    decided = ((api.name, row[number]) for api, row in access_kafka.rows(callers.gate()))
+    decided = ((api.name, row[number]) for api, row in access_kafka.rows(callers.authorizer()))
     return {name: allowed for name, allowed in decided if allowed is not None}
 
 

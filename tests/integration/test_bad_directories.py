@@ -230,7 +230,7 @@ def test_a_controller_of_another_cluster_does_not_join(lone_node: Node, make_nod
     stranger.start()
     stranger.wait_said("belongs to another cluster")
     ran = here("metadata-quorum", "add-controller", "-c", stranger.properties)
-    assert_error(ran, f"{stranger.data} was formatted for the cluster {OTHER_CLUSTER}", CLUSTER)
+    assert_error(ran, f"{stranger.data} was formatted for cluster {OTHER_CLUSTER}", CLUSTER)
     asyncio.run(append(node.address, 5))
     said = stranger.said()
     assert said.count("belongs to another cluster") == 1, "it says so, and not all the time"

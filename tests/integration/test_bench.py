@@ -66,7 +66,7 @@ def test_a_running_quorum_is_loaded_and_not_stopped(quorum: Quorum) -> None:
     assert "throughput" in table
     assert "p99, ms" in table
     refused = quorate("bench", "W4", "--bootstrap-controller", address)
-    assert_error(refused, "W4", "wants a quorum of its own", status=2)
+    assert_error(refused, "W4", "requires a new quorum", status=2)
 
 
 def test_an_unknown_workload_is_named() -> None:

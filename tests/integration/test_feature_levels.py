@@ -101,7 +101,7 @@ def test_a_migrated_quorum_rises_to_what_the_listener_allows(kafka: KafkaQuorum)
     assert levels(kafka)["metadata.version"] == 29
     assert levels(kafka)["eligible.leader.replicas.version"] == 1
     for node in kafka.nodes.values():
-        times = node.said().count("registered what this controller")
+        times = node.said().count("registered the features that this controller")
         assert 1 <= times <= 2, "once, and once more after the old records"
 
 
@@ -143,7 +143,7 @@ def test_a_quorum_of_applications_gets_no_metadata(tmp_path: Path) -> None:
         node.format("--standalone")
         node.start()
         status = quorum.until_voters(1)
-        assert "registered what" not in node.said()
+        assert "registered the features" not in node.said()
         assert levels(quorum) == {}
         assert registered(quorum) == {}
         assert status["leaderId"] == 1

@@ -120,15 +120,15 @@ REFUSED = [
 FLY = ("--deny-principal", "U:a", "--operation", "Fly", "--cluster")
 WRONG = [
     ("--topic is missing", CREATE),
-    ("is not like 1:2", (*CREATE, "--topic", "t", "--replica-assignment", "x")),
+    ("expected the form 1:2", (*CREATE, "--topic", "t", "--replica-assignment", "x")),
     ("regular expression", ("topics", "list", "--topic", "(")),
     ("accepted: topics", (*ALTER, "--entity-type", "tables")),
     ("must be specified", (*ALTER, "--topic", "t")),
     ("password is missing", (*ALTER, "--user", "u", "--add-config", SCRAM)),
     ("broker id", (*ALTER, "--broker", "x", "--add-config", "a=b")),
-    ("brackets do not match", (*ALTER, "--topic", "t", "--add-config", "a=[b")),
+    ("unbalanced brackets", (*ALTER, "--topic", "t", "--add-config", "a=[b")),
     ("a resource is missing", ("acls", "add", "--allow-principal", "User:a")),
-    ("is not TYPE:NAME", ("acls", "add", "--allow-principal", "a", "--topic", "t")),
+    ("expected TYPE:NAME", ("acls", "add", "--allow-principal", "a", "--topic", "t")),
     ("--operation Fly", ("acls", "add", *FLY)),
 ]
 
@@ -234,7 +234,7 @@ def test_records_that_nobody_could_replay_are_refused(node: Node) -> None:
     ):
         with pytest.raises(AdminError, match=r"INVALID_RECORD: offset [0-9]+: [A-Z_]+_RECORD: "):
             asyncio.run(append(refused))
-    with pytest.raises(AdminError, match=r"INVALID_RECORD: .* do not go into one batch"):
+    with pytest.raises(AdminError, match=r"INVALID_RECORD: .* one batch cannot hold both"):
         asyncio.run(append(rec.NoOpRecord(), keyed=True))
     asyncio.run(append(rec.ConfigRecord(4, "", "background.threads", "11")))
     told = Commands(node.address)("configs", "describe", "--broker-defaults")
@@ -313,7 +313,7 @@ def test_a_plain_quorum_stays_plain_and_imports_what_another_has(
         ]
         assert {p["leader"] for p in theirs["partitions"]} == {None}
         assert "request_percentage=50.0" in there("configs", "describe", "--client", "c")
-        assert "Topic kept is there already." in there("topics", "import", *source)
+        assert "Topic kept already exists." in there("topics", "import", *source)
         there("topics", "delete", "--topic", "kept")
         assert plain.stop() == 0
         assert_clean(plain.said())

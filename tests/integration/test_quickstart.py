@@ -138,7 +138,7 @@ def test_start_look_stop_and_start_again(tmp_path: Path) -> None:
         assert quickstart.interrupt() == 0
     assert controllers(folder) == []
     assert quickstart.err == []
-    assert quickstart.out[-1] == "Stopped; everything is kept.\n"
+    assert quickstart.out[-1] == "Stopped; all data is kept.\n"
     for node_id in (1, 2, 3):
         log = (folder / f"controller-{node_id}" / "controller.log").read_text()
         assert_clean(log)
@@ -151,7 +151,7 @@ def test_start_look_stop_and_start_again(tmp_path: Path) -> None:
         assert again.interrupt() == 0
     assert identity(folder) == before
     assert before[0][0] in again.err[0]
-    assert "goes on" in again.err[0]
+    assert "Restarting quorum" in again.err[0]
     states = [json.loads(line) for line in again.out]
     assert states[-1]["leader"] in (1, 2, 3)
     assert [c["id"] for c in states[-1]["controllers"]] == [1, 2, 3]
@@ -166,7 +166,7 @@ def test_a_controller_that_cannot_start_ends_it(tmp_path: Path) -> None:
     cluster.create([1])
     (cluster.nodes[1].data / PARTITION / "quorum-state").write_text("{")
     ran = here("quickstart", "--dir", cluster.folder)
-    assert_error(ran, "controller 1 ended with status 1: ", "quorum-state is broken")
+    assert_error(ran, "controller 1 exited with status 1: ", "quorum-state is broken")
     assert controllers(cluster.folder) == []
 
 
@@ -176,7 +176,7 @@ def _look(folder: Path, quickstart: Quickstart) -> tuple[str, ...]:
     ask = tuple(suggested[1].split())
     status = succeed(*ask, "describe", "--status", "--json").json()
     printed = "".join(quickstart.out)
-    assert f"Quorum {status['clusterId']} is new, in {folder}" in printed
+    assert f"Starting new quorum {status['clusterId']} in {folder}" in printed
     assert sorted(voters(status)) == [1, 2, 3]
     for voter in status["currentVoters"]:
         address = voter["endpoints"][0].removeprefix("CONTROLLER://")

@@ -242,7 +242,7 @@ def test_dry_runs_change_nothing_and_inspect_says_what_is_where(quorum: Quorum) 
     best = next(e for e in found["directories"] if e["directory"] == found["best"])
     assert best["logEndOffset"] == max(ends)
     text = succeed("recover", "inspect", "--dirs", ",".join(map(str, dirs))).out
-    assert "nothing committed is missing" in text
+    assert "no committed record is missing" in text
     ran = here("recover", "lost-majority", "-l", dirs[0], "--dry-run")
     assert ran.status == 0
     assert "DRY RUN" in ran.out
@@ -334,7 +334,7 @@ def test_a_plan_is_set_aside_when_somebody_led_meanwhile(quorum: Quorum) -> None
     asyncio.run(write(quorum))
     assert node.stop() == 0
     node.start()
-    node.wait_said("somebody led meanwhile")
+    node.wait_said("there was a leader meanwhile")
     quorum.until_voters(1, 2, 3)
     assert not (node.data / "recover.plan").exists()
     assert len(list(node.data.glob("recover.plan.refused-*"))) == 1
@@ -371,7 +371,7 @@ def test_all_voters_move_to_other_addresses(
         named = str(report)
     moved = [x for node in nodes for x in ("--voter", f"{node.id}@{node.address}")]
     base = ("recover", "endpoints", "-l", chosen.data)
-    assert_error(here(*base, *moved), "it takes 2")
+    assert_error(here(*base, *moved), "but 2 are needed")
     assert_error(here(*base, "--others", named, "--voter", "9@h:1"), "9 is not a voter")
     ran = here(*base, "--others", named, *moved)
     assert ran.status == 0, ran

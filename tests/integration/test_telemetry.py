@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections import defaultdict
@@ -26,6 +27,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
+from quorate.process.http import FRESH_S_MAX
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.telemetry.catalogue import METRICS, PROCESS_METRICS
@@ -66,6 +68,12 @@ def samples(port: int) -> Samples:
         for family in text_string_to_metric_families(get(port, "/metrics")[1])
         for sample in family.samples
     }
+
+
+def fresh_samples(port: int) -> Samples:
+    """The samples of a page rendered after this call; `samples` may return an earlier one."""
+    time.sleep(FRESH_S_MAX)
+    return samples(port)
 
 
 class Collector(
@@ -192,14 +200,14 @@ def test_metrics_tell_what_is(watched: Watched) -> None:
                 offset = await client.append_value(b"%d" % number)
             return offset
 
-    before = samples(watched.ports[leader])
+    before = fresh_samples(watched.ports[leader])
     end = asyncio.run(append()) + 1
 
     def caught_up() -> bool:
         return samples(watched.ports[follower])["high_watermark", ()] >= end
 
     until("the follower knows what is committed", caught_up)
-    found, other = samples(watched.ports[leader]), samples(watched.ports[follower])
+    found, other = fresh_samples(watched.ports[leader]), fresh_samples(watched.ports[follower])
     for name, wanted in {
         "current_leader": leader,
         "number_of_voters": 3,
@@ -291,7 +299,7 @@ def test_every_line_of_the_log_is_an_object(watched: Watched) -> None:
         lines = [json.loads(line) for line in node.said().splitlines()]
         assert {line["node_id"] for line in lines} == {node.id}
         assert any("epoch" in line and "offset" in line for line in lines)
-        assert any(line["message"].startswith("voters ") for line in lines)
+        assert any(line["message"].startswith("voter set ") for line in lines)
         assert not [line for line in lines if line["level"] in ("ERROR", "CRITICAL")]
 
 
@@ -316,7 +324,7 @@ def test_pages_while_the_quorum_is_lost(watched: Watched) -> None:
     until("/readyz says so", lambda: get(port, "/readyz")[0] == 503)
     assert "electing one takes 2 of" in get(port, "/readyz")[1]
     assert get(port, "/healthz") == (200, "alive\n")
-    assert samples(port)["ready", ()] == 0
+    assert fresh_samples(port)["ready", ()] == 0
 
 
 def test_a_node_that_waits_to_be_formatted_can_be_watched(make_node: Start) -> None:
@@ -354,7 +362,8 @@ def test_an_address_in_use_is_one_line(make_node: Start) -> None:
         assert node.process is not None
         assert node.process.wait(20) == 1
     (line,) = node.said().splitlines()
-    assert line.startswith(f"quorate: error: quorate.http.listener={address}: cannot listen there")
+    error = f"quorate.http.listener={address}: cannot listen on this address"
+    assert line.startswith(f"quorate: error: {error}")
 
 
 @pytest.mark.parametrize(
@@ -387,5 +396,5 @@ def test_without_the_extra_one_line_names_it(
     assert node.process is not None
     assert node.process.wait(20) == 1
     (line,) = node.said().splitlines()
-    assert line.startswith(f"quorate: error: {setting} is set, which needs the extra 'telemetry'")
+    assert line.startswith(f"quorate: error: {setting} requires the extra 'telemetry'")
     assert line.endswith("pip install 'quorate[telemetry]'")

@@ -28,9 +28,9 @@ def test_a_quorum_waits_for_the_brokers_and_says_what_they_need(
     server: Server, tmp_path: Path
 ) -> None:
     folder = tmp_path / "quorum"
-    for goes in ("is new", "goes on"):
+    for starts in ("Starting new", "Restarting"):
         with running(folder, "--zookeeper", server.connect) as quickstart:
-            quickstart.wait_for(f"Quorum {CLUSTER} {goes}")
+            quickstart.wait_for(f"{starts} quorum {CLUSTER} in")
             voters = quickstart.wait_for(r"controller\.quorum\.voters=(\S+)")[1]
             places = dict(entry.split("@") for entry in voters.split(","))
             assert tuple(map(int, places)) == IDS
@@ -52,7 +52,7 @@ def test_a_quorum_waits_for_the_brokers_and_says_what_they_need(
 def test_what_cannot_be_is_one_line(empty: Server, tmp_path: Path) -> None:
     folder = tmp_path / "quorum"
     start = ("quickstart", "--dir", folder, "--zookeeper")
-    assert_error(quorate(*start, empty.connect), "there is no /cluster/id", "chroot")
+    assert_error(quorate(*start, empty.connect), "/cluster/id does not exist", "chroot")
     nowhere = f"{HOST}:{free_ports(1)[0]}"
     assert_error(quorate(*start, nowhere), nowhere)
     for option in (("--brokers", "1"), ("--demo",)):

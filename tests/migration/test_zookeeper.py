@@ -18,7 +18,7 @@ from quorate.migration.errors import FencedError, ZNodeError, ZooKeeperError
 from quorate.migration.operations import Create, Delete, SetData
 from quorate.migration.tls import ZooKeeperTls
 from quorate.migration.znodes import Tree
-from quorate.migration.zookeeper import WRITE_OPERATIONS_MAX, Lease, Position, ZooKeeper
+from quorate.migration.zookeeper import WRITE_OPERATIONS_MAX, Position, ZkClaim, ZooKeeper
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.support import free_ports, here
@@ -195,6 +195,8 @@ def test_a_claim_names_the_malformed_znode(empty: Server) -> None:
         (b'{"brokerid":"one"}', "brokerid 'one' is not a number"),
         (b'{"brokerid":[1]}', r"brokerid \[1\] is not a number"),
         (b'{"brokerid":Infinity}', "brokerid inf is not a number"),
+        (b'{"brokerid":true}', "brokerid True is not a number"),
+        (b'{"brokerid":2147483648}', "brokerid 2147483648 has more than 32 bits"),
         (b'{"brokerid":1,"kraftControllerEpoch":null}', "kraftControllerEpoch is missing or null"),
         (b'{"brokerid":1,"kraftControllerEpoch":"x"}', "kraftControllerEpoch 'x' is not a number"),
     ):
@@ -295,9 +297,9 @@ def test_a_claim_that_was_decided_on_before_another_changes_nothing(
     server: Server, overtaken: Overtaken
 ) -> None:
     other = server.client()
-    leases: list[Lease] = []
+    leases: list[ZkClaim] = []
     overtaken.rival = lambda: leases.append(other.claim(3001, 6))
-    with pytest.raises(ZooKeeperError, match="another controller did meanwhile"):
+    with pytest.raises(ZooKeeperError, match="another controller claimed it at the same time"):
         overtaken.claim(3000, 5)
     (lease,) = leases
     assert other.refresh(lease) == lease, "nothing of the late claim was done"
@@ -325,7 +327,7 @@ def test_a_claim_does_not_come_before_a_brokers_that_is_elected_meanwhile(
         assert not [each for each in transaction.commit() if isinstance(each, Exception)]
 
     overtaken.rival = elect
-    with pytest.raises(ZooKeeperError, match="another controller did meanwhile"):
+    with pytest.raises(ZooKeeperError, match="another controller claimed it at the same time"):
         overtaken.claim(3000, 5)
     assert other.read(z.MIGRATION) is None, "all of a claim, or nothing"
     # The next attempt sees the broker, and fences it.
@@ -352,7 +354,7 @@ def test_what_is_taken_while_it_is_given_back_stays_taken(
 ) -> None:
     overtaken.claim(3000, 5)
     other = server.client()
-    leases: list[Lease] = []
+    leases: list[ZkClaim] = []
     overtaken.rival = lambda: leases.append(other.claim(3001, 6))
     with pytest.raises(ZooKeeperError, match="took it at the same time"):
         overtaken.release()

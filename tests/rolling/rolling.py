@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorate.broker.client import Producer, Reader
+from quorate.broker.client import Producer, RecordReader
 from quorate.broker.replica_log import read_recovery_point, read_topic_id
 from quorate.cli.local_cluster import LocalCluster
 from quorate.metadata.requests import CreateTopics, NewTopic
@@ -223,7 +223,7 @@ class Rolling:
     async def verify(self) -> None:
         """Compare what is there with what was acknowledged."""
         found: dict[bytes, list[tuple[int, int]]] = {}
-        async with Reader(self.cluster.broker_addresses) as reader:
+        async with RecordReader(self.cluster.broker_addresses) as reader:
             for partition in range(self.partitions):
                 end = await reader.end_offset(TOPIC, partition)
                 async for record in reader.records(TOPIC, partition, 0, end):

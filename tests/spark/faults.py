@@ -25,7 +25,7 @@ from quorate.records.batch import (
     stamp,
 )
 from quorate.records.metadata import NoOpRecord, TopicRecord, decode, encode
-from quorate.spark.audit_rules import Rule
+from quorate.spark.audit_rules import AuditRule
 
 PARTITION = "__cluster_metadata-0"
 OTHER_CLUSTER = "h3JvRzZ1Tn6b5kq0m2xY8w"
@@ -35,7 +35,7 @@ OTHER_CLUSTER = "h3JvRzZ1Tn6b5kq0m2xY8w"
 class Planted:
     """What must be found: one of the rules, at the replica, at the offset (None: any)."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[AuditRule, ...]
     replica: str
     offset: int | None
 
@@ -76,7 +76,7 @@ class Victim:
                         return index, at
         raise AssertionError(f"no {kind.__name__}")
 
-    def planted(self, *rules: Rule, offset: int | None) -> Planted:
+    def planted(self, *rules: AuditRule, offset: int | None) -> Planted:
         return Planted(rules, self.name, offset)
 
 
@@ -96,7 +96,7 @@ def flipped_bit(victim: Victim) -> Planted:
     header, batch = victim.batches[index]
     batch[70] ^= 0x10
     victim.write()
-    return victim.planted(Rule.CHECKSUM, offset=header.base_offset)
+    return victim.planted(AuditRule.CHECKSUM, offset=header.base_offset)
 
 
 def swapped_batches(victim: Victim) -> Planted:
@@ -104,7 +104,7 @@ def swapped_batches(victim: Victim) -> Planted:
     batches = victim.batches
     batches[index], batches[index + 1] = batches[index + 1], batches[index]
     victim.write()
-    return victim.planted(Rule.GAP, Rule.ORDER, offset=None)
+    return victim.planted(AuditRule.GAP, AuditRule.ORDER, offset=None)
 
 
 def forged_epoch(victim: Victim) -> Planted:
@@ -113,7 +113,7 @@ def forged_epoch(victim: Victim) -> Planted:
     header, batch = victim.batches[index]
     stamp(batch, header.base_offset, header.epoch + 1)
     victim.write()
-    return victim.planted(Rule.EPOCH, offset=header.base_offset)
+    return victim.planted(AuditRule.EPOCH, offset=header.base_offset)
 
 
 def divergent_record(victim: Victim) -> Planted:
@@ -123,7 +123,7 @@ def divergent_record(victim: Victim) -> Planted:
     batch[-2] ^= 0x01
     sealed(batch)
     victim.write()
-    return victim.planted(Rule.LOG_MATCHING, offset=header.base_offset)
+    return victim.planted(AuditRule.LOG_MATCHING, offset=header.base_offset)
 
 
 def two_leaders(victim: Victim) -> Planted:
@@ -138,7 +138,7 @@ def two_leaders(victim: Victim) -> Planted:
     made = build_control_batch(records, header.base_timestamp)
     victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)
     victim.write()
-    return victim.planted(Rule.ONE_LEADER, offset=header.base_offset)
+    return victim.planted(AuditRule.ONE_LEADER, offset=header.base_offset)
 
 
 def voters_jump(victim: Victim) -> Planted:
@@ -158,14 +158,14 @@ def voters_jump(victim: Victim) -> Planted:
     made = build_control_batch(records, header.base_timestamp)
     victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)
     victim.write()
-    return victim.planted(Rule.VOTERS, offset=header.base_offset + at)
+    return victim.planted(AuditRule.VOTERS, offset=header.base_offset + at)
 
 
 def truncated_tail(victim: Victim) -> Planted:
     del victim.batches[-3:]
     end = victim.batches[-1][0].end_offset
     victim.write()
-    return victim.planted(Rule.LOST_TAIL, offset=end)
+    return victim.planted(AuditRule.LOST_TAIL, offset=end)
 
 
 def missing_segment(victim: Victim) -> Planted:
@@ -176,7 +176,7 @@ def missing_segment(victim: Victim) -> Planted:
     tail.write_bytes(b"".join(bytes(batch) for _, batch in victim.batches[second:]))
     del victim.batches[first:]
     victim.write()
-    return victim.planted(Rule.GAP, offset=begin)
+    return victim.planted(AuditRule.GAP, offset=begin)
 
 
 def misnamed_segment(victim: Victim) -> Planted:
@@ -187,7 +187,7 @@ def misnamed_segment(victim: Victim) -> Planted:
     tail.write_bytes(b"".join(bytes(batch) for _, batch in victim.batches[index:]))
     del victim.batches[index:]
     victim.write()
-    return victim.planted(Rule.ORDER, offset=begin)
+    return victim.planted(AuditRule.ORDER, offset=begin)
 
 
 def misnamed_checkpoint(victim: Victim) -> Planted:
@@ -196,7 +196,7 @@ def misnamed_checkpoint(victim: Victim) -> Planted:
     snapshot = parse_snapshot_name(path.stem)
     assert snapshot is not None
     path.rename(path.with_stem(f"{snapshot.offset:020d}-{snapshot.epoch + 1:010d}"))
-    return victim.planted(Rule.SNAPSHOT, offset=0)
+    return victim.planted(AuditRule.SNAPSHOT, offset=0)
 
 
 def snapshot_disagrees(victim: Victim) -> Planted:
@@ -221,7 +221,7 @@ def snapshot_disagrees(victim: Victim) -> Planted:
         data += copy
     assert changed
     path.write_bytes(data)
-    return victim.planted(Rule.SNAPSHOT, offset=int(path.stem.split("-")[0]))
+    return victim.planted(AuditRule.SNAPSHOT, offset=int(path.stem.split("-")[0]))
 
 
 def wrong_cluster(victim: Victim) -> Planted:
@@ -229,7 +229,7 @@ def wrong_cluster(victim: Victim) -> Planted:
     MetaProperties(OTHER_CLUSTER, properties.node_id, properties.directory_id).write(
         victim.directory
     )
-    return victim.planted(Rule.CLUSTER, offset=None)
+    return victim.planted(AuditRule.CLUSTER, offset=None)
 
 
 def duplicated_offset(victim: Victim) -> Planted:
@@ -237,7 +237,7 @@ def duplicated_offset(victim: Victim) -> Planted:
     header, batch = victim.batches[index]
     victim.batches.insert(index, (header, bytearray(batch)))
     victim.write()
-    return victim.planted(Rule.DUPLICATE, offset=header.base_offset)
+    return victim.planted(AuditRule.DUPLICATE, offset=header.base_offset)
 
 
 def control_out_of_place(victim: Victim) -> Planted:
@@ -251,7 +251,7 @@ def control_out_of_place(victim: Victim) -> Planted:
     made = build_control_batch([SnapshotFooter()], header.base_timestamp)
     victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)
     victim.write()
-    return victim.planted(Rule.CONTROL, offset=header.base_offset)
+    return victim.planted(AuditRule.CONTROL, offset=header.base_offset)
 
 
 def second_leader_change(victim: Victim) -> Planted:
@@ -268,7 +268,7 @@ def second_leader_change(victim: Victim) -> Planted:
     made = build_control_batch([change], place.base_timestamp)
     victim.batches[after] = place, restamped(made, place.base_offset, place.epoch)
     victim.write()
-    return victim.planted(Rule.CONTROL, offset=place.base_offset)
+    return victim.planted(AuditRule.CONTROL, offset=place.base_offset)
 
 
 def garbage(victim: Victim) -> Planted:
@@ -277,7 +277,7 @@ def garbage(victim: Victim) -> Planted:
     header, batch = victim.batches[index]
     victim.batches[index] = header, bytearray(b"\xff" * len(batch))
     victim.write()
-    return victim.planted(Rule.BYTES, offset=header.base_offset)
+    return victim.planted(AuditRule.BYTES, offset=header.base_offset)
 
 
 def old_quorum_state(victim: Victim) -> Planted:
@@ -286,7 +286,7 @@ def old_quorum_state(victim: Victim) -> Planted:
         '{"leaderId":1,"leaderEpoch":1,"votedId":-1,'
         '"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
     )
-    return victim.planted(Rule.STATE, offset=None)
+    return victim.planted(AuditRule.STATE, offset=None)
 
 
 def no_op_instead(victim: Victim) -> Planted:
@@ -296,7 +296,7 @@ def no_op_instead(victim: Victim) -> Planted:
     made = build_data_batch([(None, encode(NoOpRecord()))] * header.count, header.base_timestamp)
     victim.batches[index] = header, restamped(made, header.base_offset, header.epoch)
     victim.write()
-    return victim.planted(Rule.LOG_MATCHING, offset=header.base_offset)
+    return victim.planted(AuditRule.LOG_MATCHING, offset=header.base_offset)
 
 
 FAULTS: dict[str, tuple[str, Callable[[Victim], Planted]]] = {

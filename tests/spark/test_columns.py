@@ -35,14 +35,14 @@ from quorate.records.metadata import (
     to_json,
 )
 from quorate.spark import framing
-from quorate.spark.columns import LEDGER, Origin, column_name, layer_schema, rows
+from quorate.spark.columns import LEDGER, ChunkOrigin, column_name, layer_schema, rows
 from quorate.spark.errors import DamagedError
 from quorate.spark.options import OFFSET_MAX
 
 from tests.spark import arbitrary
 from tests.spark.conftest import GOLDEN
 
-HERE = Origin("1-x", "log")
+HERE = ChunkOrigin("1-x", "log")
 
 
 def log_of(batches: Sequence[Sequence[tuple[bytes | None, bytes | None]]]) -> bytes:
@@ -223,7 +223,7 @@ def test_application_data_of_a_checkpoint_has_the_offsets_of_the_log() -> None:
         stamp(batch, place, 3)
         data += batch
     for origin, wanted in (
-        (Origin("1-x", "checkpoint", 100), [0, 1, 40, 41, None, 70]),
+        (ChunkOrigin("1-x", "checkpoint", 100), [0, 1, 40, 41, None, 70]),
         (HERE, [0, 1, 2, 3, 4, 5]),
     ):
         found = rows(LEDGER, framing.whole(bytes(data)), origin, 0, OFFSET_MAX)

@@ -64,7 +64,7 @@ def test_with_an_old_java(java: Any, tmp_path: Path, version: str) -> None:
 def test_java_that_does_not_start(java: Any, tmp_path: Path) -> None:
     java("17.0.1")
     (tmp_path / "java").write_text("#!/bin/sh\nexit 1\n")
-    assert_line(here("pipeline", "run", tmp_path), "is no Java that can be started")
+    assert_line(here("pipeline", "run", tmp_path), "cannot be run as Java")
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def _java_is_here() -> None:
 @pytest.mark.usefixtures("_java_is_here")
 def test_what_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no log")
-    assert_line(here("pipeline", "run", tmp_path), f"{tmp_path} is no metadata log")
-    assert_line(here("pipeline", "history", tmp_path / "notes.txt"), "no file of a metadata log")
+    assert_line(here("pipeline", "run", tmp_path), f"{tmp_path} is not a metadata log")
+    assert_line(here("pipeline", "history", tmp_path / "notes.txt"), "not a file of a metadata log")
     assert_line(here("pipeline", "state", tmp_path / "nowhere"), "does not exist")
 
 
@@ -91,12 +91,16 @@ def test_an_unreachable_quorum() -> None:
 
 @pytest.mark.usefixtures("_java_is_here")
 def test_wrong_command_lines(tmp_path: Path) -> None:
-    assert_line(here("pipeline", "run"), "give directories or", status=2)
-    assert_line(here("pipeline", "run", tmp_path, "--sink", "csv"), "parquet or delta", status=2)
-    assert_line(here("pipeline", "state", tmp_path, "--kind", "cats"), "no kind", status=2)
+    assert_line(here("pipeline", "run"), "expected either directories or", status=2)
+    assert_line(
+        here("pipeline", "run", tmp_path, "--sink", "csv"), "accepted: parquet, delta", status=2
+    )
+    assert_line(
+        here("pipeline", "state", tmp_path, "--kind", "cats"), "--kind 'cats': accepted: ", status=2
+    )
     assert_line(
         here("pipeline", "state", tmp_path, "--offset", 1, "--time", "2026-01-01"),
-        "not both",
+        "cannot be used together",
         status=2,
     )
     ran = here("pipeline", "state", "--bootstrap-controller", "no-port")
@@ -108,9 +112,9 @@ def test_errors_within_spark_are_one_line(spark: Any, golden: Path, tmp_path: Pa
     path = golden / "compacted/controller-2"
     for options, said in (
         ({"startOffset": "3"}, "offset 3 was compacted away: the log begins at 320"),
-        ({"layer": "nonsense"}, "there is no layer 'nonsense'"),
-        ({"startoffset": "x"}, "startOffset 'x' is not"),
-        ({"colour": "red"}, "there is no option colour"),
+        ({"layer": "nonsense"}, "unknown layer 'nonsense'"),
+        ({"startoffset": "x"}, "startOffset 'x': expected earliest, latest or an offset"),
+        ({"colour": "red"}, "unknown option colour"),
     ):
         with pytest.raises(Exception) as raised:  # noqa: PT011 (Spark wraps what it is told)
             spark.read.format("quorate").options(**options).load(str(path)).count()

@@ -18,9 +18,9 @@ from quorate.records.metadata import ConfigRecord, encode
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.wire.values import ReadChunk
 from quorate.spark import framing
-from quorate.spark.columns import LEDGER, Origin, rows
-from quorate.spark.errors import CompactedError, UnreachableError
-from quorate.spark.live import READ, LiveReader, Quorum, lost
+from quorate.spark.columns import LEDGER, ChunkOrigin, rows
+from quorate.spark.errors import CompactedError, QuorumUnreachableError
+from quorate.spark.live import READ, LiveReader, QuorumConnection, lost
 from quorate.spark.options import OFFSET_MAX
 
 from tests.integration.support import Node, free_ports
@@ -50,13 +50,13 @@ async def append(address: str) -> None:
 
 
 def test_everything_committed_is_read_and_nothing_beyond(node: Node) -> None:
-    with LiveReader(Quorum((node.address,))) as reader:
+    with LiveReader(QuorumConnection((node.address,))) as reader:
         extent = reader.extent()
         assert extent.start == 0
         assert extent.end >= COUNT
         found: list[dict[str, object]] = []
         for data in reader.batches(0, extent.end):
-            batch = rows(LEDGER, framing.whole(data), Origin("leader", ""), 0, OFFSET_MAX)
+            batch = rows(LEDGER, framing.whole(data), ChunkOrigin("leader", ""), 0, OFFSET_MAX)
             found += batch.to_pylist()
     assert [row["offset"] for row in found] == list(range(extent.end))
     assert found[0]["type"] == "LEADER_CHANGE"
@@ -66,12 +66,12 @@ def test_everything_committed_is_read_and_nothing_beyond(node: Node) -> None:
 
 def test_a_part_is_read_from_any_address_of_the_list(node: Node) -> None:
     dead = f"127.0.0.1:{free_ports(1)[0]}"
-    with LiveReader(Quorum((dead, node.address))) as reader:
+    with LiveReader(QuorumConnection((dead, node.address))) as reader:
         pieces = list(reader.batches(100, 150))
     offsets = [
         offset
         for data in pieces
-        for offset in rows(LEDGER, framing.whole(data), Origin("", ""), 100, 150)
+        for offset in rows(LEDGER, framing.whole(data), ChunkOrigin("", ""), 100, 150)
         .column("offset")
         .to_pylist()
     ]
@@ -81,8 +81,8 @@ def test_a_part_is_read_from_any_address_of_the_list(node: Node) -> None:
 def test_nobody_answers() -> None:
     dead = f"127.0.0.1:{free_ports(1)[0]}"
     with (
-        LiveReader(Quorum((dead,), timeout_s=1)) as reader,
-        pytest.raises(UnreachableError) as told,
+        LiveReader(QuorumConnection((dead,), timeout_s=1)) as reader,
+        pytest.raises(QuorumUnreachableError) as told,
     ):
         reader.extent()
     assert dead in told.value.reason
@@ -134,15 +134,15 @@ def serving(*reads: list[ReadChunk]) -> Iterator[str]:
 @pytest.mark.parametrize("broken", [[piece(b"a")], [piece(b"a"), COMPACTED]])
 def test_a_snapshot_whose_stream_breaks_is_read_again(broken: list[ReadChunk]) -> None:
     whole = [piece(b"a"), piece(b"b"), END]
-    with serving(broken, whole) as address, LiveReader(Quorum((address,))) as reader:
+    with serving(broken, whole) as address, LiveReader(QuorumConnection((address,))) as reader:
         assert reader.snapshot() == (320, [b"a", b"b"])
 
 
 def test_a_snapshot_whose_stream_always_breaks_is_an_error() -> None:
     with (
         serving([piece(b"a")]) as address,
-        LiveReader(Quorum((address,), timeout_s=1)) as reader,
-        pytest.raises(UnreachableError) as told,
+        LiveReader(QuorumConnection((address,), timeout_s=1)) as reader,
+        pytest.raises(QuorumUnreachableError) as told,
     ):
         reader.snapshot()
     assert address in told.value.reason
@@ -156,15 +156,15 @@ def test_what_is_compacted_is_told() -> None:
 def test_the_path_of_a_log_is_pickled(tmp_path: Path) -> None:
     import pickle
 
-    from quorate.spark.options import Options
+    from quorate.spark.options import SourceOptions
     from quorate.spark.source import FilePart, LivePart, QuorateReader
 
-    options = Options.of({"path": str(tmp_path), "startOffset": "7"})
+    options = SourceOptions.of({"path": str(tmp_path), "startOffset": "7"})
     for value in (
         QuorateReader(options),
-        FilePart(Origin("a", "b"), 0, 1, 0, 1, True),
+        FilePart(ChunkOrigin("a", "b"), 0, 1, 0, 1, True),
         LivePart(0, 1),
-        Options.of({"bootstrap": "localhost:9093"}),
+        SourceOptions.of({"bootstrap": "localhost:9093"}),
     ):
         again = pickle.loads(pickle.dumps(value))
         assert type(again) is type(value)

@@ -52,7 +52,7 @@ def test_what_the_environment_lacks_is_named() -> None:
     with pytest.raises(PipelineError) as raised:
         pod.executor_command(told, "java", JARS)
     assert raised.value.reason == (
-        "an executor of Spark needs the variables "
+        "a Spark executor needs the environment variables "
         "SPARK_EXECUTOR_ID, SPARK_APPLICATION_ID, SPARK_RESOURCE_PROFILE_ID"
     )
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pytest
 from quorate.spark.files import find_replica
 from quorate.spark.jobs import Source
-from quorate.spark.options import Options
+from quorate.spark.options import SourceOptions
 from quorate.spark.source import QuorateReader, read_part
 from quorate.spark.tables import write_layer
 
@@ -86,7 +86,7 @@ def test_faster_than_kafkas_dump(spark: Any, tmp_path: Path) -> None:  # noqa: F
 
     def decoded() -> float:
         """Processor time of one core, a record, in microseconds."""
-        options = Options.of(Source((directory,)).given("ledger"))
+        options = SourceOptions.of(Source((directory,)).given("ledger"))
         began, found = time.process_time(), 0
         for part in QuorateReader(options).partitions():
             found += sum(batch.num_rows for batch in read_part(options, part))

@@ -30,7 +30,7 @@ import pytest
 from quorate.records.metadata import ConfigRecord, encode
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import ClientError
-from quorate.spark.live import LiveReader, Quorum
+from quorate.spark.live import LiveReader, QuorumConnection
 from quorate.spark.sinks import OffsetTable, Sink
 
 from tests.integration.support import Node, environment
@@ -156,7 +156,7 @@ def test_every_committed_offset_is_in_the_table_once(
             wait_for(lambda: min(log_starts(controllers)) > 0, "the logs are compacted", query)
             query.kill()
         assert load.acknowledged > 1_000
-        with LiveReader(Quorum(tuple(controllers.addresses.split(",")))) as reader:
+        with LiveReader(QuorumConnection(tuple(controllers.addresses.split(",")))) as reader:
             end = reader.extent().end
         finish(query, controllers.addresses, out, sink)
         found = written_offsets(spark, out, sink)

@@ -1,11 +1,11 @@
-"""ACCESS.md: which caller may call which method, as the gate of a controller decides.
+"""ACCESS.md: which caller may call which method, as the authorizer of a controller decides.
 
     python tests/tools/access.py write
     python tests/tools/access.py check        exit status 1 if the page is out of date
 
-The rows are `rpc.methods`, the answers those of `runtime.gate.NodeGate`, asked as a server does:
-before the request is read, and again with a request that its caller sends in its own name.
-`tests/integration/test_access.py` makes the same calls to a real controller.
+The rows are `rpc.wire.methods`, the answers those of `runtime.authorizer.NodeAuthorizer`, asked as
+a server does: before the request is read, and again with a request that its caller sends in its own
+name. `tests/integration/test_access.py` makes the same calls to a real controller.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "services"), str(ROOT)]
 from quorate.metadata import requests as r  # noqa: E402
 from quorate.raft import messages as m  # noqa: E402
 from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, VersionRange, Voter  # noqa: E402
-from quorate.rpc.server.authorizer import Refusal  # noqa: E402
+from quorate.rpc.server.authorizer import Denial  # noqa: E402
 from quorate.rpc.wire.codecs import CODECS  # noqa: E402
 from quorate.rpc.wire.convert_append import encode_append_request  # noqa: E402
 from quorate.rpc.wire.convert_metadata import METHODS  # noqa: E402
@@ -38,7 +38,7 @@ from quorate.rpc.wire.values import (  # noqa: E402
     ReadRequest,
     UpdateFeaturesRequest,
 )
-from quorate.runtime.authorizer import NodeGate  # noqa: E402
+from quorate.runtime.authorizer import NodeAuthorizer  # noqa: E402
 
 from tests.tools import access_broker, access_kafka, access_web  # noqa: E402
 from tests.tools.callers import (  # noqa: E402
@@ -47,7 +47,7 @@ from tests.tools.callers import (  # noqa: E402
     OTHER_CLUSTER,
     RECEIVER,
     Column,
-    gate,
+    authorizer,
 )
 
 PAGE = ROOT / "services" / "quorate" / "rpc" / "ACCESS.md"
@@ -125,22 +125,22 @@ def message_of(rpc: RpcMethod, value: Any) -> Message:
     return CODECS[rpc.name].encode_request(value)
 
 
-def is_allowed(gate: NodeGate, column: Column, rpc: RpcMethod) -> bool:
+def is_allowed(authorizer: NodeAuthorizer, column: Column, rpc: RpcMethod) -> bool:
     """Whether the call comes to its handler."""
     caller = column.caller
-    if caller is None or gate.refusal(caller, rpc.name) is not None:
+    if caller is None or authorizer.refusal(caller, rpc.name) is not None:
         return False
     if rpc.name.startswith("Append"):
         return True  # nothing in the request tells its sender
     value = values_from(column.node)[rpc.name]
     if not rpc.is_metadata:
-        return gate.refusal(caller, rpc.name, value) is None
-    return not isinstance(gate.admit(caller, rpc.name, value), Refusal)
+        return authorizer.refusal(caller, rpc.name, value) is None
+    return not isinstance(authorizer.authorize(caller, rpc.name, value), Denial)
 
 
 def rows() -> list[tuple[RpcMethod, list[bool]]]:
     """Each method, and for each column whether it is allowed."""
-    decides = gate()
+    decides = authorizer()
     return [
         (rpc, [is_allowed(decides, column, rpc) for column in COLUMNS])
         for rpc in RPC_METHODS.values()
@@ -167,7 +167,7 @@ def sections() -> str:
             "## Controllers: gRPC",
             table(),
             "## Controllers: quorate.kafka.listener.name",
-            access_kafka.table(gate()),
+            access_kafka.table(authorizer()),
             "## Controllers and brokers: quorate.http.listener",
             access_web.http_table(),
             "## Brokers: quorate.v1.Partition",
@@ -202,7 +202,7 @@ def page() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    logging.disable(logging.WARNING)  # the gate writes what it refuses
+    logging.disable(logging.WARNING)  # the authorizer writes what it refuses
     match arguments:
         case ["write"]:
             PAGE.write_text(page())

@@ -1,14 +1,15 @@
 """The part of ACCESS.md about `quorate.v1.Partition`, which brokers serve: by method and caller.
 
-The rows are `rpc.methods.PARTITION_METHODS`, the answers those of `broker.gate`, asked as the
-servicer does. `tests/integration/test_access_broker.py` makes the same calls to a real broker.
+The rows are `rpc.wire.methods.PARTITION_METHODS`, the answers those of `broker.authorizer`, asked
+as the servicer does. `tests/integration/test_access_broker.py` makes the same calls to a real
+broker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from quorate.broker.authorizer import BrokerGate
+from quorate.broker.authorizer import BrokerAuthorizer
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.wire.methods import FOLLOWER_FETCH, PARTITION_METHODS, Callers, RpcMethod
 
@@ -24,25 +25,28 @@ def methods() -> Mapping[str, RpcMethod]:
     return named | {FOLLOWERS: FOLLOWER_FETCH}
 
 
-def is_allowed(gate: BrokerGate, column: Column, rpc: RpcMethod) -> bool:
+def is_allowed(authorizer: BrokerAuthorizer, column: Column, rpc: RpcMethod) -> bool:
     """Whether the call comes to its handler, for the topic of the page."""
     caller = column.caller
-    if caller is None or gate.partition_refusal(caller, PARTITION_METHODS[rpc.name]) is not None:
+    if (
+        caller is None
+        or authorizer.partition_refusal(caller, PARTITION_METHODS[rpc.name]) is not None
+    ):
         return False
     if rpc is FOLLOWER_FETCH:
-        return gate.follower_refusal(caller, column.node) is None
+        return authorizer.follower_refusal(caller, column.node) is None
     if rpc.name == "Locate":
-        return gate.may_describe(caller, TOPIC)
+        return authorizer.may_describe(caller, TOPIC)
     if rpc.name == "InitProducerId":
         return True
-    return gate.refused_topic(caller, rpc.operation, TOPIC_ID) is ErrorCode.NONE
+    return authorizer.refused_topic(caller, rpc.operation, TOPIC_ID) is ErrorCode.NONE
 
 
 def rows() -> list[tuple[str, RpcMethod, list[bool]]]:
     """Each method, and for each of CALLERS whether it is allowed."""
-    gate = broker_gate()
+    authorizer = broker_gate()
     return [
-        (title, rpc, [is_allowed(gate, column, rpc) for column in CALLERS])
+        (title, rpc, [is_allowed(authorizer, column, rpc) for column in CALLERS])
         for title, rpc in methods().items()
     ]
 

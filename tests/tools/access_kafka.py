@@ -1,7 +1,7 @@
 """The part of ACCESS.md about the listener for Kafka's brokers: by API and caller.
 
-The rows are `bridge.apis`, the answers those of the gate, asked as the bridge does: with the head
-of the request, then with its content as `bridge` reads it.
+The rows are `bridge.apis`, the answers those of the authorizer, asked as the bridge does: with the
+head of the request, then with its content as `bridge` reads it.
 `tests/integration/test_access_kafka.py` sends the same requests to a real controller.
 """
 
@@ -16,10 +16,10 @@ from quorate.bridge.bridge import BARE, may_forward
 from quorate.raft import messages as m
 from quorate.raft.types import OffsetAndEpoch, ReplicaKey
 from quorate.rpc.principals import Caller
-from quorate.rpc.server.authorizer import Refusal
+from quorate.rpc.server.authorizer import Denial
 from quorate.rpc.wire.methods import RPC_METHODS, Callers
 from quorate.runtime.authorization import KAFKA_OPERATIONS
-from quorate.runtime.authorizer import NodeGate
+from quorate.runtime.authorizer import NodeAuthorizer
 
 from tests.tools.callers import ADMINISTRATOR, COLUMNS, DIRECTORY, OTHER_CLUSTER, super_users
 
@@ -213,36 +213,37 @@ def value_of(api: KafkaApi, node: int) -> Any:
     return BARE[api.key].read(bodies(node)[api.key])
 
 
-def is_allowed(gate: NodeGate, caller: Caller | None, api: KafkaApi, node: int) -> bool:
+def is_allowed(authorizer: NodeAuthorizer, caller: Caller | None, api: KafkaApi, node: int) -> bool:
     """Whether the bridge does what is asked, if only to answer that it cannot be done."""
     if caller is None:
         return False
     if api.key == s.API_VERSIONS:
         return True
     if api.key == s.ENVELOPE:
-        return may_forward(gate, caller)
-    if api.from_brokers and gate.refusal(caller, api.method) is not None:
+        return may_forward(authorizer, caller)
+    if api.from_brokers and authorizer.refusal(caller, api.method) is not None:
         return False
     value = value_of(api, node)
     if not RPC_METHODS[api.method].is_metadata:
-        return gate.refusal(caller, api.method, value) is None
-    admitted = gate.admit(caller, api.method, value)
-    return not isinstance(admitted, Refusal) and admitted.answer is None
+        return authorizer.refusal(caller, api.method, value) is None
+    authorized = authorizer.authorize(caller, api.method, value)
+    return not isinstance(authorized, Denial) and authorized.answer is None
 
 
-def rows(gate: NodeGate) -> list[tuple[KafkaApi, list[bool | None]]]:
+def rows(authorizer: NodeAuthorizer) -> list[tuple[KafkaApi, list[bool | None]]]:
     """Each API, and for each of TITLES whether it is allowed; None for what no envelope holds."""
     found: list[tuple[KafkaApi, list[bool | None]]] = []
     for api in KAFKA_APIS.values():
         decided: list[bool | None] = [
-            is_allowed(gate, column.caller, api, column.node) for column in COLUMNS
+            is_allowed(authorizer, column.caller, api, column.node) for column in COLUMNS
         ]
-        # Nobody speaks for a super user, whom `bridge.Bridge` looks for before the gate is asked.
+        # Nobody speaks for a super user, whom `bridge.Bridge` looks for before the authorizer is
+        # asked.
         for principal in FORWARDED_FOR.values():
             is_free = principal not in super_users()
             client = Caller(principal, "h")
             decided.append(
-                (is_free and is_allowed(gate, client, api, 0)) if api.forwarded else None
+                (is_free and is_allowed(authorizer, client, api, 0)) if api.forwarded else None
             )
         found.append((api, decided))
     return found
@@ -266,11 +267,11 @@ def _besides(api: KafkaApi) -> str:
     return "" if callers is Callers.ANYBODY else f"{callers} only"
 
 
-def table(gate: NodeGate) -> str:
+def table(authorizer: NodeAuthorizer) -> str:
     head = ("API", "key", "versions", "needs", "besides", *TITLES)
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     said = {True: "yes", False: "no", None: ""}
-    for api, decided in rows(gate):
+    for api, decided in rows(authorizer):
         low, high = api.versions
         versions = str(low) if low == high else f"{low} to {high}"
         cells = [api.name, str(api.key), versions, _needs(api), _besides(api)]

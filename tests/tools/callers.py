@@ -1,4 +1,4 @@
-"""The callers of ACCESS.md, what each of them has, and the gate that decides about them.
+"""The callers of ACCESS.md, what each of them has, and the authorizer that decides about them.
 
 The receiver is a controller with TLS, an authorizer and `quorate.controller.principals`.
 """
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
-from quorate.broker.authorizer import BrokerGate
+from quorate.broker.authorizer import BrokerAuthorizer
 from quorate.metadata import requests as r
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
 from quorate.metadata.authorizer import ANONYMOUS, AclAuthorizer, Operation, ResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.records import metadata as rec
 from quorate.rpc.principals import Caller
-from quorate.runtime.authorizer import NodeGate
+from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.metadata_loader import MetadataLoader
 
 CONTROLLER, BROKER, RECEIVER = 2, 1001, 1
@@ -83,22 +83,22 @@ def producer_acls() -> tuple[r.Acl, ...]:
     )
 
 
-def gate() -> NodeGate:
+def authorizer() -> NodeAuthorizer:
     """That of a controller whose certificate names it, with an authorizer and the ACL above."""
-    made = NodeGate(controllers=controllers(), authorizer=AclAuthorizer(super_users()))
+    made = NodeAuthorizer(controllers=controllers(), authorizer=AclAuthorizer(super_users()))
     made.follow(cast(MetadataLoader, _committed((broker_acl(),))))
     return made
 
 
-def broker_gate() -> BrokerGate:
+def broker_gate() -> BrokerAuthorizer:
     """That of a broker with the same, the topic of the page, and a producer of its records."""
-    made = BrokerGate(authorizer=AclAuthorizer(super_users()))
+    made = BrokerAuthorizer(authorizer=AclAuthorizer(super_users()))
     made.follow(cast(MetadataLoader, _committed((broker_acl(), *producer_acls()))))
     return made
 
 
 def _committed(acls: Sequence[r.Acl]) -> Any:
-    """What a gate follows, with these ACLs and TOPIC."""
+    """What an authorizer follows, with these ACLs and TOPIC."""
     image = MetadataImage()
     image.apply(rec.TopicRecord(TOPIC, TOPIC_ID, version=0), 0)
     for number, acl in enumerate(acls, 1):

@@ -3,7 +3,7 @@
     python tests/tools/reference.py write
     python tests/tools/reference.py check        exit status 1 if a page is out of date
 
-Settings are as the configurations of controllers and brokers declare them (`process.config_def`),
+Settings are as the configurations of controllers and brokers declare them (`process.setting`),
 metrics as `telemetry.catalogue` does.
 """
 
@@ -30,7 +30,7 @@ HEAD = """# Settings
 
 A setting is in the properties file that a process is started with, or in its environment, which
 overrides the file. Settings whose description begins with "Ours" are Quorate's own; the others are
-Kafka's, with Kafka's defaults where nothing else is said. `quorate config-docs` and
+Kafka's, with Kafka's defaults unless stated otherwise. `quorate config-docs` and
 `quorate broker --help-settings` print the settings of one role.
 """
 TABLE_BEGIN, TABLE_END = "| metric | in Prometheus |", "\n\n</details>"

@@ -1,6 +1,6 @@
 """The Kafka APIs served to Kafka's brokers: the table for the bridge, authorization and ACCESS.md.
 
-`schemas.SERVED` has the served versions of each API, `rpc.methods` what each method requires.
+`schemas.SERVED` has the served versions of each API, `rpc.wire.methods` what each method requires.
 
 Rules:
 1. An API that is not in the table is not served.
@@ -21,8 +21,8 @@ from quorate.bridge import schemas as s
 
 @dataclass(frozen=True, slots=True)
 class KafkaApi:
-    """One row. method: the gRPC method (`rpc.methods`) whose rules apply; "Envelope" is not a gRPC
-    method, and ApiVersions has none.
+    """One row. method: the gRPC method (`rpc.wire.methods`) whose rules apply; "Envelope" is not a
+    gRPC method, and ApiVersions has none.
     """
 
     key: int

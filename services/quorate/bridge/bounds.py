@@ -41,7 +41,7 @@ class _Walk:
     def skip(self, size: int) -> None:
         self.at += size
         if self.at > len(self.data):
-            raise ValueError("the message ends too soon")
+            raise ValueError("the message is truncated")
 
     def number(self, size: int) -> int:
         start = self.at

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from quorate.bridge import schemas as s
 from quorate.bridge.apis import KAFKA_APIS
-from quorate.bridge.connections import Connection, Connections
+from quorate.bridge.connections import Connections, KafkaConnection
 from quorate.bridge.exchange import answer_bare
 from quorate.bridge.forwarding import FORWARDED, answer_envelope, envelope_response
 from quorate.bridge.frames import FRAME_BYTES_MAX, Decoder
@@ -41,10 +41,10 @@ from quorate.raft.messages import (
     FetchSnapshotRequest,
 )
 from quorate.rpc.principals import Caller, PrincipalMapping
-from quorate.rpc.server.authorizer import Refusal, answer_admitted
+from quorate.rpc.server.authorizer import Denial, answer_authorized
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.convert_metadata import METHODS, MetadataAnswer
-from quorate.runtime.authorizer import NodeGate
+from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.driver import RaftDriver
 from quorate.telemetry.limited_log import LimitedLog
 
@@ -57,7 +57,7 @@ STRANGERS_FRAME_BYTES_MAX = 256 * 1024
 BARE: Final = LIFECYCLE | FORWARDED
 """The exchanges of all APIs that `Bridge.answer` does not handle itself, without an envelope."""
 _APART: Final = {s.FETCH, s.FETCH_SNAPSHOT, s.ENVELOPE, s.API_VERSIONS}
-assert BARE.keys() | _APART == KAFKA_APIS.keys() == s.SERVED.keys(), "an API without an answer"
+assert BARE.keys() | _APART == KAFKA_APIS.keys() == s.SERVED.keys(), "an API without a handler"
 assert FORWARDED.keys() == {api.key for api in KAFKA_APIS.values() if api.forwarded}
 
 Handle = Callable[[Any, int], Awaitable[MetadataAnswer]]
@@ -86,20 +86,20 @@ class BridgeSettings:
 
 
 class Bridge:
-    """gate: authorizes requests; None accepts all of them."""
+    """authorizer: authorizes requests; None accepts all of them."""
 
     def __init__(
         self,
         settings: BridgeSettings,
         raft: RaftDriver,
         handle: Handle,
-        gate: NodeGate | None = None,
+        authorizer: NodeAuthorizer | None = None,
     ) -> None:
         self.propagation = Propagation(settings.node_id, settings.broker_listener)
         self._settings = settings
         self._raft = raft
         self._handle = handle
-        self._gate = gate
+        self._authorizer = authorizer
         self._replication = Replication(
             raft, settings.cluster_id, settings.listener, self._fetch_refused
         )
@@ -147,7 +147,7 @@ class Bridge:
         await server.start(settings.host, settings.port)
         self._server = server
         LOGGER.info(
-            "bridge: listens for Kafka's brokers on %s:%d",
+            "bridge: listening for Kafka's brokers on %s:%d",
             settings.host or "*",
             settings.port,
         )
@@ -162,13 +162,13 @@ class Bridge:
 
     # --- limits and authorization -----------------------------------------------------------------
 
-    def frame_bytes_max(self, connection: Connection) -> int:
+    def frame_bytes_max(self, connection: KafkaConnection) -> int:
         """The longest frame that this connection may send (rule 2)."""
-        if self._gate is None or may_forward(self._gate, connection.caller):
+        if self._authorizer is None or may_forward(self._authorizer, connection.caller):
             return FRAME_BYTES_MAX
         return STRANGERS_FRAME_BYTES_MAX
 
-    def refuse(self, head: s.Call, connection: Connection) -> Any:
+    def refuse(self, head: s.Call, connection: KafkaConnection) -> Any:
         """The response that rejects a request by its header; None to decode it (rules 2 and 3)."""
         api = KAFKA_APIS[head.api_key]
         if not api.from_brokers:
@@ -189,12 +189,12 @@ class Bridge:
 
     def _is_unauthenticated(self, caller: Caller) -> bool:
         """Whether to reject an envelope because its sender is unauthenticated; logs one line."""
-        if self._gate is None or not self._gate.authorizes or _is_authenticated(caller):
+        if self._authorizer is None or not self._authorizer.authorizes or _is_authenticated(caller):
             return False
         self._unauthenticated.warning(
             caller.host,
-            "Envelope from %s at %s is refused: only an authenticated broker may forward requests; "
-            "let %s be SSL in listener.security.protocol.map, here and at the brokers",
+            "Envelope from %s at %s is refused: only an authenticated broker may forward "
+            "requests; map %s to SSL in listener.security.protocol.map, here and on the brokers",
             caller.principal or "nobody",
             caller.host,
             self._settings.listener,
@@ -203,7 +203,7 @@ class Bridge:
 
     # --- requests ---------------------------------------------------------------------------------
 
-    async def answer(self, call: s.Call, connection: Connection) -> Any:
+    async def answer(self, call: s.Call, connection: KafkaConnection) -> Any:
         """The response to a request, in the request's version."""
         if call.api_key == s.FETCH:
             return await self._replication.fetch(call, connection)
@@ -218,14 +218,14 @@ class Bridge:
         return response
 
     def _fetch_refused(
-        self, connection: Connection, request: FetchRequest | FetchSnapshotRequest
+        self, connection: KafkaConnection, request: FetchRequest | FetchSnapshotRequest
     ) -> ErrorCode:
         name = type(request).__name__.removesuffix("Request")
         refused = self._refusal(connection.caller, name, request)
         return ErrorCode.NONE if refused is None else refused.error
 
-    def _refusal(self, caller: Caller, name: str, request: Any) -> Refusal | None:
-        return None if self._gate is None else self._gate.refusal(caller, name, request)
+    def _refusal(self, caller: Caller, name: str, request: Any) -> Denial | None:
+        return None if self._authorizer is None else self._authorizer.refusal(caller, name, request)
 
     async def _ask_for_client(
         self, request: Any, timeout_ms: int, caller: Caller
@@ -235,22 +235,22 @@ class Bridge:
             return MetadataAnswer(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                 self._raft.node.current_leader,
-                message=f"{caller.principal} is a super user, and no broker may speak for one "
-                "(quorate.kafka.forwarded.super.users): ask a controller over gRPC, or as a "
-                "principal that has ACLs",
+                message=f"{caller.principal} is a super user, and brokers may not forward a super "
+                "user's requests (quorate.kafka.forwarded.super.users): call a controller "
+                "over gRPC, or use a principal that has ACLs",
             )
         return await self._ask(request, timeout_ms, caller)
 
     async def _ask(self, request: Any, timeout_ms: int, caller: Caller) -> MetadataAnswer:
-        """Authorize and process a request, as `rpc.metadata_servicers` does for gRPC."""
+        """Authorize and process a request, as `rpc.server.metadata_servicers` does for gRPC."""
         if isinstance(request, DescribeQuorumRequest):
             return await self._describe_quorum(request, caller)
-        if self._gate is None:
+        if self._authorizer is None:
             return await self._handle(request, timeout_ms)
-        return await answer_admitted(
-            self._gate.admit(caller, METHODS[type(request)].name, request),
+        return await answer_authorized(
+            self._authorizer.authorize(caller, METHODS[type(request)].name, request),
             self._raft.node.current_leader,
-            lambda admitted: self._handle(admitted, timeout_ms),
+            lambda authorized: self._handle(authorized, timeout_ms),
         )
 
     async def _describe_quorum(
@@ -267,12 +267,12 @@ class Bridge:
         return MetadataAnswer(ErrorCode.NONE, leader, response)
 
 
-def may_forward(gate: NodeGate, caller: Caller) -> bool:
+def may_forward(authorizer: NodeAuthorizer, caller: Caller) -> bool:
     """Whether this caller may send envelopes (rules 2 and 3). Logs nothing."""
-    if not gate.authorizes:
+    if not authorizer.authorizes:
         return True
     name = KAFKA_APIS[s.ENVELOPE].method
-    return _is_authenticated(caller) and gate.is_authorized(caller, name)
+    return _is_authenticated(caller) and authorizer.is_authorized(caller, name)
 
 
 def _is_authenticated(caller: Caller) -> bool:

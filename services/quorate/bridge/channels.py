@@ -53,6 +53,8 @@ class Channel:
         self._queue: deque[Message] = deque()
         self._must_renew = False
         self._has_dropped = False
+        self._pause_s = PAUSE_S
+        self._was_lost = False
         self._wake = asyncio.Event()
         self._correlation = itertools.count(1)
         self._task = supervise(self._run(), f"bridge-broker-{broker_id}", self._failed)
@@ -70,7 +72,8 @@ class Channel:
         self._queue.extend(messages)
         if len(self._queue) > QUEUE_MAX:
             LOGGER.warning(
-                "bridge: %d requests wait for broker %d: it will be told everything instead",
+                "bridge: %d requests are pending for broker %d: it will receive the full state "
+                "instead",
                 len(self._queue),
                 self.broker_id,
             )
@@ -80,7 +83,9 @@ class Channel:
 
     def _failed(self, error: BaseException) -> None:
         """Restart the task with the full state; without it the broker would receive nothing."""
-        LOGGER.error("bridge: broker %d: %s: begins again", self.broker_id, error)
+        LOGGER.error(
+            "bridge: broker %d: %s: starting over with the full state", self.broker_id, error
+        )
         self._must_renew = True
         self._task = supervise(self._run(), f"bridge-broker-{self.broker_id}", self._failed)
 
@@ -89,28 +94,29 @@ class Channel:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        pause_s = PAUSE_S
-        was_lost = False
         while True:
             await self._something()
             try:
                 async with asyncio.timeout(CONNECT_S):
                     reader, writer = await asyncio.open_connection(*self.address)
             except (OSError, TimeoutError) as error:
-                reason = str(error) or "no connection in time"
+                reason = str(error) or "the connection timed out"
             else:
-                if was_lost:
-                    LOGGER.info("bridge: broker %d answers again", self.broker_id)
-                was_lost = False
-                pause_s = PAUSE_S
                 reason = await self._converse(reader, writer)
-            if not was_lost:
+            if not self._was_lost:
                 LOGGER.warning(
                     "bridge: broker %d at %s:%d: %s", self.broker_id, *self.address, reason
                 )
-                was_lost = True
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+                self._was_lost = True
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+
+    def _responded(self) -> None:
+        """End the backoff. A connection alone does not: its broker may reject every request."""
+        if self._was_lost:
+            LOGGER.info("bridge: broker %d is reachable again", self.broker_id)
+        self._was_lost = False
+        self._pause_s = PAUSE_S
 
     async def _something(self) -> None:
         while not self.waiting:
@@ -127,10 +133,11 @@ class Channel:
                     continue
                 message = self._queue[0]
                 await self._exchange(message, reader, writer)
+                self._responded()
                 if self._queue and self._queue[0] is message:
                     self._queue.popleft()
         except (OSError, TimeoutError) as error:
-            return str(error) or "no answer in time"
+            return str(error) or "the response timed out"
         except s.BadMessageError as error:
             return str(error)
         except Exception as error:
@@ -169,20 +176,22 @@ class Channel:
             raise ConnectionResetError("the broker closed the connection")
         found, response = s.read_response(message.api_key, version, frame)
         if found != correlation_id:
-            raise s.BadMessageError(f"an answer to {found}, and {correlation_id} was asked")
+            raise s.BadMessageError(
+                f"a response with correlation id {found} instead of {correlation_id}"
+            )
         self._note(message, response)
 
     def _note(self, message: Message, response: Any) -> None:
         refused = sorted({error.name for error in _errors(response)})
         if refused:
             LOGGER.warning(
-                "bridge: broker %d answers %s to %s",
+                "bridge: broker %d responded with %s to %s",
                 self.broker_id,
                 ", ".join(refused),
                 message.summary,
             )
         else:
-            LOGGER.debug("bridge: broker %d took %s", self.broker_id, message.summary)
+            LOGGER.debug("bridge: broker %d accepted %s", self.broker_id, message.summary)
 
 
 def _errors(response: Any) -> list[Any]:

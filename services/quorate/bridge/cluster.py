@@ -33,7 +33,7 @@ def describe_quorum(body: Any) -> DescribeQuorumRequest:
     if named != [(METADATA_TOPIC, METADATA_PARTITION)]:
         raise RefusedCallError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"only {METADATA_TOPIC} {METADATA_PARTITION} is a quorum",
+            f"only {METADATA_TOPIC}-{METADATA_PARTITION} is a quorum",
         )
     # Kafka's request has no cluster id (brokers send it in Fetch); an empty one matches any.
     return DescribeQuorumRequest("")

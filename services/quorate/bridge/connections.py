@@ -26,16 +26,16 @@ BROKER_S = 60.0
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
-    """One connection. caller: the authenticated principal and host. told: the high watermark that
-    was sent last, -1 for none. end: closes it and logs the reason. idle_since_s: the start of the
-    idle time. broker_at_s: a broker's last successful registration or heartbeat. Both are times of
-    `Connections.now_s`.
+class KafkaConnection:
+    """One connection. caller: the authenticated principal and host. last_sent: the high watermark
+    that was sent last, -1 for none. end: closes it and logs the reason. idle_since_s: the start of
+    the idle time. broker_at_s: a broker's last successful registration or heartbeat. Both are times
+    of `Connections.now_s`.
     """
 
     host: str
     caller: Caller = field(default_factory=Caller)
-    told: int = -1
+    last_sent: int = -1
     end: Callable[[str], None] = lambda _reason: None
     is_busy: bool = False
     idle_since_s: float = 0.0
@@ -56,20 +56,22 @@ class Connections:
         self._max = connections_max
         self._per_address_max = per_address_max
         self.now_s = now_s
-        self._open: dict[Connection, None] = {}
+        self._open: dict[KafkaConnection, None] = {}
         self._addresses: Counter[str] = Counter()
         self.closed_count = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, new: Connection) -> str:
+    def admit(self, new: KafkaConnection) -> str:
         """Add a connection; returns the reason if it is rejected, or "" (rule 1)."""
         if self._addresses[new.host] >= self._per_address_max:
             same = [each for each in self._open if each.host == new.host]
             if not self._end_idlest(same):
                 self.closed_count += 1
-                return f"it has {self._per_address_max} connections (max.connections.per.ip)"
+                return (
+                    f"its address has {self._per_address_max} connections (max.connections.per.ip)"
+                )
         if len(self._open) >= self._max and not self._end_idlest(self._open):
             self.closed_count += 1
             return f"there are {self._max} connections (max.connections)"
@@ -78,7 +80,7 @@ class Connections:
         self._addresses[new.host] += 1
         return ""
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: KafkaConnection) -> None:
         """Remove a connection that is closed or about to be. Idempotent."""
         if connection not in self._open:
             return
@@ -87,7 +89,7 @@ class Connections:
         if not self._addresses[connection.host]:
             del self._addresses[connection.host]
 
-    def note_broker(self, connection: Connection, error: int) -> None:
+    def note_broker(self, connection: KafkaConnection, error: int) -> None:
         """Record the result of a broker's registration or heartbeat. error: Kafka's error code."""
         if error == 0:
             connection.broker_at_s = self.now_s()
@@ -96,7 +98,7 @@ class Connections:
         """Evict the connection that has been idle longest, if any can be evicted."""
         self._end_idlest(self._open)
 
-    def _end_idlest(self, among: Iterable[Connection]) -> bool:
+    def _end_idlest(self, among: Iterable[KafkaConnection]) -> bool:
         found = min(
             (each for each in among if self._gives_way(each)),
             key=lambda each: each.idle_since_s,
@@ -106,10 +108,10 @@ class Connections:
             return False
         self.leave(found)
         self.closed_count += 1
-        found.end("others need its place, and it has been idle for longest")
+        found.end("a new connection needs its place, and it has been idle longest")
         return True
 
-    def _gives_way(self, connection: Connection) -> bool:
+    def _gives_way(self, connection: KafkaConnection) -> bool:
         """Whether a connection may be evicted (rule 2)."""
         is_broker = self.now_s() - connection.broker_at_s < BROKER_S
         return not connection.is_busy and not is_broker

@@ -66,7 +66,7 @@ class Message:
     summary: str
 
 
-Told = dict[int, list[Message]]
+ControlRequests = dict[int, list[Message]]
 """The requests for each broker, in order."""
 
 
@@ -89,7 +89,7 @@ def reached_at(broker: Broker, listener: str | None) -> RegisteredEndpoint | Non
     return None
 
 
-def everything(image: MetadataImage, sender: Sender, brokers: Iterable[int]) -> Told:
+def everything(image: MetadataImage, sender: Sender, brokers: Iterable[int]) -> ControlRequests:
     """The full state (rule 1) for these brokers."""
     wanted = [broker for broker in receivers(image).values() if broker.broker_id in set(brokers)]
     if not wanted:
@@ -116,7 +116,7 @@ def everything(image: MetadataImage, sender: Sender, brokers: Iterable[int]) -> 
 
 def changed(
     old: MetadataImage, image: MetadataImage, changes: MetadataDelta, sender: Sender
-) -> Told:
+) -> ControlRequests:
     """Requests for all receivers by rules 1 to 3. old: the image that was propagated last."""
     before, now = receivers(old), receivers(image)
     fresh = {
@@ -124,10 +124,10 @@ def changed(
         for broker_id, broker in now.items()
         if broker_id not in before or before[broker_id].broker_epoch != broker.broker_epoch
     }
-    told = everything(image, sender, fresh)
+    messages_of = everything(image, sender, fresh)
     difference = _Difference(old, image, changes)
     if not difference and not changes.brokers:
-        return told
+        return messages_of
     view = _View(image, sender)
     came = _came_to_life(old, image)
     followed = _led_by(image, came)
@@ -136,7 +136,7 @@ def changed(
     for broker_id, broker in now.items():
         if broker_id in fresh:
             continue
-        messages = told.setdefault(broker_id, [])
+        messages = messages_of.setdefault(broker_id, [])
         if came:
             messages.append(metadata.to(broker))
         if own := difference.to_lead_or_follow(broker_id, followed):
@@ -145,7 +145,7 @@ def changed(
             messages.append(metadata.to(broker))
         if lost := difference.to_stop(broker_id):
             messages.append(view.stop_replica(broker, lost))
-    return told
+    return messages_of
 
 
 def _came_to_life(old: MetadataImage, image: MetadataImage) -> frozenset[int]:

@@ -17,7 +17,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from quorate.bridge.connections import Connection
+from quorate.bridge.connections import KafkaConnection
 
 UNDER_WAY_MAX = 256
 PER_ADDRESS_MAX = 64
@@ -46,7 +46,7 @@ class Handshakes:
         self._now_s = now_s
         self._turns = float(burst)
         self._counted_at_s = now_s()
-        self._under_way: dict[str, dict[Connection, None]] = {}
+        self._under_way: dict[str, dict[KafkaConnection, None]] = {}
         """By address, the oldest first; so is `_waiting`."""
         self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -56,7 +56,7 @@ class Handshakes:
     def __len__(self) -> int:
         return self._count
 
-    def enter(self, connection: Connection) -> None:
+    def enter(self, connection: KafkaConnection) -> None:
         """Count a new handshake; may evict another (rule 1)."""
         own = self._under_way.get(connection.host, {})
         if len(own) >= self._per_address_max:
@@ -69,7 +69,7 @@ class Handshakes:
         self._under_way.setdefault(connection.host, {})[connection] = None
         self._count += 1
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: KafkaConnection) -> None:
         """The handshake has ended, whatever its outcome. Idempotent."""
         own = self._under_way.get(connection.host, {})
         if connection not in own:
@@ -83,9 +83,9 @@ class Handshakes:
         oldest = next(iter(self._under_way[host]))
         self.leave(oldest)
         self.closed_count += 1
-        oldest.end(f"{reason}, and its own began first")
+        oldest.end(f"{reason}, and this one is the oldest")
 
-    async def turn(self, connection: Connection) -> None:
+    async def turn(self, connection: KafkaConnection) -> None:
         """Wait until the handshake may start (rule 2)."""
         if not self._waiting and self._take():
             return

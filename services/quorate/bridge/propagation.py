@@ -13,9 +13,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from quorate.bridge import control_requests as telling
+from quorate.bridge import control_requests
 from quorate.bridge.channels import Channel
-from quorate.bridge.control_requests import Message, Sender, Told
+from quorate.bridge.control_requests import ControlRequests, Message, Sender
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
 
@@ -23,13 +23,13 @@ LOGGER = logging.getLogger(__name__)
 
 
 class Propagation:
-    """controller_id: the sender's. listener: see `telling.Sender`."""
+    """controller_id: the sender's. listener: see `control_requests.Sender`."""
 
     def __init__(self, controller_id: int, listener: str | None) -> None:
         self._controller_id = controller_id
         self._listener = listener
         self._sender: Sender | None = None
-        self._told: MetadataImage | None = None
+        self._propagated: MetadataImage | None = None
         self._latest: MetadataImage | None = None
         self._channels: dict[int, Channel] = {}
         self._unreachable: set[int] = set()
@@ -38,11 +38,11 @@ class Propagation:
         """Send the full state to all receivers. The caller may change the image afterwards."""
         self._sender = sender = Sender(self._controller_id, zk_epoch, self._listener)
         copy = image.copy()
-        brokers = frozenset(telling.receivers(copy))
-        told = await asyncio.to_thread(telling.everything, copy, sender, brokers)
-        await self._send(copy, told)
+        brokers = frozenset(control_requests.receivers(copy))
+        messages_of = await asyncio.to_thread(control_requests.everything, copy, sender, brokers)
+        await self._send(copy, messages_of)
         LOGGER.info(
-            "bridge: told brokers %s everything up to offset %d",
+            "bridge: brokers %s: queued the full state up to offset %d",
             ", ".join(map(str, sorted(brokers))) or "(none)",
             copy.offset,
         )
@@ -55,31 +55,33 @@ class Propagation:
         """
         if self._sender is None:
             return
-        before, self._told = self._told, None
+        before, self._propagated = self._propagated, None
         if before is None:
             # The last call failed halfway: it is unknown what each broker has received.
             await self.tell_everything(image, self._sender.zk_epoch)
             return
         copy = image.copy()
-        told = await asyncio.to_thread(telling.changed, before, copy, changes, self._sender)
-        await self._send(copy, told)
+        messages_of = await asyncio.to_thread(
+            control_requests.changed, before, copy, changes, self._sender
+        )
+        await self._send(copy, messages_of)
 
     async def silence(self) -> None:
         """Stop sending: this node is not the brokers' controller. Closes all channels."""
         channels, self._channels = self._channels, {}
-        self._told = self._latest = self._sender = None
+        self._propagated = self._latest = self._sender = None
         await asyncio.gather(*(channel.close() for channel in channels.values()))
 
-    async def _send(self, image: MetadataImage, told: Told) -> None:
-        self._told = self._latest = image
+    async def _send(self, image: MetadataImage, messages_of: ControlRequests) -> None:
+        self._propagated = self._latest = image
         await self._connect(image)
-        for broker_id, messages in told.items():
+        for broker_id, messages in messages_of.items():
             if (channel := self._channels.get(broker_id)) is not None:
                 channel.send(messages)
 
     async def _connect(self, image: MetadataImage) -> None:
         """Open a channel to each receiver for its current epoch, and close the others."""
-        receivers = telling.receivers(image)
+        receivers = control_requests.receivers(image)
         for broker_id, channel in list(self._channels.items()):
             broker = receivers.get(broker_id)
             if broker is None or broker.broker_epoch != channel.epoch:
@@ -88,8 +90,8 @@ class Propagation:
         for broker_id, broker in receivers.items():
             if broker_id in self._channels:
                 continue
-            endpoint = telling.reached_at(broker, self._listener)
-            if endpoint is None or endpoint.security_protocol != telling.PLAINTEXT:
+            endpoint = control_requests.reached_at(broker, self._listener)
+            if endpoint is None or endpoint.security_protocol != control_requests.PLAINTEXT:
                 self._complain(broker_id)
                 continue
             self._unreachable.discard(broker_id)
@@ -105,8 +107,7 @@ class Propagation:
         if broker_id not in self._unreachable:
             self._unreachable.add(broker_id)
             LOGGER.error(
-                "bridge: broker %d has no listener%s that is PLAINTEXT: it is told of no leaders "
-                "and ISRs",
+                "bridge: broker %d has no PLAINTEXT listener%s: it receives no leaders and ISRs",
                 broker_id,
                 "" if self._listener is None else f" {self._listener}",
             )
@@ -115,5 +116,7 @@ class Propagation:
         """The full state that was propagated last, for a channel that has dropped its queue."""
         if self._latest is None or self._sender is None:
             return ()
-        told = await asyncio.to_thread(telling.everything, self._latest, self._sender, (broker_id,))
-        return told.get(broker_id, ())
+        messages_of = await asyncio.to_thread(
+            control_requests.everything, self._latest, self._sender, (broker_id,)
+        )
+        return messages_of.get(broker_id, ())

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from quorate.bridge import schemas as s
-from quorate.bridge.connections import Connection
+from quorate.bridge.connections import KafkaConnection
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
@@ -34,7 +34,7 @@ BYTES_MAX = 8 * 1024 * 1024
 NO_NODE = -1
 
 
-Refuse = Callable[[Connection, FetchRequest | FetchSnapshotRequest], ErrorCode]
+Refuse = Callable[[KafkaConnection, FetchRequest | FetchSnapshotRequest], ErrorCode]
 """The error that rejects a caller's request; NONE if the caller is authorized."""
 
 
@@ -49,7 +49,7 @@ class Replication:
 
     # --- Fetch ------------------------------------------------------------------------------------
 
-    async def fetch(self, call: s.Call, connection: Connection) -> Any:
+    async def fetch(self, call: s.Call, connection: KafkaConnection) -> Any:
         """Return whole batches, waiting for new records or a high watermark up to `max_wait`."""
         body = call.body
         found = [(t, p) for t in body.topics for p in t.partitions]
@@ -65,7 +65,7 @@ class Replication:
             partition.current_leader_epoch,
             partition.fetch_offset,
             max(0, partition.last_fetched_epoch),
-            connection.told,
+            connection.last_sent,
             max_wait_ms=max(0, body.max_wait // s.milliseconds(1)),
             max_bytes=min(BYTES_MAX, max(1, body.max_bytes)),
         )
@@ -75,7 +75,7 @@ class Replication:
         response, data = await self._raft.ask(request)
         assert isinstance(response, FetchResponse), type(response)
         if response.error is ErrorCode.NONE:
-            connection.told = response.high_watermark
+            connection.last_sent = response.high_watermark
         return self._fetched(call, topic.topic_id, response, data)
 
     def _fetched(
@@ -108,7 +108,7 @@ class Replication:
 
     # --- FetchSnapshot ----------------------------------------------------------------------------
 
-    async def fetch_snapshot(self, call: s.Call, connection: Connection) -> Any:
+    async def fetch_snapshot(self, call: s.Call, connection: KafkaConnection) -> Any:
         """Return a range of bytes of a snapshot."""
         body = call.body
         found = [(t, p) for t in body.topics for p in t.partitions]

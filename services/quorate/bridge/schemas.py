@@ -120,7 +120,7 @@ def read_head(frame: bytes) -> Call:
     accepted, since it gets a response.
     """
     if len(frame) < 8:
-        raise BadMessageError(f"a request of {len(frame)} bytes")
+        raise BadMessageError(f"a truncated request of {len(frame)} bytes")
     api_key = int.from_bytes(frame[0:2], "big", signed=True)
     version = int.from_bytes(frame[2:4], "big", signed=True)
     served = SERVED.get(api_key)
@@ -155,7 +155,7 @@ def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
 def read_principal(data: bytes) -> str:
     """Decode the principal in an envelope, as `User:name`. Raises BadMessageError."""
     if data[:2] != b"\0\0":
-        raise BadMessageError(f"a principal of version {data[:2].hex()}")
+        raise BadMessageError(f"unsupported version {data[:2].hex()} of a principal")
     (found,), _ = _read(data, 2, (principal_type(),), "a principal")
     return f"{found.type_}:{found.name}"
 

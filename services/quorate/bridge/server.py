@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from quorate.bridge import schemas as s
-from quorate.bridge.connections import Connection, Connections
+from quorate.bridge.connections import Connections, KafkaConnection
 from quorate.bridge.frames import (
     FRAME_S,
     Decoder,
@@ -65,15 +65,15 @@ LOG_INTERVAL_S = 10.0
 class Answerer(Protocol):
     """Limits, authorizes and answers requests."""
 
-    def frame_bytes_max(self, connection: Connection) -> int:
+    def frame_bytes_max(self, connection: KafkaConnection) -> int:
         """The longest frame that this connection may send."""
         ...
 
-    def refuse(self, head: s.Call, connection: Connection) -> Any:
+    def refuse(self, head: s.Call, connection: KafkaConnection) -> Any:
         """The response that rejects a request by its header alone; None to decode it."""
         ...
 
-    async def answer(self, call: s.Call, connection: Connection) -> Any:
+    async def answer(self, call: s.Call, connection: KafkaConnection) -> Any:
         """The response to a request, in the request's version."""
         ...
 
@@ -141,7 +141,7 @@ class BridgeServer:
         self._sockets.clear()
 
     def _failed(self, error: BaseException) -> None:
-        LOGGER.error("bridge: %s: no new connection is taken", error)
+        LOGGER.error("bridge: %s: no new connections are accepted", error)
 
     # --- connections ------------------------------------------------------------------------------
 
@@ -151,11 +151,11 @@ class BridgeServer:
             try:
                 accepted, address = await loop.sock_accept(listening)
             except OSError as error:
-                self._closed.warning("", "bridge: no connection can be taken: %s", error)
+                self._closed.warning("", "bridge: cannot accept connections: %s", error)
                 self._connections.make_room()
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            connection = Connection(address[0].removeprefix("::ffff:"))
+            connection = KafkaConnection(address[0].removeprefix("::ffff:"))
             if reason := self._connections.admit(connection):
                 self._note(connection, reason)
                 accepted.close()
@@ -165,7 +165,7 @@ class BridgeServer:
             self._serving.add(task)
             task.add_done_callback(self._serving.discard)
 
-    async def _keep(self, accepted: socket.socket, connection: Connection) -> None:
+    async def _keep(self, accepted: socket.socket, connection: KafkaConnection) -> None:
         """Serve one connection until it ends."""
         writer: asyncio.StreamWriter | None = None
         is_over = False
@@ -194,7 +194,7 @@ class BridgeServer:
                 writer.transport.abort()
 
     async def _open(
-        self, accepted: socket.socket, connection: Connection
+        self, accepted: socket.socket, connection: KafkaConnection
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Do the TLS handshake, if any (rule 2). Raises ssl.SSLError, OSError, TimeoutError."""
         loop = asyncio.get_running_loop()
@@ -220,7 +220,7 @@ class BridgeServer:
         )
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
-    def _note(self, connection: Connection, reason: str, kind: str = "") -> None:
+    def _note(self, connection: KafkaConnection, reason: str, kind: str = "") -> None:
         """Log why a connection is closed. kind: each one is rate limited separately per host."""
         self._closed.warning(
             (connection.host, kind),
@@ -229,7 +229,7 @@ class BridgeServer:
             reason,
         )
 
-    def _end(self, connection: Connection, task: asyncio.Task[None], reason: str) -> None:
+    def _end(self, connection: KafkaConnection, task: asyncio.Task[None], reason: str) -> None:
         """Close a connection from outside its task."""
         self._note(connection, reason, kind=reason)
         self._connections.leave(connection)
@@ -238,7 +238,10 @@ class BridgeServer:
     # --- requests ---------------------------------------------------------------------------------
 
     async def _serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        connection: KafkaConnection,
     ) -> None:
         while (frame := await self._frame(reader, connection)) is not None:
             connection.is_busy = True
@@ -248,7 +251,9 @@ class BridgeServer:
             connection.is_busy = False
             connection.idle_since_s = self._connections.now_s()
 
-    async def _frame(self, reader: asyncio.StreamReader, connection: Connection) -> bytes | None:
+    async def _frame(
+        self, reader: asyncio.StreamReader, connection: KafkaConnection
+    ) -> bytes | None:
         length = await read_length(reader)
         if length is None:
             return None
@@ -259,14 +264,16 @@ class BridgeServer:
                 "authenticated or has no CLUSTER_ACTION"
             )
         receipt = self._unfinished.begin(
-            lambda: connection.end("unfinished frames hold too much, and its own began first")
+            lambda: connection.end(
+                "unfinished frames hold too much memory, and this one is the oldest"
+            )
         )
         try:
             return await read_rest(reader, length, receipt)
         finally:
             receipt.end()
 
-    async def _answered(self, frame: bytes, connection: Connection) -> bytes:
+    async def _answered(self, frame: bytes, connection: KafkaConnection) -> bytes:
         head = s.read_head(frame)
         response = self._answerer.refuse(head, connection)
         if response is None:

@@ -128,7 +128,7 @@ def no_scram_altered(
     named = dict.fromkeys(
         [each.name for each in request.deletions] + [each.name for each in request.upsertions]
     )
-    return r.AlterUserScramCredentialsResponse(tuple(r.Outcome(n, error, text) for n in named))
+    return r.AlterUserScramCredentialsResponse(tuple(r.PartResult(n, error, text) for n in named))
 
 
 # --- ACLs -----------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def acls_created(module: Any, response: r.CreateAclsResponse) -> Any:
 
 
 def no_acls_created(request: r.CreateAcls, error: ErrorCode, text: str) -> r.CreateAclsResponse:
-    return r.CreateAclsResponse(tuple(r.Outcome("", error, text) for _ in request.acls))
+    return r.CreateAclsResponse(tuple(r.PartResult("", error, text) for _ in request.acls))
 
 
 def delete_acls(body: Any) -> r.DeleteAcls:

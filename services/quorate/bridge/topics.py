@@ -152,7 +152,7 @@ def no_partitions_created(
     request: r.CreatePartitions, error: ErrorCode, text: str
 ) -> r.CreatePartitionsResponse:
     return r.CreatePartitionsResponse(
-        tuple(r.Outcome(topic.name, error, text) for topic in request.topics)
+        tuple(r.PartResult(topic.name, error, text) for topic in request.topics)
     )
 
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from itertools import islice
 
-from quorate.broker.replica import Replica
+from quorate.broker.replica import LocalReplica
 from quorate.broker.values import ProposalAnswer, ProposeIsr
 from quorate.metadata.requests import (
     AlterPartition,
@@ -31,11 +31,11 @@ LOGGER = logging.getLogger(__name__)
 
 VERSION = 3
 PROPOSALS_PER_REQUEST = 1_000
-"""The controller accepts requests up to a weight of `rpc.methods.METADATA_WEIGHT_MAX`."""
+"""The controller accepts requests up to a weight of `rpc.wire.methods.METADATA_WEIGHT_MAX`."""
 REQUEST_TIMEOUT_MS = 2_000
 
 
-class IsrProposals:
+class AlterPartitionManager:
     """Batches and sends ISR proposals.
 
     broker_epoch: returns the epoch of the registration, which the controller checks. fail: called
@@ -56,7 +56,7 @@ class IsrProposals:
         self._broker_epoch = broker_epoch
         self._fail = fail
         self._retry_ms = retry_ms
-        self._waiting: dict[PartitionKey, tuple[Replica, ProposeIsr]] = {}
+        self._waiting: dict[PartitionKey, tuple[LocalReplica, ProposeIsr]] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -68,7 +68,7 @@ class IsrProposals:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def add(self, replica: Replica, proposal: ProposeIsr) -> None:
+    def add(self, replica: LocalReplica, proposal: ProposeIsr) -> None:
         """Send a proposal; the response is passed to `replica.isr_answered`."""
         self._waiting[replica.key] = (replica, proposal)
         self._wake.set()
@@ -84,12 +84,12 @@ class IsrProposals:
             if sent and not await self._send(sent):
                 await asyncio.sleep(self._retry_ms / 1000)
 
-    async def _send(self, sent: dict[PartitionKey, tuple[Replica, ProposeIsr]]) -> bool:
+    async def _send(self, sent: dict[PartitionKey, tuple[LocalReplica, ProposeIsr]]) -> bool:
         """Send one request; False if some of its proposals must be sent again later."""
         try:
             response = await self._client.ask(self._request(sent), timeout_ms=REQUEST_TIMEOUT_MS)
         except ClientError as error:
-            LOGGER.info("AlterPartition: %s", error)
+            LOGGER.info("AlterPartition failed, will retry: %s", error)
             answers = dict.fromkeys(sent, ProposalAnswer(ErrorCode.NETWORK_EXCEPTION))
         else:
             answers = _answers(response, sent)
@@ -104,7 +104,7 @@ class IsrProposals:
                 settled = False
         return settled
 
-    def _request(self, sent: dict[PartitionKey, tuple[Replica, ProposeIsr]]) -> AlterPartition:
+    def _request(self, sent: dict[PartitionKey, tuple[LocalReplica, ProposeIsr]]) -> AlterPartition:
         topics: dict[str, list[PartitionProposal]] = {}
         for key, (_, proposal) in sent.items():
             topics.setdefault(key.topic_id, []).append(
@@ -121,7 +121,7 @@ class IsrProposals:
 
 
 def _answers(
-    response: AlterPartitionResponse, sent: dict[PartitionKey, tuple[Replica, ProposeIsr]]
+    response: AlterPartitionResponse, sent: dict[PartitionKey, tuple[LocalReplica, ProposeIsr]]
 ) -> dict[PartitionKey, ProposalAnswer]:
     if response.error is not ErrorCode.NONE:
         return dict.fromkeys(sent, ProposalAnswer(response.error))

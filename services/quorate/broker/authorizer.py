@@ -1,8 +1,8 @@
 """The authorizer of a broker: a controller's rules, and rules for topic records.
 
 Rules:
-1. `runtime.gate` authorizes calls of the Raft, Quorum and Metadata services, with the ACLs of the
-   broker's own metadata image.
+1. `runtime.authorizer` authorizes calls of the Raft, Quorum and Metadata services, with the ACLs of
+   the broker's own metadata image.
 2. A Fetch in the name of a follower acknowledges records. It is authorized like a replica's Fetch
    of the metadata log: over TLS the certificate must name that follower, and with an authorizer it
    needs CLUSTER_ACTION. Topic ACLs do not apply to it.
@@ -26,10 +26,10 @@ from quorate.raft.messages import FetchRequest
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.errors import TlsError
 from quorate.rpc.principals import Caller, nodes_of
-from quorate.rpc.server.authorizer import Refusal
+from quorate.rpc.server.authorizer import Denial
 from quorate.rpc.tls import dns_names
 from quorate.rpc.wire.methods import PARTITION_METHODS, RpcMethod
-from quorate.runtime.authorizer import NodeGate, PeerIdentity
+from quorate.runtime.authorizer import NodeAuthorizer, PeerIdentity
 
 LOGGER = logging.getLogger(__name__)
 
@@ -37,23 +37,26 @@ _READ_LOG = "Read"
 _FETCH = PARTITION_METHODS["Fetch"]
 
 
-class BrokerGate(NodeGate):
-    """Implements `rpc.gate.Gate` and `rpc.gate.PartitionGate`."""
+class BrokerAuthorizer(NodeAuthorizer):
+    """Implements `rpc.server.authorizer.CallAuthorizer` and
+    `rpc.server.authorizer.PartitionAuthorizer`.
+    """
 
-    def refusal(self, caller: Caller, name: str, request: object = None) -> Refusal | None:
+    def refusal(self, caller: Caller, name: str, request: object = None) -> Denial | None:
         """Authorize a call by rules 1 and 4."""
         refused = super().refusal(caller, name, request)
         if refused is not None or name != _READ_LOG or self.authorizes or caller.nodes:
             return refused
         text = (
-            "no certificate names the caller as a node, and this broker has no authorizer to ask "
-            "who may read credentials: ask a controller, or set authorizer.class.name here"
+            "no certificate identifies the caller as a node, and this broker has no authorizer "
+            "to decide who may read credentials: ask a controller, or set authorizer.class.name "
+            "on this broker"
         )
-        refused = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
+        refused = Denial(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
         self._log(caller, name, refused)
         return refused
 
-    def partition_refusal(self, caller: Caller, rpc: RpcMethod) -> Refusal | None:
+    def partition_refusal(self, caller: Caller, rpc: RpcMethod) -> Denial | None:
         """Apply rule 3 before the request is decoded. A Fetch may also come from a follower."""
         refused = self._no_topic(caller, rpc)
         if refused is not None and rpc is _FETCH and self.is_authorized(caller, rpc.name):
@@ -62,7 +65,7 @@ class BrokerGate(NodeGate):
             self._log(caller, rpc.name, refused)
         return refused
 
-    def follower_refusal(self, caller: Caller, node: int) -> Refusal | None:
+    def follower_refusal(self, caller: Caller, node: int) -> Denial | None:
         """Authorize a follower's Fetch by rule 2."""
         return self.refusal(caller, "Fetch", FetchRequest("", ReplicaKey(node), 0, 0, 0))
 
@@ -82,12 +85,12 @@ class BrokerGate(NodeGate):
             self._authorizer, caller, Operation.DESCRIBE, topic
         )
 
-    def _no_topic(self, caller: Caller, rpc: RpcMethod) -> Refusal | None:
+    def _no_topic(self, caller: Caller, rpc: RpcMethod) -> Denial | None:
         authorizer, principal = self._authorizer, caller.principal
         if authorizer is None or self._is_super_user(authorizer, caller):
             return None
         if not self._is_loaded(authorizer):
-            return Refusal(ErrorCode.LEADER_NOT_AVAILABLE, "the ACLs are not loaded yet")
+            return Denial(ErrorCode.LEADER_NOT_AVAILABLE, "the ACLs are not loaded yet")
         if principal is not None and authorizer.may_allow(
             principal, caller.host, rpc.operation, rpc.resources
         ):
@@ -95,7 +98,7 @@ class BrokerGate(NodeGate):
         text = (
             f"{principal or 'nobody'} may not {rpc.name}: it needs {rpc.operation.name} on a topic"
         )
-        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
+        return Denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
 
     def _may(
         self, authorizer: AclAuthorizer, caller: Caller, operation: Operation, topic: str
@@ -113,7 +116,7 @@ class BrokerGate(NodeGate):
         return caller.principal is not None and authorizer.is_super_user(caller.principal)
 
 
-def broker_gate(config: BrokerConfig) -> BrokerGate | None:
+def broker_authorizer(config: BrokerConfig) -> BrokerAuthorizer | None:
     """Create the configured authorizer; None if everything is allowed.
 
     TlsError if this broker's certificate cannot be read or does not name this broker.
@@ -133,11 +136,13 @@ def broker_gate(config: BrokerConfig) -> BrokerGate | None:
         )
     elif config.tls is not None:
         LOGGER.warning(
-            "authorizer.class.name is not set: whoever has a certificate of ssl.ca.location may "
-            "produce and read every topic, and change metadata as far as the controllers allow it "
-            "to this broker"
+            "authorizer.class.name is not set: everyone with a certificate issued by "
+            "ssl.ca.location may write and read every topic, and make all metadata changes that "
+            "the controllers allow this broker"
         )
-    return BrokerGate(identity=identity, authorizer=authorizer, mapping=security.principal_mapping)
+    return BrokerAuthorizer(
+        identity=identity, authorizer=authorizer, mapping=security.principal_mapping
+    )
 
 
 def _check_own_name(config: BrokerConfig) -> None:
@@ -148,7 +153,7 @@ def _check_own_name(config: BrokerConfig) -> None:
     if config.node_id in nodes_of(dns_names(certificate)):
         return
     raise TlsError(
-        f"{certificate} does not name node {config.node_id}, and controllers and brokers would "
-        f"refuse it: issue one with node-{config.node_id} among its DNS names, or let every "
-        "certificate speak for any node with quorate.peer.identity=off"
+        f"{certificate} does not name node {config.node_id}, so controllers and brokers would "
+        f"reject it: issue one with node-{config.node_id} among its DNS names, or allow every "
+        "certificate to act as any node with quorate.peer.identity=off"
     )

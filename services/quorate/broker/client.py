@@ -35,7 +35,11 @@ from quorate.records.batch import (
     iter_batches,
     iter_records,
 )
-from quorate.rpc.client.partition_client import BrokerConnections, FetchStream, ProduceStream
+from quorate.rpc.client.partition_client import (
+    BrokerConnections,
+    PartitionFetchStream,
+    ProduceStream,
+)
 from quorate.rpc.client.routing import Address
 from quorate.rpc.errors import (
     AdminError,
@@ -92,7 +96,7 @@ class Acknowledged:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingRecord:
     key: bytes | None
     value: bytes | None
     done: asyncio.Future[Acknowledged]
@@ -204,7 +208,9 @@ class Producer(_Client):
         if partition is None:
             partition = self._choose(located, key)
         if not 0 <= partition < len(located.partitions):
-            raise MisuseError(f"{topic} has {len(located.partitions)} partitions, no {partition}")
+            raise MisuseError(
+                f"{topic} has {len(located.partitions)} partitions, and no partition {partition}"
+            )
         at = PartitionKey(located.topic_id, partition)
         lane = self._lanes.get(at)
         if lane is None:
@@ -259,7 +265,7 @@ class Producer(_Client):
                         continue
             if time.monotonic() + pause_s > deadline:
                 raise OutcomeUnknownError(
-                    f"a batch for {lane.topic}-{request.partition.index} may or may not be "
+                    f"a batch for {lane.topic}-{request.partition.index} may or may not have been "
                     f"appended: {reason}"
                 )
             self.retries += 1
@@ -301,16 +307,17 @@ class _Lane:
         self.topic = topic
         self._producer = producer
         self._key = key
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingRecord] = deque()
         self._identity: ProducerIdentity | None = None
         self._sequence = 0
         self._task: asyncio.Task[None] | None = None
 
     async def add(self, key: bytes | None, value: bytes | None) -> Acknowledged:
-        waiting = _Waiting(key, value, asyncio.get_running_loop().create_future())
+        waiting = _WaitingRecord(key, value, asyncio.get_running_loop().create_future())
         if waiting.size > self._producer.batch_bytes_max:
             text = (
-                f"a record of {waiting.size} bytes; batches hold {self._producer.batch_bytes_max}"
+                f"the record is {waiting.size} bytes; a batch is at most "
+                f"{self._producer.batch_bytes_max}"
             )
             raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, text)
         self._waiting.append(waiting)
@@ -327,8 +334,8 @@ class _Lane:
         finally:
             self._task = None
 
-    def _take(self) -> list[_Waiting]:
-        taken: list[_Waiting] = []
+    def _take(self) -> list[_WaitingRecord]:
+        taken: list[_WaitingRecord] = []
         size = 0
         while self._waiting:
             size += self._waiting[0].size
@@ -337,7 +344,7 @@ class _Lane:
             taken.append(self._waiting.popleft())
         return taken
 
-    async def _carry(self, taken: list[_Waiting]) -> None:
+    async def _carry(self, taken: list[_WaitingRecord]) -> None:
         try:
             if self._identity is None:
                 self._identity = await self._new_identity()
@@ -374,7 +381,7 @@ class _Lane:
                     raise
                 await asyncio.sleep(RETRY_MAX_S)
 
-    def _refuse(self, taken: Sequence[_Waiting], error: BaseException) -> None:
+    def _refuse(self, taken: Sequence[_WaitingRecord], error: BaseException) -> None:
         for each in taken:
             if each.done.done():
                 continue
@@ -395,7 +402,7 @@ class _Lane:
         self._waiting.clear()
 
 
-class Reader(_Client):
+class RecordReader(_Client):
     """Reads committed records."""
 
     def __init__(
@@ -446,7 +453,7 @@ class Reader(_Client):
         AdminError (OFFSET_OUT_OF_RANGE and other errors that a retry does not resolve).
         """
         key = await self._key(topic, partition)
-        stream: FetchStream | None = None
+        stream: PartitionFetchStream | None = None
         try:
             while until is None or offset < until:
                 version = self._topology.version
@@ -472,11 +479,13 @@ class Reader(_Client):
     async def _key(self, topic: str, partition: int) -> PartitionKey:
         return PartitionKey((await self.topic(topic)).topic_id, partition)
 
-    async def _open(self, key: PartitionKey) -> FetchStream | None:
+    async def _open(self, key: PartitionKey) -> PartitionFetchStream | None:
         address = self._topology.leader(key)
         return None if address is None else await self._connections.open_fetch(*address)
 
-    async def _fetch(self, stream: FetchStream, key: PartitionKey, offset: int) -> Sequence[bytes]:
+    async def _fetch(
+        self, stream: PartitionFetchStream, key: PartitionKey, offset: int
+    ) -> Sequence[bytes]:
         """Fetch the batches from `offset` on, () if there are none yet. TransportError to retry."""
         position = FetchPosition(key, offset, max_bytes=self._bytes_max)
         request = PartitionFetch(-1, -1, self._max_wait_ms, 4 * self._bytes_max, (position,))

@@ -45,85 +45,96 @@ class BrokerConfig(NodeConfig):
     encrypted: frozenset[str] = frozenset()
     """The names of listeners that use TLS, on this broker and on other nodes."""
     tls: TlsConfig | None = None
-    rack: str | None = setting("broker.rack", types.text(), None, "Where the broker stands.")
+    rack: str | None = setting("broker.rack", types.text(), None, "The rack of this broker.")
     heartbeat_interval_ms: int = setting(
         "broker.heartbeat.interval.ms",
         types.milliseconds(1),
         "2000",
-        "The time between heartbeats.",
+        "The interval between heartbeats.",
     )
     registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms",
         types.milliseconds(1),
         "60000",
-        "How long to try to register.",
+        "How long the broker tries to register before it gives up.",
     )
     controlled_shutdown: bool = setting(
         "controlled.shutdown.enable",
         types.boolean(),
         "true",
-        "Whether to leave the ISRs before stopping.",
+        "Whether the broker hands over its leaderships and leaves the ISRs before it stops.",
     )
     controlled_shutdown_timeout_ms: int = setting(
         "quorate.controlled.shutdown.timeout.ms",
         types.milliseconds(1),
         "30000",
-        "Ours. How long a broker that stops waits for the controller.",
+        "Ours. How long a stopping broker waits until the controller grants the controlled "
+        "shutdown.",
     )
     lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms",
         types.milliseconds(1),
         "30000",
-        "A follower that has not been caught up for that long leaves the ISR.",
+        "A follower that has not been caught up for this long is removed from the ISR.",
     )
     fetch_wait_max_ms: int = setting(
         "replica.fetch.wait.max.ms",
         types.milliseconds(1),
         "500",
-        "How long a follower's fetch is parked.",
+        "The longest time that a follower's fetch waits for records.",
     )
     fetch_bytes_max: int = setting(
         "replica.fetch.response.max.bytes",
         types.size(1, INT_MAX),
         str(8 << 20),
-        "The most of one answer's records.",
+        "The maximum size of the records in one fetch response.",
     )
     fetch_partition_bytes_max: int = setting(
         "replica.fetch.max.bytes",
         types.size(1, INT_MAX),
         str(1 << 20),
-        "The same, of one partition.",
+        "The maximum size of the records of one partition in a fetch response.",
     )
     fetch_backoff_ms: int = setting(
-        "replica.fetch.backoff.ms", types.milliseconds(1), "100", "The pause after a failed fetch."
+        "replica.fetch.backoff.ms",
+        types.milliseconds(1),
+        "100",
+        "How long to wait after a failed fetch.",
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas",
         types.integer(1),
         "1",
-        "How many in-sync replicas acks=all needs, where neither topic nor cluster says.",
+        "The minimum number of in-sync replicas for acks=all, unless a topic, broker or cluster "
+        "config overrides it.",
     )
     flush_interval_messages: int | None = setting(
         "log.flush.interval.messages",
         types.integer(1),
         None,
-        "Flush after that many records; 1: acknowledge nothing that is not flushed. Not set: the "
-        "operating system writes when it likes.",
+        "Flush after this many records. 1: acknowledge only flushed records. Not set: the "
+        "operating system decides when to write.",
     )
     flush_interval_ms: int | None = setting(
-        "log.flush.interval.ms", types.milliseconds(1), None, "Flush that often. Not set: never."
+        "log.flush.interval.ms",
+        types.milliseconds(1),
+        None,
+        "The interval between periodic flushes. Not set: no periodic flushes.",
     )
     segment_bytes_max: int = setting(
-        "log.segment.bytes", types.size(1, INT_MAX), str(1 << 30), "When a new segment is begun."
+        "log.segment.bytes",
+        types.size(1, INT_MAX),
+        str(1 << 30),
+        "The size at which a new segment is started.",
     )
     message_bytes_max: int = setting(
-        "message.max.bytes", types.size(1, INT_MAX), str(8 << 20), "The largest batch."
+        "message.max.bytes", types.size(1, INT_MAX), str(8 << 20), "The maximum size of a batch."
     )
     checkpoint_interval_ms: int = setting(
         "replica.high.watermark.checkpoint.interval.ms",
         types.milliseconds(1),
         "5000",
-        "How often high watermarks are written down.",
+        "How often high watermarks are written to disk.",
     )
 
     @property
@@ -139,7 +150,7 @@ class BrokerConfig(NodeConfig):
 def _role() -> ConfigType[tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         if text.strip() != "broker":
-            raise ValueError("it is not a broker's")
+            raise ValueError("a broker's role is broker")
         return ("broker",)
 
     return ConfigType("list", "broker", parse)
@@ -148,6 +159,6 @@ def _role() -> ConfigType[tuple[str, ...]]:
 BROKER_SETTINGS: dict[str, Setting] = by_name(
     NODE_SETTINGS,
     declared_in(BrokerConfig),
-    (Setting("process.roles", _role(), None, "What this process is. Required."),),
+    (Setting("process.roles", _role(), None, "The role of this process. Required."),),
 )
 """Every setting of a broker."""

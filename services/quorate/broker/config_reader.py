@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quorate.broker.config import BrokerConfig
-from quorate.process.config_types import WILDCARD_HOSTS
+from quorate.process.config_types import PROTOCOLS, WILDCARD_HOSTS
 from quorate.process.node_config import Security, has_authorizer, node_values
 from quorate.process.properties import ParsedProperties
 from quorate.process.setting import values_of
@@ -23,7 +23,11 @@ def build_config(parsed: ParsedProperties) -> BrokerConfig:
     listeners: tuple[Endpoint, ...] = parsed.require("listeners")
     for endpoint in listeners:
         if endpoint.name in names:
-            parsed.fail("listeners", f"{endpoint.name} is the controllers', and this is a broker")
+            parsed.fail(
+                "listeners",
+                f"{endpoint.name} is in controller.listener.names, and a broker has no controller "
+                "listener",
+            )
     static = parsed.get("controller.quorum.voters") or ()
     bootstrap = parsed.get("controller.quorum.bootstrap.servers") or tuple(
         v.address for v in static
@@ -37,7 +41,9 @@ def build_config(parsed: ParsedProperties) -> BrokerConfig:
     protocols = parsed.get("listener.security.protocol.map") or {}
     encrypted = _encrypted(parsed, (*names, *(e.name for e in listeners)), protocols)
     if parsed.get("broker.session.timeout.ms") <= parsed.get("broker.heartbeat.interval.ms"):
-        parsed.fail("broker.session.timeout.ms", "it must be longer than the heartbeats' interval")
+        parsed.fail(
+            "broker.session.timeout.ms", "it must be longer than broker.heartbeat.interval.ms"
+        )
     return BrokerConfig(
         **node_values(BrokerConfig, parsed)
         | {
@@ -68,7 +74,9 @@ def _encrypted(
     """The names of the listeners that use TLS, of the broker and of the controllers."""
     found = set()
     for name in names:
-        protocol = protocols.get(name, "SSL" if name == "SSL" else "PLAINTEXT")
+        if protocols and name not in protocols and name not in PROTOCOLS:
+            parsed.fail("listener.security.protocol.map", f"it does not name the listener {name}")
+        protocol = protocols.get(name, name if name in PROTOCOLS else "PLAINTEXT")
         if protocol.startswith("SASL"):
             parsed.fail("listener.security.protocol.map", f"{name}:{protocol} is not supported")
         if protocol == "SSL":

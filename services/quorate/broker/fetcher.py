@@ -17,13 +17,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quorate.broker.replica import Replica
+from quorate.broker.replica import LocalReplica
 from quorate.broker.values import FetchAnswer, ReplicaPosition
 from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.records.batch import parse_batches
 from quorate.records.errors import RecordsError
-from quorate.rpc.client.partition_client import BrokerConnections, FetchStream
+from quorate.rpc.client.partition_client import BrokerConnections, PartitionFetchStream
 from quorate.rpc.errors import RpcError
 from quorate.rpc.wire.partition_values import (
     FetchedPartition,
@@ -69,13 +69,13 @@ class Fetcher:
         self._limits = limits
         self._address = address
         self._broker_epoch = broker_epoch
-        self._replicas: dict[PartitionKey, Replica] = {}
+        self._replicas: dict[PartitionKey, LocalReplica] = {}
         self._refused_until: dict[PartitionKey, float] = {}
         self._changed = asyncio.Event()
         self._is_unreached = False
         self._task = supervise(self._run(), f"fetcher-{leader_id}", fail)
 
-    def add(self, replica: Replica) -> None:
+    def add(self, replica: LocalReplica) -> None:
         """Add a partition and fetch it immediately."""
         self._replicas[replica.key] = replica
         self._refused_until.pop(replica.key, None)
@@ -126,7 +126,7 @@ class Fetcher:
 
     def _unreached(self, error: Exception) -> None:
         if not self._is_unreached:
-            LOGGER.info("fetching from broker %d: %s", self.leader_id, error)
+            LOGGER.info("cannot fetch from broker %d, will retry: %s", self.leader_id, error)
         self._is_unreached = True
 
     async def _wait(self, timeout_s: float | None) -> None:
@@ -156,7 +156,7 @@ class Fetcher:
                 found[key] = position
         return found
 
-    async def _follow(self, stream: FetchStream) -> None:
+    async def _follow(self, stream: PartitionFetchStream) -> None:
         """Fetch over one stream until the wanted partitions change while a fetch is in flight."""
         asked: dict[PartitionKey, ReplicaPosition] = {}
         while self._replicas:
@@ -189,13 +189,13 @@ class Fetcher:
             if response is None:
                 return
             if self._is_unreached:
-                LOGGER.info("fetching from broker %d goes on", self.leader_id)
+                LOGGER.info("fetching from broker %d again", self.leader_id)
                 self._is_unreached = False
             for found in response:
                 self._take(found, asked.get(found.partition))
 
     async def _or_changed(
-        self, stream: FetchStream, request: PartitionFetch
+        self, stream: PartitionFetchStream, request: PartitionFetch
     ) -> tuple[FetchedPartition, ...] | None:
         """Return the response, or None if the wanted partitions changed meanwhile."""
         fetch = asyncio.ensure_future(stream.fetch(request))
@@ -236,7 +236,12 @@ class Fetcher:
                 batches.extend(parse_batches(memoryview(part)))
             error = replica.fetched(asked, answer, batches)
         except (RecordsError, ViolationError) as broken:
-            LOGGER.warning("%s from broker %d: %s", replica.name, self.leader_id, broken)
+            LOGGER.warning(
+                "%s: invalid fetch response from broker %d: %s",
+                replica.name,
+                self.leader_id,
+                broken,
+            )
             error = ErrorCode.CORRUPT_MESSAGE
         if error is not ErrorCode.NONE:
             now = asyncio.get_running_loop().time()

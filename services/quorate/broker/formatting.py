@@ -34,7 +34,7 @@ def _format_one(directory: Path, node_id: int, cluster_id: str) -> MetaPropertie
         if (found.cluster_id, found.node_id) != (cluster_id, node_id):
             raise MetaPropertiesError(
                 f"{directory} belongs to node {found.node_id} of cluster {found.cluster_id}, not "
-                f"to node {node_id} of {cluster_id}: name an empty directory"
+                f"to node {node_id} of {cluster_id}: use an empty directory"
             )
         return found
     directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)

@@ -2,8 +2,9 @@
 
 Like any observer, a broker answers quorum requests with the leader's address. It forwards metadata
 requests under its own identity and returns the controller's response. With an authorizer
-(`broker.gate`), it forwards only requests that the caller is authorized to make. Requests that
-nodes send about themselves are not forwarded, because the broker would impersonate those nodes.
+(`broker.authorizer`), it forwards only requests that the caller is authorized to make. Requests
+that nodes send about themselves are not forwarded, because the broker would impersonate those
+nodes.
 
 Source: KIP-590 (forwarding), KIP-853 (`--bootstrap-server`).
 """
@@ -54,10 +55,14 @@ class ForwardingService(NodeService):
         self._node = driver.node
 
     async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
-        """Return the active controller's answer; see `rpc.metadata_servicers.MetadataHandler`."""
+        """Return the active controller's answer; see
+        `rpc.server.metadata_servicers.MetadataHandler`.
+        """
         leader = self._node.current_leader
         if isinstance(request, OF_NODES):
-            text = "nodes say this to the controllers themselves"
+            text = (
+                "brokers do not forward this request: nodes send it to the controllers themselves"
+            )
             return MetadataAnswer(ErrorCode.INVALID_REQUEST, leader, message=text)
         self._client.learn(leader)
         try:

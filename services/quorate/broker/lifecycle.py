@@ -99,7 +99,7 @@ class Lifecycle:
                 return "this broker is not registered yet"
             case BrokerState.SHUTTING_DOWN:
                 return "this broker is shutting down"
-        return "the controller fences this broker"
+        return "this broker is fenced"
 
     async def register(self) -> int:
         """Register (step 1); return the broker epoch, the offset of the registration record.
@@ -212,7 +212,7 @@ class Lifecycle:
             )
             return False
         if answer.error is not ErrorCode.NONE:
-            LOGGER.info("a heartbeat failed: %s %s", answer.error.name, answer.message)
+            LOGGER.info("heartbeat failed: %s %s", answer.error.name, answer.message)
             return True
         if answer.should_shut_down:
             self._shut_down.set()

@@ -17,8 +17,8 @@ import asyncio
 import logging
 from dataclasses import replace
 
-from quorate.broker.alter_partition_manager import IsrProposals
-from quorate.broker.authorizer import BrokerGate, broker_gate
+from quorate.broker.alter_partition_manager import AlterPartitionManager
+from quorate.broker.authorizer import BrokerAuthorizer, broker_authorizer
 from quorate.broker.checkpoints import take_clean_shutdown, write_clean_shutdown
 from quorate.broker.config import BrokerConfig
 from quorate.broker.forwarding import ForwardingService
@@ -68,9 +68,9 @@ class Broker:
         self._config = config
         self._context = context
         self._shutdown = Shutdown()
-        self._gate = broker_gate(config)
+        self._authorizer = broker_authorizer(config)
         self._telemetry = NodeTelemetry(config)
-        self._server = _server(config, self._gate)
+        self._server = _server(config, self._authorizer)
         self._manager: ReplicaManager | None = None
         self._view = MetadataView(config.node_id)
         self._previous_epoch = -1
@@ -85,7 +85,7 @@ class Broker:
     async def _live(self) -> None:
         config = self._config
         self._shutdown.handle_signals()
-        self._shutdown.add_listener(lambda error: LOGGER.critical("the broker stops: %s", error))
+        self._shutdown.add_listener(lambda error: LOGGER.critical("stopping the broker: %s", error))
         directories = tuple(dict.fromkeys((config.metadata_log_dir, *config.log_dirs)))
         log_config = LogConfig(batch_bytes_max=BATCH_BYTES_MAX)
         with open_storage(
@@ -119,7 +119,7 @@ class Broker:
         )
         registration = self._registration(storage.meta.cluster_id, log_dir_ids)
         lifecycle = self._lifecycle(registration, client, node)
-        proposals = IsrProposals(
+        alter_partition_manager = AlterPartitionManager(
             config.node_id, client, broker_epoch=lambda: lifecycle.broker_epoch, fail=fail
         )
         is_tls = config.is_encrypted(config.endpoints[0].name)
@@ -130,13 +130,13 @@ class Broker:
             config,
             node.clock,
             self._view,
-            proposals,
+            alter_partition_manager,
             connections,
             fail=fail,
         )
         node.loader.add_listener(self._metadata_changed)
-        if self._gate is not None:
-            self._gate.follow(node.loader, node.voter_ids)
+        if self._authorizer is not None:
+            self._authorizer.follow(node.loader, node.voter_ids)
 
         def is_ready() -> bool:
             """Whether this broker is in service: it is unfenced and attached to the quorum."""
@@ -145,7 +145,7 @@ class Broker:
         partitions = PartitionServicer(
             PartitionService(manager, self._view, client, node.driver.traces),
             ServerLimits(),
-            self._gate,
+            self._authorizer,
         )
         service = ForwardingService(
             node.driver, client, batch_bytes_max=BATCH_BYTES_MAX, is_ready=is_ready
@@ -157,7 +157,7 @@ class Broker:
             *node.components(),
             Component("replicas", stop=manager.stop),
             self._server.component(),
-            Component("proposals", stop=proposals.stop),
+            Component("proposals", stop=alter_partition_manager.stop),
             Component("lifecycle", stop=lifecycle.stop),
             self._server.health(is_ready, self._shutdown),
         )
@@ -168,7 +168,7 @@ class Broker:
                 lambda: lifecycle.why_fenced,
             )
             try:
-                if await self._begin(lifecycle, node.loader, manager, proposals):
+                if await self._begin(lifecycle, node.loader, manager, alter_partition_manager):
                     tune_for_serving()
                     await self._shutdown.requested.wait()
                     await self._leave(lifecycle)
@@ -196,7 +196,7 @@ class Broker:
         lifecycle: Lifecycle,
         loader: MetadataLoader,
         manager: ReplicaManager,
-        proposals: IsrProposals,
+        alter_partition_manager: AlterPartitionManager,
     ) -> bool:
         """Run steps 3 and 4 of the start; False if a shutdown was requested meanwhile."""
 
@@ -206,7 +206,7 @@ class Broker:
             LOGGER.info("registered with epoch %d (%s start)", epoch, kind)
             lifecycle.start()
             await loader.reached(epoch + 1)
-            proposals.start()
+            alter_partition_manager.start()
             manager.start(epoch)
             await manager.settled()
             lifecycle.ready = True
@@ -228,12 +228,12 @@ class Broker:
         config = self._config
         if self._shutdown.failure is not None or not config.controlled_shutdown:
             return
-        LOGGER.info("asks the controller for a controlled shutdown")
+        LOGGER.info("requesting a controlled shutdown from the controller")
         if await lifecycle.shut_down(config.controlled_shutdown_timeout_ms):
-            LOGGER.info("may shut down")
+            LOGGER.info("controlled shutdown granted")
         else:
             LOGGER.warning(
-                "no controlled shutdown within %d ms: stops all the same",
+                "controlled shutdown not granted within %d ms: stopping anyway",
                 config.controlled_shutdown_timeout_ms,
             )
 
@@ -268,14 +268,14 @@ class Broker:
         manager.partitions_changed(keys)
 
 
-def _server(config: BrokerConfig, gate: BrokerGate | None) -> NodeServer:
+def _server(config: BrokerConfig, authorizer: BrokerAuthorizer | None) -> NodeServer:
     listeners = [
         (address, config.is_encrypted(endpoint.name))
         for address, endpoint in zip(config.listen, config.endpoints, strict=True)
     ]
-    return NodeServer(config, listeners, config.tls, gate)
+    return NodeServer(config, listeners, config.tls, authorizer)
 
 
 def _log_leader(change: out.RoleChanged) -> None:
     leader = "unknown" if change.leader_id is None else change.leader_id
-    LOGGER.info("the controllers' epoch %d, leader %s", change.epoch, leader)
+    LOGGER.info("controller quorum: epoch %d, leader %s", change.epoch, leader)

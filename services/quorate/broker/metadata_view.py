@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from quorate.broker.values import Brokers, BrokerState, PartitionState
+from quorate.broker.values import BrokerRegistrationState, Brokers, PartitionState
 from quorate.metadata.image.cluster import is_active
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
@@ -44,7 +44,7 @@ class MetadataView:
         self.offset = image.offset
         if changes.brokers:
             self.brokers = {
-                broker.broker_id: BrokerState(broker.broker_epoch, is_active(broker))
+                broker.broker_id: BrokerRegistrationState(broker.broker_epoch, is_active(broker))
                 for broker in image.cluster.brokers.values()
             }
 

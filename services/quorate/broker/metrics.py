@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from quorate.broker.lifecycle import Lifecycle
 from quorate.broker.replica_manager import ReplicaManager
-from quorate.broker.roles import Leader
+from quorate.broker.roles import LeaderRole
 from quorate.telemetry.samples import Sample
 
 
 def broker_samples(lifecycle: Lifecycle, manager: ReplicaManager) -> Iterator[Sample]:
     """Sample the broker's metrics. Runs on the event loop's thread."""
     machines = [replica.machine for replica in manager.replicas.values()]
-    led = [(each, each.role) for each in machines if isinstance(each.role, Leader)]
+    led = [(each, each.role) for each in machines if isinstance(each.role, LeaderRole)]
     under_replicated = [each for each, role in led if len(role.isr) < len(each.replicas)]
     yield Sample("fenced", float(not lifecycle.unfenced.is_set()))
     yield Sample("partition-count", len(machines))

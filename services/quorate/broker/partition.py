@@ -31,22 +31,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quorate.broker.roles import NOT_FETCHED, TRANSITIONS, Follower, Idle, Leader, Progress, Role
+from quorate.broker.roles import (
+    NOT_FETCHED,
+    TRANSITIONS,
+    FollowerProgress,
+    FollowerRole,
+    Idle,
+    LeaderRole,
+    Role,
+)
 from quorate.broker.roles import Proposal as IsrProposal
 from quorate.broker.values import (
     NO_BROKER_EPOCH,
     NO_EPOCH,
-    AppendBatches,
+    AppendReplicaBatches,
     Brokers,
     FetchAnswer,
-    HighWatermarkAdvanced,
     Output,
     PartitionState,
     ProposalAnswer,
     ProposeIsr,
+    ReplicaHighWatermarkAdvanced,
     ReplicaPosition,
-    RoleChanged,
-    TruncateLog,
+    ReplicaRoleChanged,
+    TruncateReplicaLog,
 )
 from quorate.metadata.requests import IsrMember
 from quorate.raft import LogState
@@ -112,7 +120,7 @@ class PartitionReplica:
 
     @property
     def is_leader(self) -> bool:
-        return isinstance(self.role, Leader)
+        return isinstance(self.role, LeaderRole)
 
     @property
     def leader_epoch(self) -> int:
@@ -121,9 +129,9 @@ class PartitionReplica:
     @property
     def leader_id(self) -> int:
         match self.role:
-            case Leader():
+            case LeaderRole():
                 return self.local_id
-            case Follower(leader_id=leader_id):
+            case FollowerRole(leader_id=leader_id):
                 return leader_id
         return NO_NODE
 
@@ -134,7 +142,7 @@ class PartitionReplica:
 
     @property
     def is_under_min_isr(self) -> bool:
-        return isinstance(self.role, Leader) and len(self.role.isr) < self.min_isr
+        return isinstance(self.role, LeaderRole) and len(self.role.isr) < self.min_isr
 
     # --- inputs from metadata ---------------------------------------------------------------------
 
@@ -156,8 +164,8 @@ class PartitionReplica:
                 self._become(Idle(state.leader_epoch))
         elif state.leader != self.local_id:
             if is_new:
-                self._become(Follower(state.leader_epoch, state.leader))
-        elif is_new or not isinstance(self.role, Leader):
+                self._become(FollowerRole(state.leader_epoch, state.leader))
+        elif is_new or not isinstance(self.role, LeaderRole):
             self._lead(state, now_ms)
         else:
             self._update_isr(self.role, frozenset(state.isr), now_ms)
@@ -170,19 +178,19 @@ class PartitionReplica:
     def _become(self, role: Role) -> None:
         assert type(role) in TRANSITIONS[type(self.role)], (self.role, role)
         self.role = role
-        self._outputs.append(RoleChanged(role.name, self.leader_id, role.epoch))
+        self._outputs.append(ReplicaRoleChanged(role.name, self.leader_id, role.epoch))
 
     def _lead(self, state: PartitionState, now_ms: int) -> None:
-        followers = {i: Progress(now_ms) for i in state.replicas if i != self.local_id}
+        followers = {i: FollowerProgress(now_ms) for i in state.replicas if i != self.local_id}
         self._become(
-            Leader(state.leader_epoch, self.log.end_offset, frozenset(state.isr), followers)
+            LeaderRole(state.leader_epoch, self.log.end_offset, frozenset(state.isr), followers)
         )
 
-    def _update_isr(self, leader: Leader, isr: frozenset[int], now_ms: int) -> None:
+    def _update_isr(self, leader: LeaderRole, isr: frozenset[int], now_ms: int) -> None:
         """Apply the committed ISR and replicas; a proposal with an older epoch is resolved."""
         for replica in self.replicas:
             if replica != self.local_id and replica not in leader.followers:
-                leader.followers[replica] = Progress(now_ms)
+                leader.followers[replica] = FollowerProgress(now_ms)
         for gone in leader.followers.keys() - set(self.replicas):
             del leader.followers[gone]
         for member in (isr - leader.isr) & leader.followers.keys():
@@ -198,7 +206,7 @@ class PartitionReplica:
     def append(self, batch: Batch, *, acks_all: bool) -> int | ErrorCode:
         """Append one batch; return its base offset in the log, or the error that rejects it."""
         leader = self.role
-        if not isinstance(leader, Leader):
+        if not isinstance(leader, LeaderRole):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if acks_all and len(leader.isr) < self.min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS
@@ -216,7 +224,7 @@ class PartitionReplica:
         """Handle a follower's fetch, which acknowledges everything before its offset."""
         leader = self.role
         error = self._check_epoch(position.leader_epoch)
-        if error is not ErrorCode.NONE or not isinstance(leader, Leader):
+        if error is not ErrorCode.NONE or not isinstance(leader, LeaderRole):
             return self._refuse(error)
         progress = leader.followers.get(replica_id)
         if progress is None:
@@ -261,7 +269,7 @@ class PartitionReplica:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         return ErrorCode.NONE if self.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def _is_stale(self, replica_id: int, broker_epoch: int, progress: Progress) -> bool:
+    def _is_stale(self, replica_id: int, broker_epoch: int, progress: FollowerProgress) -> bool:
         """Whether a newer process of that broker has fetched or registered."""
         known = self._brokers.get(replica_id)
         registered = known.epoch if known is not None else NO_BROKER_EPOCH
@@ -290,7 +298,7 @@ class PartitionReplica:
     def tick(self, now_ms: int) -> None:
         """Propose to remove members that have not been caught up for too long from the ISR."""
         leader = self.role
-        if not isinstance(leader, Leader) or leader.proposal is not None:
+        if not isinstance(leader, LeaderRole) or leader.proposal is not None:
             return
         lagging = {
             member
@@ -300,7 +308,7 @@ class PartitionReplica:
         if lagging:
             self._propose(leader, leader.isr - lagging, now_ms)
 
-    def _lags(self, progress: Progress | None, now_ms: int) -> bool:
+    def _lags(self, progress: FollowerProgress | None, now_ms: int) -> bool:
         if progress is None:
             return True
         if progress.end_offset == self.log.end_offset:
@@ -310,7 +318,7 @@ class PartitionReplica:
     # --- the ISR ----------------------------------------------------------------------------------
 
     def _maybe_expand(
-        self, leader: Leader, replica_id: int, progress: Progress, now_ms: int
+        self, leader: LeaderRole, replica_id: int, progress: FollowerProgress, now_ms: int
     ) -> None:
         if leader.proposal is not None or replica_id in leader.isr:
             return
@@ -319,20 +327,20 @@ class PartitionReplica:
         if self._is_eligible(replica_id, progress):
             self._propose(leader, leader.isr | {replica_id}, now_ms)
 
-    def _is_eligible(self, replica_id: int, progress: Progress) -> bool:
+    def _is_eligible(self, replica_id: int, progress: FollowerProgress) -> bool:
         if not self.config.check_eligibility:
             return True
         known = self._brokers.get(replica_id)
         return known is not None and known.is_active and known.epoch == progress.broker_epoch
 
-    def _propose(self, leader: Leader, isr: frozenset[int], now_ms: int) -> None:
+    def _propose(self, leader: LeaderRole, isr: frozenset[int], now_ms: int) -> None:
         if now_ms < leader.retry_at_ms:
             return
         leader.proposal = IsrProposal(isr, self.partition_epoch)
         members = tuple(IsrMember(i, self._broker_epoch(leader, i)) for i in sorted(isr))
         self._outputs.append(ProposeIsr(leader.epoch, self.partition_epoch, members))
 
-    def _broker_epoch(self, leader: Leader, member: int) -> int:
+    def _broker_epoch(self, leader: LeaderRole, member: int) -> int:
         """The broker epoch of a member's last fetch, or its registered one if it never fetched."""
         progress = leader.followers.get(member)
         if progress is not None and progress.end_offset != NOT_FETCHED:
@@ -344,7 +352,7 @@ class PartitionReplica:
         """Whether this proposal is still pending."""
         leader = self.role
         return (
-            isinstance(leader, Leader)
+            isinstance(leader, LeaderRole)
             and leader.epoch == proposed.leader_epoch
             and leader.proposal is not None
             and leader.proposal.partition_epoch == proposed.partition_epoch
@@ -353,7 +361,7 @@ class PartitionReplica:
     def isr_answered(self, proposed: ProposeIsr, answer: ProposalAnswer, now_ms: int) -> bool:
         """Handle the controller's response; True if the same proposal must be sent again."""
         leader = self.role
-        if not isinstance(leader, Leader) or not self.is_asked(proposed):
+        if not isinstance(leader, LeaderRole) or not self.is_asked(proposed):
             return False
         if answer.error is ErrorCode.NONE:
             if answer.leader_epoch == leader.epoch and answer.leader_id == self.local_id:
@@ -366,7 +374,7 @@ class PartitionReplica:
             return False
         return answer.error not in SETTLED_BY_METADATA
 
-    def _confirmed(self, leader: Leader, answer: ProposalAnswer, now_ms: int) -> None:
+    def _confirmed(self, leader: LeaderRole, answer: ProposalAnswer, now_ms: int) -> None:
         if answer.partition_epoch < self.partition_epoch:
             return
         self.partition_epoch = answer.partition_epoch
@@ -378,7 +386,7 @@ class PartitionReplica:
     def _advance(self) -> None:
         """Advance the high watermark if possible (rules 2 and 6)."""
         leader = self.role
-        if not isinstance(leader, Leader) or len(leader.isr) < self.min_isr:
+        if not isinstance(leader, LeaderRole) or len(leader.isr) < self.min_isr:
             return
         end = self.flushed_end if self.config.flush_before_ack else self.log.end_offset
         for member in leader.maximal_isr - {self.local_id}:
@@ -386,13 +394,13 @@ class PartitionReplica:
             end = min(end, progress.end_offset if progress is not None else NOT_FETCHED)
         if end > self.high_watermark:
             self.high_watermark = end
-            self._outputs.append(HighWatermarkAdvanced(end))
+            self._outputs.append(ReplicaHighWatermarkAdvanced(end))
 
     # --- inputs of a follower ---------------------------------------------------------------------
 
     def position(self) -> ReplicaPosition | None:
         """Where to fetch from; None if this is no follower or a flush must finish first."""
-        if not isinstance(self.role, Follower):
+        if not isinstance(self.role, FollowerRole):
             return None
         if self.config.flush_before_ack and self.flushed_end < self.log.end_offset:
             return None
@@ -405,7 +413,7 @@ class PartitionReplica:
 
         Returns the response's error. ViolationError if the batches do not continue the log.
         """
-        if not isinstance(self.role, Follower) or asked != self.position():
+        if not isinstance(self.role, FollowerRole) or asked != self.position():
             return ErrorCode.NONE
         if answer.error is not ErrorCode.NONE:
             return answer.error
@@ -418,7 +426,7 @@ class PartitionReplica:
         mark = min(answer.high_watermark, self.log.end_offset)
         if mark > self.high_watermark:
             self.high_watermark = mark
-            self._outputs.append(HighWatermarkAdvanced(mark))
+            self._outputs.append(ReplicaHighWatermarkAdvanced(mark))
         return ErrorCode.NONE
 
     def _check_order(self, batches: Sequence[Batch], epoch: int) -> None:
@@ -436,9 +444,9 @@ class PartitionReplica:
         self.log.durable(self.log.truncate(end_offset))
         self.flushed_end = min(self.flushed_end, end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
-        self._outputs.append(TruncateLog(end_offset))
+        self._outputs.append(TruncateReplicaLog(end_offset))
 
     def _append(self, batches: tuple[Batch, ...]) -> None:
         # `flushed_end` tracks durability; the log state treats written records as durable.
         self.log.durable(self.log.append(batches))
-        self._outputs.append(AppendBatches(batches))
+        self._outputs.append(AppendReplicaBatches(batches))

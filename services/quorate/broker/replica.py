@@ -19,17 +19,17 @@ from quorate.broker.partition import PartitionConfig, PartitionReplica
 from quorate.broker.producers import Repetition
 from quorate.broker.replica_log import ReplicaLog
 from quorate.broker.values import (
-    AppendBatches,
+    AppendReplicaBatches,
     Brokers,
     FetchAnswer,
-    HighWatermarkAdvanced,
     Output,
     PartitionState,
     ProposalAnswer,
     ProposeIsr,
+    ReplicaHighWatermarkAdvanced,
     ReplicaPosition,
-    RoleChanged,
-    TruncateLog,
+    ReplicaRoleChanged,
+    TruncateReplicaLog,
 )
 from quorate.log.errors import LogError
 from quorate.raft.batches import Batch
@@ -43,13 +43,13 @@ class Host(Protocol):
 
     def now_ms(self) -> int: ...
 
-    def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
+    def propose(self, replica: LocalReplica, proposal: ProposeIsr) -> None:
         """Send an AlterPartition request; the result is passed to `isr_answered`."""
         ...
 
-    def role_changed(self, replica: Replica, change: RoleChanged) -> None: ...
+    def role_changed(self, replica: LocalReplica, change: ReplicaRoleChanged) -> None: ...
 
-    def may_fetch(self, replica: Replica) -> None:
+    def may_fetch(self, replica: LocalReplica) -> None:
         """A flush finished that a follower's next fetch may have waited for."""
         ...
 
@@ -76,7 +76,7 @@ def _end_offset(waiting: _Waiting) -> int:
     return waiting.end_offset
 
 
-class Replica:
+class LocalReplica:
     """The replica of `key`. name: `<topic>-<index>`, the name of its directory.
 
     flush_messages: the number of unflushed records that starts a flush; None for never.
@@ -208,16 +208,16 @@ class Replica:
 
     def _execute(self, output: Output) -> None:
         match output:
-            case AppendBatches():
+            case AppendReplicaBatches():
                 self.log.append([_placed(batch) for batch in output.batches])
                 self._consider_flush()
-            case TruncateLog():
+            case TruncateReplicaLog():
                 self.log.truncate(output.end_offset)
-            case HighWatermarkAdvanced():
+            case ReplicaHighWatermarkAdvanced():
                 self._resolve(output.offset)
             case ProposeIsr():
                 self._host.propose(self, output)
-            case RoleChanged():
+            case ReplicaRoleChanged():
                 self._end_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 self._host.role_changed(self, output)
 

@@ -13,7 +13,9 @@ Rules:
    there, because nothing after it was flushed. Replication then restores the records that other
    replicas have: a broker that restarts with such a log is in no ISR, unless it is the last member.
    A fault before the recovery point is damage and raises LogError: truncation could drop
-   acknowledged records.
+   acknowledged records. So does a log that ends before the recovery point or does not start at
+   offset 0: its files were deleted or cut. No crash has that result, because the recovery point is
+   raised after a flush and lowered before a truncation, and the first segment is never removed.
 3. After opening, the remaining log is flushed and the recovery point is saved.
 4. After a failed write or flush, no recovery point is saved: only a scan when the log is opened
    again determines what the disk holds.
@@ -49,6 +51,8 @@ RECOVERY_POINT_FILE = "recovery-point"
 PARTITION_METADATA_FILE = "partition.metadata"
 DELETED_SUFFIX = "-deleted"
 STRAY_SUFFIX = "-stray"
+NAME_BYTES_MAX = 255
+"""NAME_MAX on Linux: the longest name of a directory."""
 SEGMENT_BYTES_MAX = 1 << 30
 
 
@@ -166,21 +170,43 @@ class ReplicaLog:
 
     def _recover(self) -> _Found:
         segments = self._segments
-        for path in files_by_offset(self.directory, LOG_SUFFIX):
+        paths = list(files_by_offset(self.directory, LOG_SUFFIX))
+        if paths and int(paths[0].stem) > 0:
+            raise self._refusal(
+                f"{self.directory} has lost records: its log begins at offset "
+                f"{int(paths[0].stem)}, but offset 0 is expected"
+            )
+        if not paths and self._recovery_point > 0:
+            raise self._lost_end("it has no log files")
+        for path in paths:
             segments.segments.append(Segment(path, int(path.stem), 0))
-        if not segments.segments:
+        if not paths:
             segments.add(0, 0)
-        found = _Found(segments.segments[0].base_offset, [], ProducerTable())
+        found = _Found(0, [], ProducerTable())
         try:
             for index, segment in enumerate(list(segments.segments)):
                 fault = self._scan(found, segment)
                 if fault is not None:
                     self._cut(found, index, fault)
                     break
+            if found.end_offset < self._recovery_point:
+                raise self._lost_end(f"its log ends at offset {found.end_offset}")
         except BaseException:
             segments.close()
             raise
         return found
+
+    def _lost_end(self, what: str) -> LogError:
+        return self._refusal(
+            f"{self.directory} has lost records: {what}, but everything before offset "
+            f"{self._recovery_point} was flushed"
+        )
+
+    def _refusal(self, problem: str) -> LogError:
+        return LogError(
+            f"{problem}. Nothing was changed. Restore {self.directory} or, if another in-sync "
+            "replica has the partition, delete it: it is replicated again"
+        )
 
     def _scan(self, found: _Found, segment: Segment) -> str | None:
         """Add a segment's batches to `found`; return the fault that stopped the scan, if any."""
@@ -202,11 +228,10 @@ class ReplicaLog:
         """Truncate the log at a fault (rule 2). LogError if that would drop flushed records."""
         segment = self._segments.segments[index]
         if found.end_offset < self._recovery_point:
-            raise LogError(
+            raise self._refusal(
                 f"{segment.path} is damaged at byte {segment.size}, where offset "
                 f"{found.end_offset} is expected: {fault}; everything before offset "
-                f"{self._recovery_point} was flushed. Nothing was changed. If another in-sync "
-                f"replica has the partition, delete {self.directory}: it is replicated again"
+                f"{self._recovery_point} was flushed"
             )
         found.torn_bytes = segment.allocated - segment.size
         for later in self._segments.segments[index + 1 :]:
@@ -377,9 +402,20 @@ class ReplicaLog:
         delete_directory(self.directory, self._disk)
 
 
+def _renamed(directory: Path, suffix: str) -> Path:
+    """Return the path `<topic>-<partition>.<topic id><suffix>` for a partition directory.
+
+    The topic's name is shortened where the file system's limit requires it, as in Kafka. The
+    topic's id, which stays whole, keeps topics with the same short name apart.
+    """
+    topic, dash, index = directory.name.rpartition("-")
+    end = f"{dash}{index}.{read_topic_id(directory)}{suffix}"
+    return directory.with_name(topic[: NAME_BYTES_MAX - len(end)] + end)
+
+
 def delete_directory(directory: Path, disk: Disk | None = None) -> None:
     """Rename the directory, so that a partial one is never opened as a replica, then remove it."""
-    gone = directory.with_name(directory.name + DELETED_SUFFIX)
+    gone = _renamed(directory, DELETED_SUFFIX)
     shutil.rmtree(gone, ignore_errors=True)
     directory.rename(gone)
     (disk or Disk()).sync_directory(directory.parent)
@@ -391,12 +427,11 @@ def set_aside(directory: Path, disk: Disk | None = None) -> Path:
 
     An earlier stray directory of the same partition is kept: the new name gets a number.
     """
-    name = f"{directory.name}.{read_topic_id(directory)}"
-    stray = directory.with_name(name + STRAY_SUFFIX)
+    stray = _renamed(directory, STRAY_SUFFIX)
     number = 1
     while stray.exists():
         number += 1
-        stray = directory.with_name(f"{name}.{number}{STRAY_SUFFIX}")
+        stray = _renamed(directory, f".{number}{STRAY_SUFFIX}")
     directory.rename(stray)
     (disk or Disk()).sync_directory(directory.parent)
     return stray

@@ -23,13 +23,13 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
-from quorate.broker.alter_partition_manager import IsrProposals
+from quorate.broker.alter_partition_manager import AlterPartitionManager
 from quorate.broker.checkpoints import read_high_watermarks, write_high_watermarks
 from quorate.broker.config import BrokerConfig
 from quorate.broker.fetcher import Fetcher, FetchLimits
 from quorate.broker.metadata_view import MetadataView
 from quorate.broker.partition import PartitionConfig, PartitionReplica
-from quorate.broker.replica import Replica
+from quorate.broker.replica import LocalReplica
 from quorate.broker.replica_log import (
     DELETED_SUFFIX,
     STRAY_SUFFIX,
@@ -37,7 +37,7 @@ from quorate.broker.replica_log import (
     read_topic_id,
     set_aside,
 )
-from quorate.broker.values import ProposeIsr, RoleChanged
+from quorate.broker.values import ProposeIsr, ReplicaRoleChanged
 from quorate.log.errors import LogError
 from quorate.log.offset_files import METADATA_TOPIC
 from quorate.raft.errors import ErrorCode
@@ -62,7 +62,7 @@ class ReplicaManager:
         config: BrokerConfig,
         clock: Clock,
         view: MetadataView,
-        proposals: IsrProposals,
+        alter_partition_manager: AlterPartitionManager,
         connections: BrokerConnections,
         *,
         fail: Callable[[BaseException], None],
@@ -70,10 +70,10 @@ class ReplicaManager:
     ) -> None:
         self.config = config
         self.view = view
-        self.replicas: dict[PartitionKey, Replica] = {}
+        self.replicas: dict[PartitionKey, LocalReplica] = {}
         self.broker_epoch = -1
         self._clock = clock
-        self._proposals = proposals
+        self._alter_partition_manager = alter_partition_manager
         self._connections = connections
         self._fail = fail
         self._check_eligibility = check_eligibility
@@ -127,7 +127,7 @@ class ReplicaManager:
 
     # --- use by other components ------------------------------------------------------------------
 
-    def find(self, key: PartitionKey) -> Replica | ErrorCode:
+    def find(self, key: PartitionKey) -> LocalReplica | ErrorCode:
         """Return the local replica of a partition, or the error to answer with."""
         replica = self.replicas.get(key)
         if replica is not None:
@@ -139,18 +139,18 @@ class ReplicaManager:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
-    def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
-        self._proposals.add(replica, proposal)
+    def propose(self, replica: LocalReplica, proposal: ProposeIsr) -> None:
+        self._alter_partition_manager.add(replica, proposal)
 
     def fail(self, error: BaseException) -> None:
         self._fail(error)
 
-    def may_fetch(self, replica: Replica) -> None:
+    def may_fetch(self, replica: LocalReplica) -> None:
         fetcher = self._fetchers.get(replica.machine.leader_id)
         if fetcher is not None:
             fetcher.poke()
 
-    def role_changed(self, replica: Replica, change: RoleChanged) -> None:
+    def role_changed(self, replica: LocalReplica, change: ReplicaRoleChanged) -> None:
         LOGGER.info(
             "%s: %s in epoch %d, leader %d, log end %d, high watermark %d",
             replica.name,
@@ -192,9 +192,14 @@ class ReplicaManager:
             hosted = [key for key in pending if self._is_here(key)]
             missing = [key for key in hosted if key not in self.replicas]
             for first in range(0, len(missing), OPENED_AT_ONCE_MAX):
-                await asyncio.gather(
-                    *(self._open(key) for key in missing[first : first + OPENED_AT_ONCE_MAX])
+                # A failure waits for the other logs: none may be added while the broker stops.
+                opened = await asyncio.gather(
+                    *(self._open(key) for key in missing[first : first + OPENED_AT_ONCE_MAX]),
+                    return_exceptions=True,
                 )
+                for error in opened:
+                    if error is not None:
+                        raise error
             for key in pending:
                 if not self._is_here(key):
                     await self._remove(key)
@@ -219,7 +224,9 @@ class ReplicaManager:
         if directory.exists() and read_topic_id(directory) not in (None, key.topic_id):
             # The topic was deleted and recreated while this broker was down.
             stray = await asyncio.to_thread(set_aside, directory)
-            LOGGER.warning("%s was another topic's: it is %s now", directory, stray)
+            LOGGER.warning(
+                "%s belongs to a deleted topic of the same name: renamed to %s", directory, stray
+            )
         log = await asyncio.to_thread(
             lambda: ReplicaLog(
                 directory, key.topic_id, segment_bytes_max=self.config.segment_bytes_max
@@ -227,7 +234,7 @@ class ReplicaManager:
         )
         if log.torn_bytes:
             LOGGER.warning(
-                "%s: cut off %d bytes that were never flushed, the log ends at %d",
+                "%s: truncated %d bytes that were never flushed, the log ends at offset %d",
                 name,
                 log.torn_bytes,
                 log.end_offset,
@@ -236,7 +243,7 @@ class ReplicaManager:
         machine = PartitionReplica(
             self.config.node_id, log.state, self._partition_config(key.topic_id), mark
         )
-        self.replicas[key] = Replica(
+        self.replicas[key] = LocalReplica(
             key,
             name,
             machine,
@@ -262,7 +269,7 @@ class ReplicaManager:
     async def _remove(self, key: PartitionKey) -> None:
         replica = self.replicas.pop(key, None)
         if replica is not None:
-            LOGGER.info("%s is no longer here", replica.name)
+            LOGGER.info("%s is no longer on this broker: deleting it", replica.name)
             self._unfollow(key)
             await replica.close(delete=True)
 
@@ -282,11 +289,13 @@ class ReplicaManager:
                     continue
                 elif directory.name not in expected:
                     stray = set_aside(directory)
-                    LOGGER.warning("%s is no partition of this broker: %s now", directory, stray)
+                    LOGGER.warning(
+                        "%s belongs to no partition of this broker: renamed to %s", directory, stray
+                    )
 
     # --- fetchers ---------------------------------------------------------------------------------
 
-    def _follow(self, replica: Replica, leader_id: int) -> None:
+    def _follow(self, replica: LocalReplica, leader_id: int) -> None:
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:
             limits = FetchLimits(

@@ -22,7 +22,7 @@ NOT_FETCHED = -1
 
 
 @dataclass(slots=True)
-class Progress:
+class FollowerProgress:
     """A follower's replication progress, as its fetches report it.
 
     broker_epoch: of the process that fetched; the offsets of another process do not apply to it.
@@ -66,7 +66,7 @@ class Idle:
 
 
 @dataclass(slots=True)
-class Follower:
+class FollowerRole:
     """Follows `leader_id` in `epoch`."""
 
     epoch: int
@@ -75,7 +75,7 @@ class Follower:
 
 
 @dataclass(slots=True)
-class Leader:
+class LeaderRole:
     """Leads `epoch`, whose first record is at `epoch_start` or later.
 
     retry_at_ms: the earliest time of the next proposal after the controller rejected one.
@@ -84,7 +84,7 @@ class Leader:
     epoch: int
     epoch_start: int
     isr: frozenset[int]
-    followers: dict[int, Progress] = field(default_factory=dict)
+    followers: dict[int, FollowerProgress] = field(default_factory=dict)
     proposal: Proposal | None = None
     retry_at_ms: int = 0
     name = "leader"
@@ -94,11 +94,11 @@ class Leader:
         return self.isr if self.proposal is None else self.isr | self.proposal.isr
 
 
-Role = Idle | Follower | Leader
+Role = Idle | FollowerRole | LeaderRole
 
 TRANSITIONS: dict[type[Role], tuple[type[Role], ...]] = {
-    Idle: (Idle, Follower, Leader),
-    Follower: (Idle, Follower, Leader),
-    Leader: (Idle, Follower, Leader),
+    Idle: (Idle, FollowerRole, LeaderRole),
+    FollowerRole: (Idle, FollowerRole, LeaderRole),
+    LeaderRole: (Idle, FollowerRole, LeaderRole),
 }
 """The next roles of each role. A new leader epoch creates a new role, perhaps of the same class."""

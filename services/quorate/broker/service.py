@@ -1,4 +1,4 @@
-"""The broker's gRPC request handler: implements `rpc.partition_servicer.PartitionHandler`.
+"""The broker's gRPC request handler: implements `rpc.server.partition_servicer.PartitionHandler`.
 
 Each produce request is validated here, once: it holds exactly one complete batch with a correct
 checksum, which is neither a control batch, nor transactional, nor empty, nor larger than
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from quorate.broker.metadata_view import MetadataView
 from quorate.broker.replica_manager import ReplicaManager
-from quorate.broker.sessions import Session
+from quorate.broker.sessions import BrokerFetchSession
 from quorate.metadata.requests import AllocateProducerIds
 from quorate.raft.errors import ErrorCode
 from quorate.records.batch import BatchHeader, read_header, verify_crc
@@ -70,7 +70,7 @@ class PartitionService:
             return ProduceResponse(replica)
         if len(request.records) > self._manager.config.message_bytes_max:
             limit = self._manager.config.message_bytes_max
-            text = f"a batch of {len(request.records)} bytes; at most {limit} are taken"
+            text = f"the batch is {len(request.records)} bytes; message.max.bytes is {limit}"
             return ProduceResponse(ErrorCode.MESSAGE_TOO_LARGE, message=text)
         header = _checked(request.records)
         if isinstance(header, ProduceResponse):
@@ -82,8 +82,8 @@ class PartitionService:
             timeout_ms=min(request.timeout_ms, PRODUCE_TIMEOUT_MS_MAX),
         )
 
-    def open_session(self, refuse: Callable[[str], ErrorCode]) -> Session:
-        return Session(self._manager.find, refuse)
+    def open_session(self, refuse: Callable[[str], ErrorCode]) -> BrokerFetchSession:
+        return BrokerFetchSession(self._manager.find, refuse)
 
     async def list_offsets(self, key: PartitionKey) -> PartitionOffsets:
         replica = self._manager.find(key)
@@ -132,11 +132,14 @@ def _checked(records: bytes) -> BatchHeader | ProduceResponse:
     except RecordsError as error:
         return ProduceResponse(ErrorCode.CORRUPT_MESSAGE, message=str(error))
     if header.size_bytes != len(records):
-        text = f"{len(records)} bytes are not one batch of {header.size_bytes}"
+        text = (
+            f"expected exactly one batch: the records are {len(records)} bytes, the batch is "
+            f"{header.size_bytes}"
+        )
         return ProduceResponse(ErrorCode.INVALID_RECORD, message=text)
     if not verify_crc(records, 0, header):
         return ProduceResponse(ErrorCode.CORRUPT_MESSAGE, message="the checksum is wrong")
     if header.is_control or header.is_transactional or header.count == 0:
-        text = "neither control batches nor transactions nor empty batches are taken"
+        text = "control batches, transactional batches and empty batches are not accepted"
         return ProduceResponse(ErrorCode.INVALID_RECORD, message=text)
     return header

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from quorate.broker.replica import Replica
+from quorate.broker.replica import LocalReplica
 from quorate.broker.values import FetchAnswer, ReplicaPosition
 from quorate.log.errors import LogError
 from quorate.raft.errors import ErrorCode, ViolationError
@@ -35,7 +35,7 @@ ROOM_BYTES = 1 << 20
 """The part of the message size limit that is reserved for other fields than records, bytes."""
 
 
-class Session:
+class BrokerFetchSession:
     """One Fetch stream. find: returns the replica of a partition, or an error.
 
     refuse: returns why the reader may not read a topic, NONE if it may. It does not apply to
@@ -44,14 +44,14 @@ class Session:
 
     def __init__(
         self,
-        find: Callable[[PartitionKey], Replica | ErrorCode],
+        find: Callable[[PartitionKey], LocalReplica | ErrorCode],
         refuse: Callable[[str], ErrorCode],
     ) -> None:
         self._find = find
         self._refuse = refuse
         self._positions: dict[PartitionKey, FetchPosition] = {}
-        self._watched: dict[PartitionKey, Replica] = {}
-        self._told: dict[PartitionKey, int] = {}
+        self._watched: dict[PartitionKey, LocalReplica] = {}
+        self._last_sent: dict[PartitionKey, int] = {}
         self._touched: dict[PartitionKey, None] = {}
         self._wake = asyncio.Event()
 
@@ -62,13 +62,13 @@ class Session:
             self._wake.set()
 
     async def fetch(self, request: PartitionFetch) -> PartitionFetchResponse:
-        """See `rpc.partition_servicer.FetchSession`."""
+        """See `rpc.server.partition_servicer.FetchSession`."""
         for key in request.forgotten:
             self._forget(key)
         for position in request.positions:
             self._positions[position.partition] = position
         if len(self._positions) > POSITIONS_MAX:
-            raise ViolationError(f"{len(self._positions)} partitions on one stream")
+            raise ViolationError(f"{len(self._positions)} partitions on one stream are too many")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(request.max_wait_ms, WAIT_MS_MAX) / 1000
         self._touched.clear()
@@ -85,7 +85,7 @@ class Session:
             news, has_news = self._look(request, touched)
             found |= news
         for key, answer in found.items():
-            self._told[key] = answer.high_watermark
+            self._last_sent[key] = answer.high_watermark
             if answer.records and key in self._positions:
                 self._positions[key] = self._positions.pop(key)
         return PartitionFetchResponse(ErrorCode.NONE, tuple(found.values()))
@@ -103,7 +103,7 @@ class Session:
             if answer.records or answer.diverging or answer.error is not ErrorCode.NONE:
                 has_news = True
                 found[key] = answer
-            elif self._told.get(key) != answer.high_watermark:
+            elif self._last_sent.get(key) != answer.high_watermark:
                 found[key] = answer
         return found, has_news
 
@@ -128,7 +128,7 @@ class Session:
 
     def _with_records(
         self,
-        replica: Replica,
+        replica: LocalReplica,
         answer: FetchAnswer,
         position: FetchPosition,
         room: int,
@@ -157,7 +157,7 @@ class Session:
             records,
         )
 
-    def _watch(self, key: PartitionKey, replica: Replica) -> None:
+    def _watch(self, key: PartitionKey, replica: LocalReplica) -> None:
         # A partition that left this broker and returned has another replica object.
         if self._watched.get(key) is not replica:
             self._unwatch(key)
@@ -171,7 +171,7 @@ class Session:
 
     def _forget(self, key: PartitionKey) -> None:
         self._positions.pop(key, None)
-        self._told.pop(key, None)
+        self._last_sent.pop(key, None)
         self._touched.pop(key, None)
         self._unwatch(key)
 

@@ -37,7 +37,7 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerState:
+class BrokerRegistrationState:
     """A broker's state in the metadata log.
 
     is_active: neither fenced nor in controlled shutdown.
@@ -47,7 +47,7 @@ class BrokerState:
     is_active: bool
 
 
-Brokers = Mapping[int, BrokerState]
+Brokers = Mapping[int, BrokerRegistrationState]
 
 
 # --- messages between replicas --------------------------------------------------------------------
@@ -89,21 +89,21 @@ class FetchAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class AppendBatches:
+class AppendReplicaBatches:
     """Append batches that continue the log."""
 
     batches: tuple[Batch, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TruncateLog:
+class TruncateReplicaLog:
     """Drop everything from `end_offset` on."""
 
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class HighWatermarkAdvanced:
+class ReplicaHighWatermarkAdvanced:
     """The high watermark is `offset`: all in-sync replicas have everything before it."""
 
     offset: int
@@ -122,7 +122,7 @@ class ProposeIsr:
 
 
 @dataclass(frozen=True, slots=True)
-class RoleChanged:
+class ReplicaRoleChanged:
     """This replica leads, follows `leader_id`, or is idle (-1)."""
 
     role: str
@@ -130,7 +130,13 @@ class RoleChanged:
     leader_epoch: int
 
 
-Output = AppendBatches | TruncateLog | HighWatermarkAdvanced | ProposeIsr | RoleChanged
+Output = (
+    AppendReplicaBatches
+    | TruncateReplicaLog
+    | ReplicaHighWatermarkAdvanced
+    | ProposeIsr
+    | ReplicaRoleChanged
+)
 
 
 @dataclass(frozen=True, slots=True)

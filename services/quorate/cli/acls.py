@@ -25,7 +25,7 @@ from quorate.cli.metadata_run import check, failure, run_metadata, tell_failures
 from quorate.cli.output import AsJson, UsageError, print_json, print_line
 
 if TYPE_CHECKING:
-    from quorate.metadata.requests import Acl, AclFilter, Outcome
+    from quorate.metadata.requests import Acl, AclFilter, PartResult
     from quorate.rpc.metadata_client import MetadataClient
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -60,32 +60,45 @@ DelegationToken = Annotated[
 ]
 UserPrincipal = Annotated[
     list[str] | None,
-    typer.Option("--user-principal", metavar="NAME", help="A user, as a resource."),
+    typer.Option("--user-principal", metavar="NAME", help="A user principal, as the resource."),
 ]
 PatternType = Annotated[
     str,
     typer.Option(
         "--resource-pattern-type",
         metavar="TYPE",
-        help="literal or prefixed; to list and remove also any and match.",
+        help="literal or prefixed; list and remove also accept any and match.",
     ),
 ]
 AllowPrincipal = Annotated[
     list[str] | None,
-    typer.Option("--allow-principal", metavar="TYPE:NAME", help="Who may, such as User:alice."),
+    typer.Option(
+        "--allow-principal", metavar="TYPE:NAME", help="The principal to allow, such as User:alice."
+    ),
 ]
 DenyPrincipal = Annotated[
-    list[str] | None, typer.Option("--deny-principal", metavar="TYPE:NAME", help="Who may not.")
+    list[str] | None,
+    typer.Option("--deny-principal", metavar="TYPE:NAME", help="The principal to deny."),
 ]
 AllowHost = Annotated[
-    list[str] | None, typer.Option("--allow-host", metavar="HOST", help="From where; any if none.")
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        metavar="HOST",
+        help="A host that the allowed principal may connect from; default: any.",
+    ),
 ]
 DenyHost = Annotated[
-    list[str] | None, typer.Option("--deny-host", metavar="HOST", help="From where not.")
+    list[str] | None,
+    typer.Option(
+        "--deny-host",
+        metavar="HOST",
+        help="A host that the denied principal may not connect from; default: any.",
+    ),
 ]
 Operation = Annotated[
     list[str] | None,
-    typer.Option("--operation", metavar="NAME", help="Read, Write, Describe, …; All if left out."),
+    typer.Option("--operation", metavar="NAME", help="Read, Write, Describe, …; default: All."),
 ]
 
 
@@ -122,7 +135,7 @@ def list_acls(
     *,
     principal: Annotated[
         list[str] | None,
-        typer.Option("--principal", metavar="TYPE:NAME", help="Only what this principal has."),
+        typer.Option("--principal", metavar="TYPE:NAME", help="Only entries of this principal."),
     ] = None,
     topic: Topic = None,
     group: Group = None,
@@ -133,7 +146,7 @@ def list_acls(
     resource_pattern_type: PatternType = "literal",
     as_json: AsJson = False,
 ) -> None:
-    """Print entries: of all resources, or of those given."""
+    """Print the entries of the given resources, or of all resources."""
     patterns = _patterns(
         (topic, group, cluster, transactional_id, delegation_token, user_principal),
         resource_pattern_type,
@@ -229,7 +242,7 @@ def add(
     resource_pattern_type: PatternType = "literal",
     as_json: AsJson = False,
 ) -> None:
-    """Add entries: each operation for each principal, host and resource."""
+    """Add an entry for each combination of operation, principal, host and resource."""
     from quorate.metadata.requests import Acl, CreateAcls
 
     patterns = _patterns(
@@ -266,7 +279,7 @@ def add(
     tell_failures(failures, len(wanted))
 
 
-def added_json(acls: Iterable[Acl], results: Iterable[Outcome]) -> list[dict[str, Any]]:
+def added_json(acls: Iterable[Acl], results: Iterable[PartResult]) -> list[dict[str, Any]]:
     """Return the ACLs of a request, each with its error or None."""
     return [
         _json(acl) | {"error": failure(result)} for acl, result in zip(acls, results, strict=True)
@@ -290,10 +303,10 @@ def remove(
     delegation_token: DelegationToken = None,
     user_principal: UserPrincipal = None,
     resource_pattern_type: PatternType = "literal",
-    force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove entries: those given, or without a principal all of the resources."""
+    """Remove the given entries; without a principal, all entries of the given resources."""
     from quorate.metadata.requests import AclFilter, DeleteAcls
 
     patterns = _patterns(
@@ -352,7 +365,7 @@ def _patterns(
     if cluster:
         found.append(Pattern(RESOURCES["CLUSTER"], CLUSTER_NAME, PATTERNS["LITERAL"]))
     if any(not each.name for each in found):
-        raise UsageError("the name of a resource is empty")
+        raise UsageError("a resource name is empty")
     if needs_one and not found:
         raise UsageError("a resource is missing: --topic, --group, --cluster, …")
     return found
@@ -370,9 +383,9 @@ def _entries(
 ) -> list[_Entry]:
     """Return (principal, host, operation, permission) of all combinations. Raises UsageError."""
     if allow_hosts and not allow:
-        raise UsageError("--allow-host goes with --allow-principal")
+        raise UsageError("--allow-host requires --allow-principal")
     if deny_hosts and not deny:
-        raise UsageError("--deny-host goes with --deny-principal")
+        raise UsageError("--deny-host requires --deny-principal")
     numbers = [_operation(name) for name in operations or ("All",)]
     found: list[_Entry] = []
     for principals, hosts, permission in (
@@ -381,7 +394,7 @@ def _entries(
     ):
         for principal in principals or ():
             if ":" not in principal:
-                raise UsageError(f"{principal} is not TYPE:NAME, such as User:alice")
+                raise UsageError(f"principal {principal}: expected TYPE:NAME, such as User:alice")
             for host, number in itertools.product(hosts or (WILDCARD,), numbers):
                 found.append((principal, host, number, permission))
     return found

@@ -28,13 +28,13 @@ def broker(
         typer.Option(
             "--format",
             metavar="CLUSTER_ID",
-            help="First format directories that are not, for the cluster of this id.",
+            help="Before starting, format unformatted directories for the cluster with this id.",
         ),
     ] = None,
 ) -> None:
-    """Run a broker until SIGTERM or SIGINT: it hosts partitions and follows the controllers.
+    """Run a broker until SIGTERM or SIGINT. It hosts partitions and follows the controllers.
 
-    SIGTERM is a controlled shutdown: the controller moves what this broker leads to others first.
+    SIGTERM is a controlled shutdown: the controller first moves leadership to other brokers.
     """
     from quorate.broker.formatting import format_broker
     from quorate.broker.main import run_broker

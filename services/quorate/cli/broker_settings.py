@@ -24,7 +24,7 @@ BROKER = ConfigDef(
     BROKER_SETTINGS,
     {
         **CONTROLLER.refused,
-        ENABLE: "a broker here is never in ZooKeeper mode; controllers have this setting",
+        ENABLE: "a Quorate broker is never in ZooKeeper mode; this setting belongs to controllers",
     },
     lambda name: name in CONTROLLER.settings or CONTROLLER.ignored(name),
     "quorate broker --help-settings",
@@ -43,5 +43,5 @@ def load_broker(path: Path | None, environment: Mapping[str, str] | None = None)
     """
     environment = os.environ if environment is None else environment
     if path is None and "QUORATE_NODE_ID" not in environment:
-        raise UsageError("the properties FILE is missing, and QUORATE_NODE_ID is not set either")
+        raise UsageError("the properties FILE is missing, and QUORATE_NODE_ID is not set")
     return build_config(parse_properties(path, environment, BROKER))

@@ -33,7 +33,7 @@ HEADER = ("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE")
 @app.callback()
 @connected
 def cluster(context: typer.Context) -> None:
-    """Tell a cluster's id and nodes; forget a broker that is gone for good.
+    """Show a cluster's id and nodes; unregister a broker that is gone permanently.
 
     \b
     quorate cluster --bootstrap-controller H:P cluster-id
@@ -68,11 +68,11 @@ def list_endpoints(
     *,
     include_fenced_brokers: Annotated[
         bool,
-        typer.Option("--include-fenced-brokers", help="Also brokers that serve nothing now."),
+        typer.Option("--include-fenced-brokers", help="Also show fenced brokers."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print where the registered brokers are, and the controllers that are registered."""
+    """Print the endpoints of the registered brokers and controllers."""
 
     async def ask(client: MetadataClient) -> Any:
         from quorate.metadata.requests import DescribeCluster
@@ -120,12 +120,12 @@ def _node(
 def unregister(
     context: typer.Context,
     *,
-    broker: Annotated[int, typer.Option("--id", "-i", min=0, help="The broker.")],
+    broker: Annotated[int, typer.Option("--id", "-i", min=0, help="The broker's id.")],
     as_json: AsJson = False,
 ) -> None:
-    """Forget a broker that is gone for good. One that runs registers again when it restarts.
+    """Unregister a broker that is gone permanently. A broker registers again when it starts.
 
-    Its replicas stay assigned to it: move them first, where there is somebody to move them to.
+    Its replicas stay assigned to it: if another broker can take them, reassign them first.
     """
     from quorate.metadata.requests import UnregisterBroker
 

@@ -34,7 +34,7 @@ _HASHES = {1: "sha256", 2: "sha512"}
 def configs(
     entity: Entity, added: Mapping[str, str], deleted: Sequence[str], dry_run: bool
 ) -> IncrementalAlterConfigs:
-    assert entity.resource_type is not None, "quotas are no configurations"
+    assert entity.resource_type is not None, "this entity has quotas, not configurations"
     resource = ConfigResource(entity.resource_type, entity.parts[0].name or "")
     ops = [ConfigOp(name, value, SET) for name, value in added.items()]
     ops += [ConfigOp(name, None, DELETE) for name in deleted]
@@ -83,10 +83,10 @@ def _upsertion(user: str, name: str, text: str) -> ScramUpsertion:
     for pair in text.split(","):
         key, separator, value = pair.partition("=")
         if not separator or key.strip() not in ("iterations", "password"):
-            raise UsageError(f"{name}: it takes [iterations=N,password=SECRET]")
+            raise UsageError(f"{name}: expected [iterations=N,password=SECRET]")
         found[key.strip()] = value.strip()
     if not found.get("password"):
-        raise UsageError(f"{name}: the password is missing: [iterations=N,password=SECRET]")
+        raise UsageError(f"{name}: password is missing; expected [iterations=N,password=SECRET]")
     iterations = found.get("iterations", str(SCRAM_ITERATIONS))
     if not (iterations.isascii() and iterations.isdigit() and int(iterations) > 0):
         raise UsageError(f"{name}: iterations={iterations} must be a positive number")

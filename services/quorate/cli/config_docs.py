@@ -24,13 +24,13 @@ class Layout(StrEnum):
 def config_docs(
     as_json: AsJson = False,
     layout: Annotated[
-        Layout, typer.Option("--format", help="How to print the table.")
+        Layout, typer.Option("--format", help="The format of the table.")
     ] = Layout.TEXT,
 ) -> None:
-    """List a controller's settings: names, types, defaults, what they mean.
+    """List a controller's settings: name, type, default and meaning.
 
-    Each can be in the properties file or, with more weight, in the environment: node.id is
-    QUORATE_NODE_ID.
+    Each can be set in the properties file or in the environment, which takes precedence: node.id
+    is QUORATE_NODE_ID.
     """
     from quorate.controller.config import CONTROLLER
 

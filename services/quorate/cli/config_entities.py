@@ -29,7 +29,7 @@ SINGULAR: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EntityPart:
     """An entity type with a name. name: None if not given. is_default: the type's default."""
 
     type: str
@@ -41,7 +41,7 @@ class Part:
 class Entity:
     """The entity that the options name: one part, or a user and a client together."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[EntityPart, ...]
 
     @property
     def resource_type(self) -> int | None:
@@ -68,10 +68,10 @@ def parse_entity(
     is_alter: bool,
 ) -> Entity:
     """Parse the entity. named, defaults: short options by type (--topic, --broker-defaults, …)."""
-    short = [Part(kind, name) for kind, name in named.items() if name is not None]
-    short += [Part(kind, is_default=True) for kind, wanted in defaults.items() if wanted]
+    short = [EntityPart(kind, name) for kind, name in named.items() if name is not None]
+    short += [EntityPart(kind, is_default=True) for kind, wanted in defaults.items() if wanted]
     if short and types:
-        raise UsageError("--entity-type and the options for one type exclude each other")
+        raise UsageError("--entity-type cannot be combined with --topic, --broker and the like")
     parts = short or _long(types or (), names or ())
     if not parts:
         raise UsageError("--entity-type is missing")
@@ -81,31 +81,31 @@ def parse_entity(
     return Entity(tuple(parts))
 
 
-def _long(types: Sequence[str], names: Sequence[str]) -> list[Part]:
+def _long(types: Sequence[str], names: Sequence[str]) -> list[EntityPart]:
     if len(names) > len(types):
-        raise UsageError("there are more names than entity types")
+        raise UsageError("there are more --entity-name than --entity-type options")
     parts = []
     for index, kind in enumerate(types):
         if kind not in SINGULAR:
             raise UsageError(f"--entity-type {kind}: accepted: {', '.join(SINGULAR)}")
         name = names[index] if index < len(names) else None
         is_default = name == DEFAULT_MARK
-        parts.append(Part(kind, None if is_default else name, is_default))
+        parts.append(EntityPart(kind, None if is_default else name, is_default))
     return parts
 
 
-def _check(parts: Sequence[Part], is_alter: bool) -> None:
+def _check(parts: Sequence[EntityPart], is_alter: bool) -> None:
     kinds = [part.type for part in parts]
     if len(parts) > 1 and sorted(kinds) != ["clients", "users"]:
         raise UsageError("Only users and clients can be given together")
     for part in parts:
         if part.name is None and not part.is_default and is_alter:
-            raise UsageError(f"an --entity-name or --entity-default for {part.type} is missing")
+            raise UsageError(f"--entity-name or --entity-default for {part.type} is missing")
         if part.is_default and part.type not in ("brokers", "users", "clients", "ips"):
-            raise UsageError(f"{part.type} have no default")
+            raise UsageError(f"there is no default for {part.type}")
         if part.name == "":
-            raise UsageError(f"the name of the entity type {part.type} is empty")
-        if part.type == "brokers" and part.name is not None and not part.name.isdigit():
+            raise UsageError(f"the name for the entity type {part.type} is empty")
+        if part.type == "brokers" and part.name is not None and not part.name.isdecimal():
             raise UsageError(
                 f"The entity name for brokers must be a valid integer broker id, found {part.name}"
             )
@@ -144,7 +144,7 @@ def split_outside_brackets(text: str) -> list[str]:
             pieces.append(text[start:index])
             start = index + 1
     if depth != 0:
-        raise UsageError(f"--add-config {text}: brackets do not match")
+        raise UsageError(f"--add-config {text}: unbalanced brackets")
     pieces.append(text[start:])
     return [piece for piece in pieces if piece.strip()]
 

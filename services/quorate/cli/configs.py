@@ -65,29 +65,31 @@ EntityType = Annotated[
 ]
 EntityName = Annotated[
     list[str] | None,
-    typer.Option("--entity-name", metavar="NAME", help="The name that belongs to the type."),
+    typer.Option(
+        "--entity-name", metavar="NAME", help="The entity's name, in the order of the types."
+    ),
 ]
 EntityDefault = Annotated[
     bool,
-    typer.Option("--entity-default", help="The default of all entities of the type."),
+    typer.Option("--entity-default", help="The default for all entities of the type."),
 ]
 Topic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="A topic.")]
 Broker = Annotated[str | None, typer.Option("--broker", metavar="ID", help="A broker.")]
 User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="A user principal.")]
 Client = Annotated[str | None, typer.Option("--client", metavar="ID", help="A client id.")]
-Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="An address.")]
+Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="A client's IP address.")]
 Group = Annotated[str | None, typer.Option("--group", metavar="NAME", help="A group.")]
 ClientMetrics = Annotated[
     str | None, typer.Option("--client-metrics", metavar="NAME", help="A client metrics resource.")
 ]
 BrokerDefaults = Annotated[
-    bool, typer.Option("--broker-defaults", help="What all brokers have by default.")
+    bool, typer.Option("--broker-defaults", help="The default for all brokers.")
 ]
-UserDefaults = Annotated[bool, typer.Option("--user-defaults", help="The default of all users.")]
+UserDefaults = Annotated[bool, typer.Option("--user-defaults", help="The default for all users.")]
 ClientDefaults = Annotated[
-    bool, typer.Option("--client-defaults", help="The default of all clients.")
+    bool, typer.Option("--client-defaults", help="The default for all clients.")
 ]
-IpDefaults = Annotated[bool, typer.Option("--ip-defaults", help="The default of all addresses.")]
+IpDefaults = Annotated[bool, typer.Option("--ip-defaults", help="The default for all addresses.")]
 
 
 @app.callback()
@@ -123,11 +125,14 @@ def describe(
     client_defaults: ClientDefaults = False,
     ip_defaults: IpDefaults = False,
     all_configs: Annotated[
-        bool, typer.Option("--all", help="Also what is not set, with its default.")
+        bool,
+        typer.Option(
+            "--all", help="Also show configurations that are not set, with their defaults."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what is configured: of one entity, or of all of a type."""
+    """Print the configuration of one entity, or of all entities of a type."""
     from quorate.cli import configs_text
 
     named = {"topics": topic, "brokers": broker, "users": user, "clients": client, "ips": ip}
@@ -172,21 +177,25 @@ def alter(
         typer.Option(
             "--add-config",
             metavar="NAME=VALUE,…",
-            help="What to set; a value with commas stands in brackets: k=[v1,v2]. For users "
-            "SCRAM-SHA-256=[iterations=8192,password=…] too.",
+            help="Configurations to set; put a value with commas in brackets: k=[v1,v2]. For users "
+            "also SCRAM-SHA-256=[iterations=8192,password=…].",
         ),
     ] = None,
     add_config_file: Annotated[
         Path | None,
-        typer.Option("--add-config-file", metavar="FILE", help="Properties with what to set."),
+        typer.Option(
+            "--add-config-file",
+            metavar="FILE",
+            help="A properties file with the configurations to set.",
+        ),
     ] = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", metavar="NAME,…", help="What to remove."),
+        typer.Option("--delete-config", metavar="NAME,…", help="Configurations to remove."),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Set and remove configurations of one entity: all that is given, or nothing."""
+    """Set and remove configurations of one entity: either all changes are made, or none."""
     named = {"topics": topic, "brokers": broker, "users": user, "clients": client, "ips": ip}
     named |= {"groups": group, "client-metrics": client_metrics}
     defaults = {"brokers": broker_defaults, "users": user_defaults}
@@ -194,7 +203,7 @@ def alter(
     entity = parse_entity(entity_type, entity_name, named, defaults, is_alter=True)
     del entity_default  # EntityCommand replaced it by a name
     if add_config and add_config_file is not None:
-        raise UsageError("--add-config and --add-config-file exclude each other")
+        raise UsageError("--add-config and --add-config-file cannot be used together")
     added = parse_file(add_config_file) if add_config_file else parse_additions(add_config or ())
     deleted = [name.strip() for text in delete_config or () for name in text.split(",")]
     if not added and not deleted:

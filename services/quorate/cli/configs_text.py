@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from quorate.cli.config_entities import QUOTA_TYPES, RESOURCE_TYPES, Entity, Part
+from quorate.cli.config_entities import QUOTA_TYPES, RESOURCE_TYPES, Entity, EntityPart
 from quorate.cli.metadata_run import check, chunks
 from quorate.metadata import requests as r
 from quorate.metadata.config import config_defs
@@ -168,7 +168,7 @@ async def describe(client: MetadataClient, entity: Entity, *, with_defaults: boo
     return found
 
 
-def _filter(part: Part) -> r.QuotaFilter:
+def _filter(part: EntityPart) -> r.QuotaFilter:
     kind = QUOTA_TYPES[part.type]
     if part.is_default:
         return r.QuotaFilter(kind, IS_DEFAULT)
@@ -176,7 +176,7 @@ def _filter(part: Part) -> r.QuotaFilter:
 
 
 async def _describe_resources(
-    client: MetadataClient, part: Part, resource_type: int, found: Described
+    client: MetadataClient, part: EntityPart, resource_type: int, found: Described
 ) -> None:
     default = await client.ask(r.DescribeConfigs((r.ConfigResource(BROKER, ""),)))
     for each in default.resources:

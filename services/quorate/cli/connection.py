@@ -39,13 +39,15 @@ BootstrapController = Annotated[
     typer.Option(
         "--bootstrap-controller",
         metavar="HOST:PORT,…",
-        help="Controllers to ask; those of the configuration if left out.",
+        help="Controllers to connect to; default: the configuration's bootstrap servers.",
     ),
 ]
 BootstrapServer = Annotated[
     str | None,
     typer.Option(
-        "--bootstrap-server", metavar="HOST:PORT,…", help="The same: any node answers for all."
+        "--bootstrap-server",
+        metavar="HOST:PORT,…",
+        help="Same as --bootstrap-controller: brokers and controllers both work.",
     ),
 ]
 CommandConfig = Annotated[
@@ -53,7 +55,7 @@ CommandConfig = Annotated[
     typer.Option(
         "--command-config",
         metavar="FILE",
-        help="Properties of the connection (security.protocol, ssl.…), or a controller's own file.",
+        help="Client properties (security.protocol, ssl.…), or a controller's properties file.",
     ),
 ]
 Timeout = Annotated[
@@ -62,8 +64,8 @@ Timeout = Annotated[
         "--timeout",
         metavar="SECONDS",
         min=0.1,
-        help="How long to wait: 10 for what is read, 30 for what is changed, if left out. The "
-        "leader waits for 600 at most for a change, 60 for a transfer.",
+        help="How long to wait; default: 10 for reads, 30 for changes. The leader waits at most "
+        "600 for a change and 60 for a transfer of leadership.",
     ),
 ]
 
@@ -90,7 +92,7 @@ CLIENT_SETTINGS = (
 
 
 @dataclass(slots=True)
-class Options:
+class ConnectionOptions:
     """The connection options of the command line, given before or after the subcommand."""
 
     bootstrap_controller: str | None = None
@@ -99,9 +101,9 @@ class Options:
     timeout: float | None = None
 
     @classmethod
-    def of(cls, context: typer.Context) -> Options:
+    def of(cls, context: typer.Context) -> ConnectionOptions:
         """Return the options of the running command."""
-        options: Options = context.meta.setdefault(KEY, cls())
+        options: ConnectionOptions = context.meta.setdefault(KEY, cls())
         return options
 
 
@@ -115,7 +117,8 @@ _PLACE: dict[str, Any] = {
 def connected(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that select the quorum to a command or a group.
 
-    `Options.of(context)` holds their values, merged with those given before the subcommand.
+    `ConnectionOptions.of(context)` holds their values, merged with those given before the
+    subcommand.
     """
     return _with_options(command, _PLACE)
 
@@ -128,7 +131,7 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
 def _with_options(command: Callable[..., None], added: dict[str, Any]) -> Callable[..., None]:
     @functools.wraps(command)
     def run_command(context: typer.Context, **given: Any) -> None:
-        options = Options.of(context)
+        options = ConnectionOptions.of(context)
         for name in added:
             setattr(options, name, given.pop(name) or getattr(options, name))
         command(context, **given)
@@ -146,7 +149,7 @@ def _with_options(command: Callable[..., None], added: dict[str, Any]) -> Callab
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectionConfig:
     """How to reach the quorum. timeout_s: from the properties, None if they do not set it."""
 
     addresses: tuple[Address, ...]
@@ -154,12 +157,12 @@ class Connection:
     timeout_s: float | None = None
 
 
-def resolve(options: Options) -> Connection:
+def resolve(options: ConnectionOptions) -> ConnectionConfig:
     """Resolve the options to a connection. Raises UsageError and ConfigError."""
     from quorate.process.config_types import parse_address, split_list
 
     if options.bootstrap_controller is not None and options.bootstrap_server is not None:
-        raise UsageError("--bootstrap-controller and --bootstrap-server exclude each other")
+        raise UsageError("--bootstrap-controller and --bootstrap-server cannot be used together")
     connection = _from_file(options.command_config)
     given = options.bootstrap_controller or options.bootstrap_server
     text = given
@@ -168,7 +171,7 @@ def resolve(options: Options) -> Connection:
         if text is None:
             raise UsageError(
                 "--bootstrap-controller HOST:PORT is missing, and neither a controller's "
-                f"properties nor {BOOTSTRAP_VARIABLE} say where the quorum is"
+                f"properties (--command-config) nor {BOOTSTRAP_VARIABLE} give the addresses"
             )
     if text is None:
         return connection
@@ -178,14 +181,14 @@ def resolve(options: Options) -> Connection:
         where = "--bootstrap-controller" if options.bootstrap_controller else "--bootstrap-server"
         raise UsageError(f"{where if given else BOOTSTRAP_VARIABLE}: {error}") from None
     if not addresses:
-        raise UsageError("--bootstrap-controller names no address")
+        raise UsageError("--bootstrap-controller contains no address")
     return replace(connection, addresses=addresses)
 
 
-def _from_file(path: Path | None) -> Connection:
+def _from_file(path: Path | None) -> ConnectionConfig:
     """Read the connection from a properties file: a controller's own, or a client's."""
     if path is None:
-        return Connection(())
+        return ConnectionConfig(())
     from quorate.controller.config_reader import load_config
     from quorate.process.properties import ConfigError, nearest, read_properties
     from quorate.rpc.tls import TlsConfig
@@ -196,16 +199,16 @@ def _from_file(path: Path | None) -> Connection:
         # The bootstrap servers are those of the first listener, so only its protocol counts.
         files = config.tls if config.listeners[0].tls else None
         tls = None if files is None else TlsConfig(files.certificate, files.key, files.ca)
-        return Connection(config.bootstrap_servers, tls)
+        return ConnectionConfig(config.bootstrap_servers, tls)
     for name, (_, line) in given.items():
         if name not in CLIENT_SETTINGS:
             if near := nearest(name, CLIENT_SETTINGS):
                 raise ConfigError(
-                    f"{path}:{line}: {name} is not a client's setting; did you mean {near}?"
+                    f"{path}:{line}: {name} is not a client setting; did you mean {near}?"
                 )
-            print_warning(f"{path}:{line}: {name} means nothing to this command: ignored")
+            print_warning(f"{path}:{line}: {name} does not apply to this command: ignored")
     values = {name: text.strip() for name, (text, _) in given.items()}
-    return Connection((), _client_tls(path, values), _client_timeout(path, values))
+    return ConnectionConfig((), _client_tls(path, values), _client_timeout(path, values))
 
 
 def _client_tls(path: Path, values: dict[str, str]) -> TlsConfig | None:
@@ -237,7 +240,7 @@ def _client_timeout(path: Path, values: dict[str, str]) -> float | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ConfigError(f"{path}: {name}={text}: not a number of milliseconds above 0")
+        raise ConfigError(f"{path}: {name}={text}: expected a positive number of milliseconds")
     return int(text) / 1000
 
 
@@ -267,11 +270,11 @@ def plainly(look: str | None) -> Iterator[None]:
         from quorate.rpc.errors import UnreachableError
 
         if isinstance(error, UnreachableError):
-            text = f"{error}: check the addresses, and that controllers run there"
+            text = f"{error}: check the addresses, and that the controllers are running"
             raise CommandError(text) from error
         if look is not None and unknown_outcome(error):
             text = f"{one_line(error).rstrip('.')}. The change may still take effect: {look}"
-            raise CommandError(f"{text} before trying again, which does no harm") from error
+            raise CommandError(f"{text} before retrying; a retry is harmless") from error
         raise
 
 
@@ -289,7 +292,7 @@ def run(
     seconds. changes: whether a missing response leaves the outcome unknown. reach_first: whether to
     call `reach` first, because `ask` alone retries until its timeout.
     """
-    options = Options.of(context)
+    options = ConnectionOptions.of(context)
     connection = resolve(options)
     from quorate.rpc.client.quorum_client import QuorumClient
 
@@ -305,6 +308,6 @@ def run(
                 await reach(client)
             return await ask(client)
 
-    look = "look with `quorate metadata-quorum … describe --status`"
+    look = "check with `quorate metadata-quorum … describe --status`"
     with plainly(look if changes else None):
         return asyncio.run(whole())

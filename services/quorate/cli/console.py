@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from quorate.cli.connection import Options, connected, resolve
+from quorate.cli.connection import ConnectionOptions, connected, resolve
 from quorate.cli.output import CommandError
 
 
@@ -15,14 +15,16 @@ from quorate.cli.output import CommandError
 def console(
     context: typer.Context,
     *,
-    host: Annotated[str, typer.Option("--host", help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="And the port.")] = 8080,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65535, help="The port to listen on.")
+    ] = 8080,
     host_names: Annotated[
         list[str] | None,
         typer.Option(
             "--host-name",
             metavar="NAME",
-            help="A name by which browsers reach it, beside the address. May be given repeatedly.",
+            help="Another host name that browsers use for the console; may be repeated.",
         ),
     ] = None,
     allow_changes: Annotated[
@@ -32,12 +34,12 @@ def console(
         ),
     ] = False,
 ) -> None:
-    """Serve a page that shows voters, observers, elections, lag and latency as they are now.
+    """Serve a page with the current voters, observers, elections, lag and latency.
 
-    It works while there is no leader, and says why there is none. The printed URL has a token: who
-    has it may use the console until it ends. Ctrl-C ends it.
+    It also works without a leader, and then shows why there is none. The printed URL contains a
+    token, which gives access to the console until it stops. Press Ctrl-C to stop it.
     """
-    wanted = resolve(Options.of(context))
+    wanted = resolve(ConnectionOptions.of(context))
     _check_port(host, port)
     try:
         from quorate.console.page import serve

@@ -26,8 +26,9 @@ def controller(
 ) -> None:
     """Run a controller until SIGTERM or SIGINT.
 
-    Its directory must have been formatted: see `quorate storage format --help`. With
-    zookeeper.metadata.migration.enable it takes over a cluster: see `quorate migrate --help`.
+    Format its directory first: see `quorate storage format --help`. With
+    zookeeper.metadata.migration.enable it takes over a cluster from ZooKeeper: see
+    `quorate migrate --help`.
     """
     config = load(file)
     for warning in config.warnings:

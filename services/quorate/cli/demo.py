@@ -113,7 +113,8 @@ class Demo:
             except TimeoutError:
                 self.cluster.check_running()
                 raise CommandError(
-                    f"{name}: not done within {STEP_TIMEOUT_S:.0f} s; see {self._folder}"
+                    f"{name}: not complete after {STEP_TIMEOUT_S:.0f} s; "
+                    f"see the logs in {self._folder}"
                 ) from None
             assert self._load is not None, "the first step starts the load"
             await self.cluster.poll(LOAD_S)
@@ -130,8 +131,8 @@ class Demo:
     def _print(self, step: Step) -> None:
         self._console.print(
             f"[green]✓[/] {step.name:<49} {step.seconds:5.1f} s   "
-            f"{step.acknowledged:>6} acknowledged, all there   "
-            f"writers waited at most {step.longest_wait_ms:4.0f} ms",
+            f"{step.acknowledged:>6} acknowledged, none lost   "
+            f"longest wait {step.longest_wait_ms:4.0f} ms",
             highlight=False,
         )
         self._console.print(f"    [dim]{step.outcome}[/]", highlight=False)
@@ -146,7 +147,7 @@ class Demo:
         self._load = Workload(self.cluster.addresses)
         await self._load.start()
         return (
-            "controller 1 formatted --standalone; 2 and 3 joined by themselves; "
+            "controller 1 was formatted --standalone; 2 and 3 joined automatically; "
             f"cluster {self.cluster.cluster_id}"
         )
 
@@ -156,7 +157,7 @@ class Demo:
         await self.cluster.poll(2.0)
         count = self._load.acknowledged_count - before
         rate = count / (time.monotonic() - started)
-        return f"{count} durable commits on a majority, {rate:.0f} a second"
+        return f"{count} durable commits on a majority, {rate:.0f} per second"
 
     async def _kill_leader(self) -> str:
         old, old_epoch = await self._leader()
@@ -165,8 +166,8 @@ class Demo:
         self.cluster.start([old])
         await self._until(lambda d: len(d.voters) == 3 and _all_caught_up(d))
         return (
-            f"controller {old} died in epoch {old_epoch}, {described.leader.id} leads epoch "
-            f"{described.leader.epoch}; {old} is back and has caught up"
+            f"controller {old} died in epoch {old_epoch}; {described.leader.id} leads epoch "
+            f"{described.leader.epoch}; {old} restarted and caught up"
         )
 
     async def _lose_follower_disk(self) -> str:
@@ -193,9 +194,7 @@ class Demo:
                 and _all_caught_up(d)
             )
         )
-        return (
-            f"controller {node_id}: directory {old} is gone from the voters, {new} is one of them"
-        )
+        return f"controller {node_id}: directory {new} replaced {old} among the voters"
 
     async def _grow(self) -> str:
         for node_id in (4, 5):
@@ -266,7 +265,7 @@ class UpgradeChapter:
         victim = next(s.replica for s in described.voters if s.replica.id != described.leader.id)
         await self.admin.remove_voter(victim)
         await until(self.cluster, self.admin, lambda d: len(d.voters) == 2)
-        return f"the voters' directory ids are in the log now; removed controller {victim.id}"
+        return f"the log now has the voters' directory ids; removed controller {victim.id}"
 
 
 async def until(
@@ -311,7 +310,7 @@ def run_demo(folder: Path | None, *, as_json: bool) -> int:
         if as_json:
             print_json({"seconds": seconds, "steps": [asdict(step) for step in demo.steps]})
         console.print(
-            f"\n{acknowledged} acknowledged records, none lost, none doubled; {seconds:.0f} s.",
+            f"\n{acknowledged} acknowledged records: none lost, none duplicated; {seconds:.0f} s.",
             highlight=False,
         )
         if temporary:

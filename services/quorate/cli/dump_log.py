@@ -58,7 +58,7 @@ _CONTROL_LABELS: dict[type[object], str] = {
 
 
 @dataclass(slots=True)
-class Options:
+class DumpOptions:
     """What to print of each batch."""
 
     decode: bool
@@ -78,38 +78,37 @@ class Faults:
 def dump_log(
     files: Annotated[
         str,
-        typer.Option(
-            "--files", help="The files to print, separated by commas: *.log or *.checkpoint."
-        ),
+        typer.Option("--files", help="The files to print, comma-separated: *.log or *.checkpoint."),
     ],
     cluster_metadata_decoder: Annotated[
         bool,
         typer.Option(
-            "--cluster-metadata-decoder", help="Decode the values as metadata records of Kafka."
+            "--cluster-metadata-decoder", help="Decode the values as Kafka metadata records."
         ),
     ] = False,
     deep_iteration: Annotated[
         bool,
-        typer.Option("--deep-iteration", help="Print each record, not only batches."),
+        typer.Option("--deep-iteration", help="Print each record, not only the batches."),
     ] = False,
     skip_record_metadata: Annotated[
         bool,
-        typer.Option("--skip-record-metadata", help="Print of each record only what it holds."),
+        typer.Option("--skip-record-metadata", help="Print only the contents of each record."),
     ] = False,
     show_secrets: Annotated[
         bool,
         typer.Option(
-            "--show-secrets", help="Print salts and keys of SCRAM users, and secret settings, too."
+            "--show-secrets",
+            help="Also print the salts and keys of SCRAM users, and secret settings.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what is in log segments and checkpoints, as kafka-dump-log does.
+    """Print the contents of log segments and checkpoints, as kafka-dump-log does.
 
     Example: quorate dump-log --cluster-metadata-decoder --files
     data/__cluster_metadata-0/00000000000000000000.log
     """
-    options = Options(
+    options = DumpOptions(
         cluster_metadata_decoder,
         deep_iteration or cluster_metadata_decoder,
         skip_record_metadata,
@@ -117,7 +116,7 @@ def dump_log(
     )
     paths = [_known(Path(name)) for name in files.split(",") if name]
     if not paths:
-        raise UsageError("--files names no file")
+        raise UsageError("--files contains no file name")
     faults = Faults()
     printer = JsonPrinter(sys.stdout, options) if as_json else TextPrinter(sys.stdout, options)
     printer.begin()
@@ -132,7 +131,7 @@ def dump_log(
 def _known(path: Path) -> Path:
     """Reject a path that is neither a segment nor a checkpoint, before anything is printed."""
     if not path.is_file():
-        raise CommandError(f"{path}: there is no such file")
+        raise CommandError(f"{path}: no such file")
     if path.suffix == LOG_SUFFIX and parse_offset_name(path.stem) is not None:
         return path
     if path.name == BOOTSTRAP_CHECKPOINT:
@@ -145,7 +144,7 @@ def _known(path: Path) -> Path:
     )
 
 
-def _dump_file(path: Path, printer: Printer, options: Options, faults: Faults) -> None:
+def _dump_file(path: Path, printer: Printer, options: DumpOptions, faults: Faults) -> None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -161,7 +160,7 @@ def _dump_file(path: Path, printer: Printer, options: Options, faults: Faults) -
 
 
 def _dump_batches(
-    path: Path, descriptor: int, printer: Printer, options: Options, faults: Faults
+    path: Path, descriptor: int, printer: Printer, options: DumpOptions, faults: Faults
 ) -> str | None:
     """Print one file's batches. Returns the file's fault, or None."""
     size = os.fstat(descriptor).st_size
@@ -238,7 +237,7 @@ def _progress(name: str, size: int) -> Iterator[Any]:
             bars[0].stop()
 
 
-def _payload(record: Record, options: Options) -> tuple[str, Any]:
+def _payload(record: Record, options: DumpOptions) -> tuple[str, Any]:
     """Decode a value to Kafka's text and to JSON. Errors become texts, as in Kafka's tool."""
     from quorate.cli.secret_fields import masked
     from quorate.records.metadata import UnsupportedVersionError, decode_json, json_text
@@ -275,7 +274,7 @@ def _timestamp_type(header: BatchHeader) -> str:
 class TextPrinter:
     """Prints the lines of kafka-dump-log."""
 
-    def __init__(self, out: TextIO, options: Options) -> None:
+    def __init__(self, out: TextIO, options: DumpOptions) -> None:
         self._out = out
         self._options = options
 
@@ -352,7 +351,7 @@ def _java(value: bool) -> str:
 class JsonPrinter:
     """Prints one JSON array with an object per file, batch by batch to bound the memory used."""
 
-    def __init__(self, out: TextIO, options: Options) -> None:
+    def __init__(self, out: TextIO, options: DumpOptions) -> None:
         self._out = out
         self._options = options
         self._files = 0

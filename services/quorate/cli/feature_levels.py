@@ -29,11 +29,11 @@ def parse_features(texts: Sequence[str]) -> dict[str, int]:
     for text in texts:
         name, separator, level = (part.strip() for part in text.partition("="))
         if not separator:
-            raise UsageError(f"--feature {text}: it is not name=level")
+            raise UsageError(f"--feature {text}: expected name=level")
         if not re.fullmatch(r"[0-9]{1,5}", level) or int(level) > LEVEL_MAX:
-            raise UsageError(f"--feature {text}: {level!r} is not a level from 0 to {LEVEL_MAX}")
+            raise UsageError(f"--feature {text}: {level!r} is not a level (0 to {LEVEL_MAX})")
         if name in levels:
-            raise UsageError(f"--feature {name} is given twice")
+            raise UsageError(f"--feature {name} is specified twice")
         levels[name] = int(level)
     return levels
 
@@ -60,7 +60,7 @@ def release_level(release: str) -> int:
     if level is None:
         known = ", ".join(RELEASES.values())
         raise UsageError(
-            f"--release-version {release}: its metadata.version is not known here; known are: "
+            f"--release-version {release}: unknown metadata.version; the supported releases are "
             f"{known}"
         )
     return level

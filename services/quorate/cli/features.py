@@ -50,8 +50,8 @@ FeatureLevels = Annotated[
 ReleaseVersion = Annotated[
     str | None,
     release_option(
-        "The levels that belong to this release of Kafka, such as 4.3-IV0: of kraft.version, "
-        "and of the metadata's features once there is metadata."
+        "Use the levels of this Kafka release, such as 4.3-IV0, for kraft.version, and for the "
+        "metadata's features if there is metadata."
     ),
 ]
 
@@ -59,7 +59,7 @@ ReleaseVersion = Annotated[
 @app.callback()
 @connected
 def features(context: typer.Context) -> None:
-    """Describe and change the levels of the features that a quorum has agreed on."""
+    """Describe and change the finalized feature levels of a quorum."""
 
 
 @app.command("describe")
@@ -69,7 +69,7 @@ def describe(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Print each feature: the levels that are supported, and the one that is in force."""
+    """Print the supported levels and the finalized level of each feature."""
 
     async def ask(client: QuorumClient) -> DescribeFeaturesResponse:
         return await client.describe_features()
@@ -126,10 +126,10 @@ def upgrade(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Raise levels: those given, or else every feature to the highest that is supported.
+    """Raise the given levels; without any, raise every feature to its highest supported level.
 
-    kraft.version=1 turns a static quorum into one whose voters can be added and removed. It needs
-    every voter to support it, and there is no way back.
+    kraft.version=1 turns a static quorum into one whose voters can be added and removed. Every
+    voter must support it, and it cannot be undone.
     """
     from quorate.rpc.wire.values import UpgradeType
 
@@ -152,12 +152,12 @@ def downgrade(
     feature: FeatureLevels = None,
     release_version: ReleaseVersion = None,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Even if metadata is lost that way.")
+        bool, typer.Option("--unsafe", help="Downgrade even if metadata is lost.")
     ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Lower levels. kraft.version cannot be lowered: its voters are in the log."""
+    """Lower levels. kraft.version cannot be lowered, because the voters are in the log."""
     from quorate.rpc.wire.values import UpgradeType
 
     levels = _levels(context, feature, release_version)
@@ -173,14 +173,14 @@ def _levels(
     release_version: str | None,
 ) -> dict[str, int]:
     if feature and release_version is not None:
-        raise UsageError("--feature and --release-version exclude each other")
+        raise UsageError("--feature and --release-version cannot be used together")
     from quorate.metadata.metadata_version import levels_of
 
     if release_version is None:
         return parse_features([numbered(text) for text in feature or []])
     release = parse_release(release_version)
     if release is None:
-        raise UsageError(f"--release-version {release_version} is not a version like 4.3-IV0")
+        raise UsageError(f"--release-version {release_version}: expected a version such as 4.3-IV0")
     levels = {"kraft.version": int(release >= KRAFT_VERSION_1_SINCE)}
     known = _described(context)
     if _has_metadata(known):

@@ -78,8 +78,8 @@ def free_ports(count: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
-    """The cluster that the controllers take over from ZooKeeper (KIP-866)."""
+class MigratedCluster:
+    """The cluster that the controllers migrate from ZooKeeper (KIP-866)."""
 
     zookeeper: str
     cluster_id: str
@@ -99,7 +99,7 @@ class LocalCluster:
         folder: Path,
         *,
         static_voters: bool = False,
-        migration: Migration | None = None,
+        migration: MigratedCluster | None = None,
         broker_settings: Mapping[str, object] | None = None,
         controller_settings: Mapping[str, object] | None = None,
         launcher: Sequence[str] = ("-m", "quorate.cli.main"),
@@ -135,23 +135,23 @@ class LocalCluster:
                     int(entry["id"]), int(entry["port"]), kafka_port=entry.get("kafka_port")
                 )
             if "zookeeper" in index:
-                self.migration = Migration(str(index["zookeeper"]), self.cluster_id)
+                self.migration = MigratedCluster(str(index["zookeeper"]), self.cluster_id)
             for entry in index.get("brokers", ()):
                 self._place(int(entry["id"]), int(entry["port"]), "broker")
         except (ValueError, KeyError, TypeError) as error:
             raise CommandError(
-                f"{self._index}: not what quickstart wrote ({error}); "
-                "name another --dir or delete the folder"
+                f"{self._index} is not a valid quickstart file ({error}); "
+                "use another --dir or delete the folder"
             ) from None
 
     def create(self, ids: Sequence[int], brokers: Sequence[int] = ()) -> None:
         """Create the folder and format the controllers, the first standalone, and the brokers."""
         if self.folder.exists() and not self.folder.is_dir():
-            raise CommandError(f"{self.folder} is a file, not a folder; name another --dir")
+            raise CommandError(f"{self.folder} is a file, not a folder; use another --dir")
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
             raise CommandError(
-                f"{self.folder} is not empty and no quickstart made it; name another --dir"
+                f"{self.folder} is not empty and was not created by quickstart; use another --dir"
             )
         self.cluster_id = random_uuid() if self.migration is None else self.migration.cluster_id
         ports = free_ports(2 * len(ids) + len(brokers))
@@ -252,7 +252,7 @@ class LocalCluster:
 
     def lose_disk(self, node_id: int) -> None:
         """Delete a controller's data, like a lost disk. The controller must not be running."""
-        assert node_id not in self.running, f"controller {node_id} still runs"
+        assert node_id not in self.running, f"controller {node_id} is still running"
         shutil.rmtree(self.nodes[node_id].data)
 
     # --- the processes ----------------------------------------------------------------------------
@@ -329,8 +329,8 @@ class LocalCluster:
                 node = self._node(node_id)
                 lines = node.log_file.read_text(errors="replace").strip().splitlines()
                 raise CommandError(
-                    f"{node.kind} {node_id} ended with status {status}: "
-                    f"{lines[-1] if lines else 'it said nothing'} (see {node.log_file})"
+                    f"{node.kind} {node_id} exited with status {status}: "
+                    f"{lines[-1] if lines else 'its log is empty'} (see {node.log_file})"
                 )
 
     async def poll(self, seconds: float) -> None:

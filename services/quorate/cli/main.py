@@ -43,7 +43,7 @@ COMMANDS: dict[str, Lazy] = {
         "quickstart",
         "Run a quorum of real controllers on this machine.",
     ),
-    "storage": Lazy("quorate.cli.storage", "app", "Format directories, and tell what is in them."),
+    "storage": Lazy("quorate.cli.storage", "app", "Format storage directories and inspect them."),
     "controller": Lazy("quorate.cli.controller", "controller", "Run a controller."),
     "broker": Lazy("quorate.cli.broker", "broker", "Run a broker."),
     "metadata-quorum": Lazy(
@@ -51,20 +51,26 @@ COMMANDS: dict[str, Lazy] = {
         "app",
         "Describe a quorum; add and remove controllers; move leadership.",
     ),
-    "cluster": Lazy("quorate.cli.cluster", "app", "Tell a cluster's id and nodes; forget brokers."),
+    "cluster": Lazy(
+        "quorate.cli.cluster", "app", "Show a cluster's id and nodes; unregister brokers."
+    ),
     "features": Lazy("quorate.cli.features", "app", "Describe and change feature levels."),
     "topics": Lazy(
         "quorate.cli.topics", "app", "Create, describe, alter, delete and import topics."
     ),
-    "configs": Lazy("quorate.cli.configs", "app", "Configurations, quotas and SCRAM credentials."),
+    "configs": Lazy(
+        "quorate.cli.configs",
+        "app",
+        "Describe and alter configurations, quotas and SCRAM credentials.",
+    ),
     "acls": Lazy("quorate.cli.acls", "app", "List, add and remove access control entries."),
     "metadata-shell": Lazy(
         "quorate.cli.metadata_shell",
         "metadata_shell",
-        "Look around in a metadata log's state.",
+        "Explore the cluster metadata in a log or a checkpoint.",
     ),
     "dump-log": Lazy(
-        "quorate.cli.dump_log", "dump_log", "Print what is in log segments and checkpoints."
+        "quorate.cli.dump_log", "dump_log", "Print the contents of log segments and checkpoints."
     ),
     "recover": Lazy(
         "quorate.cli.recover",
@@ -77,7 +83,7 @@ COMMANDS: dict[str, Lazy] = {
         "Move a cluster out of ZooKeeper: plan, status, finalize, rollback.",
     ),
     "bench": Lazy(
-        "quorate.cli.bench.command", "bench", "Measure commits, failover, catching up, memory."
+        "quorate.cli.bench.command", "bench", "Measure commits, failover, catch-up and memory."
     ),
     "console": Lazy("quorate.cli.console", "console", "Serve the web console of a quorum."),
     "pipeline": Lazy(
@@ -100,7 +106,7 @@ class LazyGroup(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not ctx.resilient_parsing:
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+            hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
             raise UsageError(f"no such command {args[0]!r}: {hint}")
         return super().resolve_command(ctx, args)
 
@@ -186,8 +192,7 @@ def _report(error: Exception) -> int:
     explained = explain(error)
     if explained is None:
         explained = (
-            f"this is a bug: {type(error).__name__}: {error} "
-            "(QUORATE_DEBUG=1 shows where it comes from)"
+            f"this is a bug: {type(error).__name__}: {error} (set QUORATE_DEBUG=1 for a traceback)"
         )
     print_error(explained)
     return FAILED

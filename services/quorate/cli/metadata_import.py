@@ -20,12 +20,12 @@ from pathlib import Path
 import typer
 
 from quorate.cli.connection import CHANGE_TIMEOUT_S
-from quorate.cli.metadata_run import check, progress_bar, run_metadata
+from quorate.cli.metadata_run import check, progress_bar, run_metadata, topic_expression
 from quorate.cli.metadata_shell import load_image
 from quorate.cli.output import CommandError, print_json, print_line
 from quorate.metadata import requests as r
 from quorate.metadata.acls import acl_of
-from quorate.metadata.image.configs import ResourceType
+from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage
 from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION, at_level
 from quorate.raft.errors import ErrorCode
@@ -43,7 +43,7 @@ OF_TOPICS = (rec.TopicRecord, rec.PartitionRecord)
 
 
 @dataclass(slots=True)
-class Plan:
+class ImportPlan:
     """What the import appends.
 
     groups: each is appended within one batch. producer_ids: appended in a separate batch, because
@@ -80,7 +80,7 @@ def import_metadata(
     image = load_image(source)
     wanted = chosen_topics(image, patterns)
 
-    async def ask(client: MetadataClient) -> Plan:
+    async def ask(client: MetadataClient) -> ImportPlan:
         plan = await _plan(client, image, wanted, only_topics=bool(patterns))
         if dry_run or not (plan.groups or plan.producer_ids):
             return plan
@@ -103,21 +103,16 @@ def import_metadata(
     did = "Would import" if dry_run else "Imported"
     print_line(f"{did} {len(plan.topics)} topics with {plan.records} records from {source}.")
     for name in plan.there_already:
-        print_line(f"Topic {name} is there already.")
+        print_line(f"Topic {name} already exists.")
 
 
 def chosen_topics(image: MetadataImage, patterns: list[str] | None) -> dict[str, str]:
-    """Return the ids of the topics to import, by name. Raises CommandError."""
-    import re
-
+    """Return the ids of the topics to import, by name. Raises CommandError, UsageError."""
     if not patterns:
         return dict(image.topics.ids)
     chosen: dict[str, str] = {}
     for pattern in patterns:
-        try:
-            expression = re.compile(pattern.strip().strip("\"'").replace(",", "|"))
-        except re.error as error:
-            raise CommandError(f"--topic {pattern}: no regular expression: {error}") from None
+        expression = topic_expression(pattern)
         found = {n: i for n, i in image.topics.ids.items() if expression.fullmatch(n)}
         if not found:
             raise CommandError(f"Topic '{pattern}' does not exist in the source")
@@ -127,18 +122,18 @@ def chosen_topics(image: MetadataImage, patterns: list[str] | None) -> dict[str,
 
 async def _plan(
     client: MetadataClient, image: MetadataImage, wanted: dict[str, str], *, only_topics: bool
-) -> Plan:
+) -> ImportPlan:
     cluster = await client.ask(r.DescribeCluster())
     described = await client.ask(r.DescribeTopics())
     existing = {topic.name: topic.topic_id for topic in described.topics}
     clashes = [n for n, i in wanted.items() if existing.get(n, i) != i]
     if clashes:
         raise CommandError(
-            f"{', '.join(sorted(clashes)[:5])}: the quorum has a topic of this name with another "
+            f"{', '.join(sorted(clashes)[:5])}: the quorum has a topic with this name and another "
             "id; nothing was imported"
         )
     levels = {feature.name: feature.finalized_level for feature in cluster.features}
-    plan = Plan(there_already=sorted(set(wanted) & set(existing)))
+    plan = ImportPlan(there_already=sorted(set(wanted) & set(existing)))
     plan.topics = sorted(set(wanted) - set(existing))
     level = levels.get(METADATA_VERSION, 0)
     if not level:
@@ -181,8 +176,8 @@ def _topic_groups(
         partitions = image.topics.partitions(topic_id)
         group += [_led(partitions[index], active) for index in sorted(partitions)]
         group += [
-            rec.ConfigRecord(int(ResourceType.TOPIC), name, key, value)
-            for key, value in image.configs.of(ResourceType.TOPIC, name).items()
+            rec.ConfigRecord(int(ConfigResourceType.TOPIC), name, key, value)
+            for key, value in image.configs.of(ConfigResourceType.TOPIC, name).items()
         ]
         yield group
 
@@ -202,14 +197,17 @@ def _others(image: MetadataImage, acls: set[r.Acl]) -> Iterator[AnyRecord]:
     for record in image.records():
         if isinstance(record, (*LEFT_OUT, *OF_TOPICS)):
             continue
-        if isinstance(record, rec.ConfigRecord) and record.resource_type == ResourceType.TOPIC:
+        if (
+            isinstance(record, rec.ConfigRecord)
+            and record.resource_type == ConfigResourceType.TOPIC
+        ):
             continue
         if isinstance(record, rec.AccessControlEntryRecord) and acl_of(record) in acls:
             continue
         yield record
 
 
-async def _append(quorum: QuorumClient, plan: Plan, advance: Callable[[int], None]) -> None:
+async def _append(quorum: QuorumClient, plan: ImportPlan, advance: Callable[[int], None]) -> None:
     """Append the groups in consecutive batches, without splitting a group."""
     batch: list[tuple[bytes | None, bytes]] = []
     size = 0

@@ -13,7 +13,7 @@ import typer
 from quorate.cli.connection import (
     CHANGE_TIMEOUT_S,
     READ_TIMEOUT_S,
-    Options,
+    ConnectionOptions,
     asking,
     connected,
     reach,
@@ -47,11 +47,11 @@ DirectoryIdOption = Annotated[
         "--controller-directory-id",
         "-d",
         metavar="UUID",
-        help="Its directory id. May be left out: then it is the voter that has this id now.",
+        help="Its directory id; default: that of the current voter with this node.id.",
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be done, and do not do it.")
+    bool, typer.Option("--dry-run", help="Print what would be done, without doing it.")
 ]
 
 
@@ -60,7 +60,7 @@ DryRun = Annotated[
 def metadata_quorum(context: typer.Context) -> None:
     """Describe a quorum; add and remove controllers; move leadership.
 
-    Any controller may be asked: it names the leader, and the command asks that.
+    Any controller will do: the command finds the leader through it.
 
     \b
     quorate metadata-quorum --bootstrap-controller HOST:PORT describe --status
@@ -78,18 +78,23 @@ def metadata_quorum(context: typer.Context) -> None:
 def describe(
     context: typer.Context,
     *,
-    status: Annotated[bool, typer.Option("--status", help="The quorum in short.")] = False,
+    status: Annotated[
+        bool, typer.Option("--status", help="Print a summary of the quorum.")
+    ] = False,
     replication: Annotated[
-        bool, typer.Option("--replication", help="How far each replica is.")
+        bool, typer.Option("--replication", help="Print the replication state of each replica.")
     ] = False,
     human_readable: Annotated[
-        bool, typer.Option("--human-readable", help="With --replication: ages, not times.")
+        bool,
+        typer.Option(
+            "--human-readable", help="With --replication: print ages instead of timestamps."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the quorum's state. Exit status 1 if it has no leader."""
+    """Print the quorum's state. The exit status is 1 if there is no leader."""
     if status == replication:
-        raise UsageError("describe takes one of --status and --replication")
+        raise UsageError("describe takes either --status or --replication")
     if human_readable and not replication:
         raise UsageError("The option --human-readable is only supported along with --replication")
     from quorate.cli import describe as text
@@ -107,7 +112,7 @@ def describe(
         print(text.replication_text(response, now_ms))
     if not description.is_leaders_view:
         raise CommandError(
-            f"{_no_leader(description)} (printed is what {description.answered_by} knows)"
+            f"{_no_leader(description)} (the output above is the view of {description.answered_by})"
         )
 
 
@@ -124,14 +129,14 @@ def _no_leader(description: QuorumDescription) -> str:
     voters = response.voter_set
     if not len(voters):
         return (
-            f"there is no leader, and {description.answered_by} knows no voters: format and start "
+            f"there is no leader, and {description.answered_by} has no voters: format and start "
             "a controller with --standalone, or check controller.quorum.bootstrap.servers"
         )
     what = "there is no leader"
     if response.leader.id is not None:
-        what = f"controller {response.leader.id}, which led last, does not answer"
-    need = f"{voters.majority} of the {len(voters)} voters run and reach each other"
-    return f"{what}. A leader is elected when {need}: start those that are down"
+        what = f"controller {response.leader.id}, the last known leader, does not answer"
+    need = f"{voters.majority} of the {len(voters)} voters are running and connected"
+    return f"{what}. A leader can be elected once {need}: start those that are down"
 
 
 # --- changes --------------------------------------------------------------------------------------
@@ -146,12 +151,12 @@ def add_controller(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a running controller a voter. Run this where its properties and its directory are.
+    """Make a running controller a voter. Run this on its host, to read its directory.
 
-    The controller must be formatted (--no-initial-controllers) and started. The leader waits until
-    it has caught up, then commits the new set of voters.
+    The controller must be formatted (--no-initial-controllers) and running. The leader waits until
+    it has caught up, then commits the new voter set.
     """
-    options = Options.of(context)
+    options = ConnectionOptions.of(context)
     path = config_file or options.command_config
     options.command_config = options.command_config or path
     config = load(path, "--config, the properties of the controller to add,")
@@ -164,7 +169,7 @@ def add_controller(
         raise CommandError(f"No directory id found in {config.metadata_log_dir}")
     if meta.node_id != config.node_id:
         raise CommandError(
-            f"{config.metadata_log_dir} belongs to node {meta.node_id}, and node.id of "
+            f"{config.metadata_log_dir} belongs to node {meta.node_id}, but node.id in "
             f"{config.source} is {config.node_id}"
         )
     key = ReplicaKey(meta.node_id, meta.directory_id)
@@ -173,8 +178,8 @@ def add_controller(
         cluster_id = (await reach(client)).cluster_id
         if cluster_id != meta.cluster_id:
             raise CommandError(
-                f"{config.metadata_log_dir} was formatted for the cluster {meta.cluster_id}, and "
-                f"the quorum is that of {cluster_id}"
+                f"{config.metadata_log_dir} was formatted for cluster {meta.cluster_id}, but the "
+                f"quorum belongs to cluster {cluster_id}"
             )
         await client.add_voter(key, config.endpoints)
 
@@ -201,17 +206,19 @@ def remove_controller(
         bool,
         typer.Option(
             "--force",
-            help="Remove it even if too few of the voters that remain are running. Nothing can be "
-            "committed until they come back. Never the last voter.",
+            help="Remove it even if too few of the remaining voters are running. Nothing can be "
+            "committed until they come back. The last voter is never removed.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --force: do not ask.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --force: do not ask for confirmation.")
+    ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take a controller out of the voters. It may be running or lost; it becomes an observer.
+    """Remove a controller from the voters. It may be down; a running one becomes an observer.
 
-    Stop a controller with controller.quorum.auto.join.enable first, or it joins again.
+    Stop a controller with controller.quorum.auto.join.enable first, or it will join again.
     """
     if yes and not force:
         raise UsageError("--yes is only supported along with --force")
@@ -243,7 +250,7 @@ def transfer_leadership(
     directory_id: DirectoryIdOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a voter the leader. Do so before the leader's machine is stopped, for example."""
+    """Make a voter the leader, for example before the current leader's machine is stopped."""
     key = _voter(context, controller_id, directory_id)
 
     async def ask(client: QuorumClient) -> None:
@@ -272,11 +279,12 @@ def _confirm_forced(context: typer.Context, key: ReplicaKey, *, ask: bool) -> No
         return
     who = ", ".join(f"{voter.id} ({voter.directory_id})" for voter in silent)
     print_warning(
-        f"{len(silent)} of the {len(remaining)} voters that remain do not fetch: {who}. After the "
-        f"removal of controller {key.id} nothing can be committed, and no leader elected, until "
-        f"{missing} of them {'comes' if missing == 1 else 'come'} back. It cannot be undone before"
+        f"{len(silent)} of the {len(remaining)} remaining voters do not fetch: {who}. After the "
+        f"removal of controller {key.id}, no record can be committed and no leader elected until "
+        f"{missing} of them {'comes' if missing == 1 else 'come'} back. It cannot be undone until "
+        "then"
     )
-    if ask and not typer.confirm(f"Remove controller {key.id} all the same?", err=True):
+    if ask and not typer.confirm(f"Remove controller {key.id} anyway?", err=True):
         raise typer.Abort
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import typer
 
-from quorate.cli.connection import Options, plainly, reach, resolve
-from quorate.cli.output import CommandError, print_error
+from quorate.cli.connection import ConnectionOptions, plainly, reach, resolve
+from quorate.cli.output import CommandError, UsageError, print_error
 
 if TYPE_CHECKING:
     from quorate.raft.errors import ErrorCode
@@ -34,7 +35,7 @@ def run_metadata(
     The timeout comes from the command line, else from the properties, else default_timeout,
     seconds. changes: whether a missing response leaves the outcome unknown.
     """
-    options = Options.of(context)
+    options = ConnectionOptions.of(context)
     connection = resolve(options)
     from quorate.rpc.client.quorum_client import QuorumClient
     from quorate.rpc.metadata_client import MetadataClient
@@ -55,11 +56,11 @@ def run_metadata(
             client.learn(description.response.leader)
             return await ask(client)
 
-    with plainly("describe" if changes else None):
+    with plainly("check the current state" if changes else None):
         return asyncio.run(whole())
 
 
-class Part(Protocol):
+class ResponsePart(Protocol):
     """The result of one topic, resource, … in a response."""
 
     @property
@@ -68,7 +69,7 @@ class Part(Protocol):
     def message(self) -> str: ...
 
 
-def failure(part: Part) -> str | None:
+def failure(part: ResponsePart) -> str | None:
     """Return the error of a part as text, or None if it succeeded."""
     from quorate.raft.errors import ErrorCode
 
@@ -77,7 +78,7 @@ def failure(part: Part) -> str | None:
     return f"{part.error.name}: {part.message}" if part.message else part.error.name
 
 
-def check(part: Part) -> None:
+def check(part: ResponsePart) -> None:
     """Raise CommandError if a part, or a whole response, failed."""
     text = failure(part)
     if text is not None:
@@ -128,3 +129,11 @@ def progress_bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
 def names_of(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the names without duplicates, in the given order."""
     return tuple(dict.fromkeys(texts))
+
+
+def topic_expression(pattern: str) -> re.Pattern[str]:
+    """Return the regular expression of a --topic option, which may be quoted. Raises UsageError."""
+    try:
+        return re.compile(pattern.strip().strip("\"'").replace(",", "|"))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"--topic {pattern}: invalid regular expression: {error}") from None

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from quorate.metadata.image.metadata_image import MetadataImage
 
 COMMANDS = {
-    "ls": "ls [PATH…]      what is in directories",
-    "cat": "cat PATH…       what is in files",
-    "tree": "tree [PATH…]    directories with all that is below them",
-    "find": "find [PATH…]    the paths of all that is below",
-    "cd": "cd [PATH]       work in another directory",
-    "pwd": "pwd             where this is",
-    "help": "help            this text",
-    "exit": "exit            leave",
+    "ls": "ls [PATH…]      list the contents of directories",
+    "cat": "cat PATH…       print the contents of files",
+    "tree": "tree [PATH…]    print directories recursively",
+    "find": "find [PATH…]    print all paths recursively",
+    "cd": "cd [PATH]       change the working directory",
+    "pwd": "pwd             print the working directory",
+    "help": "help            print this text",
+    "exit": "exit            leave the shell",
 }
 JSON_COMMANDS = ("ls", "cat", "tree", "find")
 
@@ -52,7 +52,8 @@ def metadata_shell(
     command: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[COMMAND [PATH…]]", help="ls, cat, tree or find; without one, a prompt."
+            metavar="[COMMAND [PATH…]]",
+            help="ls, cat, tree or find; default: an interactive prompt.",
         ),
     ] = None,
     *,
@@ -64,22 +65,22 @@ def metadata_shell(
         typer.Option(
             "--log-dir",
             metavar="DIR",
-            help="A metadata.log.dir: its newest checkpoint and the log behind it.",
+            help="A metadata.log.dir: reads its newest checkpoint and the log after it.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look around in the cluster's metadata: ls, cat, tree and find over the state of a log.
+    """Explore the cluster's metadata, from a log or a checkpoint, with ls, cat, tree and find.
 
     \b
     quorate metadata-shell --log-dir /var/lib/quorate tree /image/topics/byName
     quorate metadata-shell --snapshot 00000000000000000500-0000000007.checkpoint
     """
     if (snapshot is None) == (log_dir is None):
-        raise UsageError("metadata-shell takes one of --snapshot FILE and --log-dir DIR")
+        raise UsageError("metadata-shell takes either --snapshot FILE or --log-dir DIR")
     word, *paths = command or ("cat",)
     if as_json and word not in JSON_COMMANDS:
-        raise UsageError(f"--json takes ls, cat, tree or find, not {word!r}")
+        raise UsageError(f"--json works with ls, cat, tree and find, not with {word!r}")
     image = load_image(snapshot or log_dir or Path())
     place = {"offset": image.offset, "epoch": image.epoch, "timestampMs": image.timestamp_ms}
     root = build_tree(image.records(), place)
@@ -130,7 +131,7 @@ def _prompt(shell: Shell) -> None:
 def _existing(root: Directory, path: str) -> Directory | str:
     found = root.find(posixpath.normpath(posixpath.join("/", path)))
     if found is None:
-        raise CommandError(f"{path}: there is nothing at this path")
+        raise CommandError(f"{path}: no such file or directory")
     return found
 
 
@@ -156,7 +157,7 @@ class Shell:
         run = self._commands.get(words[0])
         if run is None:
             near = difflib.get_close_matches(words[0], COMMANDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+            hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
             raise UsageError(f"no such command {words[0]!r}: {hint}")
         run(words[1:])
 
@@ -178,7 +179,7 @@ class Shell:
             matched += [("/", self._root)] if self._absolute(path) == "/" else []
             matched += self._glob(self._absolute(path).strip("/").split("/"), "", self._root)
             if not matched:
-                raise CommandError(f"{path}: there is nothing at this path")
+                raise CommandError(f"{path}: no such file or directory")
             found += matched
         return found
 
@@ -209,7 +210,7 @@ class Shell:
 
     def _cat(self, paths: Sequence[str]) -> None:
         if not paths:
-            raise UsageError("cat needs a path")
+            raise UsageError("cat requires a path")
         for path, node in self._expand(paths):
             if isinstance(node, Directory):
                 raise CommandError(f"{path} is a directory")

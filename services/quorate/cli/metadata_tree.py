@@ -55,7 +55,8 @@ class Directory(dict[str, "Directory | str"]):
     def sorted_names(self) -> list[str]:
         """Return the names: numbers by value, then all others."""
         return sorted(
-            self, key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name)
+            self,
+            key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name),
         )
 
 

@@ -22,7 +22,7 @@ import typer
 
 from quorate.cli.connection import (
     CHANGE_TIMEOUT_S,
-    Options,
+    ConnectionOptions,
     asking,
     connected,
     resolve,
@@ -54,7 +54,7 @@ Ensemble = Annotated[
         "--zookeeper",
         metavar="HOST:PORT,…[/CHROOT]",
         envvar="QUORATE_ZOOKEEPER_CONNECT",
-        help="The ensemble, as in zookeeper.connect.",
+        help="The ZooKeeper ensemble, as in zookeeper.connect.",
     ),
 ]
 TlsFile = Annotated[
@@ -62,8 +62,8 @@ TlsFile = Annotated[
     typer.Option(
         "--zk-tls-config-file",
         metavar="FILE",
-        help="Properties with zookeeper.ssl.client.enable=true and what belongs to it: a "
-        "controller's own will do.",
+        help="A properties file with zookeeper.ssl.client.enable=true and the other TLS settings "
+        "of ZooKeeper; a controller's properties file works.",
     ),
 ]
 
@@ -71,13 +71,13 @@ TlsFile = Annotated[
 @app.callback()
 @connected
 def migrate(context: typer.Context) -> None:
-    """Move a cluster out of ZooKeeper: see what would be copied, follow, finish, or go back.
+    """Migrate a cluster from ZooKeeper: plan it, monitor it, finalize it, or roll it back.
 
-    The controllers do it: format a new quorum with the cluster's id (plan says it), add
-    zookeeper.metadata.migration.enable=true and zookeeper.connect to every controller's properties,
-    and start them with `quorate controller FILE`. Brokers find them on a listener of its own, which
-    quorate.kafka.listener.name names. `quorate controller --help-settings` explains
-    these settings and those of TLS to ZooKeeper.
+    The controllers do the migration: format a new quorum with the cluster's id (`plan` prints it),
+    add zookeeper.metadata.migration.enable=true and zookeeper.connect to every controller's
+    properties, and start them with `quorate controller FILE`. Kafka's brokers connect to a separate
+    listener, which quorate.kafka.listener.name selects. `quorate controller --help-settings`
+    explains these settings and those for TLS to ZooKeeper.
     """
 
 
@@ -88,15 +88,15 @@ def migrate(context: typer.Context) -> None:
 def plan(
     *, zookeeper: Ensemble, zk_tls_config_file: TlsFile = None, as_json: AsJson = False
 ) -> None:
-    """Say what would be copied, which brokers are waited for, and what is wrong. Only reads.
+    """Print what would be copied, which brokers must take part, and all problems. Read-only.
 
-    Exit status 0 only if nothing stands in the way.
+    The exit status is 0 only if there are no problems.
     """
     from quorate.migration.planning import plan as make_plan
 
     with _ensemble(zookeeper, zk_tls_config_file) as client:
         tree = _read(client)
-    with _bar("looking at topics") as update:
+    with _bar("checking topics") as update:
         found = make_plan(tree, update)
     if as_json:
         print_json(
@@ -128,7 +128,7 @@ def plan(
         for problem in found.problems:
             print_line(f"problem: {problem}")
     if found.problems:
-        raise CommandError(f"{len(found.problems)} problems must be solved before the migration")
+        raise CommandError(f"{len(found.problems)} problems must be fixed before the migration")
 
 
 def _ids(brokers: frozenset[int]) -> str:
@@ -147,7 +147,7 @@ def status(
     zk_tls_config_file: TlsFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """How far the migration is: its state, who is waited for, the lag, and every difference."""
+    """Print the migration's state, the missing brokers, the lag, and every difference."""
     from quorate.records.metadata import ZkMigrationState
 
     image = _image(context)
@@ -228,9 +228,9 @@ def finalize(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """End the migration for good: the brokers cannot go back to ZooKeeper after that.
+    """End the migration permanently: the brokers cannot return to ZooKeeper afterwards.
 
-    Needs every controller to run without zookeeper.metadata.migration.enable, and no broker in
+    Every controller must run without zookeeper.metadata.migration.enable, and no broker may be in
     ZooKeeper mode.
     """
     from quorate.metadata.managers.appended import unfinished_migration
@@ -240,7 +240,7 @@ def finalize(
     state = ZkMigrationState(image.features.zk_migration)
     if state is not ZkMigrationState.POST_MIGRATION:
         if state is not ZkMigrationState.MIGRATION:
-            raise CommandError(f"there is no migration to finish: its state is {state.name}")
+            raise CommandError(f"there is no migration to finalize: its state is {state.name}")
         if reason := unfinished_migration(image):
             raise CommandError(reason)
         value = encode(ZkMigrationStateRecord(ZkMigrationState.POST_MIGRATION), 0)
@@ -252,7 +252,7 @@ def finalize(
     if as_json:
         print_json({"state": ZkMigrationState.POST_MIGRATION.name})
     else:
-        print_line("The migration is finished: ZooKeeper is not needed any more.")
+        print_line("The migration is finished: ZooKeeper is no longer needed.")
 
 
 @app.command("rollback")
@@ -264,18 +264,18 @@ def rollback(
     zk_tls_config_file: TlsFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give ZooKeeper back to its brokers: /controller and /migration go, a broker takes over.
+    """Return ZooKeeper to its brokers: delete /controller and /migration; a broker takes over.
 
-    The controllers of the quorum must be stopped. After `finalize` there is no way back.
+    The quorum's controllers must be stopped. A rollback is impossible after `finalize`.
     """
     from quorate.migration import znodes
 
-    connection = resolve(Options.of(context))
+    connection = resolve(ConnectionOptions.of(context))
     for host, port in connection.addresses:
         if _listens(host, port):
             raise CommandError(
-                f"a controller runs at {host}:{port}: stop all controllers of the quorum first, or "
-                "they claim ZooKeeper again"
+                f"a controller is running at {host}:{port}: stop all controllers of the quorum "
+                "first, or they claim ZooKeeper again"
             )
     with _ensemble(zookeeper, zk_tls_config_file) as client:
         holder = client.read(znodes.CONTROLLER)
@@ -320,7 +320,7 @@ def read_cluster_id(zookeeper: str) -> str:
         node = client.read(znodes.CLUSTER_ID)
         found = None if node is None else node.object().get("id")
     if not isinstance(found, str):
-        raise CommandError(f"{zookeeper}: there is no {znodes.CLUSTER_ID}: is the chroot right?")
+        raise CommandError(f"{zookeeper}: {znodes.CLUSTER_ID} does not exist: check the chroot")
     return found
 
 

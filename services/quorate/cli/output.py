@@ -18,10 +18,10 @@ FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
 
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check the request without changing anything.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check, and change nothing.")]
 
 
 _CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F)]

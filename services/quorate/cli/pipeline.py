@@ -32,37 +32,43 @@ app = typer.Typer(
 
 Paths = Annotated[
     list[Path] | None,
-    typer.Argument(help="Directories of nodes (or of several), or files of a log."),
+    typer.Argument(help="Directories of one or more nodes, or the files of a log."),
 ]
 Bootstrap = Annotated[
-    str, typer.Option("--bootstrap-controller", help="HOST:PORT,… of a running quorum instead.")
+    str, typer.Option("--bootstrap-controller", help="Read a running quorum instead: HOST:PORT,….")
 ]
 Replica = Annotated[
-    str, typer.Option("--replica", help="Of several logs, this one: node id, or id-directoryId.")
+    str,
+    typer.Option("--replica", help="Which of several logs to read: node id, or id-directoryId."),
 ]
 Master = Annotated[
     str | None, typer.Option("--master", help="Spark's master (default: all local cores).")
 ]
 TlsCa = Annotated[
-    Path | None, typer.Option("--tls-ca", help="PEM: the authorities of the quorum's certificates.")
+    Path | None, typer.Option("--tls-ca", help="PEM file with the CA certificates of the quorum.")
 ]
 TlsCertificate = Annotated[
-    Path | None, typer.Option("--tls-certificate", help="PEM: what this client shows.")
+    Path | None, typer.Option("--tls-certificate", help="PEM file with the client's certificate.")
 ]
-TlsKey = Annotated[Path | None, typer.Option("--tls-key", help="PEM: its key.")]
+TlsKey = Annotated[
+    Path | None, typer.Option("--tls-key", help="PEM file with the client's private key.")
+]
 POLL_S = 0.3
 
 
 @app.command()
 def run(
     paths: Paths = None,
-    out: Annotated[str, typer.Option("--out", help="Where the tables go.")] = "quorate-tables",
+    out: Annotated[
+        str, typer.Option("--out", help="The folder or URL to write the tables to.")
+    ] = "quorate-tables",
     bootstrap: Bootstrap = "",
     sink: Annotated[str, typer.Option("--sink", help="parquet or delta.")] = "parquet",
     update: Annotated[
         bool,
         typer.Option(
-            "--update", help="Continue the ledger where the last update ended; the rest anew."
+            "--update",
+            help="Continue the ledger where the last update ended; rewrite the other tables.",
         ),
     ] = False,
     follow: Annotated[
@@ -70,10 +76,15 @@ def run(
     ] = False,
     available_now: Annotated[
         bool,
-        typer.Option("--available-now", help="With --follow: end when all there is is written."),
+        typer.Option(
+            "--available-now", help="With --follow: exit once all available records are written."
+        ),
     ] = False,
     max_records: Annotated[
-        int | None, typer.Option("--max-records-per-trigger", min=1, help="With --follow.")
+        int | None,
+        typer.Option(
+            "--max-records-per-trigger", min=1, help="With --follow: the maximum per batch."
+        ),
     ] = None,
     replica: Replica = "",
     tls_ca: TlsCa = None,
@@ -82,7 +93,7 @@ def run(
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write all layers of a log as tables; a batch a row, a record a row, state, history.
+    """Write all layers of a log as tables: batches, records, state and history.
 
     Example: quorate pipeline run /var/lib/quorate --out tables
     """
@@ -90,25 +101,25 @@ def run(
     from quorate.spark.sinks import Sink
 
     if sink not in (each.value for each in Sink):
-        raise UsageError(f"--sink is parquet or delta, not {sink!r}")
+        raise UsageError(f"--sink {sink!r}: accepted: parquet, delta")
     if update and (follow or available_now):
-        raise UsageError("--update writes all tables, --follow the ledger: give one of them")
+        raise UsageError("--update writes all tables, --follow only the ledger: use one of them")
     source = _source(paths, bootstrap, replica, _tls(tls_ca, tls_certificate, tls_key))
-    with _spark(master, delta=sink == Sink.DELTA) as (spark, told):
+    with _spark(master, delta=sink == Sink.DELTA) as (spark, report):
         if follow or available_now:
             jobs.follow(
                 spark,
                 source,
                 out,
                 Sink(sink),
-                told,
+                report,
                 available_now=available_now,
                 records_per_trigger=max_records,
             )
             counts = {"ledger": spark.read.format(sink).load(f"{out}/ledger").count()}
         else:
             write = jobs.update if update else jobs.run
-            counts = write(spark, source, out, Sink(sink), told)
+            counts = write(spark, source, out, Sink(sink), report)
     if as_json:
         print_json({"out": out, "sink": sink, "rows": counts})
     else:
@@ -122,10 +133,11 @@ def state(
         str | None, typer.Option("--kind", help="topics, partitions, brokers, configs, voters, ….")
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="As of before this offset.")
+        int | None, typer.Option("--offset", min=0, help="The state before this offset.")
     ] = None,
     time: Annotated[
-        str | None, typer.Option("--time", help="As of this time, such as 2026-11-21T03:35:22Z.")
+        str | None,
+        typer.Option("--time", help="The state at this time, such as 2026-11-21T03:35:22Z."),
     ] = None,
     bootstrap: Bootstrap = "",
     replica: Replica = "",
@@ -143,12 +155,12 @@ def state(
     from quorate.spark.replay import KINDS
 
     if kind is not None and kind not in KINDS:
-        raise UsageError(f"there is no kind {kind!r}: use {', '.join(KINDS)}")
+        raise UsageError(f"--kind {kind!r}: accepted: {', '.join(KINDS)}")
     if offset is not None and time is not None:
-        raise UsageError("give --offset or --time, not both")
+        raise UsageError("--offset and --time cannot be used together")
     source = _source(paths, bootstrap, replica, _tls(tls_ca, tls_certificate, tls_key))
-    with _spark(master) as (spark, told):
-        told("state")
+    with _spark(master) as (spark, report):
+        report("state")
         found = jobs.state_rows(spark, source, kind=kind, offset=offset, time=_moment(time))
         rows = [row.asDict(recursive=True) for row in found.collect()]
     _show(rows, as_json)
@@ -158,7 +170,8 @@ def state(
 def history(
     paths: Paths = None,
     plots: Annotated[
-        Path | None, typer.Option("--plots", help="Also draw history.png and history.html there.")
+        Path | None,
+        typer.Option("--plots", help="Also write history.png and history.html to this folder."),
     ] = None,
     bootstrap: Bootstrap = "",
     replica: Replica = "",
@@ -168,7 +181,7 @@ def history(
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show elections, voter sets, ISRs and brokers' standing as intervals, and draw them.
+    """Show elections, voter sets, ISRs and broker states as intervals, and plot them.
 
     Example: quorate pipeline history /var/lib/quorate --plots pictures
     """
@@ -176,8 +189,8 @@ def history(
 
     source = _source(paths, bootstrap, replica, _tls(tls_ca, tls_certificate, tls_key))
     title = f"History of {bootstrap or ', '.join(map(str, source.paths))}"
-    with _spark(master) as (spark, told):
-        told("history")
+    with _spark(master) as (spark, report):
+        report("history")
         rows, drawn = jobs.history_rows(spark, source, plots, title)
     _show(rows, as_json)
     for path in drawn or ():
@@ -186,25 +199,27 @@ def history(
 
 @app.command()
 def audit(
-    paths: Annotated[list[Path], typer.Argument(help="The directories of all replicas.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="The metadata log directories of all replicas.")
+    ],
     high_watermark: Annotated[
         int | None,
         typer.Option(
-            "--high-watermark", min=0, help="What is known to be committed (describe --status)."
+            "--high-watermark", min=0, help="The known high watermark (see describe --status)."
         ),
     ] = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check all replicas' logs against each other; exit status 1 if anything is violated.
+    """Check all replicas' logs against each other; the exit status is 1 for any violation.
 
     Example: quorate pipeline audit controller-1/data controller-2/data controller-3/data
     """
     from quorate.spark import jobs
 
     source = _source(paths, "", "", {})
-    with _spark(master) as (spark, told):
-        told("audit")
+    with _spark(master) as (spark, report):
+        report("audit")
         rows, names = jobs.audit_rows(spark, source, high_watermark)
     if as_json:
         print_json({"replicas": names, "violations": [_jsonable(row) for row in rows]})
@@ -232,7 +247,7 @@ def _hex(row: dict[str, Any]) -> str:
 def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> dict[str, str]:
     """Return the TLS files as options of the data source. Raises UsageError."""
     if (certificate is None) != (key is None):
-        raise UsageError("--tls-certificate and --tls-key go together")
+        raise UsageError("--tls-certificate and --tls-key must be used together")
     given = {"tlsCa": ca, "tlsCertificate": certificate, "tlsKey": key}
     return {name: str(path.absolute()) for name, path in given.items() if path is not None}
 
@@ -241,20 +256,22 @@ def _source(paths: Sequence[Path] | None, bootstrap: str, replica: str, tls: dic
     from quorate.spark.session import check_java, check_pyspark
 
     if bool(paths) == bool(bootstrap):
-        raise UsageError("give directories or --bootstrap-controller")
+        raise UsageError("expected either directories or --bootstrap-controller")
     with _explained():
         check_pyspark()
         check_java()
         from quorate.spark.files import find_replicas
         from quorate.spark.jobs import Source
-        from quorate.spark.live import LiveReader, Quorum
+        from quorate.spark.live import LiveReader, QuorumConnection
 
         source = Source(tuple(paths or ()), bootstrap, replica, tls)
         # Check the source before starting a JVM, so that a wrong path fails at once.
         if paths:
             find_replicas(list(source.paths))
         else:
-            with LiveReader(Quorum.of(bootstrap, {"timeoutSeconds": "10", **tls})) as reader:
+            with LiveReader(
+                QuorumConnection.of(bootstrap, {"timeoutSeconds": "10", **tls})
+            ) as reader:
                 reader.extent()
         return source
 
@@ -283,11 +300,11 @@ def _spark(
     from quorate.spark.session import build_session
 
     with _explained(), _Progress() as progress:
-        progress.told("starting Spark")
+        progress.report("starting Spark")
         spark = build_session(master, delta=delta)
         progress.watch(spark)
         try:
-            yield spark, progress.told
+            yield spark, progress.report
         finally:
             progress.watch(None)
             spark.stop()
@@ -329,7 +346,7 @@ class _Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def told(self, text: str) -> None:
+    def report(self, text: str) -> None:
         if self._bar is not None:
             self._bar.update(self._task, description=text, completed=0, total=None)
 
@@ -361,7 +378,7 @@ def _moment(text: str | None) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"--time {text!r} is no time such as 2026-11-21T03:35:22Z") from None
+        raise UsageError(f"--time {text!r}: expected a time such as 2026-11-21T03:35:22Z") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 

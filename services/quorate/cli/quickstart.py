@@ -34,14 +34,14 @@ REFRESH_S = 0.5
 def quickstart(
     controllers: Annotated[
         int,
-        typer.Option("--controllers", "-n", help=f"How many voters (1 to {CONTROLLERS_MAX})."),
+        typer.Option("--controllers", "-n", help=f"Number of voters (1 to {CONTROLLERS_MAX})."),
     ] = 3,
     brokers: Annotated[
         int,
         typer.Option(
             "--brokers",
             "-b",
-            help=f"How many brokers (0 to {BROKERS_MAX}), which host topics; their ids begin at "
+            help=f"Number of brokers (0 to {BROKERS_MAX}), which host topics; their ids start at "
             f"{FIRST_BROKER}.",
         ),
     ] = 0,
@@ -50,16 +50,16 @@ def quickstart(
         typer.Option(
             "--dir",
             metavar="DIR",
-            help=f"Where everything lies (default: {DEFAULT_DIRECTORY}; the demo's is temporary). "
-            "A folder of an earlier quickstart goes on with all it holds.",
+            help=f"The folder for all files (default: {DEFAULT_DIRECTORY}; the demo uses a "
+            "temporary folder). An earlier quickstart in this folder is continued with its data.",
         ),
     ] = None,
     demo: Annotated[
         bool,
         typer.Option(
             "--demo",
-            help="Tell KIP-853's story with a quorum of its own: kill the leader, lose disks, "
-            "grow, shrink, upgrade, and check after each step that nothing acknowledged is lost.",
+            help="Run KIP-853's scenarios on a separate quorum: kill the leader, lose disks, grow, "
+            "shrink and upgrade; check after each step that no acknowledged record is lost.",
         ),
     ] = False,
     zookeeper: Annotated[
@@ -67,31 +67,33 @@ def quickstart(
         typer.Option(
             "--zookeeper",
             metavar="H:P/CHROOT",
-            help="Take over the cluster of Kafka 3.9 that this ZooKeeper holds (KIP-866): the "
-            f"controllers' ids begin at {FIRST_MIGRATING}, and what its brokers need is printed.",
+            help="Migrate the Kafka 3.9 cluster in this ZooKeeper (KIP-866): the controllers' ids "
+            f"start at {FIRST_MIGRATING}, and the settings for its brokers are printed.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a quorum of real controller processes on free loopback ports until Ctrl-C, and brokers.
+    """Run a quorum of real controllers, and brokers, on free loopback ports until Ctrl-C.
 
-    The first controller is formatted standalone, the others join by themselves. With --json one
-    line of JSON is printed a change, for programs.
+    Each node is a separate process. The first controller is formatted standalone, the others join
+    automatically. With --json, each change is printed as one line of JSON.
     """
     if not 1 <= controllers <= CONTROLLERS_MAX:
-        raise UsageError(f"--controllers {controllers}: 1 to {CONTROLLERS_MAX} are possible")
+        raise UsageError(f"--controllers {controllers}: expected 1 to {CONTROLLERS_MAX}")
     if not 0 <= brokers <= BROKERS_MAX:
-        raise UsageError(f"--brokers {brokers}: 0 to {BROKERS_MAX} are possible")
+        raise UsageError(f"--brokers {brokers}: expected 0 to {BROKERS_MAX}")
     if zookeeper is not None and (demo or brokers):
         other = "--demo" if demo else "--brokers"
-        raise UsageError(f"{other}: with --zookeeper there is a cluster with brokers already")
+        raise UsageError(
+            f"{other} cannot be used with --zookeeper: the cluster already has brokers"
+        )
     if demo:
         if brokers:
-            raise UsageError("--brokers: the demo is about controllers and runs none")
+            raise UsageError("--brokers cannot be used with --demo: the demo runs no brokers")
         from quorate.cli.demo import run_demo
 
         if directory is not None and directory.exists() and any(directory.iterdir()):
-            raise UsageError(f"--dir {directory}: the demo wants a new or an empty folder")
+            raise UsageError(f"--dir {directory}: the demo requires a new or empty folder")
         raise typer.Exit(run_demo(directory, as_json=as_json))
     folder = directory or DEFAULT_DIRECTORY
     raise typer.Exit(asyncio.run(_run(folder, controllers, brokers, zookeeper, as_json)))
@@ -99,14 +101,14 @@ def quickstart(
 
 def _prepare(folder: Path, controllers: int, brokers: int, zookeeper: str | None) -> LocalCluster:
     """Load the folder's cluster, or create it if the folder has none."""
-    from quorate.cli.local_cluster import LocalCluster, Migration
+    from quorate.cli.local_cluster import LocalCluster, MigratedCluster
 
     cluster = LocalCluster(folder)
     if cluster.exists:
         cluster.load()
         known = None if cluster.migration is None else cluster.migration.zookeeper
         if zookeeper is not None and zookeeper != known:
-            says = "is no migration" if known is None else f"migrates from {known}"
+            says = "is not a migration" if known is None else f"migrates from {known}"
             raise UsageError(f"--zookeeper {zookeeper}: the quickstart in {folder} {says}")
         for broker_id in range(FIRST_BROKER + len(cluster.brokers), FIRST_BROKER + brokers):
             cluster.add_broker(broker_id)
@@ -115,7 +117,7 @@ def _prepare(folder: Path, controllers: int, brokers: int, zookeeper: str | None
     if zookeeper is not None:
         from quorate.cli.migrate import read_cluster_id
 
-        cluster.migration = Migration(zookeeper, read_cluster_id(zookeeper))
+        cluster.migration = MigratedCluster(zookeeper, read_cluster_id(zookeeper))
         first = FIRST_MIGRATING
     broker_ids = range(FIRST_BROKER, FIRST_BROKER + brokers)
     cluster.create(range(first, first + controllers), broker_ids)
@@ -135,8 +137,8 @@ async def _run(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    what = "goes on" if kept else "is new"
-    console.print(f"Quorum {cluster.cluster_id} {what}, in {folder}", highlight=False)
+    what = "Restarting" if kept else "Starting new"
+    console.print(f"{what} quorum {cluster.cluster_id} in {folder}", highlight=False)
     for node in cluster.nodes.values():
         console.print(f"  controller {node.id}  {node.address}  {node.log_file}", highlight=False)
     for node in cluster.brokers.values():
@@ -152,7 +154,7 @@ async def _run(
         console.print(_for_brokers(cluster), highlight=False)
     console.print(
         f"Try: quorate metadata-quorum --bootstrap-controller {addresses} describe --status\n"
-        "Ctrl-C stops all of them; the same command starts them again.",
+        "Press Ctrl-C to stop all of them; the same command starts them again.",
         highlight=False,
     )
     client = QuorumClient(cluster.addresses)
@@ -161,9 +163,9 @@ async def _run(
         await _watch(cluster, client, console, stop, as_json=as_json)
     finally:
         await client.close()
-        with console.status("stopping …"):
+        with console.status("Stopping …"):
             await asyncio.to_thread(cluster.stop)
-    console.print("Stopped; everything is kept.", highlight=False)
+    console.print("Stopped; all data is kept.", highlight=False)
     return 0
 
 
@@ -172,8 +174,8 @@ def _for_brokers(cluster: LocalCluster) -> str:
     assert cluster.migration is not None
     zookeeper = cluster.migration.zookeeper
     return (
-        f"It takes over the cluster in ZooKeeper at {zookeeper}. Restart its brokers one after the "
-        "other, each with\n"
+        f"The quorum migrates the cluster in ZooKeeper at {zookeeper}. Restart its brokers one at "
+        "a time, each with\n"
         "  zookeeper.metadata.migration.enable=true\n"
         "  inter.broker.protocol.version=3.9\n"
         "  controller.listener.names=KAFKA\n"

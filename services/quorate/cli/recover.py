@@ -39,7 +39,7 @@ LogDir = Annotated[
         "--log-dir",
         "-l",
         metavar="DIR",
-        help=f"The replica's metadata.log.dir; {LOG_DIR_VARIABLE} where it is left out.",
+        help=f"The replica's metadata.log.dir; default: {LOG_DIR_VARIABLE}.",
     ),
 ]
 Others = Annotated[
@@ -47,18 +47,18 @@ Others = Annotated[
     typer.Option(
         "--others",
         metavar="D2,D3,…",
-        help="What is left of the other replicas: their directories, or files that `recover "
-        "inspect --json` wrote where they are.",
+        help="The remaining other replicas: their directories, or files with the output of "
+        "`recover inspect --json` on their hosts.",
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
+    bool, typer.Option("--dry-run", help="Print what would be done, without changing anything.")
 ]
 
 
 @app.callback()
 def recover() -> None:
-    """Repair what a quorum cannot repair by itself. The controllers concerned must be stopped.
+    """Repair what a quorum cannot repair itself. The affected controllers must be stopped.
 
     \b
     quorate recover inspect --dirs D1,D2,D3
@@ -67,7 +67,7 @@ def recover() -> None:
     quorate recover replica --log-dir D
     quorate recover epochs D1 D2 D3 --yes
 
-    Each makes a backup of what it changes in recover-backup-TIME in the directory.
+    Each backs up the files that it changes to recover-backup-TIME in the directory.
     """
 
 
@@ -83,13 +83,13 @@ def inspect(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Tell what each directory holds, which log is the best, and what may be missing in it."""
+    """Print the state of each directory, which log is best, and what it may lack."""
     from quorate.recovery.choice import check_one_quorum, judge
     from quorate.recovery.examine import as_json as examination_json
 
     places = _split(dirs)
     if not places:
-        raise UsageError("--dirs names no directory")
+        raise UsageError("--dirs contains no directory")
     with ExitStack() as locks:
         directories, reports = _gather(locks, places)
         found = _examine_all(directories) + reports
@@ -152,15 +152,15 @@ def lost_majority(
         bool,
         typer.Option(
             "--i-accept-data-loss",
-            help="Records that only the lost voters hold are given up. Needed: it cannot be undone "
-            "once the controller runs.",
+            help="Confirm that records held only by the lost voters are lost. Required, because "
+            "this cannot be undone once the controller runs.",
         ),
     ] = False,
     at_restart: Annotated[
         bool,
         typer.Option(
             "--at-restart",
-            help="Write a plan that the running controller carries out when it starts next.",
+            help="Write a plan, which the running controller executes at its next start.",
         ),
     ] = False,
     restart: Annotated[
@@ -170,13 +170,13 @@ def lost_majority(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let one replica be the quorum's only voter, because most of its voters are gone for good.
+    """Make one replica the quorum's only voter, because most voters are lost permanently.
 
-    Whether they are cannot be seen from here. Erase their directories: if a majority of them
-    starts again where it cannot reach this replica, there are two quorums with one cluster id.
+    This command cannot verify that they are lost. Erase their directories: if a majority of them
+    starts again without a connection to this replica, there are two quorums with one cluster id.
     """
     if restart and not at_restart:
-        raise UsageError("--restart goes with --at-restart")
+        raise UsageError("--restart requires --at-restart")
     directory = _log_dir(log_dir)
     with ExitStack() as locks:
         if not at_restart:
@@ -195,9 +195,9 @@ def lost_majority(
         return
     _print_lost_majority(done, bool(plan), dry_run)
     if plan and pid is not None:
-        print(f"Stopped the controller, process {pid}: the next one carries out the plan")
+        print(f"Stopped the controller, process {pid}: it executes the plan when it starts again")
     elif plan:
-        print("Restart the controller (in a pod: delete the pod): it carries out the plan")
+        print("Restart the controller (in a pod: delete the pod): it then executes the plan")
 
 
 def _recover(
@@ -227,7 +227,7 @@ def _stage(directory: Path, found: list[Examination], accept: bool, dry_run: boo
 def _require_acceptance(todo: LostMajority, accept: bool) -> None:
     if not accept:
         raise CommandError(
-            f"this needs --i-accept-data-loss: {'; '.join(todo.verdict.lines)}; "
+            f"this requires --i-accept-data-loss: {'; '.join(todo.verdict.lines)}; "
             f"{todo.new_voters} would replace {todo.old_voters}"
         )
 
@@ -251,7 +251,7 @@ def _stop_controller(directory: Path) -> int:
 
     pid = lock_holder(directory)
     if pid is None:
-        raise CommandError(f"no process holds {directory}: start its controller")
+        raise CommandError(f"no process holds the lock on {directory}: start its controller")
     os.kill(pid, signal.SIGTERM)
     return pid
 
@@ -269,7 +269,7 @@ def endpoints(
         typer.Option(
             "--voter",
             metavar="ID@[LISTENER://]HOST:PORT",
-            help="A voter's new address; once for each voter, and listener, that moved.",
+            help="A voter's new address; repeat it for each voter and listener that moved.",
         ),
     ],
     dry_run: DryRun = False,
@@ -277,9 +277,9 @@ def endpoints(
 ) -> None:
     """Correct the addresses of voters that were all renamed, so that they find each other again.
 
-    All controllers are stopped, and their properties corrected, before. Run this on the voter with
-    the best log; --others shows it so many of the other voters that they are a majority together.
-    Then start all of them: the others read the correction from this one's log.
+    First stop all controllers and correct their properties. Run this on the voter with the best
+    log, with enough other voters in --others for a majority. Then start all of them: the other
+    voters read the correction from this voter's log.
     """
     from quorate.recovery.endpoints import correct_endpoints, plan_endpoints
     from quorate.recovery.examine import examine
@@ -308,7 +308,7 @@ def endpoints(
     print(f"Start controller {done.chosen.key.id} first, then the others")
     if len(done.voted) + 1 < done.new_voters.majority:
         names = ", ".join(map(str, done.promised))
-        print_warning(f"until controller {done.chosen.key.id} runs, {names} must stay stopped")
+        print_warning(f"{names} must stay stopped until controller {done.chosen.key.id} runs")
 
 
 def _places(voters: Iterable[str]) -> dict[int, list[tuple[str | None, str, int]]]:
@@ -318,7 +318,7 @@ def _places(voters: Iterable[str]) -> dict[int, list[tuple[str | None, str, int]
     for text in voters:
         number, at, place = text.partition("@")
         if not at or not (number.isascii() and number.isdigit()):
-            raise UsageError(f"--voter {text!r} is not ID@HOST:PORT")
+            raise UsageError(f"--voter {text!r}: expected ID@HOST:PORT")
         name, separator, address = place.rpartition("://")
         try:
             parsed = parse_address(address)
@@ -334,9 +334,10 @@ def _places(voters: Iterable[str]) -> dict[int, list[tuple[str | None, str, int]
 
 @app.command("replica")
 def replica(*, log_dir: LogDir = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Let a replica with a damaged log begin again, as a new replica with a new directory id.
+    """Reset a replica with a damaged log: it becomes a new replica with a new directory id.
 
-    The log is moved to the backup, as evidence. The quorum must still have a majority without it.
+    The log is moved to the backup, as evidence. The quorum must have a majority without this
+    replica.
     """
     from quorate.recovery.examine import examine
     from quorate.recovery.replica import become_new_replica, plan_new_replica
@@ -354,9 +355,9 @@ def replica(*, log_dir: LogDir = None, dry_run: DryRun = False, as_json: AsJson 
             f"DRY RUN: would move the log of {done.old.key} aside and give the directory a new id"
         )
     else:
-        print(f"{done.old.key} is {done.new_key} now, and its log is empty")
+        print(f"{done.old.key} is now {done.new_key}, with an empty log")
         print(f"Backup: {done.backup}\nReport: {done.report}")
-    print("Then (a controller with controller.quorum.auto.join.enable needs only be started):")
+    print("Next (with controller.quorum.auto.join.enable, just start the controller):")
     _print_lines("  ", done.commands())
 
 
@@ -374,25 +375,25 @@ def epochs(
         str,
         typer.Option(
             metavar="1,2,3",
-            help="The ids in controller.quorum.voters: needed at kraft.version 0, where the log "
-            "names no voters.",
+            help="The ids in controller.quorum.voters: required at kraft.version 0, because the "
+            "log has no voters then.",
         ),
     ] = "",
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it. Without this, only say what would be done.")
+        bool, typer.Option("--yes", help="Apply the changes. Without this option, only print them.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Lower an epoch that is used up, or absurdly high, for all voters together.
+    """Lower an exhausted or absurdly high epoch on all voters together.
 
-    Give the directories of observers and brokers too whose quorum-state holds such an epoch. Start
-    no controller before this has ended: it would take the high epoch from the others again.
+    Also list the directories of observers and brokers whose quorum-state has such an epoch. Do not
+    start a controller before this is complete: it would adopt the high epoch from the others.
     """
     from quorate.recovery.epochs import plan_epochs, reset_epochs
 
     ids = {int(part) for part in voters.split(",") if part.strip().isdecimal()}
     if voters and len(ids) != len(voters.split(",")):
-        raise UsageError(f"--voters {voters!r} is not a list of ids like 1,2,3")
+        raise UsageError(f"--voters {voters!r}: expected a list of ids such as 1,2,3")
     with ExitStack() as locks:
         for directory in directories:
             _lock(locks, _directory(directory))
@@ -404,14 +405,15 @@ def epochs(
         print_json(done.as_json())
         return
     will = "Set" if yes else "DRY RUN: would set"
-    print(f"{will} the epoch to {done.epoch}, from up to {done.highest}, no vote and no leader:")
+    print(f"{will} the epoch to {done.epoch} (was up to {done.highest}), without vote or leader:")
     for each in done.found:
         print(
-            f"  {each.directory}: {each.key}, epoch {each.epoch}, last in its log {each.end.epoch}"
+            f"  {each.directory}: {each.key}, epoch {each.epoch}, "
+            f"last epoch in its log {each.end.epoch}"
         )
     for backup in done.backups:
         print(f"Backup: {backup}")
-    print("Start the controllers" if yes else "Repeat it with --yes")
+    print("Start the controllers" if yes else "Repeat the command with --yes")
 
 
 # --- shared helpers -------------------------------------------------------------------------------
@@ -428,7 +430,7 @@ def _split(values: Iterable[str]) -> list[Path]:
 
 def _log_dir(given: Path | None) -> Path:
     if given is None and LOG_DIR_VARIABLE not in os.environ:
-        raise UsageError(f"--log-dir is missing, and {LOG_DIR_VARIABLE} is not set either")
+        raise UsageError(f"--log-dir is missing, and {LOG_DIR_VARIABLE} is not set")
     return _directory(given or Path(os.environ[LOG_DIR_VARIABLE]))
 
 
@@ -469,7 +471,9 @@ def _read_report(path: Path) -> list[Examination]:
         value: Any = json.loads(path.read_bytes())
         return [from_json(entry) for entry in value["directories"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise CommandError(f"{path} is not what `recover inspect --json` writes: {error}") from None
+        raise CommandError(
+            f"{path} is not an output of `recover inspect --json`: {error}"
+        ) from None
 
 
 def _examine_all(directories: Iterable[Path]) -> list[Examination]:

@@ -24,8 +24,8 @@ ConfigFile = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        help="The controller's properties file. May be left out where the environment holds the "
-        "settings (QUORATE_NODE_ID, …).",
+        help="The controller's properties file. Optional if the settings are in the environment "
+        "(QUORATE_NODE_ID, …).",
     ),
 ]
 
@@ -40,7 +40,7 @@ def help_settings(module: str) -> Any:
             raise typer.Exit
 
     return typer.Option(
-        "--help-settings", callback=explain, is_eager=True, help="Explain every setting, and exit."
+        "--help-settings", callback=explain, is_eager=True, help="Explain every setting and exit."
     )
 
 
@@ -50,9 +50,7 @@ def load(path: Path | None, option: str = "the properties FILE") -> ControllerCo
     Raises ConfigError, and UsageError if there is neither.
     """
     if path is None and "QUORATE_NODE_ID" not in os.environ:
-        raise UsageError(
-            f"{option} is missing, and QUORATE_NODE_ID is not in the environment either"
-        )
+        raise UsageError(f"{option} is missing, and QUORATE_NODE_ID is not set in the environment")
     from quorate.controller.config_reader import load_config
 
     return load_config(path)

@@ -30,8 +30,8 @@ Standalone = Annotated[
     typer.Option(
         "--standalone",
         "-s",
-        help="Make this controller the only voter of a new quorum. For one controller of a "
-        "cluster only: two of them would be two quorums.",
+        help="Make this controller the only voter of a new quorum. Use it for only one controller "
+        "of a cluster: two of them would form two quorums.",
     ),
 ]
 InitialControllers = Annotated[
@@ -41,9 +41,9 @@ InitialControllers = Annotated[
         "-I",
         "--controller-quorum-voters",
         metavar="LIST",
-        help="Make the listed controllers the voters of a new quorum. Each is written "
-        "ID-DIRECTORYID@HOST:PORT (or ID@HOST:PORT:DIRECTORYID), with commas between them; "
-        "format each of them with the same list.",
+        help="Make the listed controllers the voters of a new quorum: a comma-separated list of "
+        "ID-DIRECTORYID@HOST:PORT (or ID@HOST:PORT:DIRECTORYID). Format each of them with the "
+        "same list.",
     ),
 ]
 NoInitialControllers = Annotated[
@@ -51,44 +51,42 @@ NoInitialControllers = Annotated[
     typer.Option(
         "--no-initial-controllers",
         "-N",
-        help="Make no quorum: this controller finds an existing one, and is added to it later.",
+        help="Create no quorum: this controller finds an existing one, and is added to it later.",
     ),
 ]
 IgnoreFormatted = Annotated[
     bool,
-    typer.Option(
-        "--ignore-formatted", "-g", help="Leave formatted directories as they are, no error."
-    ),
+    typer.Option("--ignore-formatted", "-g", help="Skip formatted directories without an error."),
 ]
 FeatureLevels = Annotated[
     list[str] | None,
     feature_option(
         "A feature and its level; may be repeated. kraft.version=1 (dynamic voters) or "
-        "kraft.version=0 (controller.quorum.voters); with metadata.version or another feature the "
-        "quorum has metadata from its first start on, at Kafka's levels where none is given."
+        "kraft.version=0 (controller.quorum.voters). With metadata.version or another feature, the "
+        "quorum has metadata from its first start; other features get Kafka's default levels."
     ),
 ]
 ReleaseVersion = Annotated[
     str | None,
     release_option(
-        "Begin with metadata at the levels of this release of Kafka, such as 4.2-IV1. Without it "
-        "and --feature there is no metadata until some is written."
+        "Start with metadata at the levels of this Kafka release, such as 4.2-IV1. Without this "
+        "and --feature, the quorum has no metadata until some is written."
     ),
 ]
 
 
 @app.callback()
 def storage() -> None:
-    """Format the directories of a controller, and tell what is in them.
+    """Format and inspect the directories of a controller.
 
-    A new quorum begins with one controller:
+    A new quorum starts with one controller:
 
     \b
     ID=$(quorate storage random-uuid)
     quorate storage format -t $ID -c 1.properties --standalone
     quorate controller 1.properties
 
-    Each further one is formatted, started, and made a voter:
+    Format and start each other controller, and make it a voter:
 
     \b
     quorate storage format -t $ID -c 2.properties --no-initial-controllers
@@ -130,16 +128,16 @@ def format_storage(
     release_version: ReleaseVersion = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give the directories of a controller their ids, and a new quorum its voters.
+    """Assign ids to a controller's directories, and voters to a new quorum.
 
-    Nothing is written to a directory that is formatted already. Without one of --standalone,
-    --initial-controllers and --no-initial-controllers the configuration must set
+    Directories that are already formatted stay unchanged. Without --standalone,
+    --initial-controllers or --no-initial-controllers, the configuration must set
     controller.quorum.voters, and the quorum is static (kraft.version 0).
     """
     from quorate.controller.formatting import format_directory
 
     if release_version is not None and parse_release(release_version) is None:
-        raise UsageError(f"--release-version {release_version} is not a version like 4.3-IV0")
+        raise UsageError(f"--release-version {release_version}: expected a version such as 4.3-IV0")
     config = load(config_file, "--config")
     formatted = format_directory(
         config,
@@ -187,7 +185,7 @@ def _mode(standalone: bool, initial_controllers: str | None, no_initial: bool) -
         if wanted
     ]
     if len(modes) > 1:
-        raise UsageError(f"--{modes[0].value} and --{modes[1].value} exclude each other")
+        raise UsageError(f"--{modes[0].value} and --{modes[1].value} cannot be used together")
     return modes[0] if modes else None
 
 
@@ -229,7 +227,7 @@ def _formatted_json(formatted: Formatted) -> dict[str, object]:
 
 @app.command("info")
 def info(config_file: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Tell whether the directories are formatted, and for whom. Exit status 1 if they are not."""
+    """Print the ids of the directories. The exit status is 1 if one is not formatted."""
     from quorate.controller.formatting import inspect_directories
 
     found = inspect_directories(load(config_file, "--config"))

@@ -8,7 +8,6 @@ Source: Kafka's TopicCommand; messages are Kafka's.
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +27,7 @@ from quorate.cli.metadata_run import (
     progress_bar,
     run_metadata,
     tell_failures,
+    topic_expression,
 )
 from quorate.cli.output import (
     AsJson,
@@ -64,11 +64,11 @@ TopicPattern = Annotated[
 TopicsFile = Annotated[
     Path | None,
     typer.Option(
-        "--topics-file", metavar="FILE", help="More names, one a line; - is standard input."
+        "--topics-file", metavar="FILE", help="A file with more names, one per line; - is stdin."
     ),
 ]
 Partitions = Annotated[
-    int | None, typer.Option("--partitions", metavar="N", min=1, help="How many partitions.")
+    int | None, typer.Option("--partitions", metavar="N", min=1, help="Number of partitions.")
 ]
 Assignment = Annotated[
     str | None,
@@ -80,28 +80,33 @@ Assignment = Annotated[
 ]
 UnderReplicated = Annotated[
     bool,
-    typer.Option("--under-replicated-partitions", help="Only those with an ISR too small."),
+    typer.Option("--under-replicated-partitions", help="Only under-replicated partitions."),
 ]
 Unavailable = Annotated[
-    bool, typer.Option("--unavailable-partitions", help="Only those without a leader.")
+    bool, typer.Option("--unavailable-partitions", help="Only partitions without a leader.")
 ]
 UnderMinIsr = Annotated[
     bool,
     typer.Option(
-        "--under-min-isr-partitions", help="Only those with fewer than min.insync.replicas."
+        "--under-min-isr-partitions",
+        help="Only partitions whose ISR is smaller than min.insync.replicas.",
     ),
 ]
 AtMinIsr = Annotated[
     bool,
-    typer.Option("--at-min-isr-partitions", help="Only those with exactly min.insync.replicas."),
+    typer.Option(
+        "--at-min-isr-partitions", help="Only partitions whose ISR equals min.insync.replicas."
+    ),
 ]
 WithOverrides = Annotated[
     bool,
-    typer.Option("--topics-with-overrides", help="Only topics with configurations, in short."),
+    typer.Option(
+        "--topics-with-overrides", help="Only topics with configurations, without partitions."
+    ),
 ]
-IfExists = Annotated[bool, typer.Option("--if-exists", help="No error if there is none.")]
+IfExists = Annotated[bool, typer.Option("--if-exists", help="No error if no topic matches.")]
 ExcludeInternal = Annotated[
-    bool, typer.Option("--exclude-internal", help="Leave internal topics out.")
+    bool, typer.Option("--exclude-internal", help="Exclude internal topics.")
 ]
 
 
@@ -131,7 +136,9 @@ def create(
     partitions: Partitions = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", metavar="N", min=1, help="How many replicas."),
+        typer.Option(
+            "--replication-factor", metavar="N", min=1, help="Number of replicas per partition."
+        ),
     ] = None,
     replica_assignment: Assignment = None,
     config: Annotated[
@@ -139,12 +146,12 @@ def create(
         typer.Option("--config", metavar="NAME=VALUE", help="A configuration; may be repeated."),
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="No error if there is one.")
+        bool, typer.Option("--if-not-exists", help="No error if the topic already exists.")
     ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create topics. What is left out is the cluster's default."""
+    """Create topics. Omitted options have the cluster's defaults."""
     from quorate.metadata.requests import CreateTopics, NewTopic
     from quorate.raft.errors import ErrorCode
 
@@ -152,7 +159,7 @@ def create(
     assignments = _assignments(replica_assignment)
     if assignments and (partitions is not None or replication_factor is not None):
         raise UsageError(
-            "--replica-assignment excludes --partitions and --replication-factor: it says both"
+            "--replica-assignment determines --partitions and --replication-factor: omit both"
         )
     configs = tuple(_config_pair(text) for text in config or ())
     wanted = [
@@ -206,13 +213,13 @@ def alter(
     *,
     topic: TopicPattern = None,
     partitions: Annotated[
-        int, typer.Option("--partitions", metavar="N", min=1, help="How many there are to be.")
+        int, typer.Option("--partitions", metavar="N", min=1, help="The new number of partitions.")
     ],
     replica_assignment: Assignment = None,
     if_exists: IfExists = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add partitions to topics. Partitions are never taken away."""
+    """Add partitions to topics. Partitions cannot be removed."""
     from quorate.metadata.requests import CreatePartitions, NewPartitions
 
     assignments = _assignments(replica_assignment)
@@ -243,7 +250,7 @@ def delete(
     if_exists: IfExists = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete topics and all that is in them."""
+    """Delete topics and their data."""
     from quorate.metadata.requests import DeleteTopics, TopicRef
 
     async def ask(client: MetadataClient) -> list[Any]:
@@ -328,7 +335,7 @@ def describe(
         if wanted
     ]
     if len(only) + topics_with_overrides > 1:
-        raise UsageError("the options that choose partitions or topics exclude each other")
+        raise UsageError("the options that select partitions or topics cannot be used together")
 
     async def ask(client: MetadataClient) -> tuple[list[TopicDescription], text.Configs]:
         found = await _described(client)
@@ -382,10 +389,7 @@ def _matching(
         return found
     chosen: dict[str, TopicDescription] = {}
     for pattern in patterns:
-        try:
-            expression = re.compile(pattern.strip().strip("\"'").replace(",", "|"))
-        except re.error as error:
-            raise UsageError(f"--topic {pattern}: no regular expression: {error}") from None
+        expression = topic_expression(pattern)
         matched = [each for each in found if expression.fullmatch(each.name)]
         if not matched and not missing_is_fine:
             raise CommandError(f"Topic '{pattern}' does not exist as expected")
@@ -419,11 +423,12 @@ def import_topics(
 ) -> None:
     """Import a Kafka cluster's metadata into a running quorum.
 
-    Topics keep their ids, partitions, replicas and epochs; configurations, quotas, SCRAM users,
-    ACLs, delegation tokens and the next producer id come along, and the feature levels where the
-    quorum has none yet. Brokers and controllers do not: they register themselves. With --topic,
-    only these topics and their configurations. A topic whose name exists already is refused before
-    anything is written. Interrupted, it can be run again: what is there is left as it is.
+    Topics keep their ids, partitions, replicas and epochs. Configurations, quotas, SCRAM users,
+    ACLs, delegation tokens and the next producer id are imported too, and so are feature levels if
+    the quorum has none yet. Brokers and controllers are not: they register themselves. With
+    --topic, only these topics and their configurations are imported. If a topic has the name of an
+    existing topic but another id, the import is rejected before anything is written. An interrupted
+    import can be run again: existing topics stay unchanged.
     """
     from quorate.cli.metadata_import import import_metadata
 
@@ -449,14 +454,16 @@ def _assignments(text: str | None) -> tuple[tuple[int, ...], ...]:
     try:
         found = tuple(tuple(int(b) for b in part.split(":")) for part in text.split(","))
     except ValueError:
-        raise UsageError(f"--replica-assignment {text}: it is not like 1:2,2:3") from None
+        raise UsageError(f"--replica-assignment {text}: expected the form 1:2,2:3") from None
     if len({len(replicas) for replicas in found}) > 1:
-        raise UsageError(f"--replica-assignment {text}: partitions with unlike numbers of replicas")
+        raise UsageError(
+            f"--replica-assignment {text}: all partitions need the same number of replicas"
+        )
     return found
 
 
 def _config_pair(text: str) -> tuple[str, str | None]:
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
-        raise UsageError(f"--config {text}: it is not name=value")
+        raise UsageError(f"--config {text}: expected name=value")
     return name.strip(), value.strip()

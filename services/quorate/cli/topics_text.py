@@ -25,17 +25,17 @@ Configs = dict[str, dict[str, str]]
 
 async def effective_configs(client: MetadataClient, topics: list[str]) -> Configs:
     """Return the topics' non-default configurations, as Kafka describes a topic."""
-    from quorate.metadata.image.configs import ResourceType
+    from quorate.metadata.image.configs import ConfigResourceType
     from quorate.metadata.requests import ConfigResource, DescribeConfigs
 
     found: Configs = {}
     for some in chunks(topics, RESOURCES_PER_REQUEST):
-        resources = tuple(ConfigResource(int(ResourceType.TOPIC), name) for name in some)
+        resources = tuple(ConfigResource(int(ConfigResourceType.TOPIC), name) for name in some)
         answer = await client.ask(DescribeConfigs(resources))
         for each in answer.resources:
             found[each.resource.name] = {value.name: value.value or "" for value in each.configs}
     default = await client.ask(
-        DescribeConfigs((ConfigResource(int(ResourceType.BROKER), ""),), names=(MIN_ISR,))
+        DescribeConfigs((ConfigResource(int(ConfigResourceType.BROKER), ""),), names=(MIN_ISR,))
     )
     for each in default.resources:
         for value in each.configs:

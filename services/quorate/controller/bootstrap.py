@@ -87,8 +87,8 @@ def bootstrap_levels(
 
 def _too_high(config: ControllerConfig, level: int) -> str:
     return (
-        f"{METADATA_VERSION} {level} ({release_of(level)}) fences every Kafka broker that uses "
-        f"{LISTENER}={config.migration.listener}: use {KAFKA_LISTENER_MAX} "
+        f"{METADATA_VERSION} {level} ({release_of(level)}) would fence every Kafka broker that "
+        f"uses {LISTENER}={config.migration.listener}: use {KAFKA_LISTENER_MAX} "
         f"({release_of(KAFKA_LISTENER_MAX)}) at most, or format without that setting"
     )
 

@@ -5,7 +5,7 @@ here are known by name, and each is ignored with a warning. A setting that would
 it were ignored is rejected instead. A name that neither Kafka nor Quorate knows is an error,
 because a misspelled timeout must not go unnoticed.
 
-`process.node_config` declares the settings that brokers have too, `migration_settings` those of the
+`process.node_config` declares the settings that brokers have too, `settings` those of the
 migration from ZooKeeper.
 """
 
@@ -69,44 +69,45 @@ class ControllerSecurity(Security):
         "quorate.format.principals",
         types.principals(),
         "",
-        "Ours. Who may format a controller that waits for it, separated by semicolons, beside the "
-        "super users of an authorizer. User:ANONYMOUS: everybody who connects without TLS.",
+        "Ours. The principals, separated by semicolons, that may format a controller that waits "
+        "for Format, in addition to an authorizer's super users. User:ANONYMOUS: every client "
+        "without TLS.",
     )
     connections_max: int = setting(
         "quorate.connections.max",
         types.integer(8, 1_000_000),
         "4096",
-        "Ours. How many connections a controller takes, fewer where the limit of open files is "
-        "low; the ones beyond are closed. An eighth of them is kept free for who connects next.",
+        "Ours. The maximum number of connections to a controller, less if the open-file limit "
+        "is low; further ones are closed. An eighth of it is kept free for new connections.",
     )
     connections_per_address_max: int = setting(
         "quorate.connections.per.address.max",
         types.integer(4, 1_000_000),
         "1024",
-        "Ours. How many connections one address may have; the ones on which nothing has arrived "
-        "for longest are closed.",
+        "Ours. The maximum number of connections from one address; beyond it, the connection "
+        "that has received nothing for the longest time is closed.",
     )
     streams_per_connection_max: int = setting(
         "quorate.streams.per.connection.max",
         types.integer(1, 100_000),
         "1024",
-        "Ours. How many calls and streams one connection may have under way; a client waits with "
-        "the ones beyond.",
+        "Ours. The maximum number of concurrent calls and streams on one connection; the client "
+        "queues further ones.",
     )
     calls_max: int = setting(
         "quorate.calls.max",
         types.integer(64, 1_000_000),
         "8192",
-        "Ours. How many calls and streams of all connections are under way; the ones beyond are "
-        "refused with RESOURCE_EXHAUSTED.",
+        "Ours. The maximum number of concurrent calls and streams on all connections; further "
+        "ones are rejected with RESOURCE_EXHAUSTED.",
     )
     calls_per_second_max: int = setting(
         "quorate.calls.per.second.max",
         types.integer(0, 1_000_000),
         "300",
-        "Ours. The calls a second beyond which connections that ask for more than their share "
-        "wait, and then are refused with RESOURCE_EXHAUSTED; 0 for no shares. Elections and what "
-        "goes over open streams do not count.",
+        "Ours. The calls per second above which calls of connections that exceed their fair "
+        "share wait, and are then rejected with RESOURCE_EXHAUSTED; 0 to disable. Elections and "
+        "messages on open streams do not count.",
     )
 
 
@@ -127,52 +128,54 @@ class ControllerConfig(NodeConfig):
         "controller.quorum.auto.join.enable",
         types.boolean(),
         "false",
-        "Whether this controller makes itself a voter. One that an administrator removed does not "
-        "join again by itself.",
+        "Whether this controller adds itself to the voters. It does not do so again after an "
+        "administrator has removed it.",
     )
     unformatted_wait: bool = setting(
         "quorate.unformatted.wait",
         types.boolean(),
         "false",
         "Whether a controller whose directory is not formatted waits to be formatted over gRPC "
-        "instead of ending (for pods).",
+        "instead of exiting (for pods).",
     )
     election_timeout_ms: int = setting(
         "controller.quorum.election.timeout.ms",
         types.milliseconds(1),
         "1000",
-        "How long a candidate waits for votes; each wait is drawn from one to two times this.",
+        "How long a candidate waits for votes; each wait is a random time between one and two "
+        "times this value.",
     )
     election_backoff_max_ms: int = setting(
         "controller.quorum.election.backoff.max.ms",
         types.milliseconds(0),
         "1000",
-        "The longest wait after a lost election before the next.",
+        "The maximum backoff after a lost election before the next one.",
     )
     fetch_bytes_max: int = setting(
         "controller.quorum.fetch.max.bytes",
         types.size(1, INT_MAX),
         str(8 * MIB),
-        "The most records in one answer to a fetch; a single batch may exceed it. Kafka's "
-        "default is 1 MiB.",
+        "The maximum size of the records in one Fetch response; a single batch may exceed it. "
+        "Kafka's default is 1 MiB.",
     )
     snapshot_chunk_bytes_max: int = setting(
         "controller.quorum.fetch.snapshot.max.bytes",
         types.size(1, INT_MAX),
         str(8 * MIB),
-        "The most bytes of a snapshot in one answer. Kafka's default is 1 MiB.",
+        "The maximum number of snapshot bytes in one FetchSnapshot response. Kafka's default is "
+        "1 MiB.",
     )
     segment_bytes_max: int = setting(
         "metadata.log.segment.bytes",
         types.size(8 * MIB, INT_MAX),
         str(1024 * MIB),
-        "The size at which a new segment of the log is begun.",
+        "The size at which the log rolls to a new segment.",
     )
     snapshot_interval_bytes_max: int = setting(
         "metadata.log.max.record.bytes.between.snapshots",
         types.size(1),
         str(20 * MIB),
-        "How many bytes of log after a snapshot make the next.",
+        "How many bytes of log after a snapshot trigger the next one.",
     )
     snapshot_interval_ms_max: int = setting(
         "metadata.log.max.snapshot.interval.ms",
@@ -185,14 +188,14 @@ class ControllerConfig(NodeConfig):
         types.milliseconds(0),
         "10000",
         "Ours. How often the leader compares up to 4 MiB of the committed log with the other "
-        "voters, by checksum; 0 for never.",
+        "voters, by checksum; 0 to disable.",
     )
     retention_bytes_max: int = setting(
         "metadata.max.retention.bytes",
         types.size(-1),
         str(100 * MIB),
-        "The size of log and snapshots above which old ones are deleted; -1 for no limit. "
-        "The newest snapshot and the log after it always stay.",
+        "The total size of log segments and snapshots above which the oldest are deleted; -1 "
+        "for no limit. The newest snapshot and the log after it are always kept.",
     )
     retention_ms_max: int = setting(
         "metadata.max.retention.ms",
@@ -204,26 +207,26 @@ class ControllerConfig(NodeConfig):
         "metadata.max.idle.interval.ms",
         types.milliseconds(0),
         "500",
-        "How often the active controller writes a record that does nothing while nothing else is "
-        "written; 0 for never. A quorum without any metadata has none.",
+        "How often the active controller writes a no-op record while nothing else is written; 0 "
+        "to disable. A quorum without metadata gets none.",
     )
     num_partitions: int = setting(
         "num.partitions",
         types.integer(1),
         "1",
-        "The partitions of a topic that is created without a number.",
+        "The number of partitions of a topic that is created without one.",
     )
     default_replication_factor: int = setting(
         "default.replication.factor",
         types.integer(1),
         "1",
-        "The replicas of a topic that is created without a number.",
+        "The replication factor of a topic that is created without one.",
     )
     leader_imbalance_check_interval_s: int = setting(
         "leader.imbalance.check.interval.seconds",
         types.integer(1),
         "300",
-        "How often partitions go back to their preferred leaders.",
+        "How often the leadership of partitions is moved back to their preferred leaders.",
     )
 
     @property
@@ -258,45 +261,44 @@ CONTROLLER_SETTINGS: tuple[Setting, ...] = (
         CONTROLLER_PRINCIPALS,
         types.controller_principals(),
         "",
-        "Ours. The principals of all controllers, separated by semicolons, each with the node that "
-        "it speaks for where its certificate does not name it (1@User:CN=kafka-1). Nobody else may "
-        "vote, "
-        "begin or end an epoch, change a voter's entry or fetch in a voter's name, not even with "
-        "the cluster action or as a super user. Empty: brokers that are registered may not. Needs "
-        "an encrypted listener, and without certificates a caller is User:ANONYMOUS: an "
-        "unencrypted listener cannot tell controllers from others.",
+        "Ours. The principals of all controllers, separated by semicolons, each with its node "
+        "id if its certificate does not name the node (1@User:CN=kafka-1). Nobody else may "
+        "vote, begin or end an epoch, change a voter's entry or fetch as a voter, not even a "
+        "super user or a principal with CLUSTER_ACTION. If empty, this is denied to registered "
+        "brokers only. Requires an encrypted listener: without certificates every caller is "
+        "User:ANONYMOUS, and controllers cannot be told from other callers.",
     ),
     Setting(
         "ssl.client.auth",
         types.choice("required"),
         "required",
-        "Who connects to an SSL listener must present a certificate of our authorities, always. "
-        "Kafka's default is none.",
+        "Every client of an SSL listener must present a certificate that an authority in "
+        "ssl.ca.location has signed. Kafka's default is none.",
     ),
     Setting(
         "ssl.keystore.type",
         types.choice("PEM"),
         None,
-        "Must be PEM where ssl.keystore.location is set: Java's key stores are not read.",
+        "Must be PEM if ssl.keystore.location is set: Java key stores are not supported.",
     ),
     Setting(
         "ssl.keystore.location",
         types.path(),
         None,
-        "A PEM file with the private key and the certificate; or use ssl.key.location and "
-        "ssl.certificate.location.",
+        "A PEM file with the private key and the certificate. Alternatively, set "
+        "ssl.key.location and ssl.certificate.location.",
     ),
     Setting(
         "ssl.truststore.type",
         types.choice("PEM"),
         None,
-        "Must be PEM where ssl.truststore.location is set: Java's trust stores are not read.",
+        "Must be PEM if ssl.truststore.location is set: Java trust stores are not supported.",
     ),
     Setting(
         "ssl.truststore.location",
         types.path(),
         None,
-        "Kafka's name for what is ssl.ca.location here.",
+        "Kafka's name for ssl.ca.location.",
     ),
 )
 """The settings of a controller that its configuration does not declare as fields."""

@@ -94,7 +94,8 @@ def _listeners(parsed: ParsedProperties) -> tuple[Listener, ...]:
         if name not in names:
             parsed.fail(
                 "listeners",
-                f"{name} is not in controller.listener.names, and only brokers have others",
+                f"{name} is not in controller.listener.names, and only brokers have other "
+                "listeners",
             )
     addresses = [(endpoint.host, endpoint.port) for endpoint in by_name.values()]
     for host, port in addresses:
@@ -135,7 +136,9 @@ def _endpoints(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> tup
         if endpoint.name not in {listener.name for listener in listeners}:
             parsed.fail("advertised.listeners", f"{endpoint.name} is not in listeners")
         if endpoint.host in WILDCARD_HOSTS:
-            parsed.fail("advertised.listeners", f"nobody can dial {endpoint}: name a host")
+            parsed.fail(
+                "advertised.listeners", f"other nodes cannot connect to {endpoint}: name a host"
+            )
     endpoints = []
     for listener in listeners:
         endpoint = advertised.get(
@@ -144,8 +147,8 @@ def _endpoints(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> tup
         if not endpoint.host:
             endpoint = Endpoint(listener.name, socket.getfqdn(), listener.port)
             parsed.warnings.append(
-                f"{parsed.source}: {listener.name} listens on every address and "
-                f"advertised.listeners does not name it: others are told to dial {endpoint}"
+                f"{parsed.source}: {listener.name} listens on all addresses, and "
+                f"advertised.listeners does not name it: it is advertised as {endpoint}"
             )
         endpoints.append(endpoint)
     return tuple(endpoints)
@@ -157,8 +160,8 @@ def _directories(parsed: ParsedProperties) -> tuple[Path, ...]:
     metadata: Path | None = parsed.get("metadata.log.dir") or next(iter(log_dirs), None)
     if metadata is None:
         raise ConfigError(
-            f"{parsed.source}: none of metadata.log.dir, log.dirs and log.dir is set: where is the "
-            "log to be kept?"
+            f"{parsed.source}: none of metadata.log.dir, log.dirs and log.dir is set: set "
+            "metadata.log.dir to the directory of the metadata log"
         )
     return (metadata, *(directory for directory in log_dirs if directory != metadata))
 
@@ -172,7 +175,7 @@ def _static_voters(parsed: ParsedProperties, node_id: int, listener_name: str) -
     if static and voters.get(node_id) is None:
         parsed.fail(
             "controller.quorum.voters",
-            f"node.id {node_id} is not among them, and this is a controller",
+            f"node.id {node_id} is not among them, but this node is a controller",
         )
     return voters
 
@@ -182,8 +185,8 @@ def _auto_join(parsed: ParsedProperties) -> bool:
     if auto_join and not parsed.get("controller.quorum.bootstrap.servers"):
         parsed.fail(
             "controller.quorum.auto.join.enable",
-            "it needs controller.quorum.bootstrap.servers: voters that are listed in a file do "
-            "not join",
+            "it requires controller.quorum.bootstrap.servers: static voters "
+            "(controller.quorum.voters) cannot join a quorum",
         )
     return auto_join
 
@@ -195,7 +198,8 @@ def _security(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> Cont
     if controllers and not is_encrypted:
         parsed.fail(
             CONTROLLER_PRINCIPALS,
-            "no listener is encrypted, so that no caller has a principal: use SSL, or remove it",
+            "no listener is encrypted, so no caller has a principal: use SSL, or remove this "
+            "setting",
         )
     values = values_of(ControllerSecurity, parsed)
     return ControllerSecurity(

@@ -100,7 +100,8 @@ def parse_uuid(text: str) -> DirectoryId:
         return uuid_from_bytes(data)
     except ValueError:
         raise ValueError(
-            f"{text!r} is not a UUID: 22 characters as `quorate storage random-uuid` prints"
+            f"{text!r} is not a UUID: expected 22 characters, as printed by `quorate storage "
+            "random-uuid`"
         ) from None
 
 
@@ -118,8 +119,8 @@ def parse_initial_controllers(text: str, listener_name: str) -> VoterSet:
             place, _, directory = place.rpartition(":")
         if not directory:
             raise ValueError(
-                f"{entry!r} names no directory id; `quorate storage random-uuid` makes one, and it "
-                f"is written {number}-DIRECTORYID@{place}"
+                f"{entry!r} has no directory id: generate one with `quorate storage "
+                f"random-uuid`, and write {number}-DIRECTORYID@{place}"
             )
         host, port = parse_address(place)
         directory_id = parse_uuid(directory)
@@ -315,8 +316,8 @@ def _contradictions(
 def _check_cluster_id(config: ControllerConfig, cluster_id: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", cluster_id):
         raise FormatError(
-            f"the cluster id {cluster_id!r} is not 1 to 64 of A-Z a-z 0-9 . _ - "
-            "(`quorate storage random-uuid` makes one)"
+            f"invalid cluster id {cluster_id!r}: expected 1 to 64 of A-Z a-z 0-9 . _ - (`quorate "
+            "storage random-uuid` generates one)"
         )
     if config.cluster_id is not None and config.cluster_id != cluster_id:
         raise FormatError(
@@ -345,14 +346,14 @@ def _kraft_version(config: ControllerConfig, mode: FormatMode | None, wanted: in
         return 0
     if len(config.static_voters):
         raise FormatError(
-            f"controller.quorum.voters is set in {config.source}, and --{mode.value} makes a "
-            "dynamic quorum, whose voters are in the log: set controller.quorum.bootstrap.servers "
-            "instead"
+            f"controller.quorum.voters is set in {config.source}, and --{mode.value} creates a "
+            "dynamic quorum, whose voters are in the log: set "
+            "controller.quorum.bootstrap.servers instead"
         )
     if wanted == 0:
         raise FormatError(
-            f"Cannot set {KRAFT_VERSION} to 0 with --{mode.value}: only controller.quorum.voters "
-            f"makes a quorum without dynamic voters. Try removing the --feature flag for "
+            f"Cannot set {KRAFT_VERSION} to 0 with --{mode.value}: a quorum without dynamic "
+            "voters requires controller.quorum.voters. Try removing the --feature flag for "
             f"{KRAFT_VERSION}."
         )
     return KRAFT_VERSION_DYNAMIC
@@ -391,8 +392,9 @@ def _warnings(config: ControllerConfig, voters: VoterSet) -> tuple[str, ...]:
     if own is None or own.endpoints[0] == config.endpoints[0]:
         return ()
     difference = (
-        f"the list says that controller {own.id} is at {own.endpoints[0]}, and {config.source} "
-        f"advertises {config.endpoints[0]}: others dial the former until it leads or is updated"
+        f"the initial controllers list controller {own.id} at {own.endpoints[0]}, but "
+        f"{config.source} advertises {config.endpoints[0]}: other nodes connect to the former "
+        "until this controller leads or its entry is updated"
     )
     return (difference,)
 

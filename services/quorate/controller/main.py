@@ -19,7 +19,7 @@ from pathlib import Path
 from quorate.controller.bootstrap import BootstrapError, metadata_version_max, read_bootstrap
 from quorate.controller.config import ControllerConfig
 from quorate.controller.registration import Registration
-from quorate.controller.security import node_gate, server_limits
+from quorate.controller.security import node_authorizer, server_limits
 from quorate.controller.unformatted import UnformattedNode
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties
 from quorate.log.metadata_log import LogConfig
@@ -37,7 +37,7 @@ from quorate.raft import RaftConfig
 from quorate.raft import outputs as out
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import format_address
-from quorate.runtime.authorizer import NodeGate
+from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.consistency import ConsistencyChecker
 from quorate.runtime.metadata_service import MetadataService
 from quorate.runtime.service import NodeService, refuses_nothing
@@ -82,9 +82,9 @@ class Controller:
         self._extension_factory = extension_factory
         self._shutdown = Shutdown()
         self._telemetry = NodeTelemetry(config, watches_connections=True)
-        self._gate = node_gate(config)
+        self._authorizer = node_authorizer(config)
         self._tls = _tls(config)
-        self._server = _server(config, self._tls, self._gate)
+        self._server = _server(config, self._tls, self._authorizer)
 
     async def run(self) -> None:
         try:
@@ -124,7 +124,7 @@ class Controller:
         LOGGER.warning(
             "%s is not formatted: waiting for Format over gRPC from %s",
             self._config.metadata_log_dir,
-            who or "nobody: set quorate.format.principals",
+            who or "nobody (set quorate.format.principals)",
         )
         stop = self._shutdown.requested
         waiting = {asyncio.create_task(e.wait()) for e in (node.formatted, stop)}
@@ -161,13 +161,13 @@ class Controller:
             traces=self._telemetry.traces(),
         )
         driver, loader = node.driver, node.loader
-        self._shutdown.add_listener(lambda error: driver.resign(f"the replica fails: {error}"))
+        self._shutdown.add_listener(lambda error: driver.resign(f"the replica failed: {error}"))
         controller = _metadata_controller(config, meta, storage.log.recovered.end_offset)
         metadata = MetadataService(loader, controller, batch_bytes_max=BATCH_BYTES_MAX)
         node.on_leadership = metadata.leadership
         metadata.bind(driver)
-        if self._gate is not None:
-            self._gate.follow(loader, node.voter_ids)
+        if self._authorizer is not None:
+            self._authorizer.follow(loader, node.voter_ids)
         shared = NodeComponents(
             config,
             meta.cluster_id,
@@ -176,7 +176,7 @@ class Controller:
             metadata,
             self._tls,
             self._shutdown.fail,
-            self._gate,
+            self._authorizer,
         )
         extension = None if self._extension_factory is None else self._extension_factory(shared)
         await self._listen(
@@ -208,9 +208,11 @@ class Controller:
             LOGGER.info("stopping")
 
 
-def _server(config: ControllerConfig, tls: TlsConfig | None, gate: NodeGate | None) -> NodeServer:
+def _server(
+    config: ControllerConfig, tls: TlsConfig | None, authorizer: NodeAuthorizer | None
+) -> NodeServer:
     listeners = [(format_address(e.host, e.port), e.tls) for e in config.grpc_listeners]
-    return NodeServer(config, listeners, tls, gate, server_limits(config))
+    return NodeServer(config, listeners, tls, authorizer, server_limits(config))
 
 
 def _log_role(change: out.RoleChanged) -> None:
@@ -267,6 +269,7 @@ def _tls(config: ControllerConfig) -> TlsConfig | None:
         return None
     if files.ca is None:
         raise ConfigError(
-            f"{config.source}: ssl.ca.location is not set: controllers check each other"
+            f"{config.source}: ssl.ca.location is not set: controllers verify each other's "
+            "certificates"
         )
     return TlsConfig(files.certificate, files.key, files.ca)

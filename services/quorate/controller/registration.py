@@ -103,7 +103,7 @@ class Registration:
             LOGGER.exception("registration failed")
             return f"{type(error).__name__}: {error}"
         if answer.error is ErrorCode.NONE:
-            LOGGER.info("registered what this controller supports")
+            LOGGER.info("registered the features that this controller supports")
             return ""
         return f"{answer.error.name}: {answer.message}"
 

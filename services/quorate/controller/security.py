@@ -1,6 +1,6 @@
 """Builds the authorization and the limits of a controller's server from its settings.
 
-There is no `NodeGate` if it would have nothing to check: peers have no identity, because no
+There is no `NodeAuthorizer` if it would have nothing to check: peers have no identity, because no
 listener is encrypted or quorate.peer.identity is off; neither an authorizer nor the principals of
 controllers are configured; and the node does not wait to be formatted.
 """
@@ -17,7 +17,7 @@ from quorate.rpc.errors import TlsError
 from quorate.rpc.principals import nodes_of
 from quorate.rpc.tls import dns_names
 from quorate.rpc.wire.limits import ServerLimits
-from quorate.runtime.authorizer import NodeGate, PeerIdentity
+from quorate.runtime.authorizer import NodeAuthorizer, PeerIdentity
 
 LOGGER = logging.getLogger(__name__)
 
@@ -25,8 +25,8 @@ OTHER_FILES = 256
 """Open files that are reserved for the log, peers and the process, not for client connections."""
 
 
-def node_gate(config: ControllerConfig) -> NodeGate | None:
-    """The gate that authorizes requests; None if it would have nothing to check.
+def node_authorizer(config: ControllerConfig) -> NodeAuthorizer | None:
+    """The authorizer that authorizes requests; None if it would have nothing to check.
 
     Raises TlsError if this node's certificate cannot be read, or if peers would reject it.
     """
@@ -39,8 +39,8 @@ def node_gate(config: ControllerConfig) -> NodeGate | None:
         _check_own_name(config, config.tls.certificate)
     if config.tls is not None and identity is PeerIdentity.OFF:
         LOGGER.warning(
-            "quorate.peer.identity=off: every certificate of ssl.ca.location may speak for any "
-            "node, and acknowledged records can be lost"
+            "quorate.peer.identity=off: any certificate signed by ssl.ca.location can act as "
+            "any node, so acknowledged records can be lost"
         )
     is_open = identity is PeerIdentity.OFF and not security.authorizer and not controllers
     if is_open and not config.unformatted_wait:
@@ -50,7 +50,7 @@ def node_gate(config: ControllerConfig) -> NodeGate | None:
         authorizer = AclAuthorizer(
             security.super_users, allow_if_no_acl_found=security.allow_if_no_acl_found
         )
-    return NodeGate(
+    return NodeAuthorizer(
         identity=identity,
         controllers=controllers,
         nodes=security.node_principals,
@@ -67,9 +67,9 @@ def _check_own_name(config: ControllerConfig, certificate: Path) -> None:
     if node in mapped or node in nodes_of(dns_names(certificate)):
         return
     raise TlsError(
-        f"{certificate} does not name node {node}, and other nodes would refuse it: issue one with "
-        f"node-{node} among its DNS names, add {node}@PRINCIPAL to {CONTROLLER_PRINCIPALS}, or let "
-        "every certificate speak for any node with quorate.peer.identity=off"
+        f"{certificate} does not name node {node}, and other nodes would reject it: issue one "
+        f"with node-{node} among its DNS names, add {node}@PRINCIPAL to {CONTROLLER_PRINCIPALS}, "
+        "or let every certificate act as any node with quorate.peer.identity=off"
     )
 
 
@@ -79,7 +79,7 @@ def server_limits(config: ControllerConfig) -> ServerLimits:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = wanted if soft == resource.RLIM_INFINITY else max(8, soft - OTHER_FILES)
     if possible < wanted:
-        LOGGER.info("takes %d connections at most: the limit of open files is %d", possible, soft)
+        LOGGER.info("accepting at most %d connections: the open-file limit is %d", possible, soft)
     return ServerLimits(
         concurrent_rpcs_max=config.security.calls_max,
         connections_max=min(wanted, possible),

@@ -23,7 +23,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class UnformattedNode:
-    """A `rpc.handler.NodeHandler`. `formatted` is set once the directory is formatted."""
+    """A `rpc.server.handler.NodeHandler`. `formatted` is set once the directory is formatted."""
 
     def __init__(self, config: ControllerConfig) -> None:
         self._config = config
@@ -49,6 +49,6 @@ class UnformattedNode:
                 )
             except (FormatError, LogError, OSError, ValueError) as error:
                 return FormatResponse(ErrorCode.INVALID_REQUEST, message=str(error))
-        LOGGER.info("formatted as directory %s of %s", done.directory_id, done.cluster_id)
+        LOGGER.info("formatted: directory %s, cluster %s", done.directory_id, done.cluster_id)
         self.formatted.set()
         return FormatResponse(ErrorCode.NONE, done.cluster_id, done.directory_id)

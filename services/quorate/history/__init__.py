@@ -118,7 +118,7 @@ class HistoryChecker(Generic[ValueT]):
     def begin(self, value: ValueT) -> None:
         """Record that a client is about to append `value`. ValueError if it was appended before."""
         if value in self._appends:
-            raise ValueError(f"the append of {value!r} began already: values are unique")
+            raise ValueError(f"the append of {value!r} has already begun: values are unique")
         self._appends[value] = _Append(self._acknowledged_max)
 
     def acknowledged(self, value: ValueT, offset: int) -> None:
@@ -141,9 +141,9 @@ class HistoryChecker(Generic[ValueT]):
     def _known(self, value: ValueT) -> _Append:
         append = self._appends.get(value)
         if append is None:
-            raise ValueError(f"the append of {value!r} did not begin")
+            raise ValueError(f"the append of {value!r} has not begun")
         if append.offset != _NONE_YET or append.refused:
-            raise ValueError(f"the append of {value!r} ended already")
+            raise ValueError(f"the append of {value!r} has already ended")
         return append
 
     # --- reads ------------------------------------------------------------------------------------
@@ -219,16 +219,20 @@ class HistoryChecker(Generic[ValueT]):
     def _check_committed(self, offset: int, value: ValueT) -> Iterable[Violation]:
         append = self._appends.get(value)
         if append is None:
-            yield Violation(Rule.NOTHING_INVENTED, f"nobody appended {value!r}, found at {offset}")
+            yield Violation(
+                Rule.NOTHING_INVENTED, f"no client appended {value!r}, found at {offset}"
+            )
         elif append.refused:
             text = f"{value!r}, whose append was refused, is at {offset}"
             yield Violation(Rule.REFUSED_IS_ABSENT, text)
         elif offset <= append.floor:
-            text = f"{value!r} at {offset} began after {append.floor} was acknowledged"
+            text = (
+                f"the append of {value!r} at {offset} began after {append.floor} was acknowledged"
+            )
             yield Violation(Rule.REAL_TIME_ORDER, text)
         other = self._canonical.get(offset, value)
         if other != value:
-            text = f"offset {offset} holds {value!r}, but {other!r} was told before"
+            text = f"offset {offset} holds {value!r}, but {other!r} was reported earlier"
             yield Violation(Rule.ONE_HISTORY, text)
 
     def _check_reads(self, offsets: list[int], from_offset: int) -> Iterable[Violation]:
@@ -251,7 +255,7 @@ class HistoryChecker(Generic[ValueT]):
         if offset <= append.floor:
             self._violated(
                 Rule.REAL_TIME_ORDER,
-                f"{value!r} at {offset} began after {append.floor} was acknowledged",
+                f"the append of {value!r} at {offset} began after {append.floor} was acknowledged",
             )
 
     def _see(self, offset: int, value: ValueT, source: str) -> None:
@@ -259,7 +263,7 @@ class HistoryChecker(Generic[ValueT]):
         if known != value:
             self._violated(
                 Rule.ONE_HISTORY,
-                f"{source} shows {value!r} at {offset}, but {known!r} was told before",
+                f"{source} shows {value!r} at {offset}, but {known!r} was reported earlier",
             )
 
     def _violated(self, rule: Rule, text: str) -> None:

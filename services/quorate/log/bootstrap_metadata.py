@@ -29,7 +29,7 @@ def write_bootstrap_metadata(directory: Path, batches: Sequence[Buffer]) -> None
 
 
 def read_bootstrap_metadata(directory: Path) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The data batches of the file, none if there is no file. DamagedSnapshotError, OSError."""
+    """Yield the file's data batches; none without a file. Raises DamagedSnapshotError, OSError."""
     path = directory / BOOTSTRAP_METADATA_FILE
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -89,7 +89,7 @@ def _recovery_points(directory: Path) -> list[list[str]]:
     path = directory / RECOVERY_POINT_FILE
     entries = _parse(path, 3, REFORMAT)
     if not all(entry[2].isascii() and entry[2].isdigit() for entry in entries):
-        raise LogError(f"{path} holds an offset that is no number; {REFORMAT}")
+        raise LogError(f"{path} contains an offset that is not a number; {REFORMAT}")
     return entries
 
 

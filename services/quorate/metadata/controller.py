@@ -65,13 +65,13 @@ from quorate.records.metadata import (
     ProducerIdsRecord,
 )
 
-__all__ = ["ControllerSettings", "CurrentControllers", "MetadataController", "Result"]
+__all__ = ["ControllerResult", "ControllerSettings", "CurrentControllers", "MetadataController"]
 
 PRODUCER_ID_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ControllerResult:
     """One atomic batch of records, each with its version; `response` is None without a request."""
 
     records: tuple[AnyRecord, ...]
@@ -79,7 +79,7 @@ class Result:
 
 
 @dataclass(slots=True)
-class _Office:
+class _ActiveState:
     """The state of an active controller. before_transaction: the image that an abort restores."""
 
     context: ControllerContext
@@ -117,7 +117,7 @@ class MetadataController:
         self._formatted_with = tuple(formatted_with)
         self._controllers: CurrentControllers | None = None
         self._enforce_eligibility = enforce_eligibility
-        self._office: _Office | None = None
+        self._active_state: _ActiveState | None = None
 
     # --- activation -------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class MetadataController:
 
     @property
     def is_active(self) -> bool:
-        return self._office is not None
+        return self._active_state is not None
 
     @property
     def image(self) -> MetadataImage:
@@ -140,14 +140,14 @@ class MetadataController:
         return self._active.epoch
 
     @property
-    def _active(self) -> _Office:
-        if self._office is None:
+    def _active(self) -> _ActiveState:
+        if self._active_state is None:
             raise MisuseError("the metadata controller is not active")
-        return self._office
+        return self._active_state
 
     def activate(
         self, committed_image: MetadataImage, epoch: int, now_ms: int, next_offset: int
-    ) -> Result:
+    ) -> ControllerResult:
         """Become active (rule 1). The committed image is copied, not changed."""
         image = committed_image.copy()
         index = PartitionIndex(image.topics.by_topic())
@@ -165,7 +165,7 @@ class MetadataController:
         context.colliding = {collision_key(name): name for name in image.topics.ids}
         context.cursor = image.topics.partition_count
         leadership.clean_up(context)
-        self._office = _Office(context, epoch, now_ms, now_ms, now_ms)
+        self._active_state = _ActiveState(context, epoch, now_ms, now_ms, now_ms)
         records: tuple[AnyRecord, ...] = ()
         if image.in_transaction:
             records = (AbortTransactionRecord("the active controller changed", version=0),)
@@ -173,11 +173,11 @@ class MetadataController:
             records = self._formatted_with
         if records:
             image.apply_batch(records, next_offset, epoch, now_ms)
-        return Result(records)
+        return ControllerResult(records)
 
     def deactivate(self) -> None:
         """Discard the working image. Records that were written may still be committed."""
-        self._office = None
+        self._active_state = None
 
     def controllers_are(self, current: CurrentControllers) -> None:
         """Set the other current controllers of the quorum. Call this before UpdateFeatures."""
@@ -185,22 +185,22 @@ class MetadataController:
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def handle(self, request: r.Request, now_ms: int, next_offset: int) -> Result:
+    def handle(self, request: r.Request, now_ms: int, next_offset: int) -> ControllerResult:
         """Handle a request (rules 2 to 4)."""
-        office = self._active
-        bootstrap = self._bootstrap(office.context)
+        active = self._active
+        bootstrap = self._bootstrap(active.context)
         records, response = self._dispatch(request, now_ms, next_offset + len(bootstrap))
         if not records:
-            return Result((), response)
+            return ControllerResult((), response)
         if not _sets_metadata_version(records):
             records = [*bootstrap, *records]
         self._write(records, now_ms, next_offset)
         if isinstance(response, r.RegisterBrokerResponse):
-            assert isinstance(request, r.RegisterBroker), "nobody else gets that response"
-            office.context.sessions.begin(request.broker_id, response.broker_epoch, now_ms)
+            assert isinstance(request, r.RegisterBroker), "only RegisterBroker gets that response"
+            active.context.sessions.begin(request.broker_id, response.broker_epoch, now_ms)
         if isinstance(request, r.BrokerHeartbeat) and request.want_shutdown:
             self._note_shutdown(request.broker_id, next_offset + len(records) - 1)
-        return Result(tuple(records), response)
+        return ControllerResult(tuple(records), response)
 
     def _bootstrap(self, context: ControllerContext) -> list[MetadataRecord]:
         if context.image.features.metadata_version:
@@ -243,10 +243,10 @@ class MetadataController:
         from_client: also check that a client may append them (`Appended`). Return None, or the
         reason why the records are rejected; then nothing has changed.
         """
-        office = self._active
-        trial = office.context.image.copy()
+        active = self._active
+        trial = active.context.image.copy()
         appended = Appended(trial) if from_client else None
-        is_open = office.before_transaction is not None
+        is_open = active.before_transaction is not None
         try:
             for offset, record in enumerate(records, next_offset):
                 kind = type(record)
@@ -258,10 +258,10 @@ class MetadataController:
                         return f"offset {offset}: a transaction is {'' if is_open else 'not '}open"
                     is_open = not is_open
                     if kind is AbortTransactionRecord:
-                        before = office.before_transaction
+                        before = active.before_transaction
                         trial = trial if before is None else before.copy()
                     continue
-                trial.apply_batch((record,), offset, office.epoch, now_ms)
+                trial.apply_batch((record,), offset, active.epoch, now_ms)
         except ReplayError as error:
             return str(error)
         self._write(records, now_ms, next_offset)
@@ -269,7 +269,7 @@ class MetadataController:
 
     def _write(self, records: Sequence[AnyRecord], now_ms: int, next_offset: int) -> None:
         """Apply the records that are about to be appended."""
-        office = self._active
+        active = self._active
         kinds = set(map(type, records))
         if kinds.isdisjoint(_TRANSACTION_KINDS):
             self._apply(records, now_ms, next_offset)
@@ -279,26 +279,26 @@ class MetadataController:
                     self._transaction(record)
                 else:
                     self._apply((record,), now_ms, offset)
-        office.written_ms = now_ms
+        active.written_ms = now_ms
 
     def _apply(self, records: Sequence[AnyRecord], now_ms: int, offset: int) -> None:
-        office = self._active
-        changes = office.context.image.apply_batch(records, offset, office.epoch, now_ms)
+        active = self._active
+        changes = active.context.image.apply_batch(records, offset, active.epoch, now_ms)
         self._follow(changes, now_ms)
 
     def _transaction(self, record: AnyRecord) -> None:
         """Track a transaction (rule 6). The working image itself never holds records back."""
-        office = self._active
-        context = office.context
+        active = self._active
+        context = active.context
         match record:
             case BeginTransactionRecord():
-                office.before_transaction = context.image.copy()
+                active.before_transaction = context.image.copy()
             case EndTransactionRecord():
-                office.before_transaction = None
+                active.before_transaction = None
             case AbortTransactionRecord():
-                before = office.before_transaction
+                before = active.before_transaction
                 assert before is not None, "replay() checked that a transaction is open"
-                office.before_transaction = None
+                active.before_transaction = None
                 context.image = before
                 context.index = PartitionIndex(before.topics.by_topic())
                 before.topics.index = context.index
@@ -325,64 +325,64 @@ class MetadataController:
 
     def next_deadline_ms(self) -> int | None:
         """The time at which to call `tick`, None while nothing is scheduled."""
-        if self._office is None:
+        if self._active_state is None:
             return None
-        return min(self._deadlines(self._office), default=None)
+        return min(self._deadlines(self._active_state), default=None)
 
-    def _deadlines(self, office: _Office) -> list[int]:
-        context, settings = office.context, self.settings
+    def _deadlines(self, active: _ActiveState) -> list[int]:
+        context, settings = active.context, self.settings
         found = []
         if context.election_tasks:
-            found.append(office.written_ms)
+            found.append(active.written_ms)
         expiry = context.sessions.next_expiry_ms()
         if expiry is not None:
             found.append(expiry)
         if not context.image.features.metadata_version:
             return found
         if settings.idle_interval_ms and context.image.level >= NO_OP:
-            found.append(office.written_ms + settings.idle_interval_ms)
+            found.append(active.written_ms + settings.idle_interval_ms)
         if settings.leader_imbalance_check_interval_ms and context.index.off_preferred:
-            found.append(office.rebalanced_ms + settings.leader_imbalance_check_interval_ms)
+            found.append(active.rebalanced_ms + settings.leader_imbalance_check_interval_ms)
         if settings.unclean_election_interval_ms and context.index.leaderless:
-            found.append(office.unclean_ms + settings.unclean_election_interval_ms)
+            found.append(active.unclean_ms + settings.unclean_election_interval_ms)
         return found
 
-    def tick(self, now_ms: int, next_offset: int) -> Result | None:
+    def tick(self, now_ms: int, next_offset: int) -> ControllerResult | None:
         """Run one due task and return its records, None if nothing is due."""
-        office = self._active
-        records, broker_id = leadership.proceed(office.context)
+        active = self._active
+        records, broker_id = leadership.proceed(active.context)
         if not records:
-            records = self._due(office, now_ms)
+            records = self._due(active, now_ms)
         if not records:
             return None
         self._write(records, now_ms, next_offset)
         self._note_shutdown(broker_id, next_offset + len(records) - 1)
-        return Result(tuple(records))
+        return ControllerResult(tuple(records))
 
-    def _due(self, office: _Office, now_ms: int) -> list[MetadataRecord]:
-        context, settings = office.context, self.settings
+    def _due(self, active: _ActiveState, now_ms: int) -> list[MetadataRecord]:
+        context, settings = active.context, self.settings
         while (expired := context.sessions.expired(now_ms)) is not None:
             broker = context.image.cluster.brokers.get(expired)
             context.sessions.end(expired)
             if broker is not None and not broker.fenced:
                 return broker_manager.fence(context, broker)
         interval = settings.unclean_election_interval_ms
-        if interval and now_ms - office.unclean_ms >= interval:
+        if interval and now_ms - active.unclean_ms >= interval:
             records = leadership.elect_unclean(context)
             if len(records) < settings.records_per_batch_max:
-                office.unclean_ms = now_ms
+                active.unclean_ms = now_ms
             if records:
                 return records
         interval = settings.leader_imbalance_check_interval_ms
-        if interval and now_ms - office.rebalanced_ms >= interval:
+        if interval and now_ms - active.rebalanced_ms >= interval:
             records = leadership.rebalance(context)
             if len(records) < settings.records_per_batch_max:
-                office.rebalanced_ms = now_ms
+                active.rebalanced_ms = now_ms
             if records:
                 return records
         interval = settings.idle_interval_ms
         is_in_use = context.image.features.metadata_version >= NO_OP
-        if interval and is_in_use and now_ms - office.written_ms >= interval:
+        if interval and is_in_use and now_ms - active.written_ms >= interval:
             return [NoOpRecord(version=0)]
         return []
 
@@ -403,7 +403,7 @@ def _allocate_producer_ids(
         return [], r.AllocateProducerIdsResponse(error=refused.error, message=refused.message)
     start = context.image.producer_ids.next_producer_id
     if start > PRODUCER_ID_MAX - BLOCK_SIZE:
-        message = "All producer ids have been given away."
+        message = "All producer ids have been allocated."
         return [], r.AllocateProducerIdsResponse(
             error=ErrorCode.UNKNOWN_SERVER_ERROR, message=message
         )

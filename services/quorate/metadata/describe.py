@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from quorate.metadata import requests as r
 from quorate.metadata.acls import OPERATIONS, PATTERN_TYPES, RESOURCE_TYPES, acl_of
 from quorate.metadata.config import config_defs
-from quorate.metadata.config.config_types import ConfigDef
+from quorate.metadata.config.config_types import ConfigKey
 from quorate.metadata.image.cluster import Broker, Controller
-from quorate.metadata.image.configs import ResourceType
+from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partitions import Partition, is_reassigning
 from quorate.metadata.metadata_version import SUPPORTED
@@ -49,7 +49,7 @@ def answer(
             return describe_cluster(image, read, supported)
         case r.ListPartitionReassignments():
             return list_reassignments(image, read)
-    raise AssertionError(f"nothing answers a {type(read).__name__}")
+    raise AssertionError(f"no function handles {type(read).__name__}")
 
 
 # --- topics ---------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def _topic(image: MetadataImage, ref: r.TopicRef, first: int, limit: int) -> r.T
         name,
         topic_id,
         tuple(_partition(image, partitions[index]) for index in chosen),
-        tuple(sorted(image.configs.of(ResourceType.TOPIC, name).items())),
+        tuple(sorted(image.configs.of(ConfigResourceType.TOPIC, name).items())),
         name in INTERNAL_TOPICS,
     )
 
@@ -188,7 +188,7 @@ def _resource_configs(
             error=ErrorCode.INVALID_REQUEST,
             message=f"Unsupported resource type {resource.type}",
         )
-    if resource.type == ResourceType.TOPIC and resource.name not in image.topics.ids:
+    if resource.type == ConfigResourceType.TOPIC and resource.name not in image.topics.ids:
         return r.ResourceConfigs(
             resource,
             error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -211,29 +211,29 @@ def _resource_configs(
 _OWN = frozenset(
     {TOPIC_SOURCE, BROKER_SOURCE, DEFAULT_BROKER_SOURCE, GROUP_SOURCE, CLIENT_METRICS_SOURCE}
 )
-_Layers = tuple[Mapping[str, ConfigDef], list[tuple[Mapping[str, str], int]]]
+_Layers = tuple[Mapping[str, ConfigKey], list[tuple[Mapping[str, str], int]]]
 
 
 def _layers(image: MetadataImage, resource: r.ConfigResource) -> _Layers | None:
     """The definitions and the sources of values by precedence; None for an unknown type."""
     own = image.configs.of(resource.type, resource.name)
-    default = image.configs.of(ResourceType.BROKER, "")
+    default = image.configs.of(ConfigResourceType.BROKER, "")
     match resource.type:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             return config_defs.TOPIC, [(own, TOPIC_SOURCE)]
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             if not resource.name:
                 return config_defs.BROKER, [(own, DEFAULT_BROKER_SOURCE)]
             return config_defs.BROKER, [(own, BROKER_SOURCE), (default, DEFAULT_BROKER_SOURCE)]
-        case ResourceType.CLIENT_METRICS:
+        case ConfigResourceType.CLIENT_METRICS:
             return config_defs.CLIENT_METRICS, [(own, CLIENT_METRICS_SOURCE)]
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
             return config_defs.GROUP, [(own, GROUP_SOURCE)]
     return None
 
 
 def _value(
-    definition: ConfigDef | None, name: str, value: str | None, source: int
+    definition: ConfigKey | None, name: str, value: str | None, source: int
 ) -> r.ConfigValue:
     """Hide sensitive values, and those of unknown configs, which may be a plugin's passwords."""
     secret = definition is None or definition.is_sensitive
@@ -241,10 +241,10 @@ def _value(
 
 
 _DEFINITIONS = {
-    ResourceType.TOPIC: config_defs.TOPIC,
-    ResourceType.BROKER: config_defs.BROKER,
-    ResourceType.CLIENT_METRICS: config_defs.CLIENT_METRICS,
-    ResourceType.GROUP: config_defs.GROUP,
+    ConfigResourceType.TOPIC: config_defs.TOPIC,
+    ConfigResourceType.BROKER: config_defs.BROKER,
+    ConfigResourceType.CLIENT_METRICS: config_defs.CLIENT_METRICS,
+    ConfigResourceType.GROUP: config_defs.GROUP,
 }
 
 
@@ -256,11 +256,11 @@ def is_sensitive(resource_type: int, name: str) -> bool:
 
 def effective_topic_config(image: MetadataImage, topic: str, name: str) -> str | None:
     """A topic's effective value: its own, else the cluster-wide default, else Kafka's default."""
-    own = image.configs.of(ResourceType.TOPIC, topic).get(name)
+    own = image.configs.of(ConfigResourceType.TOPIC, topic).get(name)
     if own is not None:
         return own
     definition = config_defs.TOPIC[name]
-    default = image.configs.of(ResourceType.BROKER, "").get(definition.synonym or name)
+    default = image.configs.of(ConfigResourceType.BROKER, "").get(definition.synonym or name)
     return definition.default if default is None else default
 
 
@@ -284,7 +284,7 @@ def describe_quotas(
         elif chosen.match not in (0, 1, 2):
             fault = f"Unknown match type {chosen.match}."
         elif (chosen.match == 0) != (chosen.name is not None):
-            fault = "A name goes with an exact match, and with no other."
+            fault = "An exact match requires a name, and other matches do not allow one."
         if fault:
             return r.DescribeClientQuotasResponse((), ErrorCode.INVALID_REQUEST, fault)
     entries = [

@@ -74,24 +74,24 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReadBrokers:
-    """Read the brokers known to ZooKeeper; answer with `brokers_read`."""
+    """Read the brokers known to ZooKeeper; report them with `brokers_read`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Claim ZooKeeper for the leader of `epoch`; answer with `claimed`, or `fenced`."""
+    """Claim ZooKeeper for the leader of `epoch`; report with `claimed` or `fenced`."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTree:
-    """Read every metadata znode; answer with `tree_read`."""
+    """Read every metadata znode; report with `tree_read`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Write the tree's records to the log in one transaction; answer with `copied`.
+    """Write the tree's records to the log in one transaction; report with `copied`.
 
     The transaction ends with the state MIGRATION.
     """
@@ -106,19 +106,19 @@ class AbortCopy:
 
 @dataclass(frozen=True, slots=True)
 class Synchronize:
-    """Make ZooKeeper equal to the image; answer with `synchronized` and the image's offset."""
+    """Make ZooKeeper equal to the image; report the image's offset with `synchronized`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TellBrokers:
-    """Send the full state to every ZooKeeper-mode broker; answer with `brokers_told`."""
+    """Send the full state to every ZooKeeper-mode broker; report with `brokers_told`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteChanges:
     """Write the log's changes up to `offset` to ZooKeeper, then send them to brokers.
 
-    Answer with `changes_written`.
+    Report with `changes_written`.
     """
 
     offset: int
@@ -209,7 +209,7 @@ class Driver:
 
     @property
     def waits_for(self) -> str:
-        """What the next step is waiting for, as human-readable text."""
+        """What the next step is waiting for, as text after "waiting for"."""
         match self.state:
             case State.WAIT_FOR_CONTROLLER_QUORUM:
                 return self._not_ready or "the other controllers"
@@ -293,7 +293,7 @@ class Driver:
             return
         self._succeeded()
         if self.migration_state is ZkMigrationState.MIGRATION:
-            self._move(State.SYNC_KRAFT_TO_ZK, "the copy is in the log already")
+            self._move(State.SYNC_KRAFT_TO_ZK, "the copy is already in the log")
             self._outputs.append(Synchronize())
         else:
             self._move(State.ZK_MIGRATION, "ZooKeeper is claimed")
@@ -323,7 +323,7 @@ class Driver:
         """The full state is queued for every ZooKeeper-mode broker."""
         if self._is_current(epoch, State.KRAFT_CONTROLLER_TO_BROKER_COMM):
             self._succeeded()
-            self._move(State.DUAL_WRITE, "the brokers' part is done")
+            self._move(State.DUAL_WRITE, "the full state is queued for the brokers")
             self._advance(now_ms)
 
     def changes_written(self, epoch: int, offset: int, now_ms: int) -> None:

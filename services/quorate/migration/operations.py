@@ -40,4 +40,4 @@ class CreateSequential:
         return self.prefix
 
 
-Operation = CreateSequential | Create | SetData | Delete
+ZNodeOperation = CreateSequential | Create | SetData | Delete

@@ -16,7 +16,7 @@ from quorate.records.metadata import MetadataRecord
 
 
 @dataclass(slots=True)
-class Plan:
+class MigrationPlan:
     """What a migration would copy, and what prevents it.
 
     counts: records by kind. known: brokers that must take part. registered: brokers that are
@@ -35,9 +35,13 @@ class Plan:
     warnings: list[str] = field(default_factory=list)
 
 
-def plan(tree: Tree, on_topic: Callable[[int, int], None] = lambda _done, _all: None) -> Plan:
+def plan(
+    tree: Tree, on_topic: Callable[[int, int], None] = lambda _done, _all: None
+) -> MigrationPlan:
     """Read everything as the copy would, and report each malformed znode as a problem."""
-    found = Plan(znodes=len(tree), deletions=tuple(sorted(reading.pending_deletions(tree))))
+    found = MigrationPlan(
+        znodes=len(tree), deletions=tuple(sorted(reading.pending_deletions(tree)))
+    )
     topics = reading.topic_names(tree)
     for done, topic in enumerate(topics, 1):
         _count(found, lambda topic=topic: [reading.read_topic(tree, topic)])  # type: ignore[misc]
@@ -56,7 +60,7 @@ def plan(tree: Tree, on_topic: Callable[[int, int], None] = lambda _done, _all: 
     return found
 
 
-def _count(found: Plan, read: Callable[[], Iterable[list[MetadataRecord]]]) -> None:
+def _count(found: MigrationPlan, read: Callable[[], Iterable[list[MetadataRecord]]]) -> None:
     try:
         for batch in read():
             found.counts.update(type(each).__name__.removesuffix("Record") for each in batch)
@@ -64,7 +68,7 @@ def _count(found: Plan, read: Callable[[], Iterable[list[MetadataRecord]]]) -> N
         found.problems.append(str(error))
 
 
-def _check_brokers(found: Plan, tree: Tree) -> None:
+def _check_brokers(found: MigrationPlan, tree: Tree) -> None:
     try:
         found.known = reading.known_brokers(tree)
     except ZNodeError as error:
@@ -80,15 +84,14 @@ def _check_brokers(found: Plan, tree: Tree) -> None:
         )
 
 
-def _check_cluster(found: Plan, tree: Tree) -> None:
+def _check_cluster(found: MigrationPlan, tree: Tree) -> None:
     cluster, controller = tree.get(znodes.CLUSTER_ID), tree.get(znodes.CONTROLLER)
     try:
         found.cluster_id = "" if cluster is None else str(cluster.object().get("id", ""))
         if controller is not None:
-            fields = controller.object()
-            epoch = int(fields.get("kraftControllerEpoch", -1))
-            found.controller = (int(fields.get("brokerid", -1)), epoch)
-    except (ZNodeError, TypeError, ValueError) as error:
+            epoch = controller.number("kraftControllerEpoch", -1)
+            found.controller = (controller.number("brokerid"), epoch)
+    except ZNodeError as error:
         found.problems.append(str(error))
     if not found.cluster_id:
         found.problems.append(f"{znodes.CLUSTER_ID}: there is no cluster here")

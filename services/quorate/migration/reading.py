@@ -174,7 +174,7 @@ def _config(node: ZNode) -> dict[str, str]:
         return {}
     value = node.object().get("config", {})
     if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-        raise ZNodeError(node.path, "its config is not an object of texts")
+        raise ZNodeError(node.path, "its config is not an object with string values")
     return value
 
 
@@ -256,7 +256,7 @@ def read_acls(tree: Tree, new_id: NewId) -> Iterator[Batch]:
 def _acls(node: ZNode, pattern: str, resource: str, new_id: NewId) -> Batch:
     entries = node.object().get("acls", [])
     if not isinstance(entries, list):
-        raise ZNodeError(node.path, "its acls are no list")
+        raise ZNodeError(node.path, "its acls are not a list")
     return [
         AccessControlEntryRecord(
             id=new_id(),
@@ -315,11 +315,13 @@ def _integers(node: ZNode, field: str, value: object) -> tuple[int, ...]:
 def _text(node: ZNode, fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name) if isinstance(fields, Mapping) else None
     if not isinstance(value, str):
-        raise ZNodeError(node.path, f"{name} is missing or no text")
+        raise ZNodeError(node.path, f"{name} is missing or not a string")
     return value
 
 
 def _code(node: ZNode, what: str, codes: Mapping[str, int], name: str) -> int:
     if name not in codes:
-        raise ZNodeError(node.path, f"{name!r} is no {what}: there are {', '.join(codes)}")
+        raise ZNodeError(
+            node.path, f"{name!r} is not a known {what}: expected one of {', '.join(codes)}"
+        )
     return codes[name]

@@ -32,7 +32,7 @@ from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.producer_ids import BLOCK_SIZE
 from quorate.migration import entities, znodes
 from quorate.migration.errors import ZNodeError
-from quorate.migration.operations import Create, CreateSequential, Delete, Operation, SetData
+from quorate.migration.operations import Create, CreateSequential, Delete, SetData, ZNodeOperation
 from quorate.migration.znodes import Tree, ZNode
 from quorate.records.metadata import AccessControlEntryRecord, PartitionRecord
 
@@ -133,7 +133,7 @@ def wanted(
         yield from _tokens(image)
 
 
-def operations(tree: Tree, nodes: Iterable[Wanted]) -> Iterator[Operation]:
+def operations(tree: Tree, nodes: Iterable[Wanted]) -> Iterator[ZNodeOperation]:
     """The operations that make a tree hold `nodes` and remove what is superfluous."""
     known: set[str] = set()
     for node in nodes:
@@ -156,12 +156,12 @@ def operations(tree: Tree, nodes: Iterable[Wanted]) -> Iterator[Operation]:
                 yield operation
 
 
-def _create(tree: Tree, known: set[str], node: Wanted) -> Iterator[Operation]:
+def _create(tree: Tree, known: set[str], node: Wanted) -> Iterator[ZNodeOperation]:
     yield from _ancestors(tree, known, node.path)
     yield Create(node.path, None if node.value is None else _json(node.value))
 
 
-def _ancestors(tree: Tree, known: set[str], path: str) -> Iterator[Operation]:
+def _ancestors(tree: Tree, known: set[str], path: str) -> Iterator[ZNodeOperation]:
     missing = []
     while (path := path.rpartition("/")[0]) and path not in tree and path not in known:
         missing.append(path)
@@ -172,14 +172,14 @@ def _ancestors(tree: Tree, known: set[str], path: str) -> Iterator[Operation]:
 
 def _means(there: ZNode, node: Wanted) -> bool:
     """Whether a znode already has the wanted meaning; False if its data cannot be parsed."""
-    assert node.value is not None, "folders say nothing"
+    assert node.value is not None, "folders have no value"
     try:
         return node.meaning(there.object()) == node.meaning(node.value)
     except (ZNodeError, KeyError, TypeError, ValueError, AttributeError):
         return False
 
 
-def _superfluous(node: ZNode) -> Iterator[Operation]:
+def _superfluous(node: ZNode) -> Iterator[ZNodeOperation]:
     """The operations for a znode that has no counterpart in the image (rule 3)."""
     parts = node.path.split("/")
     match parts[1:]:

@@ -16,11 +16,11 @@ from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.migration import writing, znodes
 from quorate.migration.errors import FencedError, MigrationError, WrongClusterError, ZNodeError
-from quorate.migration.operations import Operation
+from quorate.migration.operations import ZNodeOperation
 from quorate.migration.reading import known_brokers
 from quorate.migration.tls import ZooKeeperTls
 from quorate.migration.znodes import Tree
-from quorate.migration.zookeeper import Lease, Position, ZooKeeper
+from quorate.migration.zookeeper import Position, ZkClaim, ZooKeeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Written:
     milliseconds: float
 
 
-class Office:
+class ZkMigrationClient:
     """A migrating controller's connection to ZooKeeper, and its claim.
 
     connect, session_timeout_s, tls: of the connection. cluster_id: the quorum's, which must equal
@@ -47,7 +47,7 @@ class Office:
         *,
         session_timeout_s: float = 18.0,
         tls: ZooKeeperTls | None = None,
-        on_write: Callable[[Operation], None] = lambda _operation: None,
+        on_write: Callable[[ZNodeOperation], None] = lambda _operation: None,
     ) -> None:
         self._connect = connect
         self._controller_id = controller_id
@@ -56,7 +56,7 @@ class Office:
         self._tls = tls
         self._on_write = on_write
         self._client: ZooKeeper | None = None
-        self._lease: Lease | None = None
+        self._lease: ZkClaim | None = None
         self._is_unsure = False
 
     def close(self) -> None:
@@ -98,9 +98,9 @@ class Office:
         except ZNodeError as error:
             raise WrongClusterError(f"zookeeper.connect={self._connect}: {error}") from None
         if found != self._cluster_id:
-            says = "is missing" if node is None else f"says {found}"
+            says = "is missing" if node is None else f"contains {found}"
             raise WrongClusterError(
-                f"zookeeper.connect={self._connect}: {znodes.CLUSTER_ID} {says}, and this quorum "
+                f"zookeeper.connect={self._connect}: {znodes.CLUSTER_ID} {says}, but this quorum "
                 f"was formatted for the cluster {self._cluster_id}: correct the ensemble or its "
                 "chroot, or format the quorum for that cluster"
             )
@@ -135,7 +135,7 @@ class Office:
         wanted = writing.wanted(image, lease.zk_epoch, changes)
         return self._write(image, writing.operations(tree, wanted), began)
 
-    def _sure(self) -> Lease:
+    def _sure(self) -> ZkClaim:
         """The claim, read again after a write of unknown outcome. Raises MigrationError."""
         if self._lease is None:
             raise FencedError("ZooKeeper is not claimed by this controller")
@@ -144,12 +144,12 @@ class Office:
         return self._lease
 
     def _write(
-        self, image: MetadataImage, operations: Iterable[Operation], began: float
+        self, image: MetadataImage, operations: Iterable[ZNodeOperation], began: float
     ) -> Written:
         lease = self._sure()
         count = 0
 
-        def counted() -> Iterator[Operation]:
+        def counted() -> Iterator[ZNodeOperation]:
             nonlocal count
             for operation in operations:
                 self._on_write(operation)

@@ -6,6 +6,8 @@ Source: KIP-866; the layout is that of Kafka 3.9 in ZooKeeper mode.
 from __future__ import annotations
 
 import json
+import re
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +48,8 @@ NOTICES = (
 """Folders of change notifications, which brokers watch."""
 METADATA_NODES = (CONTROLLER, CONTROLLER_EPOCH, MIGRATION, PRODUCER_IDS)
 
+_NUMBER = re.compile(r"\s*[-+]?[0-9]{1,100}\s*")
+
 
 @dataclass(frozen=True, slots=True)
 class ZNode:
@@ -73,11 +77,31 @@ class ZNode:
         """Decode the data as a JSON object. Raises ZNodeError."""
         try:
             value = json.loads(self.text())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ZNodeError(self.path, f"not JSON ({error})") from None
         if not isinstance(value, dict):
             raise ZNodeError(self.path, "not a JSON object")
         return value
+
+    def number(self, name: str, default: int | None = None, *, bits: int = 32) -> int:
+        """A number in the JSON object. default: if it is missing. Raises ZNodeError."""
+        value = self.object().get(name, default)
+        if value is None:
+            raise ZNodeError(self.path, f"{name} is missing or null")
+        return self.integer(value, f"{name} ", bits=bits)
+
+    def integer(self, value: Any, name: str = "", *, bits: int = 32) -> int:
+        """A signed number of that many bits, or one as text.
+
+        Raises ZNodeError, whose reason starts with `name`.
+        """
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if not is_number and not (isinstance(value, str) and _NUMBER.fullmatch(value)):
+            raise ZNodeError(self.path, f"{name}{reprlib.repr(value)} is not a number")
+        number = int(value)
+        if not -(1 << bits - 1) <= number < 1 << bits - 1:
+            raise ZNodeError(self.path, f"{name}{reprlib.repr(value)} has more than {bits} bits")
+        return number
 
 
 class Tree(Mapping[str, ZNode]):

@@ -9,7 +9,6 @@ The methods block; call them from a thread. One object belongs to one thread at 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from collections import deque
@@ -31,8 +30,8 @@ from kazoo.retry import KazooRetry
 from kazoo.security import ACL, OPEN_ACL_UNSAFE
 
 from quorate.migration import znodes
-from quorate.migration.errors import FencedError, ZNodeError, ZooKeeperError
-from quorate.migration.operations import Create, CreateSequential, Delete, Operation, SetData
+from quorate.migration.errors import FencedError, ZooKeeperError
+from quorate.migration.operations import Create, CreateSequential, Delete, SetData, ZNodeOperation
 from quorate.migration.tls import ZooKeeperTls
 from quorate.migration.znodes import Tree, ZNode
 
@@ -70,20 +69,17 @@ class Position:
 
     @classmethod
     def decode(cls, node: ZNode) -> Position:
-        fields = node.object()
-        try:
-            return cls(
-                int(fields["kraft_controller_id"]),
-                int(fields["kraft_controller_epoch"]),
-                int(fields["kraft_metadata_offset"]),
-                int(fields["kraft_metadata_epoch"]),
-            )
-        except (KeyError, TypeError, ValueError):
-            raise ZNodeError(node.path, "not what a migration writes there") from None
+        """Raises ZNodeError."""
+        return cls(
+            node.number("kraft_controller_id"),
+            node.number("kraft_controller_epoch"),
+            node.number("kraft_metadata_offset", bits=64),
+            node.number("kraft_metadata_epoch"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class ZkClaim:
     """A claim on ZooKeeper. zk_epoch: the number in `/controller_epoch`. epoch_version,
     migration_version: the versions of `/controller_epoch` and `/migration`, which writes check.
     """
@@ -207,7 +203,7 @@ class ZooKeeper:
 
     # --- the claim --------------------------------------------------------------------------------
 
-    def claim(self, controller_id: int, epoch: int) -> Lease:
+    def claim(self, controller_id: int, epoch: int) -> ZkClaim:
         """Become ZooKeeper's controller, for the quorum's leader of `epoch`.
 
         One transaction, conditional on the versions read before it: it increments
@@ -224,7 +220,7 @@ class ZooKeeper:
         holder = self.read(znodes.CONTROLLER)
         node = self.read(znodes.MIGRATION)
         _refuse_older(holder, node, controller_id, epoch)
-        zk_epoch = 1 if current is None else _integer(current, current.text()) + 1
+        zk_epoch = 1 if current is None else current.integer(current.text()) + 1
         position = Position(controller_id, epoch, -1, -1)
         if node is not None:
             before = Position.decode(node)
@@ -238,8 +234,10 @@ class ZooKeeper:
         try:
             self._commit(transaction, "claiming ZooKeeper")
         except FencedError:
-            raise ZooKeeperError("claiming ZooKeeper: another controller did meanwhile") from None
-        return Lease(controller_id, epoch, zk_epoch, epoch_version, migration_version, position)
+            raise ZooKeeperError(
+                "claiming ZooKeeper: another controller claimed it at the same time"
+            ) from None
+        return ZkClaim(controller_id, epoch, zk_epoch, epoch_version, migration_version, position)
 
     def _put(self, transaction: Any, path: str, before: ZNode | None, data: bytes) -> int:
         """Create a missing znode or set an unchanged one; returns the version it will have."""
@@ -249,7 +247,7 @@ class ZooKeeper:
         transaction.set_data(path, data, version=before.version)
         return before.version + 1
 
-    def refresh(self, lease: Lease) -> Lease:
+    def refresh(self, lease: ZkClaim) -> ZkClaim:
         """Read the claim again after a write of unknown outcome.
 
         Raises FencedError if another controller has claimed ZooKeeper since, or ZooKeeperError.
@@ -286,12 +284,14 @@ class ZooKeeper:
 
     # --- writing under the claim ------------------------------------------------------------------
 
-    def write(self, lease: Lease, operations: Iterable[Operation], position: Position) -> Lease:
+    def write(
+        self, lease: ZkClaim, operations: Iterable[ZNodeOperation], position: Position
+    ) -> ZkClaim:
         """Write operations in transactions, the last of which sets `/migration` to `position`.
 
         Each transaction checks the claim. After a FencedError nothing more was written.
         """
-        batch: list[Operation] = []
+        batch: list[ZNodeOperation] = []
         size = 0
         for operation in operations:
             if len(batch) >= WRITE_OPERATIONS_MAX or size >= WRITE_BYTES_MAX:
@@ -302,8 +302,8 @@ class ZooKeeper:
         return self._write(lease, batch, position)
 
     def _write(
-        self, lease: Lease, operations: Sequence[Operation], position: Position | None
-    ) -> Lease:
+        self, lease: ZkClaim, operations: Sequence[ZNodeOperation], position: Position | None
+    ) -> ZkClaim:
         transaction = self._client.transaction()
         transaction.check(znodes.CONTROLLER_EPOCH, lease.epoch_version)
         if position is None:
@@ -327,7 +327,9 @@ class ZooKeeper:
             return lease
         return replace(lease, migration_version=lease.migration_version + 1, position=position)
 
-    def _commit(self, transaction: Any, what: str, operations: Sequence[Operation] = ()) -> None:
+    def _commit(
+        self, transaction: Any, what: str, operations: Sequence[ZNodeOperation] = ()
+    ) -> None:
         try:
             results = transaction.commit_async().get(timeout=COMMIT_TIMEOUT_S)
         except (KazooException, KazooTimeoutError) as error:
@@ -375,7 +377,7 @@ def _refuse_older(
     """
     claims = []
     if holder is not None:
-        claims.append((_field(holder, "brokerid"), _field(holder, "kraftControllerEpoch", -1)))
+        claims.append((holder.number("brokerid"), holder.number("kraftControllerEpoch", -1)))
     if migration is not None and not _is_brokers(holder):
         position = Position.decode(migration)
         claims.append((position.controller_id, position.controller_epoch))
@@ -388,23 +390,7 @@ def _refuse_older(
 
 def _is_brokers(holder: ZNode | None) -> bool:
     """Whether a /controller belongs to a broker in ZooKeeper mode. Raises ZNodeError."""
-    return holder is not None and _field(holder, "kraftControllerEpoch", -1) < 0
-
-
-def _field(node: ZNode, name: str, default: int | None = None) -> int:
-    """A number in a znode's JSON object. default: if it is missing. Raises ZNodeError."""
-    value = node.object().get(name, default)
-    if value is None:
-        raise ZNodeError(node.path, f"{name} is missing or null")
-    return _integer(node, value, f"{name} ")
-
-
-def _integer(node: ZNode, value: object, name: str = "") -> int:
-    """A number, or a number as text. Raises ZNodeError, whose message starts with `name`."""
-    if isinstance(value, int | str):
-        with contextlib.suppress(ValueError):
-            return int(value)
-    raise ZNodeError(node.path, f"{name}{value!r} is not a number")
+    return holder is not None and holder.number("kraftControllerEpoch", -1) < 0
 
 
 def _controller(controller_id: int, epoch: int) -> bytes:

@@ -20,6 +20,9 @@ LONG_MAX = 2**63 - 1
 
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here, bound only on request
 
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Kafka's security protocols, SASL's included, which no listener of ours speaks."""
+
 _LISTENER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _HOST = re.compile(r"[A-Za-z0-9_.%:-]*")
 
@@ -68,7 +71,7 @@ def parse_address(text: str, *, wildcard: bool = False) -> Address:
     elif ":" in host:
         raise ValueError(f"an IPv6 address needs brackets: [{host}]:{port}")
     if not host and not wildcard:
-        raise ValueError(f"{text!r} names no host")
+        raise ValueError(f"{text!r} has no host")
     if not _HOST.fullmatch(host):
         raise ValueError(f"{host!r} is not a host name")
     if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
@@ -116,7 +119,7 @@ def choice(*values: str) -> ConfigType[str]:
     def parse(text: str) -> str:
         found = next((value for value in values if value.lower() == text.lower()), None)
         if found is None:
-            raise ValueError("not one of them")
+            raise ValueError("unknown value")
         return found
 
     return ConfigType("string", ", ".join(values), parse)
@@ -138,7 +141,7 @@ def names() -> ConfigType[tuple[str, ...]]:
         names = [name.upper() for name in split_list(text)]
         for name in names:
             if not _LISTENER_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is not a listener's name")
+                raise ValueError(f"{name!r} is not a listener name")
         _refuse_duplicates(names)
         return tuple(names)
 
@@ -181,15 +184,13 @@ def static_voters() -> ConfigType[tuple[StaticVoter, ...]]:
 
 
 def protocols() -> ConfigType[dict[str, str]]:
-    known = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
     def parse(text: str) -> dict[str, str]:
         result: dict[str, str] = {}
         for entry in split_list(text):
             name, separator, protocol = (part.strip().upper() for part in entry.partition(":"))
             if not separator or not _LISTENER_NAME.fullmatch(name):
                 raise ValueError(f"{entry!r} is not NAME:PROTOCOL")
-            if protocol not in known:
+            if protocol not in PROTOCOLS:
                 raise ValueError(f"{protocol!r} is not a security protocol")
             if name in result:
                 raise ValueError(f"{name} appears twice")
@@ -227,7 +228,7 @@ def url() -> ConfigType[str]:
     def parse(text: str) -> str:
         scheme, separator, address = text.partition("://")
         if scheme not in ("http", "https") or not separator:
-            raise ValueError("not a URL of http or https")
+            raise ValueError("not an http or https URL")
         parse_address(address.rstrip("/"))
         return text
 
@@ -254,7 +255,9 @@ def roles() -> ConfigType[tuple[str, ...]]:
                 raise ValueError(f"{role!r} is not a role")
         _refuse_duplicates(roles)
         if roles != ["controller"]:
-            raise ValueError("this version runs controllers only, no brokers")
+            raise ValueError(
+                "a controller cannot be a broker as well: run brokers with `quorate broker`"
+            )
         return tuple(roles)
 
     return ConfigType("list", "controller", parse)

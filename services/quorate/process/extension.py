@@ -1,4 +1,4 @@
-"""The extension point of a node, for an application or the migration that runs beside it.
+"""The extension point of a node, for an application or the migration that runs in its process.
 
 The process calls an `ExtensionFactory` once the components of its node exist, and starts the
 extension once the node listens. The extension decides which metadata requests the node rejects for
@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from quorate.process.node_config import NodeConfig
 from quorate.rpc.tls import TlsConfig
-from quorate.runtime.authorizer import NodeGate
+from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.metadata_service import MetadataService
@@ -35,7 +35,7 @@ class NodeComponents(Generic[ConfigT]):
     """For the listeners, and for connections to other controllers."""
     on_fatal: Callable[[BaseException], None]
     """Ends the process, which prints the error's text as one line."""
-    gate: NodeGate | None = None
+    authorizer: NodeAuthorizer | None = None
     """Authorizes requests; None if no request needs authorization."""
 
 

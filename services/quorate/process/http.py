@@ -6,7 +6,9 @@ It serves kubelets, Prometheus and people with curl, and limits what misbehaving
    so that slow clients never keep a probe out.
 2. At most `COSTLY_MAX` requests for costly pages are pending at a time. Their connections are not
    evicted until the page is rendered. Further requests get a 503. Probes do not wait for costly
-   pages. A costly page that is younger than `FRESH_S` is sent again instead of rendered.
+   pages. A costly page is sent again for `FRESH_S`, or
+   `FRESH_FACTOR` times as long as it took to render but at most `FRESH_S_MAX`, and then rendered
+   anew. Rendering therefore takes a hundredth of the node's time, if a page takes 20 ms or less.
 3. A request head is at most `HEAD_BYTES_MAX` bytes and must arrive within `HEAD_TIMEOUT_S`. A page
    must be rendered within `ANSWER_TIMEOUT_S`, and the client must read the response within the same
    time again. Bodies are not read.
@@ -36,6 +38,8 @@ so that it does not evict a connection in the iteration that accepted it.
 """
 COSTLY_MAX = 4
 FRESH_S = 0.25
+FRESH_S_MAX = 2.0
+FRESH_FACTOR = 100
 HEAD_BYTES_MAX = 8 * 1024
 HEAD_TIMEOUT_S = 1.0
 ANSWER_TIMEOUT_S = 10.0
@@ -51,7 +55,7 @@ METHODS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HttpResponse:
     """A response: status, body and content type."""
 
     status: HTTPStatus
@@ -59,11 +63,11 @@ class Page:
     content_type: str = TEXT
 
     @classmethod
-    def text(cls, status: HTTPStatus, line: str) -> Page:
+    def text(cls, status: HTTPStatus, line: str) -> HttpResponse:
         return cls(status, line.encode() + b"\n")
 
 
-MakePage = Callable[[], Awaitable[Page]]
+MakePage = Callable[[], Awaitable[HttpResponse]]
 
 
 class HttpListener:
@@ -81,8 +85,8 @@ class HttpListener:
         """Oldest first, without those in `_waiting`."""
         self._waiting: set[_Conversation] = set()
         """Connections that wait for a costly page."""
-        self._made: dict[str, tuple[float, Page]] = {}
-        """The latest costly pages by path, with the loop's time of rendering in seconds."""
+        self._made: dict[str, tuple[float, HttpResponse]] = {}
+        """The latest costly pages by path, with the loop's time in seconds when they expire."""
         self._closed = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
     async def start(self, host: str, port: int) -> None:
@@ -120,30 +124,36 @@ class HttpListener:
         del self._open[oldest]
         self._closed.warning(
             oldest.host,
-            "%d connections of clients are open: closed the oldest, from %s",
+            "%d client connections are open: closed the oldest one, from %s",
             CONNECTIONS_MAX,
             oldest.host,
         )
         oldest.abort()
 
-    def page_at_once(self, method: str, target: str) -> Page | None:
+    def page_at_once(self, method: str, target: str) -> HttpResponse | None:
         """The response to a request that needs no rendering; None for any other request."""
         if target not in self._pages:
             known = " ".join(sorted(self._pages))
-            return Page.text(HTTPStatus.NOT_FOUND, f"there is {known}")
+            return HttpResponse.text(HTTPStatus.NOT_FOUND, f"not found; the pages are {known}")
         if method not in METHODS:
-            return Page.text(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only")
+            return HttpResponse.text(
+                HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are supported"
+            )
         if target not in self._costly:
             return None
-        made_s, page = self._made.get(target, (0.0, None))
-        if page is not None and asyncio.get_running_loop().time() - made_s < FRESH_S:
+        expires_s, page = self._made.get(target, (0.0, None))
+        if page is not None and asyncio.get_running_loop().time() < expires_s:
             return page
         if len(self._waiting) >= COSTLY_MAX:
-            return Page.text(HTTPStatus.SERVICE_UNAVAILABLE, f"too many ask for {target}")
+            return HttpResponse.text(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"too many concurrent requests for {target}"
+            )
         return None
 
-    async def make(self, target: str, conversation: _Conversation) -> Page:
+    async def make(self, target: str, conversation: _Conversation) -> HttpResponse:
         """Render the page at a path of `pages`; an error page if that fails."""
+        clock = asyncio.get_running_loop()
+        began_s = clock.time()
         is_costly = target in self._costly
         if is_costly:
             self._open.pop(conversation, None)
@@ -152,12 +162,14 @@ class HttpListener:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 page = await self._pages[target]()
         except TimeoutError:
-            return Page.text(HTTPStatus.SERVICE_UNAVAILABLE, "it takes too long")
+            return HttpResponse.text(HTTPStatus.SERVICE_UNAVAILABLE, "timed out")
         except Exception:
-            LOGGER.exception("%s failed", target)
-            return Page.text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
+            LOGGER.exception("cannot render %s", target)
+            return HttpResponse.text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
         if is_costly:
-            self._made[target] = asyncio.get_running_loop().time(), page
+            ended_s = clock.time()
+            fresh_s = min(max(FRESH_S, FRESH_FACTOR * (ended_s - began_s)), FRESH_S_MAX)
+            self._made[target] = ended_s + fresh_s, page
             self._waiting.discard(conversation)
             self.opened(conversation)
         return page
@@ -219,12 +231,12 @@ class _Conversation(asyncio.Protocol):
             elif len(self._received) >= HEAD_BYTES_MAX:
                 self._is_head_complete = True
                 status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-                self._send(Page.text(status, "the request is too long"))
+                self._send(HttpResponse.text(status, "the request head is too long"))
 
     def _answer(self, head: bytes) -> None:
         parts = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(parts) != 3 or parts[2] not in ("HTTP/1.0", "HTTP/1.1"):
-            self._send(Page.text(HTTPStatus.BAD_REQUEST, "this is no request of HTTP/1.1"))
+            self._send(HttpResponse.text(HTTPStatus.BAD_REQUEST, "not an HTTP/1.1 request"))
             return
         method, target = parts[0], parts[1].split("?", 1)[0]
         page = self._listener.page_at_once(method, target)
@@ -237,7 +249,7 @@ class _Conversation(asyncio.Protocol):
         page = await self._listener.make(target, self)
         self._send(page, with_body=method != "HEAD")
 
-    def _send(self, page: Page, *, with_body: bool = True) -> None:
+    def _send(self, page: HttpResponse, *, with_body: bool = True) -> None:
         if self._transport.is_closing():
             return
         head = _head_of(page)
@@ -255,7 +267,7 @@ class _Conversation(asyncio.Protocol):
         self._timer = self._loop.call_later(seconds, self._transport.abort)
 
 
-def _head_of(page: Page) -> bytes:
+def _head_of(page: HttpResponse) -> bytes:
     status = page.status
     allow = "Allow: GET, HEAD\r\n" if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
     return (

@@ -123,7 +123,7 @@ class Node:
 
     def _voters_changed(self, change: out.VotersChanged) -> None:
         """Keep a removed voter from rejoining by itself, even after a restart."""
-        LOGGER.info("voters %s from offset %d", change.voters, change.offset)
+        LOGGER.info("voter set %s, effective from offset %d", change.voters, change.offset)
         if change.removed_self and not change.is_voter:
             self._removed_marker.touch(FILE_MODE)
         elif change.is_voter:

@@ -34,31 +34,32 @@ class Security:
         "super.users",
         types.principals(),
         "",
-        "Who may do everything, whatever the ACLs say, separated by semicolons. Controllers and "
-        "brokers belong here, or need the cluster action on the cluster.",
+        "Principals that may do everything regardless of the ACLs, separated by semicolons. "
+        "Controllers and brokers must be listed here, or need the cluster action on the cluster.",
     )
     allow_if_no_acl_found: bool = setting(
         "allow.everyone.if.no.acl.found",
         types.boolean(),
         "false",
-        "Whether everybody may do everything to a resource that has no ACL at all.",
+        "Whether everyone has full access to a resource without any ACL.",
     )
     principal_mapping: PrincipalMapping = setting(
         "ssl.principal.mapping.rules",
         types.mapping_rules(),
         "DEFAULT",
-        "How the subject of a certificate becomes the name of a principal: the first rule whose "
-        "pattern matches the whole subject. Patterns are RE2's: without look-around, without back "
-        "references.",
+        "Rules that map the subject of a certificate to a principal name. The first rule whose "
+        "pattern matches the whole subject applies. Patterns use RE2 syntax: no look-around, no "
+        "back references.",
     )
     peer_identity: str = setting(
         "quorate.peer.identity",
         types.choice("auto", "required", "off"),
         "auto",
-        "Ours. Whether who speaks for a node must prove it: by node-3 among its certificate's DNS "
-        "names, or by an entry 3@PRINCIPAL in quorate.controller.principals. auto: on encrypted "
-        "listeners. required: on all listeners. off: any certificate of ssl.ca.location may speak "
-        "for any node, and can lose acknowledged records.",
+        "Ours. Whether a caller that acts as a node must prove its identity: by node-3 among its "
+        "certificate's DNS names, or by an entry 3@PRINCIPAL in quorate.controller.principals. "
+        "auto: on encrypted listeners. required: on all listeners. off: the holder of any "
+        "certificate issued by ssl.ca.location may act as any node, and can cause the loss of "
+        "acknowledged records.",
     )
 
 
@@ -81,67 +82,68 @@ class NodeConfig(ABC):
     controller_listener_names: tuple[str, ...] = required(
         "controller.listener.names",
         types.names(),
-        "The listeners on which controllers speak to each other, the preferred first. Required.",
+        "The names of the controllers' listeners, in order of preference. Required.",
     )
     bootstrap_servers: tuple[Address, ...] = setting(
         "controller.quorum.bootstrap.servers",
         types.addresses(),
         "",
-        "Where the quorum can be found: any controllers, of which some answer. "
-        "Required unless controller.quorum.voters is set.",
+        "Addresses of controllers through which this node finds the quorum. At least one of them "
+        "must be reachable. Required unless controller.quorum.voters is set.",
     )
     fetch_timeout_ms: int = setting(
         "controller.quorum.fetch.timeout.ms",
         types.milliseconds(1),
         "2000",
-        "How long a voter goes without a fetch from its leader before it asks for an election; a "
-        "leader resigns after 1.5 times this without fetches from a majority.",
+        "How long a voter goes without a successful fetch from the leader before it starts an "
+        "election. A leader resigns after 1.5 times this without fetches from a majority.",
     )
     request_timeout_ms: int = setting(
         "controller.quorum.request.timeout.ms",
         types.milliseconds(1),
         "2000",
-        "How long a request to another controller may take.",
+        "The timeout of a request to another controller.",
     )
     retry_backoff_ms: int = setting(
         "controller.quorum.retry.backoff.ms",
         types.milliseconds(1),
         "50",
-        "How long to wait before a failed request to another controller is repeated. Kafka's "
+        "How long to wait before retrying a failed request to another controller. Kafka's "
         "default is 20.",
     )
     broker_session_timeout_ms: int = setting(
         "broker.session.timeout.ms",
         types.milliseconds(1),
         "9000",
-        "How long a broker may be silent before the active controller fences it.",
+        "The active controller fences a broker that has not sent a heartbeat for this long.",
     )
     http_listener: Address | None = setting(
         "quorate.http.listener",
         types.http_address(),
         "",
-        "Ours. Where to serve /metrics, /healthz, /readyz and /quorumz over plain HTTP; empty "
-        "for nowhere. Needs the extra telemetry.",
+        "Ours. The address that serves /metrics, /healthz, /readyz and /quorumz over plain HTTP. "
+        "Empty: they are not served. Requires the extra telemetry.",
     )
     otlp_endpoint: str | None = setting(
         "quorate.otlp.endpoint",
         types.url(),
         "",
-        "Ours. The OpenTelemetry collector (OTLP over gRPC) that gets metrics and traces; empty "
-        "for none. Needs the extra telemetry.",
+        "Ours. The OpenTelemetry collector (OTLP over gRPC) that metrics and traces are exported "
+        "to. Empty: nothing is exported. Requires the extra telemetry.",
     )
     trace_sample_ratio: float = setting(
         "quorate.trace.sample.ratio",
         types.ratio(),
         "0",
-        "Ours. Which part of the appends, or of a broker's produce requests, is traced of those "
-        "whose client does not say; 0 for no traces at all. Needs quorate.otlp.endpoint.",
+        "Ours. The fraction of appends, or of produce requests on a broker, that is traced if "
+        "the client has not made the sampling decision. 0 disables tracing. Requires "
+        "quorate.otlp.endpoint.",
     )
     log_format: LogFormat = setting(
         "quorate.log.format",
         types.member(LogFormat),
         "text",
-        "Ours. How the process logs to stderr: lines for people, or one JSON object a line.",
+        "Ours. The format of the log on stderr: plain text lines, or one JSON object per line.",
     )
 
     endpoints: tuple[Endpoint, ...]
@@ -160,19 +162,19 @@ class NodeConfig(ABC):
 
     @property
     def controller_listener(self) -> str:
-        """The name of the listener on which controllers are dialled."""
+        """The name of the listener on which nodes connect to controllers."""
         return self.controller_listener_names[0]
 
     @property
     def bootstrap_endpoints(self) -> tuple[Endpoint, ...]:
-        """`bootstrap_servers` as endpoints of the listener on which controllers are dialled."""
+        """`bootstrap_servers` as endpoints of `controller_listener`."""
         return tuple(
             Endpoint(self.controller_listener, host, port) for host, port in self.bootstrap_servers
         )
 
     @abstractmethod
     def is_encrypted(self, listener_name: str) -> bool:
-        """Whether a listener of that name is dialled with TLS."""
+        """Whether connections to listeners of that name use TLS."""
 
 
 NODE_SETTINGS: tuple[Setting, ...] = (
@@ -183,62 +185,67 @@ NODE_SETTINGS: tuple[Setting, ...] = (
         types.static_voters(),
         "",
         "The voters at kraft.version 0. At kraft.version 1 the voters are in the log, and this "
-        "is only used like controller.quorum.bootstrap.servers where that is not set.",
+        "setting only replaces controller.quorum.bootstrap.servers if that is not set.",
     ),
     Setting(
         "listeners",
         types.listeners(),
         None,
-        "Where to listen. An empty host or 0.0.0.0 is every address. Required.",
+        "The addresses to listen on. An empty host or 0.0.0.0 means all addresses. Required.",
     ),
     Setting(
         "advertised.listeners",
         types.listeners(),
         "",
-        "Where others reach this node; what is not named here is advertised as it is in listeners.",
+        "The addresses at which others reach this node. A listener that is not named here is "
+        "advertised as it is in listeners.",
     ),
     Setting(
         "listener.security.protocol.map",
         types.protocols(),
         "",
-        "Which listeners are encrypted: one's own, and the other controllers' of the same names "
-        "when they are dialled. Not set: a listener named SSL is, every other is PLAINTEXT.",
+        "The security protocol of each listener of this node, and of the controllers' listeners "
+        "of the same names when this node connects to them. Default: SSL for a listener named "
+        "SSL, PLAINTEXT for all others.",
     ),
     Setting(
         "metadata.log.dir",
         types.path(),
         None,
-        "The directory of the metadata log. Not set: the first of log.dirs.",
+        "The directory of the metadata log. Default: the first of log.dirs.",
     ),
-    Setting("log.dirs", types.directories(), None, "Kafka's log directories. Not set: log.dir."),
-    Setting("log.dir", types.directories(), None, "Used where log.dirs is not set."),
+    Setting("log.dirs", types.directories(), None, "Kafka's log directories. Default: log.dir."),
+    Setting("log.dir", types.directories(), None, "Used if log.dirs is not set."),
     Setting(
         "ssl.certificate.location",
         types.path(),
         None,
-        "Ours. A PEM file: this node's certificate and its chain.",
+        "Ours. The PEM file of this node's certificate and its chain.",
     ),
     Setting(
-        "ssl.key.location", types.path(), None, "Ours. A PEM file: the certificate's private key."
+        "ssl.key.location",
+        types.path(),
+        None,
+        "Ours. The PEM file of the certificate's private key.",
     ),
     Setting(
         "ssl.ca.location",
         types.path(),
         None,
-        "Ours. A PEM file: the authorities whose certificates count.",
+        "Ours. The PEM file of the trusted certificate authorities.",
     ),
     Setting(
         "authorizer.class.name",
         types.choice(KAFKA_AUTHORIZER, "quorate.authorizer"),
         "",
-        "Who may do what: empty lets everybody do everything; either name decides by the ACLs in "
-        "the metadata log, as Kafka's StandardAuthorizer does.",
+        "The authorizer. Empty: everyone may do everything. Either name: the ACLs in the "
+        "metadata log decide, as with Kafka's StandardAuthorizer.",
     ),
 )
 """The settings of every node."""
 
 NODE_REFUSED: dict[str, str] = {
-    "ssl.key.password": "an encrypted private key cannot be read here: decrypt it and protect the "
+    "ssl.key.password": "an encrypted private key is not supported: decrypt it and protect the "
     "file instead",
     "ssl.keystore.key": "write the key to a file and name it in ssl.key.location",
     "ssl.keystore.certificate.chain": "write it to a file and name it in ssl.certificate.location",
@@ -256,7 +263,7 @@ def node_values(configuration: type[NodeConfig], parsed: ParsedProperties) -> di
     """
     if parsed.get("quorate.trace.sample.ratio") and not parsed.get("quorate.otlp.endpoint"):
         parsed.fail(
-            "quorate.trace.sample.ratio", "traces need somewhere to go: set quorate.otlp.endpoint"
+            "quorate.trace.sample.ratio", "tracing requires a collector: set quorate.otlp.endpoint"
         )
     written = values_of(configuration, parsed)
     return written | {"warnings": tuple(parsed.warnings), "source": parsed.source}
@@ -268,6 +275,6 @@ def has_authorizer(parsed: ParsedProperties) -> bool:
     for name in ("super.users", "allow.everyone.if.no.acl.found"):
         if name in parsed and not authorizer:
             parsed.warnings.append(
-                f"{parsed.places[name]}: {name} means nothing without {AUTHORIZER}: ignored"
+                f"{parsed.places[name]}: {name} has no effect without {AUTHORIZER}: ignored"
             )
     return authorizer

@@ -54,8 +54,8 @@ class ParsedProperties:
         if self.values[name] is None or self.values[name] == ():
             setting = self.config_def.settings[name]
             raise ConfigError(
-                f"{self.source}: {name} is not set{because}; it takes {setting.type.accepts} "
-                f"(or set {setting.variable} in the environment)"
+                f"{self.source}: {name} is not set{because}; accepted: {setting.type.accepts} (or "
+                f"set {setting.variable} in the environment)"
             )
         return self.values[name]
 
@@ -76,9 +76,9 @@ class ParsedProperties:
         except OSError as error:
             self.fail(name, f"cannot be read: {error.strerror}")
         if f"{wanted}-----".encode() not in text:
-            self.fail(name, f"it holds no PEM {wanted.lower()}")
+            self.fail(name, f"it contains no PEM {wanted.lower()}")
         if wanted == "PRIVATE KEY" and b"ENCRYPTED" in text:
-            self.fail(name, "the private key is encrypted; an unencrypted one is needed")
+            self.fail(name, "the private key is encrypted: decrypt it and protect the file instead")
         return path
 
 
@@ -114,7 +114,7 @@ def read_properties(path: Path) -> dict[str, tuple[str, int]]:
 def parse_properties(
     path: Path | None, environment: Mapping[str, str], config_def: ConfigDef
 ) -> ParsedProperties:
-    """Parse all settings of `config_def`, each on its own. Raises ConfigError."""
+    """Parse all settings of `setting`, each on its own. Raises ConfigError."""
     parsed = ParsedProperties("the environment" if path is None else str(path), config_def)
     for name, (text, line) in ({} if path is None else read_properties(path)).items():
         _take(parsed, name, text.strip(), f"{path}:{line}")
@@ -134,7 +134,7 @@ def _take(parsed: ParsedProperties, name: str, text: str, place: str) -> None:
     elif config_def.ignored(name):
         whose = "Kafka's and" if is_kafkas(name) else "another process's and"
         parsed.warnings.append(
-            f"{place}: {name} is {whose} means nothing to Quorate's {config_def.process}: ignored"
+            f"{place}: {name} is {whose} has no effect on Quorate's {config_def.process}: ignored"
         )
     else:
         shown = name if name.isprintable() else repr(name)

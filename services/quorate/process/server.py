@@ -11,7 +11,7 @@ import grpc.aio
 from quorate.process.component import Component
 from quorate.process.node_config import NodeConfig
 from quorate.process.shutdown import Shutdown
-from quorate.rpc.server.authorizer import Gate
+from quorate.rpc.server.authorizer import CallAuthorizer
 from quorate.rpc.server.connections import ConnectionGuard
 from quorate.rpc.server.grpc_server import RpcServer, start_server
 from quorate.rpc.server.handler import NodeHandler
@@ -36,7 +36,7 @@ class NodeServer:
         config: NodeConfig,
         listeners: Sequence[tuple[str, bool]],
         tls: TlsConfig | None,
-        gate: Gate | None,
+        authorizer: CallAuthorizer | None,
         limits: ServerLimits | None = None,
     ) -> None:
         """listeners: `host:port`, and whether it is encrypted. limits: of requests and connections;
@@ -47,7 +47,7 @@ class NodeServer:
         self._secure = [address for address, is_encrypted in listeners if is_encrypted]
         self._plaintext = [address for address, is_encrypted in listeners if not is_encrypted]
         self._tls = tls
-        self._gate = gate
+        self._authorizer = authorizer
         self._limits = limits
         self._server: RpcServer | None = None
         self._health: asyncio.Task[None] | None = None
@@ -69,7 +69,7 @@ class NodeServer:
             self._limits,
             plaintext=self._plaintext,
             traced=self._config.trace_sample_ratio > 0,
-            gate=self._gate,
+            authorizer=self._authorizer,
             also=also,
         )
         if self._limits is not None:
@@ -81,7 +81,7 @@ class NodeServer:
         self.connections = ConnectionGuard(server.ports, limits, server.arrivals)
         self.connections.start()
         if self.connections.is_watching:
-            server.room.end = self.connections.end
+            server.response_memory.end = self.connections.end
 
     def component(self) -> Component:
         """The server as a component. It needs no start, because `listen` has started it."""

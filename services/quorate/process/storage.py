@@ -81,7 +81,7 @@ def _identify(config: NodeConfig, directory: Path) -> MetaProperties:
     meta = _check(config, directory)
     if meta.directory_id is None:
         meta = ensure_directory_id(directory)
-        LOGGER.info("gave the directory %s the id %s", directory, meta.directory_id)
+        LOGGER.info("directory %s: assigned the directory id %s", directory, meta.directory_id)
     return meta
 
 

@@ -24,7 +24,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from quorate import __version__
-from quorate.process.http import HttpListener, Page
+from quorate.process.http import HttpListener, HttpResponse
 from quorate.process.node_config import NodeConfig
 from quorate.process.node_metrics import file_samples, quorum_samples
 from quorate.raft.roles import Leader
@@ -60,14 +60,18 @@ class HttpPath:
 
 
 PATHS: Final = (
-    HttpPath("/healthz", "200: the process lives and its event loop turns"),
+    HttpPath("/healthz", "200: the process is alive and its event loop responds"),
     HttpPath(
         "/readyz",
-        "200: this node leads, or follows the leader (`is_attached`), and a broker is unfenced; "
-        "503 with the reason",
+        "200: this node leads, or follows the leader (`is_attached`), and a broker is also "
+        "unfenced; otherwise 503 with the reason",
     ),
-    HttpPath("/quorumz", "200: a leader is known here and its epoch commits; 503 with the reason"),
-    HttpPath("/metrics", "every metric in Prometheus' text format", is_costly=True),
+    HttpPath(
+        "/quorumz",
+        "200: this node knows the leader, and the leader's epoch commits; otherwise 503 with the "
+        "reason",
+    ),
+    HttpPath("/metrics", "all metrics in Prometheus' text format", is_costly=True),
 )
 """All pages of the HTTP listener."""
 
@@ -127,7 +131,9 @@ class NodeTelemetry:
         try:
             await self._http.start(address.host, address.port)
         except OSError as error:
-            text = f"quorate.http.listener={address}: cannot listen there: {error.strerror}"
+            text = (
+                f"quorate.http.listener={address}: cannot listen on this address: {error.strerror}"
+            )
             raise TelemetryError(text) from None
 
     def watch(
@@ -261,22 +267,22 @@ class NodeTelemetry:
                     self._progress = (committed, node.epoch, now_s)
             await asyncio.sleep(SAMPLE_PERIOD_S)
 
-    async def _show_metrics(self) -> Page:
+    async def _show_metrics(self) -> HttpResponse:
         assert self._metrics is not None, "start() opened them"
         from quorate.telemetry.export import CONTENT_TYPE  # noqa: PLC0415 - loaded by start()
 
         body = await asyncio.to_thread(self._metrics.render)
-        return Page(HTTPStatus.OK, body, CONTENT_TYPE)
+        return HttpResponse(HTTPStatus.OK, body, CONTENT_TYPE)
 
     # --- health -----------------------------------------------------------------------------------
 
-    async def _healthz(self) -> Page:
-        return Page.text(HTTPStatus.OK, "alive")
+    async def _healthz(self) -> HttpResponse:
+        return HttpResponse.text(HTTPStatus.OK, "alive")
 
-    async def _readyz(self) -> Page:
+    async def _readyz(self) -> HttpResponse:
         return _page(self._why_not_ready(), "ready")
 
-    async def _quorumz(self) -> Page:
+    async def _quorumz(self) -> HttpResponse:
         return _page(self._why_no_quorum(), "the quorum has a leader and commits")
 
     def _why_not_ready(self) -> str:
@@ -301,13 +307,13 @@ class NodeTelemetry:
         node = self._driver.node
         core = node.core
         if node.epoch_before(node.high_watermark) != node.epoch:
-            return f"nothing of epoch {node.epoch} is committed yet"
+            return f"no record of epoch {node.epoch} is committed yet"
         timeout_s = core.config.fetch_timeout_ms / 1000
         committed, _, since_s = self._progress
         waited_s = asyncio.get_running_loop().time() - since_s
         is_behind = committed == node.high_watermark < core.log.end_offset
         if is_behind and waited_s > timeout_s + SAMPLE_PERIOD_S:
-            return f"offset {committed} is not committed for {waited_s:.0f} s"
+            return f"offset {committed} has not been committed for {waited_s:.0f} s"
         role = core.role
         if isinstance(role, Leader):
             return _why_no_majority(self._driver)
@@ -316,7 +322,7 @@ class NodeTelemetry:
 
 def _sampling_failed(error: BaseException) -> None:
     """Log the failure, and go on: the replica does not depend on its rates."""
-    LOGGER.error("%s: rates and /quorumz are as of now", error)
+    LOGGER.error("%s: rates and /quorumz are no longer updated", error)
 
 
 async def _in_background(work: Callable[[], None], timeout_s: float) -> None:
@@ -343,10 +349,10 @@ def _why_no_majority(driver: RaftDriver) -> str:
     online = samples["number-of-voters"] - samples["number-of-offline-voters"]
     if online >= voters.majority:
         return ""
-    return f"{online:.0f} of {len(voters)} voters fetch; committing takes {voters.majority}"
+    return f"only {online:.0f} of {len(voters)} voters fetch; a commit needs {voters.majority}"
 
 
-def _page(why_not: str, otherwise: str) -> Page:
+def _page(why_not: str, otherwise: str) -> HttpResponse:
     if why_not:
-        return Page.text(HTTPStatus.SERVICE_UNAVAILABLE, why_not)
-    return Page.text(HTTPStatus.OK, otherwise)
+        return HttpResponse.text(HTTPStatus.SERVICE_UNAVAILABLE, why_not)
+    return HttpResponse.text(HTTPStatus.OK, otherwise)

@@ -128,7 +128,7 @@ class UnreachableError(ClientError):
 
 
 class OutcomeUnknownError(ClientError):
-    """A request may have been executed: its response did not arrive, or left that open."""
+    """A request may have been executed: its response is missing or does not tell."""
 
 
 class ReadBrokenError(ClientError):

@@ -119,12 +119,12 @@ def endpoints_to_wire(endpoints: tuple[Endpoint, ...]) -> tuple[pb.Endpoint, ...
 def endpoints_from_wire(messages: Iterable[pb.Endpoint]) -> tuple[Endpoint, ...]:
     endpoints = tuple(Endpoint(m.name, m.host, m.port) for m in messages)
     if len(endpoints) > ENDPOINTS_MAX:
-        raise ViolationError(f"{len(endpoints)} endpoints: at most {ENDPOINTS_MAX} are taken")
+        raise ViolationError(f"{len(endpoints)} endpoints: at most {ENDPOINTS_MAX} are allowed")
     for endpoint in endpoints:
         if len(endpoint.name) > ENDPOINT_CHARS_MAX or len(endpoint.host) > ENDPOINT_CHARS_MAX:
             raise ViolationError(
                 f"an endpoint's name has {len(endpoint.name)} characters and its host "
-                f"{len(endpoint.host)}: at most {ENDPOINT_CHARS_MAX} are taken"
+                f"{len(endpoint.host)}: at most {ENDPOINT_CHARS_MAX} are allowed"
             )
         if not 1 <= endpoint.port <= PORT_MAX:
             raise ViolationError(
@@ -141,7 +141,7 @@ def range_to_wire(versions: VersionRange) -> pb.VersionRange:
 
 def range_from_wire(message: pb.VersionRange) -> VersionRange:
     if not 0 <= message.min <= message.max <= LEVEL_MAX:
-        raise ViolationError(f"no range of levels: {message.min} to {message.max}")
+        raise ViolationError(f"{message.min} to {message.max} is not a range of levels")
     return VersionRange(message.min, message.max)
 
 
@@ -169,7 +169,7 @@ def voters_to_wire(voters: Iterable[Voter]) -> list[pb.Voter]:
 def voters_from_wire(messages: Iterable[pb.Voter]) -> tuple[Voter, ...]:
     voters = tuple(voter_from_wire(message) for message in messages)
     if len(voters) > VOTERS_MAX:
-        raise ViolationError(f"{len(voters)} voters: at most {VOTERS_MAX} are taken")
+        raise ViolationError(f"{len(voters)} voters: at most {VOTERS_MAX} are allowed")
     return voters
 
 
@@ -221,7 +221,7 @@ def leader_from_wire(message: pb.CurrentLeader) -> CurrentLeader:
 # --- answers --------------------------------------------------------------------------------------
 
 
-class Answer(Protocol):
+class ResponseMessage(Protocol):
     """The fields that every response message has."""
 
     @property
@@ -237,7 +237,7 @@ class HasHighWatermark(Protocol):
     def high_watermark(self) -> int: ...
 
 
-def answer_from_wire(message: Answer) -> tuple[ErrorCode, CurrentLeader, str]:
+def answer_from_wire(message: ResponseMessage) -> tuple[ErrorCode, CurrentLeader, str]:
     return (
         error_from_wire(message.error_code),
         leader_from_wire(message.current_leader),

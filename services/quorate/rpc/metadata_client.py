@@ -30,7 +30,7 @@ from quorate.rpc.wire.convert_metadata import METHODS, MetadataAnswer, Method
 from quorate.rpc.wire.limits import ChannelLimits, parse_address
 
 ANSWER_SLACK_MS = 500
-"""How much longer than the server a client waits: the server's timeout error says more."""
+"""How much longer than the server a client waits: the server's timeout error is more precise."""
 
 ATTEMPT_MS_MAX = 30_000
 """How long to wait for one node before trying another, if the call's timeout is longer."""
@@ -105,7 +105,9 @@ class MetadataClient:
         """Like `ask`, but also returns the leader and whether an earlier attempt may have run."""
         method = METHODS.get(type(request))
         if method is None:
-            raise MisuseError(f"{type(request).__name__} is no request of the metadata controller")
+            raise MisuseError(
+                f"{type(request).__name__} is not a request to the metadata controller"
+            )
         timeout_ms = timeout_ms or self.request_timeout_ms
         repeated = False
 

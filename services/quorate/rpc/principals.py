@@ -84,11 +84,11 @@ class PrincipalMapping:
         while position < len(text):
             found = _RULE.match(text, position)
             if found is None:
-                raise ValueError(f"{text[position:]!r} begins no rule")
+                raise ValueError(f"{text[position:]!r} is not a valid rule")
             rules.append(_rule(found))
             position = found.end()
         if not rules:
-            raise ValueError("no rule")
+            raise ValueError("there is no rule")
         return cls(tuple(rules))
 
     def name(self, subject: str) -> str | None:
@@ -111,7 +111,7 @@ def _rule(found: re.Match[str]) -> _Rule:
         (reason,) = error.args
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise ValueError(
-            f"{found['pattern']!r} is not a regular expression of RE2: {text}"
+            f"{found['pattern']!r} is not a valid RE2 regular expression: {text}"
         ) from None
     for reference in _REFERENCE.finditer(found["replacement"]):
         if reference[2] and int(reference[2]) > pattern.groups:

@@ -46,7 +46,7 @@ class TlsConfig:
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """Credentials for a client. Raises TlsError."""
         if (self.certificate is None) != (self.key is None):
-            raise TlsError("a certificate and its key go together: only one of them is given")
+            raise TlsError("a certificate needs its key and vice versa: only one of them is given")
         _check(self)
         return grpc.ssl_channel_credentials(
             root_certificates=_read(self.ca, "authorities", "CERTIFICATE") if self.ca else None,
@@ -129,7 +129,7 @@ class _WatchedFiles:
         if tls.certificate is None or tls.key is None:
             raise TlsError("a server needs a certificate and a key")
         if tls.ca is None and tls.require_client_certificate:
-            raise TlsError("a server that asks for certificates needs the authorities' file")
+            raise TlsError("a server that requires client certificates needs a file of authorities")
         _check(tls)
 
     def _reread(self, load: Callable[[], T]) -> T | None:
@@ -141,9 +141,9 @@ class _WatchedFiles:
         try:
             loaded = load()
         except TlsError as error:
-            LOGGER.warning("the changed TLS files cannot be used, the old ones stay: %s", error)
+            LOGGER.warning("the changed TLS files cannot be used, keeping the old ones: %s", error)
             return None
-        LOGGER.info("the TLS files changed and were read again")
+        LOGGER.info("reloaded the changed TLS files")
         return loaded
 
 
@@ -245,5 +245,5 @@ def _read(path: Path, what: str, block: str) -> bytes:
     except OSError as error:
         raise TlsError(f"{path}: the {what} cannot be read: {error.strerror}") from None
     if b"-----BEGIN " not in data or f"{block}-----".encode() not in data:
-        raise TlsError(f"{path}: no {what} in PEM form: it lacks a block BEGIN {block}")
+        raise TlsError(f"{path}: no {what} in PEM format: it has no BEGIN {block} block")
     return data

@@ -1,14 +1,15 @@
-"""What becomes of the parts of a request. What each method needs, `rpc.methods` says.
+"""Authorizes the parts of a metadata request; `rpc.wire.methods` defines what each method requires.
 
 Rules:
-1. A method that is not in the table is refused.
-2. What is about the cluster as a whole is refused as a whole, CLUSTER_AUTHORIZATION_FAILED. So is a
-   request about topics or resources, TOPIC_AUTHORIZATION_FAILED, where no ACL allows its sender the
-   operation on any: before it is read.
-3. What is about topics is refused topic by topic, TOPIC_AUTHORIZATION_FAILED; the others go on. The
-   same for the configuration of resources. A description leaves out what one may not see, unless
-   it was asked for by name.
-4. Create and delete of the cluster are create and delete of every topic.
+1. A method that is not in the table is rejected.
+2. A request about the cluster is authorized as a whole, and fails with
+   CLUSTER_AUTHORIZATION_FAILED. A request about topics or resources fails with
+   TOPIC_AUTHORIZATION_FAILED before it is read if no ACL allows its sender the operation on any.
+3. Topics are authorized one by one: those that are not allowed fail with
+   TOPIC_AUTHORIZATION_FAILED, and the request continues with the others. The same applies to the
+   configurations of resources. A description omits what the caller may not see, unless the caller
+   requested it by name.
+4. CREATE and DELETE on the cluster apply to every topic.
 
 Source: Kafka's ControllerApis and KafkaApis; the tables of KIP-11, KIP-853, KIP-919.
 """
@@ -21,26 +22,26 @@ from typing import Any, Final
 
 from quorate.metadata import requests as r
 from quorate.metadata.authorizer import CLUSTER, Operation, Resource, ResourceType
-from quorate.metadata.image.configs import ResourceType as ConfigType
+from quorate.metadata.image.configs import ConfigResourceType as ConfigType
 from quorate.raft.errors import ErrorCode
-from quorate.rpc.server.authorizer import Admission
+from quorate.rpc.server.authorizer import AuthorizationResult
 from quorate.rpc.wire.methods import RPC_METHODS
 
 KAFKA_OPERATIONS: Final[dict[str, Operation]] = {"Envelope": Operation.CLUSTER_ACTION}
-"""By the name of the request: the operation on the cluster, for what only Kafka's brokers send."""
+"""The operation on the cluster by request name, for requests that only Kafka's brokers send."""
 
 PART_OPERATIONS: Final[dict[str, Operation]] = {
     rpc.name: rpc.operation for rpc in RPC_METHODS.values() if not rpc.is_about_cluster
 }
-"""By the name of the method: the operation on each topic or configured resource of its request."""
+"""The operation on each topic or configured resource of a request, by method name."""
 
 _OF_CLUSTER: Final = frozenset({"CreateTopics", "DeleteTopics"})
 """Rule 4."""
 
 Allows = Callable[[Operation, Resource], bool]
-"""Whether the caller may do it."""
+"""Whether the caller may perform an operation on a resource."""
 TopicNames = Mapping[str, str]
-"""Topic id to name, of all topics."""
+"""The names of all topics by topic id."""
 
 _FAILED: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -54,7 +55,7 @@ def _topic(name: str) -> Resource:
 
 
 def _configured(resource: r.ConfigResource) -> Resource:
-    """What a configuration belongs to: a broker's is the cluster's."""
+    """The resource that a configuration belongs to: for a broker's, the cluster."""
     if resource.type == ConfigType.TOPIC:
         return _topic(resource.name)
     if resource.type == ConfigType.GROUP:
@@ -63,14 +64,17 @@ def _configured(resource: r.ConfigResource) -> Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
-    """A request that changes several things: its parts, and those of its response."""
+class _RequestParts:
+    """The parts of a request that changes several resources, and the parts of its response.
+
+    field, response_field: the names of the fields with the parts. response: builds a response.
+    """
 
     field: str
     response: Callable[[tuple[Any, ...]], Any]
     response_field: str
     refusal: Callable[[Any, Operation, Allows, TopicNames], Any]
-    """What is said of a part that is refused, None for one that is not."""
+    """Returns the response part of a rejected part; None if the part is allowed."""
 
 
 def _refuse_new_topic(part: r.NewTopic, op: Operation, allows: Allows, _: TopicNames) -> Any:
@@ -91,7 +95,7 @@ def _refuse_topic(part: r.TopicRef, op: Operation, allows: Allows, names: TopicN
 def _refuse_partitions(part: r.NewPartitions, op: Operation, allows: Allows, _: TopicNames) -> Any:
     if allows(op, _topic(part.name)):
         return None
-    return r.Outcome(part.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return r.PartResult(part.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _refuse_change(part: r.ConfigChange, op: Operation, allows: Allows, _: TopicNames) -> Any:
@@ -101,45 +105,54 @@ def _refuse_change(part: r.ConfigChange, op: Operation, allows: Allows, _: Topic
     return r.ConfigOutcome(part.resource, _FAILED[ResourceType(resource.type)])
 
 
-_PARTS: Final[dict[str, _Parts]] = {
-    "CreateTopics": _Parts("topics", r.CreateTopicsResponse, "topics", _refuse_new_topic),
-    "DeleteTopics": _Parts("topics", r.DeleteTopicsResponse, "topics", _refuse_topic),
-    "CreatePartitions": _Parts("topics", r.CreatePartitionsResponse, "topics", _refuse_partitions),
-    "IncrementalAlterConfigs": _Parts(
+_PARTS: Final[dict[str, _RequestParts]] = {
+    "CreateTopics": _RequestParts("topics", r.CreateTopicsResponse, "topics", _refuse_new_topic),
+    "DeleteTopics": _RequestParts("topics", r.DeleteTopicsResponse, "topics", _refuse_topic),
+    "CreatePartitions": _RequestParts(
+        "topics", r.CreatePartitionsResponse, "topics", _refuse_partitions
+    ),
+    "IncrementalAlterConfigs": _RequestParts(
         "changes", r.AlterConfigsResponse, "resources", _refuse_change
     ),
 }
 
 
-def admit_parts(name: str, request: Any, allows: Allows, names: TopicNames) -> Admission:
-    """What of a request in PART_OPERATIONS the caller may have done (rules 3 and 4)."""
+def authorize_parts(
+    name: str, request: Any, allows: Allows, names: TopicNames
+) -> AuthorizationResult:
+    """Authorize a request of a method in PART_OPERATIONS, part by part (rules 3 and 4)."""
     operation = PART_OPERATIONS[name]
     if name == "DescribeTopics":
         return _admit_topics(request, allows, names)
     if name == "DescribeConfigs":
-        return Admission(request, finish=lambda found: _visible_configs(request, found, allows))
+        return AuthorizationResult(
+            request, finish=lambda found: _visible_configs(request, found, allows)
+        )
     if name in _OF_CLUSTER and allows(operation, CLUSTER):
-        return Admission(request)
+        return AuthorizationResult(request)
     parts = _PARTS[name]
     asked: tuple[Any, ...] = getattr(request, parts.field)
     said = [parts.refusal(part, operation, allows, names) for part in asked]
     if all(each is None for each in said):
-        return Admission(request)
+        return AuthorizationResult(request)
     left = tuple(part for part, refused in zip(asked, said, strict=True) if refused is None)
     if not left:
-        return Admission(request, parts.response(tuple(said)))
+        return AuthorizationResult(request, parts.response(tuple(said)))
 
     def finish(response: Any) -> Any:
         answered = iter(getattr(response, parts.response_field))
         merged = tuple(next(answered) if refused is None else refused for refused in said)
         return replace(response, **{parts.response_field: merged})
 
-    return Admission(replace(request, **{parts.field: left}), finish=finish)
+    return AuthorizationResult(replace(request, **{parts.field: left}), finish=finish)
 
 
-def _admit_topics(request: r.DescribeTopics, allows: Allows, names: TopicNames) -> Admission:
-    """Rule 3, before pages are made, so that no cursor tells a name. Who asked by id does not learn
-    the name.
+def _admit_topics(
+    request: r.DescribeTopics, allows: Allows, names: TopicNames
+) -> AuthorizationResult:
+    """Apply rule 3 before pages are built, so that no cursor reveals a hidden name.
+
+    A caller that requested a topic by id does not learn its name.
     """
     asked = request.topics
     if asked is None:
@@ -156,11 +169,11 @@ def _admit_topics(request: r.DescribeTopics, allows: Allows, names: TopicNames) 
     def finish(response: r.DescribeTopicsResponse) -> r.DescribeTopicsResponse:
         seen = [topic for topic in response.topics if is_visible(topic.name)]
         if request.topics is None:
-            # One that was deleted meanwhile was not asked for.
+            # A topic that was deleted meanwhile was not requested by name.
             seen = [topic for topic in seen if topic.error is ErrorCode.NONE]
         return replace(response, topics=(*(refused if request.cursor is None else ()), *seen))
 
-    return Admission(replace(request, topics=chosen), finish=finish)
+    return AuthorizationResult(replace(request, topics=chosen), finish=finish)
 
 
 def _visible_configs(

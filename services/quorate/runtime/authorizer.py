@@ -1,22 +1,25 @@
-"""Who may call this node: the peer's identity, then the authorizer.
+"""Authorizes the callers of a node: first by the peer's identity, then by the authorizer.
 
-Owns the decisions of one node about its callers. Rules:
+Rules:
 
-1. A certificate speaks for the nodes that it names (`node-N` among its DNS names) and for those
-   that `quorate.controller.principals` gives its principal: a request that another replica or
-   broker is said to have sent is refused, and every request of a node where there are none. What
-   comes without TLS has no identity to be checked; it is refused only where identity is required.
-2. Only controllers vote. With `quorate.controller.principals` the caller of Vote, BeginQuorumEpoch,
-   EndQuorumEpoch, UpdateVoter and RegisterController, and of a Fetch in a voter's name, must be one
-   of those, whatever the ACLs and super users say. Without it a certificate that names registered
-   brokers only is refused there. Membership is not asked for more: the receiver's voters may be out
-   of date (KIP-853), so a node that is neither known as a broker nor as a voter may vote.
-3. With an authorizer, what `authorization` says a method needs must be allowed by the ACLs of the
-   committed image. Until that is loaded only super users are served; others are told to ask
-   elsewhere, since nothing was decided about them.
-4. A node that waits to be formatted takes Format from `quorate.format.principals`, and from super
-   users where there is an authorizer.
-5. A refusal is logged once a caller and method in `LOG_INTERVAL_S`, and nothing is done.
+1. A certificate identifies the nodes that it names (`node-N` among its DNS names) and those that
+   `quorate.controller.principals` assigns to its principal. A request in the name of any other
+   replica or broker is rejected; so is every request that only nodes send, if the certificate
+   identifies none. A caller without a certificate has no identity to check. If
+   identity is required, it is denied every method that only nodes call.
+2. Only controllers vote. With `quorate.controller.principals`, the caller of Vote,
+   BeginQuorumEpoch, EndQuorumEpoch, UpdateVoter and RegisterController, and of a Fetch in a voter's
+   name, must be one of those principals, regardless of ACLs and super users. Without it, a
+   certificate that names only registered brokers is rejected there. Membership is not required: the
+   receiver's voter set may be out of date (KIP-853), so a node that is known neither as a broker
+   nor as a voter may vote.
+3. With an authorizer, the ACLs of the committed image must allow the operation that the method
+   requires (`authorization`). Until the image is loaded only super users are served. Other callers
+   get an error that makes them try another node, since nothing was decided about them.
+4. A node that waits to be formatted accepts Format from `quorate.format.principals`, and from super
+   users if there is an authorizer.
+5. A rejected request has no effect. It is logged at most once per caller and method in
+   `LOG_INTERVAL_S`.
 
 Source: KIP-853 "Security considerations"; Kafka's ControllerApis; Kafka's StandardAuthorizer.
 """
@@ -43,10 +46,10 @@ from quorate.raft.messages import (
     VoteRequest,
 )
 from quorate.rpc.principals import Caller, PrincipalMapping, caller_of
-from quorate.rpc.server.authorizer import Admission, Context, Refusal
+from quorate.rpc.server.authorizer import AuthorizationResult, Context, Denial
 from quorate.rpc.wire.methods import RAFT_SERVICE, RPC_METHODS, Callers
 from quorate.rpc.wire.values import ChecksumLogRequest
-from quorate.runtime.authorization import KAFKA_OPERATIONS, PART_OPERATIONS, admit_parts
+from quorate.runtime.authorization import KAFKA_OPERATIONS, PART_OPERATIONS, authorize_parts
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.telemetry.limited_log import LimitedLog
 
@@ -55,17 +58,21 @@ LOGGER = logging.getLogger(__name__)
 LOG_INTERVAL_S = 60.0
 
 RAFT_METHODS = frozenset(rpc.name for rpc in RPC_METHODS.values() if rpc.service == RAFT_SERVICE)
+NODE_METHODS = frozenset(
+    rpc.name for rpc in RPC_METHODS.values() if rpc.callers is not Callers.ANYBODY
+)
+"""What only controllers and brokers send."""
 CONTROLLER_METHODS = frozenset(
     rpc.name for rpc in RPC_METHODS.values() if rpc.callers is Callers.CONTROLLERS
 )
-"""What only controllers send."""
+"""The methods that only controllers may call."""
 _METADATA_METHODS = KAFKA_OPERATIONS.keys() | {
     rpc.name for rpc in RPC_METHODS.values() if rpc.is_metadata
 }
 
 
 class PeerIdentity(StrEnum):
-    """How much a peer's certificate must say (rule 1)."""
+    """What a peer's certificate must prove (rule 1)."""
 
     AUTO = "auto"
     REQUIRED = "required"
@@ -73,7 +80,7 @@ class PeerIdentity(StrEnum):
 
 
 def sender_of(request: object) -> int | None:
-    """The node that a request says it is from; None where it says nothing."""
+    """The id of the node that a request names as its sender; None if it names none."""
     match request:
         case VoteRequest():
             return request.candidate.id
@@ -92,13 +99,13 @@ def sender_of(request: object) -> int | None:
     return None
 
 
-class NodeGate:
-    """Implements `rpc.gate.Gate`.
+class NodeAuthorizer:
+    """Implements `rpc.server.authorizer.CallAuthorizer`.
 
-    controllers: the principals of all controllers, empty for "not said". nodes: (principal, node)
-    for each node that a principal speaks for whatever its certificate names. formatters: the
-    principals that may format this node. authorizer: None lets everybody do everything else that
-    identity allows.
+    controllers: the principals of all controllers; empty if they are not configured. nodes:
+    (principal, node id) for each node that a principal may act as, whatever its certificate names.
+    formatters: the principals that may format this node. authorizer: None allows every caller
+    everything that its identity permits.
     """
 
     def __init__(
@@ -125,8 +132,9 @@ class NodeGate:
         self._refused = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
     def follow(self, loader: MetadataLoader, voters: Callable[[], Collection[int]] = tuple) -> None:
-        """Decide by the ACLs and registrations of this image, once it holds what is committed.
-        voters: the ids of the voters as this node knows them.
+        """Use the ACLs and registrations of this loader's image once it has caught up.
+
+        voters: returns the ids of the voters that this node knows.
         """
         self._loader = loader
         self._voters = voters
@@ -137,16 +145,17 @@ class NodeGate:
 
     @property
     def authorizes(self) -> bool:
-        """Whether the ACLs decide."""
+        """Whether there is an authorizer."""
         return self._authorizer is not None
 
     def is_authorized(self, caller: Caller, name: str) -> bool:
-        """Whether the ACLs let the caller call a method of the whole cluster. Nothing is logged."""
+        """Whether the ACLs allow the caller a method that is about the cluster. Logs nothing."""
         return (
             self._authorizer is None or self._unauthorized(self._authorizer, caller, name) is None
         )
 
-    # --- the gate ---------------------------------------------------------------------------------
+    # --- the authorizer
+    # ---------------------------------------------------------------------------------
 
     def caller(self, context: Context) -> Caller:
         caller = caller_of(context.auth_context(), context.peer(), self._mapping)
@@ -155,7 +164,7 @@ class NodeGate:
             return replace(caller, nodes=caller.nodes | mapped)
         return caller
 
-    def refusal(self, caller: Caller, name: str, request: object = None) -> Refusal | None:
+    def refusal(self, caller: Caller, name: str, request: object = None) -> Denial | None:
         if name == "Format":
             refused = self._may_not_format(caller)
             if refused is not None:
@@ -170,12 +179,12 @@ class NodeGate:
             self._log(caller, name, refused)
         return refused
 
-    def admit(self, caller: Caller, name: str, request: Any) -> Refusal | Admission:
+    def authorize(self, caller: Caller, name: str, request: Any) -> Denial | AuthorizationResult:
         refused = self.refusal(caller, name, request)
         if refused is not None:
             return refused
         if self._authorizer is None or name not in PART_OPERATIONS:
-            return Admission(request)
+            return AuthorizationResult(request)
         authorizer, principal = self._authorizer, caller.principal
         names = self._loader.image.topics.names if self._loader is not None else {}
 
@@ -184,17 +193,17 @@ class NodeGate:
                 principal, caller.host, operation, resource
             )
 
-        return admit_parts(name, request, allows, names)
+        return authorize_parts(name, request, allows, names)
 
     # --- rule 1 -----------------------------------------------------------------------------------
 
-    def _impostor(self, caller: Caller, name: str, request: object) -> Refusal | None:
+    def _impostor(self, caller: Caller, name: str, request: object) -> Denial | None:
         if self._identity is PeerIdentity.OFF:
             return None
         failed = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         if not caller.has_certificate:
-            if self._identity is PeerIdentity.REQUIRED and name in RAFT_METHODS:
-                return Refusal(failed, f"{name} needs a certificate that names its sender")
+            if self._identity is PeerIdentity.REQUIRED and name in NODE_METHODS:
+                return Denial(failed, f"{name} requires a certificate that names the sending node")
             return None
         sender = sender_of(request)
         if sender is None and name not in RAFT_METHODS:
@@ -202,20 +211,22 @@ class NodeGate:
         if not caller.nodes:
             node = "ID" if sender is None else sender
             text = (
-                f"the certificate names no node, and {name} is for nodes: issue one with "
+                f"the certificate names no node, but only nodes may call {name}: issue one with "
                 f"node-{node} among its DNS names, add {node}@PRINCIPAL to "
                 "quorate.controller.principals for a controller, or let every certificate speak "
                 "for any node with quorate.peer.identity=off"
             )
-            return Refusal(failed, text)
+            return Denial(failed, text)
         if sender is not None and sender not in caller.nodes:
             named = ", ".join(f"node-{node}" for node in sorted(caller.nodes))
-            return Refusal(failed, f"the certificate is of {named}, and the sender says {sender}")
+            return Denial(
+                failed, f"the certificate names {named}, but the request is from node {sender}"
+            )
         return None
 
     # --- rule 2 -----------------------------------------------------------------------------------
 
-    def _no_controller(self, caller: Caller, name: str, request: object) -> Refusal | None:
+    def _no_controller(self, caller: Caller, name: str, request: object) -> Denial | None:
         if not self._is_for_controllers(name, request):
             return None
         failed = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -223,8 +234,8 @@ class NodeGate:
             if caller.principal in self._controllers:
                 return None
             who = caller.principal or "the certificate's subject, which no rule maps,"
-            text = f"{who} is not among quorate.controller.principals, and {name} is for them only"
-            return Refusal(failed, text)
+            text = f"{who} is not in quorate.controller.principals, and only those may call {name}"
+            return Denial(failed, text)
         if self._identity is PeerIdentity.OFF or not caller.nodes or self._loader is None:
             return None
         cluster = self._loader.image.cluster
@@ -232,8 +243,10 @@ class NodeGate:
         if any(node in known or node not in cluster.brokers for node in caller.nodes):
             return None
         named = ", ".join(f"node-{node}" for node in sorted(caller.nodes))
-        text = f"the certificate is of {named}, registered as a broker: {name} is for controllers"
-        return Refusal(failed, text)
+        text = (
+            f"the certificate names {named}, a registered broker: only controllers may call {name}"
+        )
+        return Denial(failed, text)
 
     def _is_for_controllers(self, name: str, request: object) -> bool:
         if name in CONTROLLER_METHODS:
@@ -246,7 +259,7 @@ class NodeGate:
 
     def _unauthorized(
         self, authorizer: AclAuthorizer, caller: Caller, name: str, request: object = None
-    ) -> Refusal | None:
+    ) -> Denial | None:
         principal = caller.principal
         if principal is not None and authorizer.is_super_user(principal):
             return None
@@ -256,9 +269,9 @@ class NodeGate:
                 is_metadata = name in _METADATA_METHODS
                 failed = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 failed = ErrorCode.NOT_CONTROLLER if is_metadata else failed
-            return Refusal(failed, "")
+            return Denial(failed, "")
         rpc = RPC_METHODS.get(name)
-        who = principal or "nobody"
+        who = principal or "a caller without a principal"
         operation = KAFKA_OPERATIONS.get(name)
         if rpc is not None and rpc.is_about_cluster:
             operation = rpc.operation
@@ -267,21 +280,21 @@ class NodeGate:
                 principal, caller.host, operation, CLUSTER
             ):
                 return None
-            text = f"{who} may not {name}: it needs {operation.name} on the cluster"
-            return Refusal(failed, text)
+            text = f"{who} may not call {name}: it requires {operation.name} on the cluster"
+            return Denial(failed, text)
         if rpc is None:
-            return Refusal(failed, f"{who} may not {name}: only super users may")
+            return Denial(failed, f"{who} may not call {name}: only super users may")
         if request is not None or (
             principal is not None
             and authorizer.may_allow(principal, caller.host, rpc.operation, rpc.resources)
         ):
             return None
         kinds = " or ".join(f"a {kind.name.lower()}" for kind in rpc.resources)
-        text = f"{who} may not {name}: it needs {rpc.operation.name} on {kinds}"
-        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
+        text = f"{who} may not call {name}: it requires {rpc.operation.name} on {kinds}"
+        return Denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
 
     def _is_loaded(self, authorizer: AclAuthorizer) -> bool:
-        """Whether the authorizer decides by what is committed; brings it up to date."""
+        """Bring the authorizer up to date; returns whether it has the committed ACLs."""
         if self._loader is None or not (authorizer.is_ready or self._loader.has_caught_up):
             return False
         if self._is_stale or not authorizer.is_ready:
@@ -291,22 +304,23 @@ class NodeGate:
 
     # --- rule 4 -----------------------------------------------------------------------------------
 
-    def _may_not_format(self, caller: Caller) -> Refusal | None:
+    def _may_not_format(self, caller: Caller) -> Denial | None:
         principal = caller.principal
         if principal is not None and principal in self._formatters:
             return None
         authorizer = self._authorizer
         if authorizer is not None and principal is not None and authorizer.is_super_user(principal):
             return None
-        text = f"{principal or 'nobody'} may not format this node: quorate.format.principals lists"
-        return Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{text} who may")
+        who = principal or "a caller without a principal"
+        text = f"{who} may not format this node: it is not in quorate.format.principals"
+        return Denial(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
 
     # --- rule 5 -----------------------------------------------------------------------------------
 
-    def _log(self, caller: Caller, name: str, refused: Refusal) -> None:
+    def _log(self, caller: Caller, name: str, refused: Denial) -> None:
         self._refused.warning(
             (caller.principal, caller.host, name),
-            "%s from %s at %s is refused: %s",
+            "rejected %s from %s at %s: %s",
             name,
             caller.principal,
             caller.host,

@@ -1,10 +1,11 @@
 """The online consistency check: the leader compares the voters' committed logs by checksum.
 
-1. Every interval the leader reads the next range of its log, up to what was committed one interval
-   ago, and asks every other voter for the checksum of the same range. At the end it starts over.
-2. A voter that cannot answer is left out of this round: it is down, it is behind, its log starts
+1. At every interval the leader reads the next range of its log, up to the offset that was committed
+   one interval ago, and requests the checksum of the same range from every other voter. At the end
+   of the log it starts over.
+2. A voter that cannot answer is skipped in this round: it is down, busy or behind, its log starts
    later, or its version lacks the method.
-3. If checksums differ, those of the minority are wrong. Without a majority nobody can tell.
+3. If checksums differ, those of the minority are wrong. Without a majority this cannot be decided.
 
 A difference is logged as an error and counted in the metric log-checksum-mismatches. Nothing is
 repaired: an administrator replaces the replica.
@@ -30,10 +31,10 @@ from quorate.runtime.tasks import supervise
 LOGGER = logging.getLogger(__name__)
 
 RANGE_BYTES = 4 << 20
-"""How much of the log the leader compares at a time, bytes; a single larger batch goes alone."""
+"""Bytes of the log that the leader compares at a time; a larger batch is compared alone."""
 
 ANSWER_BYTES_MAX = 16 << 20
-"""How much a voter reads for one request, bytes: a full range and the batch that completes it."""
+"""Bytes that a voter reads per request: a full range and the batch that completes it."""
 
 TIMEOUT_MS = 10_000
 
@@ -44,7 +45,7 @@ REMEDY = (
 
 
 class ChecksumSource(Protocol):
-    """How other voters are asked: `rpc.PeerTransport`."""
+    """The interface to other voters; `rpc.PeerTransport` implements it."""
 
     async def checksum_log(
         self, endpoint: Endpoint, request: ChecksumLogRequest, timeout_ms: int
@@ -52,8 +53,8 @@ class ChecksumSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What one replica has in a range: (crc, size) of its batches, or "damaged"."""
+class _FoundChecksum:
+    """The content of one replica's range: (crc, size) of its batches, or "damaged"."""
 
     replica: ReplicaKey
     content: tuple[int, int] | str
@@ -67,7 +68,7 @@ class LogChecksums:
         self._is_busy = False
 
     async def answer(self, request: ChecksumLogRequest) -> ChecksumLogResponse:
-        """OFFSET_OUT_OF_RANGE, OFFSET_NOT_AVAILABLE, CORRUPT_MESSAGE: see raft.proto."""
+        """The checksum of a range, or an error; raft.proto documents the errors."""
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
@@ -93,7 +94,10 @@ class LogChecksums:
         core = self._driver.node.core
         code, text = ErrorCode.NONE, ""
         if request.cluster_id != core.config.cluster_id:
-            code, text = ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is {core.config.cluster_id}"
+            code, text = (
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"this cluster is {core.config.cluster_id}",
+            )
         elif request.voter != core.local:
             code, text = ErrorCode.INVALID_VOTER_KEY, f"this replica is {core.local}"
         elif request.start_offset >= request.end_offset:
@@ -110,7 +114,7 @@ class LogChecksums:
 class ConsistencyChecker:
     """Compares the log range by range while this replica leads.
 
-    interval_ms: between two ranges; 0 for never.
+    interval_ms: the time between two ranges; 0 disables the check.
     """
 
     def __init__(self, driver: RaftDriver, peers: ChecksumSource, interval_ms: int) -> None:
@@ -137,12 +141,12 @@ class ConsistencyChecker:
             await asyncio.sleep(self._interval_s)
             committed = self._driver.node.high_watermark
             if self._driver.node.is_leader:
-                # What was committed an interval ago is committed at every voter that keeps up.
+                # Every voter that keeps up has committed this offset as well by now.
                 await self.check_range(self._committed)
             self._committed = committed
 
     async def check_range(self, committed: int) -> None:
-        """Compare the next range before the offset `committed`."""
+        """Compare the next range; it ends at or before the offset `committed`."""
         log = self._driver.log
         end_offset = min(committed, log.durable_end)
         start_offset = self._position
@@ -169,12 +173,14 @@ class ConsistencyChecker:
         self._position = own.end_offset
         others = [voter for voter in self._driver.node.voters if voter.id != own_key.id]
         answers = await asyncio.gather(*(self._ask(v, start_offset, own) for v in others))
-        found = [_Found(own_key, (own.crc, own.size))]
+        found = [_FoundChecksum(own_key, (own.crc, own.size))]
         found += [answer for answer in answers if answer is not None]
         self._compare(found, start_offset, own.end_offset)
 
-    async def _ask(self, voter: Voter, start_offset: int, own: RangeChecksum) -> _Found | None:
-        """What a voter has in the range; None if it cannot tell now."""
+    async def _ask(
+        self, voter: Voter, start_offset: int, own: RangeChecksum
+    ) -> _FoundChecksum | None:
+        """A voter's content of the range; None if the voter cannot answer now."""
         config = self._driver.node.core.config
         if not voter.endpoints or voter.key in self._unsupported:
             return None
@@ -196,12 +202,12 @@ class ConsistencyChecker:
             LOGGER.warning("consistency check: %s sent an invalid answer: %s", voter.key, error)
             return None
         if response.error is ErrorCode.CORRUPT_MESSAGE:
-            return _Found(voter.key, "damaged")
+            return _FoundChecksum(voter.key, "damaged")
         if response.error is not ErrorCode.NONE:
             return None
-        return _Found(voter.key, (response.crc, response.size))
+        return _FoundChecksum(voter.key, (response.crc, response.size))
 
-    def _compare(self, found: list[_Found], start_offset: int, end_offset: int) -> None:
+    def _compare(self, found: list[_FoundChecksum], start_offset: int, end_offset: int) -> None:
         contents = Counter(f.content for f in found if f.content != "damaged")
         common, count = contents.most_common(1)[0]
         if count == len(found):

@@ -45,7 +45,7 @@ from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import build_control_batch, stamp
 from quorate.runtime.clock import Clock
 from quorate.runtime.outbound import Outbound
-from quorate.runtime.pending_appends import Commit, CommitQueue, Outcome, PendingAppend
+from quorate.runtime.pending_appends import Commit, CommitOutcome, CommitQueue, PendingAppend
 from quorate.runtime.snapshot_receiver import SnapshotReceiver
 from quorate.runtime.tasks import explained
 from quorate.telemetry.recorder import Recorder
@@ -58,11 +58,10 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 
 WATCH_PERIOD_S = 0.25
-"""How often appends are checked for their timeouts, and loop and disk for standing still, seconds.
-"""
+"""Interval of the checks for expired appends and for a stalled loop or disk, seconds."""
 
 ELECTING = (out.RoleName.PROSPECTIVE, out.RoleName.CANDIDATE)
-"""The roles of a replica that asks for votes."""
+"""The roles in which a replica requests votes."""
 
 Bytes = bytes | bytearray | memoryview
 Answer = tuple[Response, list[Bytes]]
@@ -71,10 +70,11 @@ Answer = tuple[Response, list[Bytes]]
 class RaftDriver:
     """Owns one `RaftNode`. Start with `start()`, end with `hand_over()` and `close()`.
 
-    on_fatal: called once, with the reason, when the replica cannot go on.
-    on_committed: called after each advance of the high watermark.
-    on_leadership: called when this replica begins to lead, and when it ends.
-    traces: follows sampled appends; None, and the cost of a comparison, where nobody wants that.
+    on_fatal: called once, with the reason, when the replica cannot continue.
+    on_committed: called with the high watermark after each advance.
+    on_role, on_voters: called after each change of the role or the voter set.
+    on_leadership: called when this replica gains leadership, and when it loses it.
+    traces: traces sampled appends; None disables tracing.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RaftDriver:
         on_voters: Callable[[out.VotersChanged], None] = lambda _voters: None,
         on_leadership: Callable[
             [out.LeadershipAcquired | out.LeadershipLost], None
-        ] = lambda _office: None,
+        ] = lambda _change: None,
         traces: WriteTraces | None = None,
     ) -> None:
         self.traces = traces
@@ -127,21 +127,21 @@ class RaftDriver:
     # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin: execute what recovery decided and arm the timer."""
+        """Execute the outputs that recovery caused, arm the timer, and start the checks."""
         self._alive_ms = self._clock.now_ms()
         self._outbound.bind(self)
         self._settle()
         self._watch()
 
     async def hand_over(self, timeout_s: float) -> None:
-        """Stop leading, and give the voters up to `timeout_s` seconds to hear of it."""
+        """Resign, and wait up to `timeout_s` seconds until the voters are notified."""
         if not self._failed:
             self._step(self.node.shut_down)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._quiet.wait(), timeout_s)
 
     async def close(self) -> None:
-        """Take no further input. Whoever still waits is told that the node is gone."""
+        """Accept no further input, and fail all pending requests."""
         self._failed = True
         for handle in (self._timer, self._watcher):
             if handle is not None:
@@ -151,12 +151,12 @@ class RaftDriver:
         self._release()
 
     def fail(self, error: BaseException) -> None:
-        """The replica cannot go on: say so once, take no further input, leave nobody waiting."""
+        """Stop after a fatal error: log it once, accept no further input, fail pending requests."""
         if self._failed:
             return
         self._failed = True
         reason = explained(error)
-        LOGGER.critical("the replica stops: %s", reason)
+        LOGGER.critical("the replica is stopping: %s", reason)
         self._receiver.stop()
         self._release()
         self._on_fatal(reason)
@@ -176,7 +176,10 @@ class RaftDriver:
         return self._clock.now_ms()
 
     async def ask(self, request: PeerRequest | AdminRequest) -> Answer:
-        """Give the node a request; its answer, and for a Fetch the bytes that belong to it."""
+        """Pass a request to the node; returns its response, and the batches of a Fetch response.
+
+        Raises CancelledError if the replica stops.
+        """
         if self._failed:
             raise asyncio.CancelledError
         request_id = next(self._request_ids)
@@ -200,8 +203,10 @@ class RaftDriver:
         return response, data
 
     def answered(self, request_id: int, response: Response) -> None:
-        """The answer to one of the node's own requests. A chunk of a snapshot waits until the one
-        before is written, so that no more is in memory when the network is faster than the disk.
+        """Pass the node the response to one of its own requests.
+
+        A chunk of a snapshot waits until the previous one is written, so that chunks do not pile up
+        in memory if the network is faster than the disk.
         """
         if isinstance(response, FetchSnapshotResponse) and self._receiver.is_busy:
             self._receiver.when_idle(lambda: self.answered(request_id, response))
@@ -211,33 +216,36 @@ class RaftDriver:
         self._step(lambda now_ms: self.node.handle_response(request_id, response, now_ms))
 
     def unanswered(self, request_id: int, reason: str, *, refused: bool) -> None:
-        """One of the node's own requests got no answer."""
+        """Report to the node that one of its own requests got no response.
+
+        refused: no process listens at the address, or it closed the connection.
+        """
         self._step(
             lambda now_ms: self.node.handle_failure(request_id, reason, now_ms, refused=refused)
         )
 
     def connection_lost(self, leader_id: int) -> None:
-        """The stream to that leader broke."""
+        """Report to the node that the stream to this leader broke."""
         self._step(lambda now_ms: self.node.connection_lost(leader_id, now_ms))
 
     def durable(self, ticket: int) -> None:
-        """The log's writer reports a ticket (called on the loop's thread)."""
+        """Report that the log's writer has synced a ticket; call this on the loop's thread."""
         self._step(lambda now_ms: self._log_durable(ticket, now_ms))
 
     def resign(self, reason: str) -> None:
-        """Stop leading, if this replica leads."""
+        """Resign, if this replica leads."""
         self._step(lambda now_ms: self.node.resign(reason, now_ms))
 
     def snapshot_created(self, snapshot: OffsetAndEpoch) -> None:
-        """A snapshot of committed records is on disk."""
+        """Report that a snapshot of committed records is on disk."""
         self._step(lambda now_ms: self.node.snapshot_created(snapshot, now_ms))
 
     def log_start_advanced(self, start: OffsetAndEpoch) -> None:
-        """Old segments were deleted."""
+        """Report that old segments were deleted, so that the log starts at `start`."""
         self._step(lambda now_ms: self.node.log_start_advanced(start, now_ms))
 
     def _step(self, feed: Callable[[int], None]) -> None:
-        """One input, the outputs it causes, and their execution."""
+        """Process one input and execute the outputs that it causes."""
         if self._failed:
             return
         try:
@@ -248,7 +256,7 @@ class RaftDriver:
         self._settle()
 
     def _now(self) -> int:
-        """The time of an input. A leader whose loop stood still resigns before it takes any."""
+        """The time of an input, in ms. A leader whose loop was blocked resigns first."""
         now_ms = self._clock.now_ms()
         if now_ms - self._alive_ms > self._sleep_max_ms:
             self._woke_up(now_ms)
@@ -256,9 +264,9 @@ class RaftDriver:
         return now_ms
 
     def _woke_up(self, now_ms: int) -> None:
-        """The loop did nothing for longer than the fetch timeout: others may lead by now."""
+        """Report to the node that the loop was blocked, so that another replica may lead by now."""
         text = (
-            f"the event loop stood still for {(now_ms - self._alive_ms) / 1000:.1f} s, longer than "
+            f"the event loop was blocked for {(now_ms - self._alive_ms) / 1000:.1f} s, longer than "
             f"the fetch timeout of {self._stall_ms / 1000:.1f} s"
         )
         LOGGER.warning("%s", text)
@@ -271,9 +279,9 @@ class RaftDriver:
     ) -> Commit | ErrorCode:
         """Append one data batch of `count` records and wait for its commit.
 
-        Returns the offset of its first record and how the wait ended, or NOT_LEADER_OR_FOLLOWER,
-        and then nothing was appended. All batches that arrive in one turn of the loop are one
-        append.
+        Returns the offset of its first record and how the wait ended; or NOT_LEADER_OR_FOLLOWER if
+        nothing was appended. All batches that arrive in one iteration of the loop are appended
+        together.
         """
         loop = asyncio.get_running_loop()
         if self._failed:
@@ -288,7 +296,7 @@ class RaftDriver:
     def _append_all(self) -> None:
         appends, self._appends = self._appends, []
         if not appends or self._failed:
-            return  # `append_now` was faster, or `fail` answered them
+            return  # `append_now` has appended them, or `fail` has completed them
         try:
             self._append_pending(appends)
         except Exception as error:
@@ -296,7 +304,7 @@ class RaftDriver:
         self._settle()
         if self._failed:
             for pending in appends:
-                pending.end(Outcome.LEADERSHIP_LOST)
+                pending.end(CommitOutcome.LEADERSHIP_LOST)
 
     def _append_pending(self, appends: list[PendingAppend]) -> None:
         payloads = [(pending.count, pending.batch) for pending in appends]
@@ -315,17 +323,17 @@ class RaftDriver:
     def append_now(
         self, build: Callable[[int], tuple[int, bytearray] | None], timeout_ms: int
     ) -> asyncio.Future[Commit | ErrorCode] | None:
-        """Append, in this very step, the batch that `build` makes for the offset it will have.
+        """Append the batch that `build` creates for the next offset, within the current step.
 
-        build: gets the next offset, after all that was handed over before, and returns (number of
-        records, batch), or None for nothing to append, which is returned then. It is not called
-        where nothing can be appended: the future says NOT_LEADER_OR_FOLLOWER. Otherwise it ends as
-        `append` does.
+        build: gets the next offset, after all queued appends, and returns (number of records,
+        batch), or None if there is nothing to append; this method then returns None. If this
+        replica accepts no appends, `build` is not called, and the future results in
+        NOT_LEADER_OR_FOLLOWER. Otherwise its result is that of `append`.
         """
         if self._appends:
             self._append_all()
         else:
-            self._step(lambda _now_ms: None)  # a loop that stood still is noticed before `build`
+            self._step(lambda _now_ms: None)  # detect a blocked loop before `build`
         future: asyncio.Future[Commit | ErrorCode] = asyncio.get_running_loop().create_future()
         if self._failed or not self.node.takes_appends:
             future.set_result(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -344,13 +352,13 @@ class RaftDriver:
             self.fail(error)
         self._settle()
         if self._failed:
-            pending.end(Outcome.LEADERSHIP_LOST)
+            pending.end(CommitOutcome.LEADERSHIP_LOST)
         return future
 
     # --- outputs ----------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Execute outputs until there are none, then arm the timer."""
+        """Execute outputs until none are left, then arm the timer."""
         if self._failed or self._settling:
             return
         self._settling = True
@@ -425,7 +433,7 @@ class RaftDriver:
             self.traces.logged(output.ticket, batches[0].base_offset, batches[-1].end_offset)
 
     def _encode(self, batch: Batch) -> Bytes:
-        """The bytes of a batch to append; those of a leader get their offset and epoch here."""
+        """The encoded batch; a leader's batch gets its offset and epoch here."""
         data = batch.data
         if batch.control and data is None:
             data = build_control_batch(batch.control, self._clock.now_ms())
@@ -447,8 +455,9 @@ class RaftDriver:
         future.set_result((response, data))
 
     def _read_snapshot(self, response: FetchSnapshotResponse) -> FetchSnapshotResponse:
-        """Fill in the bytes, in a worker thread (KIP-630): SNAPSHOT_NOT_FOUND and
-        POSITION_OUT_OF_RANGE are known only here.
+        """Add the snapshot's bytes to a response, in a worker thread (KIP-630).
+
+        Only the files show SNAPSHOT_NOT_FOUND and POSITION_OUT_OF_RANGE. OSError passes through.
         """
         assert response.snapshot is not None
         try:
@@ -470,7 +479,7 @@ class RaftDriver:
         if self._failed:
             return
         if self._timer is not None and self._timer_at_ms <= self.node.core.due_ms:
-            return  # no deadline is earlier than that, and finding the earliest is work
+            return  # no deadline is earlier, and computing the earliest one is costly
         deadline_ms = self.node.next_deadline_ms()
         if self._timer is not None:
             if self._timer_at_ms <= deadline_ms:
@@ -487,22 +496,24 @@ class RaftDriver:
     # --- watching loop and disk -------------------------------------------------------------------
 
     def _await_disk(self) -> None:
-        """The log has something to sync from now on, if it had nothing."""
+        """Note that the log has unsynced data, since now if it had none before."""
         if self._unsynced_ms is None:
             self._unsynced_ms = self._clock.now_ms()
 
     def _log_durable(self, ticket: int, now_ms: int) -> None:
-        """Something was synced: what is left waits since now."""
+        """Pass a synced ticket to the node; data that is still unsynced waits since now."""
         if self.traces is not None:
             self.traces.durable(ticket)
         self.node.log_durable(ticket, now_ms)
         if self._disk_is_silent and self._unsynced_ms is not None:
             self._disk_is_silent = False
-            LOGGER.warning("the disk synced after %.1f s", (now_ms - self._unsynced_ms) / 1000)
+            LOGGER.warning(
+                "the disk completed a sync after %.1f s", (now_ms - self._unsynced_ms) / 1000
+            )
         self._unsynced_ms = None if self.node.core.log.is_durable else now_ms
 
     def _watch(self) -> None:
-        """Now and then: timeouts of appends, a loop that stood still, a disk that is silent."""
+        """Check for expired appends and for a stalled loop or disk, and schedule the next check."""
         if self._failed:
             return
         self._step(self._look)
@@ -515,10 +526,10 @@ class RaftDriver:
         if self._unsynced_ms is None or now_ms - self._unsynced_ms <= self._stall_ms:
             return
         text = (
-            f"the disk syncs nothing for {(now_ms - self._unsynced_ms) / 1000:.1f} s, longer than "
-            f"the fetch timeout of {self._stall_ms / 1000:.1f} s"
+            f"the disk has completed no sync for {(now_ms - self._unsynced_ms) / 1000:.1f} s, "
+            f"longer than the fetch timeout of {self._stall_ms / 1000:.1f} s"
         )
         if not self._disk_is_silent:
             self._disk_is_silent = True
-            LOGGER.warning("%s: this replica does not lead until it does", text)
+            LOGGER.warning("%s: this replica does not lead until the disk responds", text)
         self.node.log_stalled(text, now_ms)

@@ -1,12 +1,12 @@
-"""The garbage collector: how it is kept from making commits wait.
+"""Tunes the garbage collector so that it does not delay commits.
 
 Rules:
-1. While very many objects are made that stay, it is paused. A million new objects, none of them
-   garbage: looking for some takes longer than making them. Pauses may overlap, in whatever threads:
-   the last to end lets the collector run again, if it ran before.
-2. What is loaded when a process begins to serve is never looked at again, and what is made from
-   then on often, so that there is little to look at: a hundred calls that are parked are some
-   thousands of objects, and Python's own thresholds gather them until one look takes 10 ms.
+1. The collector is paused while very many long-lived objects are created. With a million new
+   objects, none of them garbage, scanning takes longer than creating them. Pauses may overlap, also
+   across threads: the end of the last pause enables the collector again, if it was enabled before.
+2. Objects that exist when a process begins to serve are never scanned again. Objects created later
+   are scanned often, so that each scan is short: a hundred parked calls are some thousands of
+   objects, and with Python's default thresholds one scan of them takes 10 ms.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 THRESHOLDS = (250, 2, 300)
-"""New objects until the young are looked at, how often that until the next generation is, and how
-often that until all are: every quarter of a million, where nearly everything is freed by its count.
+"""The thresholds of `gc.set_threshold`.
+
+The first is the number of new objects per scan of the young generation, the second the number of
+those scans per scan of the middle generation, the third the number of those per full scan.
+Reference counting frees nearly everything, so a full scan per quarter of a million is enough.
 """
 
 
 class _Pauses:
-    """How many there are, and whether the collector ran before the first."""
+    """The number of pauses, and whether the collector was enabled before the first."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -41,7 +44,7 @@ class _Pauses:
     def end(self, *, freeze: bool) -> None:
         with self.lock:
             if freeze:
-                # First: what was made is young, and the collector would look at all of it at once.
+                # Before enabling: the next scan would visit all of the new objects at once.
                 gc.freeze()
             self.count -= 1
             if self.count == 0 and self.ran_before:
@@ -53,9 +56,9 @@ _PAUSES = _Pauses()
 
 @contextmanager
 def collection_paused(*, freeze: bool = False) -> Iterator[None]:
-    """No automatic collection until the block is left, by whatever way.
+    """Disable automatic collection within the block, also if it raises.
 
-    freeze: what there is after a block that did not fail is never looked at again.
+    freeze: after a block that did not raise, all existing objects are never scanned again.
     """
     _PAUSES.begin()
     succeeded = False
@@ -67,8 +70,8 @@ def collection_paused(*, freeze: bool = False) -> Iterator[None]:
 
 
 def collect_briefly() -> None:
-    """Let what there is be, and look at what comes in small steps (rule 2)."""
+    """Freeze the existing objects, and scan new ones in small steps (rule 2)."""
     gc.collect()
     gc.freeze()
-    if sys.version_info < (3, 14):  # from then on it takes small steps by itself
+    if sys.version_info < (3, 14):  # later versions collect incrementally
         gc.set_threshold(*THRESHOLDS)

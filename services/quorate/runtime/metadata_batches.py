@@ -1,9 +1,9 @@
-"""Metadata records in batches: which batches hold them, decoding them, and writing them.
+"""Finds, decodes and encodes the batches with metadata records.
 
-A data batch of the log is the controller's or an application's: metadata records have no key, the
-records of applications have one (which may be empty). A batch is all of one kind, as `Append` sees
-to, so the first record's key tells which, and batches of applications are not looked into. Should
-metadata and keys stand in one batch that begins with metadata, each is taken for what it is.
+A data batch of the log belongs to the controller or to an application: metadata records have no
+key, application records have one, which may be empty. `Append` ensures that a batch contains only
+one kind, so the key of the first record identifies it, and the batches of applications are not
+decoded. If a batch that begins with metadata contains both, each record is treated as its own kind.
 
 Source: KIP-631 (metadata records have no key); proto/quorate/v1/quorum.proto, OpaqueRecord.
 """
@@ -29,18 +29,18 @@ from quorate.records.metadata.in_batches import plain_records
 from quorate.records.primitives import Buffer
 
 SNAPSHOT_BATCH_RECORDS = 1_000
-"""Records in one batch of a snapshot; a reader holds one batch in memory."""
+"""The most records in one batch of a snapshot; a reader holds one batch in memory."""
 SNAPSHOT_BATCH_BYTES = 1024 * 1024
-"""A snapshot's batch is closed once its values are as large, bytes."""
+"""A batch of a snapshot is complete once its values reach this size, bytes."""
 
 
 def holds_metadata(batch: Buffer, header: BatchHeader) -> bool:
-    """Whether the first record has no key. `batch` is whole and its checksum was checked."""
+    """Whether the first record has no key. `batch` must be complete, its checksum verified."""
     return not header.is_control and header.count > 0 and not has_keys(batch, header)
 
 
 def metadata_values(batch: memoryview, header: BatchHeader) -> list[tuple[int, bytes]]:
-    """(offset, value) of the batch's metadata records. ReplayError where the batch is broken."""
+    """(offset, value) of the batch's metadata records. ReplayError if the batch is damaged."""
     try:
         return [
             (record.offset, record.value or b"")
@@ -52,8 +52,9 @@ def metadata_values(batch: memoryview, header: BatchHeader) -> list[tuple[int, b
 
 
 def metadata_records(batch: memoryview, header: BatchHeader) -> tuple[int, Sequence[AnyRecord]]:
-    """The first one's offset, and the batch's metadata records. ReplayError with the offset of the
-    first that cannot be read.
+    """The batch's metadata records, and the offset of the first.
+
+    Raises ReplayError with the offset of the first record that cannot be decoded.
     """
     quick = plain_records(bytes(batch), header)
     if quick is not None:
@@ -63,12 +64,12 @@ def metadata_records(batch: memoryview, header: BatchHeader) -> tuple[int, Seque
 
 
 def decode_values(values: Iterable[tuple[int, bytes]]) -> list[AnyRecord]:
-    """The records. ReplayError with the offset of the first that cannot be read."""
+    """Decode (offset, value) pairs. ReplayError with the first offset that cannot be decoded."""
     records: list[AnyRecord] = []
     append = records.append
     offset = -1
     try:
-        for offset, value in values:  # noqa: B007 - the error tells the last
+        for offset, value in values:  # noqa: B007 - the error names the last
             append(decode(value))
     except RecordsError as error:
         raise ReplayError(offset, str(error)) from error
@@ -76,7 +77,7 @@ def decode_values(values: Iterable[tuple[int, bytes]]) -> list[AnyRecord]:
 
 
 def apply_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) -> MetadataDelta:
-    """Replay one batch, all of it or nothing. ReplayError."""
+    """Replay one batch completely or not at all; returns the changes. Raises ReplayError."""
     first, records = metadata_records(batch, header)
     if not records:
         return MetadataDelta()
@@ -84,8 +85,9 @@ def apply_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) ->
 
 
 def load_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) -> int:
-    """Replay one batch of a snapshot into an image that nobody follows yet; how many metadata
-    records it has. ReplayError.
+    """Replay one batch of a snapshot into an image without listeners.
+
+    Returns the number of its metadata records. Raises ReplayError.
     """
     if not holds_metadata(batch, header):
         return 0
@@ -96,15 +98,15 @@ def load_batch(image: MetadataImage, header: BatchHeader, batch: memoryview) -> 
 
 
 def place(image: MetadataImage, snapshot: OffsetAndEpoch) -> None:
-    """Let an image that was read from a snapshot be as of that snapshot."""
+    """Set the offset and epoch of an image that was read from a snapshot."""
     image.offset, image.epoch = snapshot.offset - 1, snapshot.epoch
 
 
 def application_batches(batch: Buffer, header: BatchHeader) -> Iterator[bytearray]:
-    """What a batch of the log holds for applications, with its offsets kept for a checkpoint.
+    """The application records of a batch, as batches for a checkpoint that keep their offsets.
 
-    That is the batch itself; or nothing; or, where records of applications stand behind metadata,
-    one batch for each run of consecutive offsets.
+    This is the batch itself, or nothing; or, if application records follow metadata, one batch for
+    each run of consecutive offsets.
     """
     if not holds_metadata(batch, header):
         whole = bytearray(batch)
@@ -130,7 +132,7 @@ def _run_batch(run: Sequence[StoredRecord], header: BatchHeader) -> bytearray:
 
 
 def build_metadata_batch(records: Sequence[AnyRecord], now_ms: int) -> bytearray:
-    """One batch of new records, each at the version that it names, else at the latest."""
+    """One batch of new records, each in the version that it specifies, else in the latest."""
     return build_data_batch([(None, encode(record, record.version)) for record in records], now_ms)
 
 

@@ -1,9 +1,9 @@
-"""The metadata in files that no process works on, or that one may work on: an image, read only.
+"""Reads the metadata image from files, read-only, even while a controller writes them.
 
 A directory is read as a controller reads it at its start: the newest checkpoint, then the segments
-behind it. What is committed is not written down anywhere, so all of the log counts; where the last
-leader's and another replica's logs end differently, the leader's is the one to read. Bytes behind
-the last whole batch are left out. Nothing is locked and nothing is changed.
+after it. The high watermark is not stored anywhere, so the entire log counts; if the logs of the
+last leader and of another replica end differently, read the leader's. Bytes after the last complete
+batch are ignored. Nothing is locked and nothing is changed.
 
 Source: KIP-630; Kafka's metadata shell.
 """
@@ -29,10 +29,10 @@ from quorate.runtime.metadata_batches import apply_batch, holds_metadata, load_b
 
 READS_MAX = 5
 READ_AGAIN_S = 0.02
-"""How often, and after how many seconds, the end of a log is read again before it is damaged."""
+"""How often, and at which interval in seconds, to read a log's end before it counts as damaged."""
 
 Progress = Callable[[int, int], None]
-"""Told now and then how many bytes of how many have been read."""
+"""Called occasionally with the number of bytes read and the total."""
 
 
 def _silent(_done: int, _all: int) -> None:
@@ -40,7 +40,7 @@ def _silent(_done: int, _all: int) -> None:
 
 
 def read_snapshot(path: Path, progress: Progress = _silent) -> MetadataImage:
-    """The image in one checkpoint. LogError, ReplayError, OSError."""
+    """The image in one checkpoint. Raises LogError, ReplayError, OSError."""
     image = MetadataImage()
     snapshot = parse_snapshot_name(path.name.removesuffix(CHECKPOINT_SUFFIX))
     _replay_snapshot(path, image, progress)
@@ -50,9 +50,9 @@ def read_snapshot(path: Path, progress: Progress = _silent) -> MetadataImage:
 
 
 def read_directory(directory: Path, progress: Progress = _silent) -> MetadataImage:
-    """The image in a metadata log directory (`metadata.log.dir`, or the partition's itself).
+    """The image in a metadata log directory (`metadata.log.dir`, or the partition's directory).
 
-    LogError, ReplayError, OSError.
+    Raises LogError, ReplayError, OSError.
     """
     partition = partition_directory(directory)
     if not partition.is_dir():
@@ -113,7 +113,7 @@ def _replay_snapshot(path: Path, image: MetadataImage, progress: Progress) -> No
 def _replay_segment(
     path: Path, image: MetadataImage, offset: int, progress: Progress, *, is_last: bool
 ) -> int:
-    """Apply what lies at and behind `offset`; the offset behind the segment's last batch."""
+    """Apply the batches from `offset` on; returns the offset after the segment's last batch."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     end = 0
     try:
@@ -130,14 +130,14 @@ def _replay_segment(
                     progress(end, size)
                 break
             except RecordsError as error:
-                # Room that was allocated and not written yet is zero.
+                # Allocated space that has not been written yet reads as zeros.
                 if end_of_data(descriptor, end, size) == end:
                     break
                 if is_last and isinstance(error, TruncatedBatchError):
                     break
                 if not is_last or attempt + 1 == READS_MAX:
                     raise LogError(f"{path} is damaged: {error}") from error
-                # A controller may have been writing just there.
+                # A controller may be writing this batch.
                 time.sleep(READ_AGAIN_S)
     finally:
         os.close(descriptor)

@@ -1,18 +1,18 @@
-"""The committed image of the cluster's metadata, kept on every node: controllers and brokers alike.
+"""Maintains the committed image of the cluster's metadata, on controllers and brokers alike.
 
 Owns the image. Only the loader changes it, on the event loop's thread and between two of its
-awaits; everybody else reads it there and keeps no part of it that is not frozen.
+awaits. All other code reads it on that thread, and keeps only frozen parts of it.
 
-1. At the start, and wherever the log begins behind what was replayed, the latest snapshot is loaded
-   into a new image, in a worker thread.
-2. What is committed is replayed batch by batch, each whole or not at all, up to the high watermark.
-   Little is replayed on the loop, a few milliseconds at a time; much goes to a worker thread, on a
-   copy that then takes the image's place.
-3. After each step the listeners are told what changed. They are called on the loop's thread, with
-   the image that holds the changes.
-4. A record that cannot be replayed ends the node, with its offset and the reason; none is skipped.
+1. At the start, and whenever the log starts after the replayed offset, the loader reads the latest
+   snapshot into a new image, in a worker thread.
+2. It replays committed batches in order up to the high watermark, each completely or not at all.
+   Few records are replayed on the loop, a few milliseconds at a time; many in a worker thread, on a
+   copy that then replaces the image.
+3. After each step it passes the changes to the listeners, on the loop's thread, together with the
+   image that contains them.
+4. A record that cannot be replayed stops the node, with its offset and the reason. None is skipped.
 
-Batches of applications (records with keys) are passed over by a look at their first record.
+Batches of applications (records with keys) are recognized by their first record and skipped.
 
 Source: KIP-630, KIP-631, "Loading the metadata"; Kafka's MetadataLoader.
 """
@@ -39,13 +39,13 @@ from quorate.runtime.tasks import supervise
 LOGGER = logging.getLogger(__name__)
 
 READ_BYTES_MAX = 1024 * 1024
-"""How much of the log is replayed between two looks at the high watermark, bytes."""
+"""Bytes of the log to replay between two checks of the high watermark."""
 LOOP_RECORDS_MAX = 500
-"""More records at a time than this are replayed in a worker thread."""
+"""More records than this are replayed in a worker thread."""
 LOOP_SLICE_S = 0.005
-"""How long the loop may be held up before others have their turn, seconds."""
+"""How long the loader may occupy the event loop before it yields, seconds."""
 PLAIN_DELAY_S = 0.05
-"""How long a log without any metadata is left alone, seconds: what it holds then costs one look."""
+"""The delay before reading a log without metadata, seconds: it saves a check per commit."""
 
 Listener = Callable[[MetadataImage, MetadataDelta], None]
 
@@ -54,9 +54,9 @@ _Batch = tuple[BatchHeader, memoryview]
 
 
 class MetadataLoader:
-    """Follows the committed log. `committed` is the driver's `on_committed`.
+    """Replays the committed log. Its method `committed` is the driver's `on_committed`.
 
-    on_fatal: called once, with the reason, when the log cannot be replayed.
+    on_fatal: called once, with the reason, if the log cannot be replayed.
     """
 
     def __init__(self, log: MetadataLog, *, on_fatal: Callable[[BaseException], None]) -> None:
@@ -74,16 +74,16 @@ class MetadataLoader:
 
     @property
     def offset(self) -> int:
-        """Everything before this offset has been replayed, or was an application's."""
+        """Everything before this offset has been replayed, or belongs to applications."""
         return self._offset
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether something is known to be committed, and all of that is in the image."""
+        """Whether a high watermark is known, and everything before it is in the image."""
         return 0 < self._committed <= self._offset
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener` after each change, and at once with all there is if there is any."""
+        """Call `listener` after each change, and immediately with the existing metadata, if any."""
         self._listeners.append(listener)
         if self._in_use:
             listener(self.image, self.image.as_delta())
@@ -99,7 +99,7 @@ class MetadataLoader:
             future.cancel()
 
     def committed(self, high_watermark: int) -> None:
-        """The high watermark advanced."""
+        """Note that the high watermark has advanced."""
         self._committed = max(self._committed, high_watermark)
         self._wake.set()
 
@@ -128,7 +128,7 @@ class MetadataLoader:
             self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
-        """Rule 4, or what no code expects: a listener that raises, for one."""
+        """Apply rule 4, or report an unexpected error, such as a listener that raises."""
         LOGGER.critical("%s", error)
         self._on_fatal(error)
 
@@ -139,7 +139,7 @@ class MetadataLoader:
             return
 
     async def _catch_up(self) -> None:
-        """Replay up to the high watermark; others have their turn in between."""
+        """Replay up to the high watermark, and yield to other tasks in between."""
         slice_began = time.monotonic()
         while self._offset < self._committed:
             if self._offset < self._log.start_offset:
@@ -159,7 +159,7 @@ class MetadataLoader:
                 slice_began = time.monotonic()
 
     def _read(self) -> tuple[list[_Batch], int]:
-        """The next metadata batches, some of them, and the offset behind what was looked at."""
+        """Some of the next metadata batches, and the offset after the last examined batch."""
         found: list[_Batch] = []
         position = self._offset
         records = 0
@@ -176,7 +176,7 @@ class MetadataLoader:
         return found, position
 
     async def _reload(self) -> None:
-        """Let the image be what the latest snapshot holds, if there is one."""
+        """Replace the image by that of the latest snapshot, if there is one."""
         started = time.monotonic()
         snapshot = self._log.latest_snapshot()
         if snapshot is None or snapshot.offset == 0:
@@ -186,7 +186,7 @@ class MetadataLoader:
             with collection_paused(freeze=True):
                 image, count = await asyncio.to_thread(load_snapshot, self._log, snapshot)
         except SnapshotNotFoundError:
-            return  # a later one took its place; who needs one looks again
+            return  # a later one replaced it; the caller tries again if it needs one
         LOGGER.info(
             "loaded %d metadata records of snapshot %s in %.1f s",
             count,
@@ -219,7 +219,7 @@ class MetadataLoader:
 
 
 def _replay(image: MetadataImage, batches: list[_Batch]) -> MetadataDelta:
-    """Apply batches in order; what they changed."""
+    """Apply batches in order; returns the changes."""
     changes = MetadataDelta()
     for header, batch in batches:
         changes.add(apply_batch(image, header, batch))
@@ -227,8 +227,10 @@ def _replay(image: MetadataImage, batches: list[_Batch]) -> MetadataDelta:
 
 
 def load_snapshot(log: MetadataLog, snapshot: OffsetAndEpoch) -> tuple[MetadataImage, int]:
-    """The image in a snapshot, and how many metadata records it has. It takes seconds: call it in a
-    worker thread. LogError, ReplayError, SnapshotNotFoundError.
+    """The image in a snapshot, and the number of its metadata records.
+
+    This can take seconds: call it in a worker thread. Raises LogError, ReplayError,
+    SnapshotNotFoundError.
     """
     image = MetadataImage()
     count = 0

@@ -1,20 +1,22 @@
-"""The active controller of a node: it runs where the quorum's leader is, and only while it leads.
+"""Runs the active controller on a node while it is the quorum's leader.
 
 Owns a `MetadataController`, the pure state machine that turns requests into records. Steps:
 
-1. This node leads a new epoch: wait until everything before the epoch's first record is committed
-   and in the committed image, then activate the controller on a copy of it. Requests wait for that.
-2. A request: the controller answers with records and a response; the records are one batch,
-   appended in the same step of the loop (`RaftDriver.append_now`), so the order of requests is that
-   of the log. The response is released when the batch is committed and replayed here. A response
-   without records may rest on records that are not committed yet: it waits for those.
-3. The controller's deadlines (sessions, controlled shutdowns, idle time) are ticks alike.
-4. This node leads no longer: whoever waits hears NOT_CONTROLLER, with a text where what was asked
-   may still be committed, and REQUEST_TIMED_OUT where its time ran out first, as Kafka has it.
-5. A controller that fails drops its working state and begins again with 1 in the same epoch, behind
-   what is in the log by then.
+1. If this node gains leadership, it waits until everything up to and including the epoch's first
+   record is committed and in the committed image, then activates the controller on a copy of that
+   image. Requests wait until then.
+2. For a request, the controller returns records and a response. The records are appended as one
+   batch in the same step of the loop (`RaftDriver.append_now`), so the log has the order of the
+   requests. The response is sent once the batch is committed and replayed on this node. A response
+   without records may depend on records that are not committed yet, so it waits for those.
+3. The controller's deadlines (sessions, controlled shutdowns, idle time) are ticks, which append
+   records in the same way.
+4. If this node loses leadership, waiting requests fail with NOT_CONTROLLER, with a message if the
+   change may still be committed; or with REQUEST_TIMED_OUT if they timed out first, as in Kafka.
+5. A controller that fails drops its working state and starts again with step 1 in the same epoch,
+   after everything that is in the log by then.
 
-Reads are answered from the committed image after a majority confirmed that this node leads.
+Reads are answered from the committed image once a majority has confirmed this node's leadership.
 
 Source: Kafka's QuorumController; KIP-631, KIP-835 (no-op records).
 """
@@ -28,7 +30,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quorate.metadata import describe
-from quorate.metadata.controller import CurrentControllers, MetadataController, Result
+from quorate.metadata.controller import ControllerResult, CurrentControllers, MetadataController
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, ReplayError
 from quorate.metadata.managers.feature_manager import kraft_versions
@@ -40,27 +42,27 @@ from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_batches import build_metadata_batch, decode_values
 from quorate.runtime.metadata_loader import MetadataLoader
-from quorate.runtime.pending_appends import Commit, Outcome
+from quorate.runtime.pending_appends import Commit, CommitOutcome
 from quorate.runtime.tasks import supervise
 
 LOGGER = logging.getLogger(__name__)
 
 TICK_TIMEOUT_MS = 60_000
-"""After which a tick's records are no longer waited for; they may be committed all the same."""
+"""How long to wait for the commit of a tick's records; they may still be committed later."""
 
 REFUSED_PAUSE_MS = 100
-"""Until the next tick where the leader takes no appends for now."""
+"""The delay before the next attempt if the leader accepts no appends at present."""
 
-TOO_MUCH = "{} bytes wait for their commit; slow down"
-UNKNOWN = "the controller lost leadership before this was committed; it may still be"
+TOO_MUCH = "{} bytes are not committed yet; slow down"
+UNKNOWN = "the controller lost leadership before this was committed; it may still be committed"
 
 
-class _OfficeLostError(Exception):
-    """The node stopped leading while a commit was waited for."""
+class _LeadershipLostError(Exception):
+    """This node lost leadership while a request waited for a commit."""
 
 
 class MetadataService:
-    """Requests in, answers out. `bind` comes first, since the driver needs `leadership`."""
+    """Handles metadata requests. Call `bind` first: the driver's constructor needs `leadership`."""
 
     def __init__(
         self,
@@ -87,7 +89,10 @@ class MetadataService:
         self._loader.add_listener(self._tell_of_brokers)
 
     def _tell_of_brokers(self, image: MetadataImage, changes: MetadataDelta) -> None:
-        """An upgrade of kraft.version is checked against what brokers registered with (KIP-853)."""
+        """Pass the brokers' registered levels of kraft.version to the node, which checks upgrades.
+
+        Source: KIP-853.
+        """
         if changes.brokers:
             self.driver.node.observers_support(kraft_versions(image.cluster))
 
@@ -98,21 +103,21 @@ class MetadataService:
 
     @property
     def is_active(self) -> bool:
-        """Whether this node is the active controller and takes requests."""
+        """Whether this node is the active controller and accepts requests."""
         return self._active.is_set()
 
     async def close(self) -> None:
         self._end()
 
-    # --- the office -------------------------------------------------------------------------------
+    # --- leadership -------------------------------------------------------------------------------
 
-    def leadership(self, office: out.LeadershipAcquired | out.LeadershipLost) -> None:
+    def leadership(self, change: out.LeadershipAcquired | out.LeadershipLost) -> None:
         """The driver's `on_leadership`."""
         self._end()
-        if isinstance(office, out.LeadershipAcquired):
-            self._epoch = office.epoch
+        if isinstance(change, out.LeadershipAcquired):
+            self._epoch = change.epoch
             self._lost = asyncio.get_running_loop().create_future()
-            self._begin(office.epoch, office.start_offset + 1)
+            self._begin(change.epoch, change.start_offset + 1)
 
     def _begin(self, epoch: int, end_offset: int) -> None:
         self._activation = supervise(
@@ -123,7 +128,7 @@ class MetadataService:
         )
 
     async def _activate(self, epoch: int, end_offset: int) -> None:
-        """Step 1; end_offset: everything before it must be in the image."""
+        """Perform step 1. end_offset: everything before it must be in the image first."""
         await self._loader.reached(end_offset)
         started = time.monotonic()
 
@@ -137,12 +142,14 @@ class MetadataService:
         self._appended_end = end_offset
         try:
             future = self.driver.append_now(build, TICK_TIMEOUT_MS)
+            while future is not None and future.done():
+                # This node hands over already, but may go on leading if that fails.
+                await asyncio.sleep(REFUSED_PAUSE_MS / 1000)
+                future = self.driver.append_now(build, TICK_TIMEOUT_MS)
         except Exception:
-            LOGGER.exception("the metadata controller cannot begin in epoch %d", epoch)
-            self.driver.resign("the metadata controller cannot begin")
+            LOGGER.exception("the metadata controller could not be activated in epoch %d", epoch)
+            self.driver.resign("the metadata controller could not be activated")
             return
-        if future is not None and future.done():
-            return  # this node hands over already
         self._active.set()
         LOGGER.info("active controller in epoch %d after %.3f s", epoch, time.monotonic() - started)
         self._arm()
@@ -160,10 +167,10 @@ class MetadataService:
         self._controller.deactivate()
 
     def _restart(self, reason: str) -> None:
-        """Step 5."""
+        """Perform step 5."""
         if self._epoch is None:
             return
-        LOGGER.error("the metadata controller begins again: %s", reason)
+        LOGGER.error("restarting the metadata controller: %s", reason)
         self._active.clear()
         self._controller.deactivate()
         self._begin(self._epoch, self.driver.node.core.log.end_offset)
@@ -171,7 +178,7 @@ class MetadataService:
     # --- requests ---------------------------------------------------------------------------------
 
     async def handle(self, request: Request | Read, timeout_ms: int) -> MetadataAnswer:
-        """Do what is asked, and answer once it is committed."""
+        """Execute a request, and return its response once it is committed."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 if isinstance(request, Read):
@@ -181,7 +188,7 @@ class MetadataService:
             return self._answer(ErrorCode.REQUEST_TIMED_OUT, f"no answer within {timeout_ms} ms")
 
     async def _change(self, request: Request, timeout_ms: int) -> MetadataAnswer:
-        result: Result | None = None
+        result: ControllerResult | None = None
 
         def build(next_offset: int) -> tuple[int, bytearray] | None:
             nonlocal result
@@ -205,11 +212,11 @@ class MetadataService:
     async def append_records(
         self, values: Sequence[bytes], timeout_ms: int, *, from_client: bool = False
     ) -> tuple[ErrorCode, int, str]:
-        """Append metadata records as they are, one batch: (error, base offset, message).
+        """Append encoded metadata records as one batch: (error, base offset, message).
 
-        They are replayed on the controller's image first: what no node could replay, or what a
-        client may not append (`metadata.appended`), is refused with INVALID_RECORD, and nothing is
-        appended.
+        The controller first replays them on a copy of its image. If a record cannot be replayed, or
+        a client may not append it (`metadata.managers.appended`), the error is INVALID_RECORD and
+        nothing is appended.
         """
         base = -1
         refused: str | None = None
@@ -226,7 +233,7 @@ class MetadataService:
             )
             if refused is not None:
                 return None
-            return self._batch(Result(tuple(records), None), next_offset)
+            return self._batch(ControllerResult(tuple(records), None), next_offset)
 
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -240,7 +247,7 @@ class MetadataService:
         return ErrorCode.NONE, base, ""
 
     async def _append(self, build: Any, timeout_ms: int, what: str) -> MetadataAnswer | None:
-        """Append what `build` makes and wait for it; the answer where that fails."""
+        """Append the batch of `build` and wait for its commit; returns a response on failure."""
         refusal = await self._until_active()
         if refusal is not None:
             return refusal
@@ -257,11 +264,11 @@ class MetadataService:
         self._arm()
         try:
             return await self._released(future)
-        except _OfficeLostError:
+        except _LeadershipLostError:
             return self._answer(ErrorCode.NOT_CONTROLLER, UNKNOWN)
 
     async def _until_active(self) -> MetadataAnswer | None:
-        """Wait until requests are taken; NOT_CONTROLLER where this node does not lead."""
+        """Wait until requests are accepted; returns NOT_CONTROLLER if this node does not lead."""
         if self._active.is_set():
             return None
         if self._lost is None or self._lost.done():
@@ -276,7 +283,10 @@ class MetadataService:
     async def _released(
         self, future: asyncio.Future[Commit | ErrorCode] | None
     ) -> MetadataAnswer | None:
-        """Step 2: wait for the commit, or for all that was appended before; None when it is."""
+        """Wait for the commit of the batch, or without one of all earlier batches (step 2).
+
+        Returns None after the commit, else a response with the error.
+        """
         if future is None:
             await self._committed(self._appended_end)
             return None
@@ -285,20 +295,20 @@ class MetadataService:
         if isinstance(ended, ErrorCode):
             return self._answer(ErrorCode.NOT_CONTROLLER)
         _, outcome = ended
-        if outcome is Outcome.TIMED_OUT:
+        if outcome is CommitOutcome.TIMED_OUT:
             return self._answer(ErrorCode.REQUEST_TIMED_OUT, outcome.value)
-        if outcome is Outcome.LEADERSHIP_LOST:
+        if outcome is CommitOutcome.LEADERSHIP_LOST:
             return self._answer(ErrorCode.NOT_CONTROLLER, UNKNOWN)
         await self._loader.reached(end_offset)
         return None
 
     async def _committed(self, end_offset: int) -> None:
-        """Until everything before `end_offset` is committed and replayed, or _OfficeLostError."""
+        """Wait until everything before `end_offset` is replayed. Raises _LeadershipLostError."""
         if self._loader.offset >= end_offset:
             return
         lost = self._lost
         if lost is None or lost.done():
-            raise _OfficeLostError
+            raise _LeadershipLostError
         reached = asyncio.create_task(self._loader.reached(end_offset))
         try:
             await asyncio.wait((reached, lost), return_when=asyncio.FIRST_COMPLETED)
@@ -306,14 +316,14 @@ class MetadataService:
             if not reached.done():
                 reached.cancel()
         if self._loader.offset < end_offset:
-            raise _OfficeLostError
+            raise _LeadershipLostError
 
     def describe(self, request: Read) -> Any:
-        """The answer from this node's own committed image, as far as it has come."""
+        """The response from this node's own committed image, which may lag behind."""
         return describe.answer(self._loader.image, request, self._controller.supported)
 
     async def _read(self, request: Read, timeout_ms: int) -> MetadataAnswer:
-        """From the committed image, linearizable (ReadIndex)."""
+        """The response from the committed image; linearizable (ReadIndex)."""
         index, _ = await self.driver.ask(ReadIndexRequest("", timeout_ms))
         assert isinstance(index, ReadIndexResponse), type(index)
         if index.error is not ErrorCode.NONE:
@@ -330,8 +340,8 @@ class MetadataService:
 
     # --- records ----------------------------------------------------------------------------------
 
-    def _batch(self, result: Result, next_offset: int) -> tuple[int, bytearray] | None:
-        """The batch of a result's records, None if there are none."""
+    def _batch(self, result: ControllerResult, next_offset: int) -> tuple[int, bytearray] | None:
+        """(number of records, batch) of a result; None without records. ValueError if too large."""
         records: tuple[AnyRecord, ...] = result.records
         if not records:
             return None
@@ -347,7 +357,7 @@ class MetadataService:
     # --- time -------------------------------------------------------------------------------------
 
     def _arm(self, delay_min_ms: int = 1) -> None:
-        """Keep one timer at the controller's next deadline."""
+        """Set the timer to the controller's next deadline."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -371,6 +381,6 @@ class MetadataService:
             LOGGER.exception("a tick of the metadata controller failed")
             self._restart(f"a tick failed: {error}")
             return
-        # A leader that hands over ticks no more, but may go on leading if that fails.
+        # A leader that transfers leadership accepts no ticks, but continues if the transfer fails.
         refused = future is not None and future.done()
         self._arm(REFUSED_PAUSE_MS if refused else 1)

@@ -1,13 +1,13 @@
-"""The node's own requests on their way: unary calls, and one FetchStream to the leader.
+"""Sends the node's own requests: unary calls, and one FetchStream to the leader.
 
-A Fetch to the leader goes over the stream; when the stream breaks, the node hears of it at once, as
-a hint that the leader died. The node has one Fetch under way; when its role changes it gives that
-up, perhaps for one to the same leader in a later epoch, and what was parked there ends with its
-stream. Everything else is a unary call in a task of its own; the node sends few of them, and never
-two of a kind to one peer at a time.
+A Fetch to the leader goes over the stream. If the stream breaks, the node is notified immediately,
+as a hint that the leader died. The node has at most one pending Fetch. When its role changes, it
+abandons that Fetch, possibly for another one to the same leader in a later epoch; the Fetch that is
+parked there ends with its stream. Every other request is a unary call in its own task. The node
+sends few of those, and never two of the same kind to one peer at a time.
 
-A node of another cluster counts as one that does not answer: its epochs and its leader mean nothing
-here. Who configured its address is told, once in a while.
+A node of another cluster is treated like one that does not answer, because its epochs and its
+leader have no meaning here. A warning about its address is logged from time to time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from quorate.runtime.tasks import explained, supervise
 LOGGER = logging.getLogger(__name__)
 
 FOREIGN_PERIOD_S = 600.0
-"""How often it is said that a peer belongs to another cluster, seconds."""
+"""Interval of the warnings about a peer of another cluster, seconds."""
 
 
 class Answers(Protocol):
-    """Who takes the answers: the driver."""
+    """Receives the responses; the driver implements it."""
 
     def answered(self, request_id: int, response: Response) -> None: ...
 
@@ -43,7 +43,7 @@ class Answers(Protocol):
 
 
 class Outbound:
-    """Sends what the node wants sent and brings back the answers."""
+    """Sends the node's requests and passes their responses to the driver."""
 
     def __init__(self, transport: PeerTransport) -> None:
         self._transport = transport
@@ -58,7 +58,7 @@ class Outbound:
         self._answers = answers
 
     def send(self, output: Send | SendAdmin) -> None:
-        """Begin one request; its answer comes back through `Answers`."""
+        """Start one request; its response arrives through `Answers`."""
         assert self._answers is not None, "bind() comes first"
         is_stream = isinstance(output, Send) and output.to_leader
         earlier = frozenset(self._fetches)
@@ -88,7 +88,7 @@ class Outbound:
         except TransportError as error:
             self._answers.unanswered(output.request_id, str(error), refused=error.refused)
         except (ViolationError, RecordsError) as error:
-            LOGGER.warning("%s answered what cannot be understood: %s", output.endpoint, error)
+            LOGGER.warning("%s sent an invalid response: %s", output.endpoint, error)
             self._answers.unanswered(output.request_id, str(error), refused=False)
         except (Exception, asyncio.CancelledError) as error:
             self._broke_off(output, error)
@@ -96,8 +96,9 @@ class Outbound:
             self._answered(output, response)
 
     def _broke_off(self, output: Send | SendAdmin, error: BaseException) -> None:
-        """A request failed in a way that no code expects: to the node it is one without an answer.
-        A cancellation by the owner goes on.
+        """Treat an unexpected error as a request without a response.
+
+        Re-raises a cancellation by the task's owner.
         """
         assert self._answers is not None, "bind() comes first"
         task = asyncio.current_task()
@@ -110,7 +111,7 @@ class Outbound:
     async def _fetch(
         self, output: Send | SendAdmin, earlier: frozenset[asyncio.Task[None]]
     ) -> None:
-        """One Fetch over the stream, instead of `earlier`, whose answer nobody waits for."""
+        """Send one Fetch over the stream, and cancel the abandoned fetches `earlier`."""
         assert self._answers is not None, "bind() comes first"
         assert isinstance(output, Send), "only peers are fetched from"
         assert isinstance(output.request, FetchRequest), "only fetches go over the stream"
@@ -126,7 +127,7 @@ class Outbound:
             await self._close_stream()
             self._answers.unanswered(output.request_id, str(error), refused=error.refused)
         except (ViolationError, RecordsError) as error:
-            LOGGER.warning("%s answered what cannot be understood: %s", output.endpoint, error)
+            LOGGER.warning("%s sent an invalid response: %s", output.endpoint, error)
             await self._close_stream()
             self._answers.unanswered(output.request_id, str(error), refused=False)
         except (Exception, asyncio.CancelledError) as error:
@@ -144,13 +145,13 @@ class Outbound:
         if now_s >= self._foreign_at.get(endpoint, 0.0):
             self._foreign_at[endpoint] = now_s + FOREIGN_PERIOD_S
             LOGGER.warning(
-                "%s belongs to another cluster, this node to %s: it is not asked for anything. "
+                "%s belongs to another cluster, this node to %s: its responses are ignored. "
                 "Correct controller.quorum.bootstrap.servers, or format an empty directory for "
                 "that cluster",
                 endpoint,
                 output.request.cluster_id,
             )
-        self._answers.unanswered(output.request_id, "it is of another cluster", refused=False)
+        self._answers.unanswered(output.request_id, "it belongs to another cluster", refused=False)
 
     async def _stream_to(self, endpoint: Endpoint, leader_id: int | None) -> FetchStream:
         stream = self._stream

@@ -1,7 +1,7 @@
-"""Clients that wait for the commit of what they appended.
+"""Appends that wait for their commit.
 
-Waiters stand in the order of their offsets, so a commit answers a prefix of the queue. A leader
-that loses its office answers all of them with "unknown": what they appended may still be committed.
+The queue is in offset order, so a commit completes a prefix of it. A leader that loses leadership
+completes all of them with LEADERSHIP_LOST: their records may still be committed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 
-class Outcome(StrEnum):
+class CommitOutcome(StrEnum):
     """How the wait for a commit ended."""
 
     COMMITTED = "committed"
@@ -28,14 +28,17 @@ class Outcome(StrEnum):
     TIMED_OUT = "not committed within the request's timeout; the outcome is unknown"
 
 
-Commit = tuple[int, Outcome]
-"""The offset of the first record that was appended, and how the wait for its commit ended."""
+Commit = tuple[int, CommitOutcome]
+"""The offset of the first appended record, and how the wait for its commit ended."""
 
 
 @dataclass(slots=True)
 class PendingAppend:
-    """One batch on its way: `base_offset` is -1 until it is appended. Times in ms, sizes in
-    bytes. appended_s: when it was appended, by `time.perf_counter`. span: of who follows it.
+    """One batch that is being appended and committed.
+
+    count: the number of its records. base_offset: -1 until it is appended. deadline_ms: on the
+    driver's clock. appended_s: when it was appended, by `time.perf_counter`. span: the trace span
+    of the append, if it is traced.
     """
 
     count: int
@@ -46,8 +49,8 @@ class PendingAppend:
     appended_s: float = 0.0
     span: Span | None = None
 
-    def end(self, outcome: Outcome | ErrorCode) -> None:
-        """Answer whoever waits, once."""
+    def end(self, outcome: CommitOutcome | ErrorCode) -> None:
+        """Complete the future, unless it is already done."""
         if not self.future.done():
             self.future.set_result(
                 outcome if isinstance(outcome, ErrorCode) else (self.base_offset, outcome)
@@ -55,9 +58,9 @@ class PendingAppend:
 
 
 class CommitQueue:
-    """Appends by offset. `pending_bytes` is what was appended and is not committed yet.
+    """Appends in offset order. `pending_bytes` is the size of those that are not committed yet.
 
-    latency: gets the seconds that each commit took.
+    latency: records how many seconds each commit took.
     """
 
     def __init__(self, latency: Histogram) -> None:
@@ -69,7 +72,7 @@ class CommitQueue:
         return len(self._pending)
 
     def add(self, pending: PendingAppend) -> None:
-        """Wait for the commit of an append; offsets only grow."""
+        """Add an append; its offset must be higher than those of all earlier ones."""
         pending.appended_s = time.perf_counter()
         self._pending.append(pending)
         self.pending_bytes += len(pending.batch)
@@ -80,20 +83,21 @@ class CommitQueue:
         while queue and queue[0].base_offset + queue[0].count <= high_watermark:
             pending = queue.popleft()
             self._latency.observe(now_s - pending.appended_s)
-            self._end(pending, Outcome.COMMITTED)
+            self._end(pending, CommitOutcome.COMMITTED)
 
     def leadership_lost(self) -> None:
         while self._pending:
-            self._end(self._pending.popleft(), Outcome.LEADERSHIP_LOST)
+            self._end(self._pending.popleft(), CommitOutcome.LEADERSHIP_LOST)
 
     def expire(self, now_ms: int) -> None:
-        """Answer those whose time is up; they keep their place, for their bytes are still
-        pending.
+        """Complete the appends whose deadline has passed.
+
+        They stay in the queue, because their bytes are still pending.
         """
         for pending in self._pending:
             if pending.deadline_ms <= now_ms:
-                pending.end(Outcome.TIMED_OUT)
+                pending.end(CommitOutcome.TIMED_OUT)
 
-    def _end(self, pending: PendingAppend, outcome: Outcome) -> None:
+    def _end(self, pending: PendingAppend, outcome: CommitOutcome) -> None:
         self.pending_bytes -= len(pending.batch)
         pending.end(outcome)

@@ -1,13 +1,14 @@
-"""What a node answers over gRPC: the handler behind the servicers of `rpc.server`.
+"""The handler of a node's gRPC requests, which the servicers of `rpc.server` call.
 
-Requests of the protocol go to the driver as they are. Appends are checked and encoded here, once,
-one batch a request; reads are streamed from the checkpoint and the log, up to an offset that a
-majority confirmed if they are to be linearizable.
+Requests of the protocol are passed to the driver unchanged. Appends are validated and encoded here,
+once, as one batch per request. Reads are streamed from the checkpoint and the log; a linearizable
+read ends at an offset that a majority has confirmed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import (
@@ -22,7 +23,12 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from quorate import __version__
-from quorate.log.errors import LogError
+from quorate.log.errors import (
+    LogError,
+    LogFailedError,
+    OffsetOutOfRangeError,
+    SnapshotNotFoundError,
+)
 from quorate.metadata.requests import DescribeCluster, FeatureUpdate, UpdateFeatures
 from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode
@@ -44,7 +50,7 @@ from quorate.raft.messages import (
 )
 from quorate.raft.types import SUPPORTED_KRAFT_VERSION, OffsetAndEpoch
 from quorate.records.batch import build_data_batch, iter_batches, read_header
-from quorate.records.errors import RecordsError
+from quorate.records.errors import CorruptBatchError, RecordsError
 from quorate.records.metadata import peek
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 from quorate.rpc.wire.limits import batch_bytes, too_large
@@ -66,37 +72,39 @@ from quorate.rpc.wire.values import (
 from quorate.runtime.consistency import LogChecksums
 from quorate.runtime.driver import Bytes, RaftDriver
 from quorate.runtime.metadata_service import MetadataService
-from quorate.runtime.pending_appends import Outcome
+from quorate.runtime.pending_appends import CommitOutcome
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
+
+LOGGER = logging.getLogger(__name__)
 
 KRAFT_VERSION = "kraft.version"
 
 TRACED = (
     AddVoterRequest, RemoveVoterRequest, TransferLeadershipRequest, UpdateKRaftVersionRequest
 )  # fmt: skip
-"""What a span is made of besides appends, where anything is traced."""
+"""The requests that get a span if tracing is enabled, besides appends."""
 
 READ_CHUNK_BYTES = 1024 * 1024
-"""How much one message of a read carries, bytes (a single larger batch goes alone)."""
+"""Bytes of records in one message of a read; a larger batch is sent alone."""
 
 
 async def _nothing() -> None:
-    """What is awaited before a piece is read, by default."""
+    """Do nothing before a chunk is read: the default."""
 
 
 def refuses_nothing(_request: object) -> str:
-    """Why a request for metadata is not taken now: never, by default."""
+    """Reject no metadata request: the default."""
     return ""
 
 
 class NodeService:
-    """Implements `rpc.server.RaftHandler` over a `RaftDriver`.
+    """Implements `rpc.server.grpc_server.RaftHandler` over a `RaftDriver`.
 
-    batch_bytes_max: a larger append is refused. pending_bytes_max: appends that are not committed
-    yet may take this much memory; beyond it callers are told to slow down. refuses: why a request
-    for metadata is not taken now, or "".
+    batch_bytes_max: a larger append is rejected. is_ready: the node's readiness. pending_bytes_max:
+    the memory of appends that are not committed yet; beyond it, further appends are rejected with
+    THROTTLING_QUOTA_EXCEEDED. refuses: why a metadata request is rejected at present, or "".
     """
 
     def __init__(
@@ -130,7 +138,7 @@ class NodeService:
         return await self._ask(request)
 
     async def _ask(self, request: PeerRequest | AdminRequest) -> Response:
-        """The answer of the protocol's core."""
+        """The response of the raft node."""
         traces = self._driver.traces
         if traces is None or not isinstance(request, TRACED):
             response, _ = await self._driver.ask(request)
@@ -158,7 +166,7 @@ class NodeService:
     # --- the cluster's metadata -------------------------------------------------------------------
 
     async def metadata(self, request: Any, timeout_ms: int) -> MetadataAnswer:
-        """What the metadata controller answers; NOT_CONTROLLER where it is not active."""
+        """The metadata controller's response; NOT_CONTROLLER if it is not active on this node."""
         refused = self._refuses(request)
         if refused or self._metadata is None:
             leader = self._driver.node.current_leader
@@ -168,7 +176,7 @@ class NodeService:
     # --- append -----------------------------------------------------------------------------------
 
     async def append(self, records: Sequence[OpaqueRecord], timeout_ms: int) -> AppendOutcome:
-        """Append one atomic batch and wait for its commit (see `rpc.values.AppendOutcome`)."""
+        """Append one atomic batch and wait for its commit (see `rpc.wire.values.AppendOutcome`)."""
         traces = self._driver.traces
         if traces is None:
             return await self._append(records, timeout_ms)
@@ -190,7 +198,7 @@ class NodeService:
                 values, timeout_ms, from_client=True
             )
             if code is ErrorCode.NOT_CONTROLLER:
-                # With a text it was appended before the office was lost.
+                # With a message, the records were appended before leadership was lost.
                 code = ErrorCode.REQUEST_TIMED_OUT if text else ErrorCode.NOT_LEADER_OR_FOLLOWER
             return AppendOutcome(code, self._driver.node.current_leader, base, text)
         batch = build_data_batch(records, time.time_ns() // 1_000_000)
@@ -199,7 +207,7 @@ class NodeService:
         if isinstance(ended, ErrorCode):
             return AppendOutcome(ended, leader)
         base, outcome = ended
-        if outcome is Outcome.COMMITTED:
+        if outcome is CommitOutcome.COMMITTED:
             return AppendOutcome(ErrorCode.NONE, leader, base)
         return AppendOutcome(ErrorCode.REQUEST_TIMED_OUT, leader, base, outcome.value)
 
@@ -212,11 +220,11 @@ class NodeService:
         if size > self._batch_bytes_max:
             return ErrorCode.MESSAGE_TOO_LARGE, too_large(size, self._batch_bytes_max)
         if self._driver.commits.pending_bytes + size > self._pending_bytes_max:
-            text = f"{self._driver.commits.pending_bytes} bytes wait for their commit; slow down"
+            text = f"{self._driver.commits.pending_bytes} bytes are not committed yet; slow down"
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED, text
         keyless = [index for index, (key, _) in enumerate(records) if key is None]
         if keyless and len(keyless) < len(records):
-            text = f"record {keyless[0]} has no key, others have: they do not go into one batch"
+            text = f"record {keyless[0]} has no key, but others do: one batch cannot hold both"
             return ErrorCode.INVALID_RECORD, text
         for index in keyless:
             if peek(records[index][1]) is None:
@@ -231,7 +239,10 @@ class NodeService:
     async def read(
         self, request: ReadRequest, before: Callable[[], Awaitable[None]] = _nothing
     ) -> AsyncIterator[ReadChunk]:
-        """Committed records from `from_offset` on, whole batches a chunk."""
+        """Committed records from `from_offset` on, in chunks of whole batches.
+
+        before: awaited before each chunk is read.
+        """
         node, log = self._driver.node, self._driver.log
         end = node.high_watermark
         if request.linearizable:
@@ -257,9 +268,16 @@ class NodeService:
                     left -= count
                     if left <= 0:
                         break
-        except (LogError, RecordsError) as error:
+        except (OffsetOutOfRangeError, SnapshotNotFoundError) as error:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
             yield ReadChunk(code, node.current_leader, last=True, message=str(error))
+            return
+        except (LogError, RecordsError, OSError) as error:
+            is_damage = not isinstance(error, LogFailedError | OSError)
+            code = ErrorCode.CORRUPT_MESSAGE if is_damage else ErrorCode.KAFKA_STORAGE_ERROR
+            text = f"records from offset {request.from_offset} on cannot be read: {error}"
+            LOGGER.error("%s: %s", log.partition, text)
+            yield ReadChunk(code, node.current_leader, last=True, message=text)
             return
         yield ReadChunk(
             ErrorCode.NONE,
@@ -273,14 +291,14 @@ class NodeService:
     async def _chunks(
         self, request: ReadRequest, end: int, before: Callable[[], Awaitable[None]]
     ) -> AsyncGenerator[tuple[OffsetAndEpoch | None, Bytes, int]]:
-        """(snapshot or None, whole batches, number of records asked for in them) until `end`."""
+        """(snapshot or None, whole batches, number of requested records in them) up to `end`."""
         log = self._driver.log
         position = asked = request.from_offset
         if position < log.start_offset:
             snapshot = log.latest_snapshot()
             assert snapshot is not None, "a log that does not begin at 0 has a snapshot"
             pieces = _gather(log.iter_snapshot_batches(snapshot, asked), asked)
-            # What was asked for may begin far behind the checkpoint's first byte.
+            # The requested records may begin far after the checkpoint's first byte.
             await before()
             while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
                 yield snapshot, *piece
@@ -288,6 +306,7 @@ class NodeService:
             position = snapshot.offset
         while position < end:
             await before()
+            began = position
             data = log.read(position, READ_CHUNK_BYTES, end)
             wanted: list[Bytes] = []
             count = 0
@@ -297,13 +316,18 @@ class NodeService:
                     if request.include_control or not header.is_control:
                         wanted.append(batch)
                         count += min(header.count, header.end_offset - asked)
+            if position <= began:
+                raise CorruptBatchError(0, f"no batch there holds offset {began}")
             if wanted:
                 yield None, wanted[0] if len(wanted) == 1 else b"".join(wanted), count
 
     # --- features and status ----------------------------------------------------------------------
 
     def _describe_features(self) -> DescribeFeaturesResponse:
-        """What is finalized is committed (KIP-853, KRaftVersionRecord "Handling")."""
+        """The features; a finalized level is a committed one.
+
+        Source: KIP-853, KRaftVersionRecord "Handling".
+        """
         node = self._driver.node
         level, _ = node.membership_at(node.high_watermark)
         features = [Feature(KRAFT_VERSION, SUPPORTED_KRAFT_VERSION, level)]
@@ -321,7 +345,7 @@ class NodeService:
             return await self._update_cluster_feature(request)
         is_upgrade = request.upgrade_type is UpgradeType.UPGRADE
         if node.is_leader and not is_upgrade and request.level >= node.kraft_version:
-            text = f"{KRAFT_VERSION} is {node.kraft_version}: {request.level} is no downgrade"
+            text = f"{KRAFT_VERSION} is {node.kraft_version}: {request.level} is not a downgrade"
             return AdminResponse(ErrorCode.INVALID_UPDATE_VERSION, node.current_leader, text)
         response = await self._ask(
             UpdateKRaftVersionRequest(
@@ -332,7 +356,7 @@ class NodeService:
         return response
 
     async def _update_cluster_feature(self, request: UpdateFeaturesRequest) -> AdminResponse:
-        """A feature of the cluster's metadata, such as metadata.version."""
+        """Update a feature of the cluster's metadata, such as metadata.version."""
         update = FeatureUpdate(request.feature, request.level, int(request.upgrade_type))
         wanted = UpdateFeatures((update,), request.validate_only)
         answer = await self.metadata(wanted, request.timeout_ms)
@@ -364,9 +388,9 @@ class NodeService:
         )
 
     async def format(self, request: FormatRequest) -> FormatResponse:
-        """A node that runs is formatted: it says as what."""
+        """Reject the request, since a running node is formatted; returns the node's ids."""
         config = self._driver.node.core.config
-        text = f"node {config.local.id} is formatted already"
+        text = f"node {config.local.id} is already formatted"
         same = request.cluster_id == config.cluster_id
         if not same:
             text += f", for cluster {config.cluster_id}"
@@ -376,8 +400,9 @@ class NodeService:
 
 
 def _gather(batches: Iterator[Batch], asked: int) -> Iterator[tuple[bytes, int]]:
-    """A snapshot's batches, joined to chunks of about READ_CHUNK_BYTES, with the number of their
-    records at and behind the offset `asked`.
+    """Join a snapshot's batches into chunks of about READ_CHUNK_BYTES.
+
+    Each comes with the number of its records from the offset `asked` on.
     """
     wanted: list[Bytes] = []
     size = count = 0

@@ -1,17 +1,17 @@
-"""Receiving a snapshot from the leader: its bytes, resumable, and its installation.
+"""Receives a snapshot from the leader, which can be resumed, and installs it.
 
-All work on files is done in a worker thread, one step after the other in the order of the node's
-outputs; the event loop goes on meanwhile. Steps of an installation:
+All work on files is done in a worker thread, one step at a time in the order of the node's outputs;
+the event loop keeps running. Steps of an installation:
 
-1. Worker thread: what arrived is synced and read wholly. Only a sound snapshot goes on.
-2. Worker thread: it gets its name. From then on a restart finishes the installation.
-3. Event loop, in one step: the log begins again at the snapshot, and `snapshot_installed` is given
-   to the node.
-4. Worker thread: wait until the old segments are gone, then delete older snapshots.
+1. Worker thread: sync the received file and read it completely. Only a valid snapshot continues.
+2. Worker thread: rename it to its final name. From then on a restart completes the installation.
+3. Event loop, in one step: the log restarts at the snapshot, and the node gets
+   `snapshot_installed`.
+4. Worker thread: wait until the old segments are deleted, then delete older snapshots.
 
-Until 3 the node neither fetches nor elects (`Core.installing`), so nothing is appended, and what is
-read on the loop is the old log whole or the new log whole. `close` waits for the step under way,
-since nothing may change the directory once its lock is released.
+Until step 3 the node neither fetches nor stands for election (`Core.installing`), so nothing is
+appended, and reads on the loop see either the complete old log or the complete new log. `close`
+waits for the current step, because nothing may change the directory once its lock is released.
 
 Source: KIP-630, FetchSnapshot; the install is atomic (`log.SnapshotInstall`).
 """
@@ -35,15 +35,16 @@ from quorate.runtime.tasks import OnFailure, supervise
 LOGGER = logging.getLogger(__name__)
 
 Feed = Callable[[int], None]
-"""One input of the node; gets the time, milliseconds."""
+"""Passes one input to the node; takes the time in milliseconds."""
 
 SnapshotOutput = StartSnapshotFetch | WriteSnapshotChunk | InstallSnapshot
 
 
 class SnapshotReceiver:
-    """At most one snapshot at a time; what has arrived survives a change of leader.
+    """Receives at most one snapshot at a time; received bytes survive a change of leader.
 
-    step: gives the node an input and executes what it causes. on_failure: the replica cannot go on.
+    step: passes the node an input and executes the outputs that it causes. on_failure: called if
+    the replica cannot continue.
     """
 
     def __init__(
@@ -66,11 +67,11 @@ class SnapshotReceiver:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a file is being worked on."""
+        """Whether an output is being executed."""
         return self._task is not None
 
     def execute(self, output: SnapshotOutput) -> None:
-        """Do it after all that was asked for before."""
+        """Execute an output after all earlier ones."""
         if self._is_closed:
             return
         self._queue.append(output)
@@ -80,20 +81,20 @@ class SnapshotReceiver:
             )
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back when what was asked for is done: so no more arrives than the disk takes."""
+        """Call `callback` once all outputs are executed, so that the disk limits the network."""
         if self._task is None:
             callback()
         else:
             self._held.append(callback)
 
     def stop(self) -> None:
-        """Begin no further step."""
+        """Start no further step."""
         self._is_closed = True
         self._queue.clear()
         self._held.clear()
 
     async def close(self) -> None:
-        """Stop, and wait for the step under way."""
+        """Stop, and wait for the current step."""
         self.stop()
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -113,7 +114,7 @@ class SnapshotReceiver:
             if isinstance(output, StartSnapshotFetch):
                 await self._begin(output.snapshot)
             elif self._is_broken:
-                return  # the node knows already that this reception failed
+                return  # the node already knows that the receipt of this snapshot failed
             elif isinstance(output, WriteSnapshotChunk):
                 install = self._reception_of(output.snapshot)
                 await asyncio.to_thread(install.write, output.position, output.data)
@@ -131,7 +132,7 @@ class SnapshotReceiver:
         return install
 
     async def _begin(self, snapshot: OffsetAndEpoch) -> None:
-        """Prepare for a snapshot; tell the node how many of its bytes are here already."""
+        """Prepare for a snapshot, and report to the node how many of its bytes are already here."""
         install = await asyncio.to_thread(self._log.begin_install, snapshot)
         self._install, self._is_broken = install, False
         position = install.position
@@ -140,14 +141,14 @@ class SnapshotReceiver:
     async def _finish(self, install: SnapshotInstall) -> None:
         snapshot = install.snapshot
         self._install = None
-        self._is_broken = True  # what arrived is used up or deleted
+        self._is_broken = True  # the received bytes are used up or deleted
         try:
             found = await asyncio.to_thread(install.verify)
             if self._is_closed:
                 return
             await asyncio.to_thread(install.adopt)
         except LogFailedError as error:
-            # What the disk holds is not known now, and another attempt would not find out.
+            # The state of the disk is unknown now, and another attempt would not reveal it.
             self._on_failure(error)
             return
 
@@ -162,4 +163,4 @@ class SnapshotReceiver:
         try:
             await asyncio.to_thread(install.clean_up)
         except (LogError, OSError) as error:
-            LOGGER.error("older snapshots than %s were not deleted: %s", snapshot, error)
+            LOGGER.error("could not delete the snapshots before %s: %s", snapshot, error)

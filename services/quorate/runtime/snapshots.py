@@ -1,21 +1,20 @@
-"""Snapshots of what is committed, and the cleaning of what they make superfluous.
+"""Writes snapshots of committed records, and deletes the files that they make superfluous.
 
-A snapshot is a state, and this log has two. The cluster's metadata is written as the records of its
-image (`metadata.image`), however many led to it. The records of applications are their state: all
-of them, from the last snapshot and the log behind it, batch by batch as bytes, each with its base
-offset in the log (`records.batch.keep_base_offset`). A batch of a snapshot that was written without
-it stays without it. Control records are
-the quorum's own: the header carries kraft.version and the voters as of the snapshot's offset
-(KIP-853 "Snapshots").
+A snapshot contains two states. The cluster's metadata is written as the records of its image
+(`metadata.image`), however many records led to it. Application records are never compacted: all of
+them, from the previous snapshot and the log after it, are copied batch by batch as bytes, each with
+its base offset in the log (`records.batch.keep_base_offset`). A batch of a previous snapshot that
+was written without that offset stays without it. Control records belong to the quorum itself: the
+header contains kraft.version and the voters as of the snapshot's offset (KIP-853 "Snapshots").
 
 A snapshot is due after `interval_bytes` of new log (Kafka:
 metadata.log.max.record.bytes.between.snapshots), but not before the log has grown by the size of
-the last snapshot, so that copying stays linear in what is written; or after `interval_ms` if
-anything is new (metadata.log.max.snapshot.interval.ms). None is written while a metadata
-transaction is open (KIP-868): its records are in no image yet.
+the last snapshot, so that the total cost of copying is linear in what is written; or after
+`interval_ms` if there are new records (metadata.log.max.snapshot.interval.ms). None is written
+while a metadata transaction is open (KIP-868), because no image contains its records yet.
 
-An attempt that fails is logged and repeated, later each time. One that a received snapshot
-overtakes is given up: the log that it reads is gone.
+A failed attempt is logged and retried after an increasing pause. An attempt is abandoned if a
+received snapshot replaces the log that it reads.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ from quorate.runtime.tasks import supervise
 LOGGER = logging.getLogger(__name__)
 
 RETRY_MS_MAX = 60_000
-"""The longest pause between two attempts that fail, milliseconds."""
+"""The longest pause after a failed attempt, milliseconds."""
 
 READ_BYTES_MAX = 4 * 1024 * 1024
-"""How much of the log is read at a time while a snapshot is written, bytes."""
+"""Bytes of the log to read at a time while a snapshot is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPolicy:
-    """When to write a snapshot and when to look for superfluous files. Bytes and milliseconds."""
+    """When to write a snapshot, in bytes and milliseconds; check_period_ms: how often to check."""
 
     interval_bytes: int = 20 * 1024 * 1024
     interval_ms: int = 60 * 60 * 1000
@@ -59,7 +58,7 @@ class SnapshotPolicy:
 
 
 class Snapshotter:
-    """One task that watches the committed log; the writing itself happens in a worker thread."""
+    """One task that watches the committed log, and writes snapshots in a worker thread."""
 
     def __init__(self, driver: RaftDriver, policy: SnapshotPolicy, loader: MetadataLoader) -> None:
         self._driver = driver
@@ -74,7 +73,7 @@ class Snapshotter:
         self._task = supervise(self._run(), "snapshotter", self._failed)
 
     def _failed(self, error: BaseException) -> None:
-        """What is no failure of one attempt: the replica cannot be trusted with its log."""
+        """Stop the replica after an unexpected error: its state may be inconsistent."""
         self._driver.fail(error)
 
     async def stop(self) -> None:
@@ -95,8 +94,7 @@ class Snapshotter:
             except (LogError, RecordsError, OSError) as error:
                 pause_ms = min(2 * pause_ms, max(period_ms, RETRY_MS_MAX))
                 LOGGER.error(
-                    "writing a snapshot or cleaning the log failed: %s; the next attempt is in "
-                    "%.1f s",
+                    "writing a snapshot or cleaning the log failed: %s; retrying in %.1f s",
                     error,
                     pause_ms / 1000,
                 )
@@ -120,11 +118,11 @@ class Snapshotter:
         return new_bytes >= max(self._policy.interval_bytes, floor)
 
     async def write(self) -> OffsetAndEpoch | None:
-        """Write a snapshot of everything committed now, then delete what it made superfluous.
+        """Write a snapshot of all committed records, then delete superfluous files.
 
-        None if there is nothing new, what is committed is not on this replica's disk yet, a
-        metadata transaction is open, or a received snapshot replaces the log. LogError,
-        RecordsError, OSError when it cannot be written, or what is superfluous not deleted.
+        Returns None if nothing is new, the committed records are not durable on this replica yet, a
+        metadata transaction is open, or a received snapshot replaces the log. Raises LogError,
+        RecordsError or OSError if the snapshot cannot be written or files cannot be deleted.
         """
         node = self._driver.node
         await self._loader.reached(node.high_watermark)
@@ -154,11 +152,11 @@ class Snapshotter:
                 ),
             )
         except Exception:
-            # The log under the reader may have been exchanged: then any error is possible.
+            # If the log was replaced while it was read, any error is possible.
             if not self._is_overtaken(snapshot):
                 raise
         if self._is_overtaken(snapshot):
-            LOGGER.info("gave up snapshot %s: a received one replaces the log", snapshot)
+            LOGGER.info("abandoned snapshot %s: a received snapshot replaces the log", snapshot)
             return None
         LOGGER.info("wrote snapshot %s", snapshot)
         self._last_ms = self._driver.now_ms()
@@ -167,12 +165,12 @@ class Snapshotter:
         return snapshot
 
     def _is_overtaken(self, snapshot: OffsetAndEpoch) -> bool:
-        """Whether a received snapshot is replacing the log, or has, since this one was begun."""
+        """Whether a received snapshot is replacing the log, or has done so since the start."""
         is_replacing = self._driver.node.core.installing is not None
         return is_replacing or self._log.start_offset > snapshot.offset
 
     def _clean(self) -> None:
-        """Delete what is superfluous; the node knows where the log starts even if that fails."""
+        """Delete superfluous files; even if this fails, the node learns the log start offset."""
         node = self._driver.node
         if node.core.installing is not None:
             return
@@ -184,14 +182,16 @@ class Snapshotter:
         finally:
             start = self._log.start
             if start.offset > before:
-                LOGGER.info("the log starts at %d now, before at %d", start.offset, before)
+                LOGGER.info(
+                    "the log starts at offset %d now, previously at %d", start.offset, before
+                )
                 self._driver.log_start_advanced(start)
 
 
 def _application_batches(
     log: MetadataLog, previous: OffsetAndEpoch | None, end_offset: int
 ) -> Iterator[Bytes]:
-    """What applications wrote, in order: in the previous snapshot, then in the log behind it."""
+    """The application batches in order: of the previous snapshot, then of the log after it."""
     if previous is not None:
         for batch in log.iter_snapshot_batches(previous):
             assert isinstance(batch.data, bytes | memoryview), type(batch.data)
@@ -201,7 +201,7 @@ def _application_batches(
     while position < end_offset:
         chunks = log.read_durable(position, READ_BYTES_MAX, end_offset)
         if not chunks:
-            raise LogError(f"the log holds nothing at offset {position} any more")
+            raise LogError(f"the log no longer contains offset {position}")
         for chunk in chunks:
             for header, view in iter_batches(chunk):
                 position = header.end_offset
@@ -210,6 +210,6 @@ def _application_batches(
 
 
 def _timestamp_before(log: MetadataLog, offset: int) -> int:
-    """When the last record before `offset` was written, milliseconds since 1970."""
+    """The timestamp of the batch before `offset`, milliseconds since 1970."""
     batch = log.read_durable(offset - 1, 1, offset)[0]
     return read_header(batch).max_timestamp

@@ -1,7 +1,8 @@
-"""Background tasks whose owner notices when they end, and unexpected failures as one line.
+"""Background tasks whose owners notice their end, and one-line texts of unexpected errors.
 
-A task that nobody awaits fails silently: asyncio reports its exception when the task is collected,
-if ever. So each one is started by `supervise`, with what its owner does when it fails.
+A task that nobody awaits fails silently: asyncio reports its exception only when the task is
+garbage collected, if ever. Each task is therefore started by `supervise`, with a callback for its
+failure.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ T = TypeVar("T")
 OnFailure = Callable[[BaseException], None]
 
 FOR_PEOPLE = (FatalError, LogError, RecordsError, OSError)
-"""Errors whose text says by itself what failed and where."""
+"""Errors whose text already explains what failed and where."""
 
 
 class UnexpectedError(Exception):
-    """A failure that no code expects: one line with its type and the place that raised it."""
+    """An unexpected error; its text is one line with the type and the place that raised it."""
 
 
 def explained(error: BaseException, what: str = "") -> BaseException:
-    """`error`, if its text is for people, else an `UnexpectedError` that names type and place.
+    """`error` if it is in `FOR_PEOPLE`, else an `UnexpectedError` that names its type and place.
 
-    what: what failed, to begin the line with. The traceback is logged at debug level.
+    what: what failed; the text then begins with it. The traceback is logged at debug level.
     """
     if isinstance(error, (*FOR_PEOPLE, UnexpectedError)):
         return UnexpectedError(f"{what}: {error}") if what else error
@@ -47,7 +48,7 @@ def explained(error: BaseException, what: str = "") -> BaseException:
 
 
 def _place(error: BaseException) -> str:
-    """Where Quorate's own code raised it or called what did: " (module.py:line in function)"."""
+    """The innermost frame of Quorate's own code: " (package/module.py:line in function)"."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "quorate" in Path(frame.filename).parts] or frames
     if not own:
@@ -59,23 +60,23 @@ def _place(error: BaseException) -> str:
 def supervise(
     work: Coroutine[Any, Any, T], name: str, on_failure: OnFailure, *, endless: bool = True
 ) -> asyncio.Task[T]:
-    """Run `work` in a task; call `on_failure` once, with one line, if it ends unexpectedly.
+    """Run `work` in a task; call `on_failure` once, with a one-line error, if it fails.
 
-    Unexpected are an exception, a cancellation that nobody asked the task for (gRPC raises those),
-    and, for endless work, any end. A cancellation by the owner is normal.
+    The task fails if it raises, if it is cancelled but not by its owner (gRPC raises CancelledError
+    by itself), or, if `endless`, if it returns.
     """
     task = asyncio.create_task(work, name=name)
 
     def ended(task: asyncio.Task[T]) -> None:
         if task.cancelled():
             if not task.cancelling():
-                on_failure(UnexpectedError(f"the task {name} was cancelled from within"))
+                on_failure(UnexpectedError(f"the task {name} was cancelled unexpectedly"))
             return
         error = task.exception()
         if error is not None:
             on_failure(explained(error, f"the task {name} failed"))
         elif endless:
-            on_failure(UnexpectedError(f"the task {name} ended, which it never should"))
+            on_failure(UnexpectedError(f"the task {name} ended unexpectedly"))
 
     task.add_done_callback(ended)
     return task

@@ -1,8 +1,8 @@
-"""The interpreter's lock: how the thread that writes the log gets it in time.
+"""Lets the log's writer thread acquire the interpreter lock in time.
 
-It needs the lock twice a group, to take what is queued and to report what is synced; each time a
-loop that is busy keeps it for as long as the interpreter lets it. By Python's own measure that is
-5 ms, longer than the sync.
+The thread needs the lock twice per group commit: to take the queued batches, and to report the
+sync. Each time, a busy event loop keeps the lock for a full switch interval. Python's default
+interval is 5 ms, longer than the sync itself.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ SWITCH_INTERVAL_S = 0.0005
 
 
 def switch_soon() -> None:
-    """Let threads that wait for the interpreter have it after half a millisecond."""
+    """Make a thread yield the interpreter lock after half a millisecond if others wait for it."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)

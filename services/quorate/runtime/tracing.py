@@ -1,14 +1,14 @@
 """The spans of sampled appends on one replica, from the append to the commit.
 
-1. The leader serves an append (`quorate.leader.append`, a child of the client's span). Once it has
-   its offsets: `quorate.leader.fsync`, until they are durable here, and `quorate.commit`, until the
-   high watermark passes them.
-2. A Fetch that is answered with records of such an append carries (offset, traceparent) of it.
-3. A follower that appends those records spans `quorate.follower.append`, until they are durable
-   there: its next Fetch acknowledges them.
+1. The leader serves an append in `quorate.leader.append`, a child of the client's span. Once the
+   append has its offsets, `quorate.leader.fsync` lasts until they are durable on the leader, and
+   `quorate.commit` until the high watermark passes them.
+2. A Fetch response with records of such an append contains its (offset, traceparent).
+3. A follower that appends those records starts `quorate.follower.append`, which lasts until they
+   are durable on the follower. Its next Fetch acknowledges them.
 
-All is bounded by `SPANS_MAX`; what does not fit is not traced further. Appends that are not sampled
-leave no trace here either.
+At most `SPANS_MAX` appends are traced at a time; others are dropped. Appends that are not sampled
+create no spans.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ CarriedTrace = tuple[int, str]
 
 
 @dataclass(slots=True)
-class _Append:
-    """One append that is traced. The leader's: `parent` is set, `commit` until it is committed."""
+class _TracedAppend:
+    """One traced append on the leader.
+
+    carried: its traceparent. parent: the span of the request, None once the fsync span has started.
+    commit: the span that ends at the commit, None after it.
+    """
 
     base_offset: int
     end_offset: int
@@ -42,12 +46,12 @@ class _Append:
 
 
 class WriteTraces:
-    """Owned by the driver, which calls it where the life of an append goes on."""
+    """The spans of one node. The driver owns it, and reports each step of an append."""
 
     def __init__(self, tracing: Tracing, node_id: int) -> None:
         self._tracing = tracing
         self._node_id = node_id
-        self._appends: deque[_Append] = deque(maxlen=SPANS_MAX)
+        self._appends: deque[_TracedAppend] = deque(maxlen=SPANS_MAX)
         self._syncs: deque[tuple[int, Span]] = deque()
         self._fetched: dict[int, str] = {}
 
@@ -55,21 +59,23 @@ class WriteTraces:
 
     @contextmanager
     def serving(self, name: str, **attributes: str | int) -> Iterator[Span]:
-        """A request that this node answers."""
+        """A span around a request that this node serves."""
         with self._tracing.serving(name, {"quorate.node_id": self._node_id, **attributes}) as span:
             yield span
 
     def appended(self, parent: Span, base_offset: int, end_offset: int, epoch: int) -> None:
-        """A served append has its offsets."""
+        """Start the commit span of an append that has its offsets."""
         if not parent.is_recording():
             return
         attributes = {"quorate.base_offset": base_offset, "quorate.epoch": epoch}
         parent.set_attributes(attributes)
         commit = self._tracing.within("quorate.commit", parent, self._about(base_offset))
-        self._appends.append(_Append(base_offset, end_offset, trace_parent(parent), parent, commit))
+        self._appends.append(
+            _TracedAppend(base_offset, end_offset, trace_parent(parent), parent, commit)
+        )
 
     def carried(self, from_offset: int) -> tuple[CarriedTrace, ...]:
-        """What goes with the records from an offset on."""
+        """The traces to send with the records from an offset on."""
         if not self._appends or self._appends[-1].base_offset < from_offset:
             return ()
         return tuple(
@@ -85,7 +91,7 @@ class WriteTraces:
                 append.commit = None
 
     def leadership_lost(self) -> None:
-        """Whether what is left will commit is for the next leader to decide."""
+        """Fail the remaining commit spans: the next leader decides whether the appends commit."""
         for append in self._appends:
             if append.commit is not None:
                 fail(append.commit, "the leader lost leadership before it was committed")
@@ -95,7 +101,7 @@ class WriteTraces:
     # --- the follower -----------------------------------------------------------------------------
 
     def fetched(self, traces: Sequence[CarriedTrace]) -> None:
-        """A leader's answer brought these; `logged` follows for what it appends."""
+        """Note the traces of a Fetch response; `logged` follows for the records that it appends."""
         for offset, parent in traces:
             if len(self._fetched) < SPANS_MAX:
                 self._fetched[offset] = parent
@@ -103,7 +109,7 @@ class WriteTraces:
     # --- both -------------------------------------------------------------------------------------
 
     def logged(self, ticket: int, base_offset: int, end_offset: int) -> None:
-        """Records [base_offset, end_offset) wait in the log's queue for their sync."""
+        """Start the spans of the records [base_offset, end_offset), which wait for their sync."""
         for append in reversed(self._appends):
             if append.base_offset < base_offset:
                 break

@@ -29,17 +29,17 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from quorate.spark.audit_rules import (
-    Batch,
+    AuditRule,
+    ControlBatch,
     Facts,
     Finding,
-    Rule,
     committed_offset,
     control_findings,
     file_findings,
     tail_findings,
 )
 from quorate.spark.errors import OptionError
-from quorate.spark.files import Replica
+from quorate.spark.files import LogReplica
 from quorate.spark.inspecting import FILES_SCHEMA, INSPECTED_SCHEMA, inspect_files, sample
 from quorate.spark.snapshot_audit import snapshot_findings
 
@@ -69,12 +69,12 @@ _PLACE = ("replica", "segment", "file", "position", "size", "base_offset", "last
 
 @dataclass(slots=True)
 class _Audit:
-    replicas: list[Replica]
+    replicas: list[LogReplica]
     known_committed: int | None
     findings: list[Finding] = field(default_factory=list)
 
 
-def inspect(spark: SparkSession, replicas: Sequence[Replica]) -> DataFrame:
+def inspect(spark: SparkSession, replicas: Sequence[LogReplica]) -> DataFrame:
     """Return every batch and every fault of all files, in INSPECTED_SCHEMA."""
     rows: list[tuple[str, str, int, int | None]] = []
     for replica in replicas:
@@ -86,21 +86,24 @@ def inspect(spark: SparkSession, replicas: Sequence[Replica]) -> DataFrame:
 
 
 def audit(
-    spark: SparkSession, replicas: Sequence[Replica], *, high_watermark: int | None = None
+    spark: SparkSession, replicas: Sequence[LogReplica], *, high_watermark: int | None = None
 ) -> DataFrame:
     """Return all violations, in VIOLATIONS_SCHEMA. Raises OptionError if `replicas` is empty.
 
     high_watermark: an offset before which the caller knows everything to be committed.
     """
     if not replicas:
-        raise OptionError("there is nothing to audit")
+        raise OptionError("there are no replicas to audit")
     names = [replica.name for replica in replicas]
     twice = {name for name in names if names.count(name) > 1}
     work = _Audit(list(replicas), high_watermark)
     if twice:
         work.findings.append(
             Finding(
-                Rule.IDENTITY, 0, min(twice), text="two directories have this id and directory id"
+                AuditRule.IDENTITY,
+                0,
+                min(twice),
+                text="two directories have this id and directory id",
             )
         )
         work.replicas = [_renamed(r) if r.name in twice else r for r in replicas]
@@ -112,8 +115,8 @@ def audit(
     return _result(spark, work.findings)
 
 
-def _renamed(replica: Replica) -> Replica:
-    return Replica(
+def _renamed(replica: LogReplica) -> LogReplica:
+    return LogReplica(
         f"{replica.name} in {replica.directory}",
         replica.directory,
         replica.partition,
@@ -130,7 +133,7 @@ def _check(work: _Audit, found: DataFrame) -> None:
     facts = _facts(work, sound)
     work.findings += _sequence(sound)
     controls = [
-        Batch.of(row)
+        ControlBatch.of(row)
         for row in found.where(F.col("controls").isNotNull())
         .select(*_PLACE, "snapshot", "controls")
         .collect()
@@ -159,9 +162,9 @@ def _faults(found: DataFrame) -> list[Finding]:
         if torn and row.snapshot is None and row.segment == newest[row.replica]:
             continue  # a write in progress when the process ended: recovery truncates it
         if row.crc_valid is False:
-            rule, text = Rule.CHECKSUM, "the checksum is wrong"
+            rule, text = AuditRule.CHECKSUM, "the checksum is wrong"
         else:
-            rule, text = Rule.BYTES, row.fault
+            rule, text = AuditRule.BYTES, row.fault
         findings.append(
             Finding(
                 rule,
@@ -243,25 +246,25 @@ def _odd(row: Any) -> list[Finding]:
     findings: list[Finding] = []
     misnamed = f"the segment named {row.segment} begins with offset {offset}"
     if row._last_offset is None:
-        return [Finding(Rule.ORDER, offset, replica, text=misnamed, **place)]
+        return [Finding(AuditRule.ORDER, offset, replica, text=misnamed, **place)]
     expected = row._last_offset + 1
     if offset > expected:
         missing = f"offsets {expected} to {offset - 1} are missing"
-        findings.append(Finding(Rule.GAP, expected, replica, text=missing, **place, **before))
+        findings.append(Finding(AuditRule.GAP, expected, replica, text=missing, **place, **before))
     elif offset < expected:
-        text = f"offset {offset} stands after {expected - 1}"
-        rule = Rule.DUPLICATE if offset >= row._base_offset else Rule.ORDER
+        text = f"offset {offset} follows offset {expected - 1}"
+        rule = AuditRule.DUPLICATE if offset >= row._base_offset else AuditRule.ORDER
         findings.append(Finding(rule, offset, replica, text=text, **place, **before))
     elif row.segment not in (row._segment, offset):
-        findings.append(Finding(Rule.ORDER, offset, replica, text=misnamed, **place))
+        findings.append(Finding(AuditRule.ORDER, offset, replica, text=misnamed, **place))
     if row.epoch < row._epoch:
-        text = f"epoch {row.epoch} stands after epoch {row._epoch}"
-        findings.append(Finding(Rule.EPOCH, offset, replica, text=text, **place, **before))
+        text = f"epoch {row.epoch} follows epoch {row._epoch}"
+        findings.append(Finding(AuditRule.EPOCH, offset, replica, text=text, **place, **before))
     elif row.epoch > row._epoch:
         first = row.controls[0]["type"] if row.controls else None
         if first != "LEADER_CHANGE":
             text = f"epoch {row.epoch} begins without its leader's LeaderChange"
-            findings.append(Finding(Rule.EPOCH, offset, replica, text=text, **place, **before))
+            findings.append(Finding(AuditRule.EPOCH, offset, replica, text=text, **place, **before))
     return findings
 
 
@@ -305,8 +308,8 @@ def _difference(row: Any, facts: dict[str, Facts], committed: int) -> list[Findi
             same_epoch = side.epoch == right.epoch
             if not same_epoch and offset >= committed:
                 continue  # the tail of an old leader
-            rule = Rule.LOG_MATCHING if same_epoch else Rule.DIVERGENCE
-            text = f"another batch than on {right.replica} at the same offset" + (
+            rule = AuditRule.LOG_MATCHING if same_epoch else AuditRule.DIVERGENCE
+            text = f"differs from the batch on {right.replica} at the same offset" + (
                 f" and epoch {side.epoch}"
                 if same_epoch
                 else f", in epoch {side.epoch} instead of {right.epoch}, below {committed}, which "
@@ -329,7 +332,9 @@ def _difference(row: Any, facts: dict[str, Facts], committed: int) -> list[Findi
     for name, one in facts.items():
         if name not in holders and one.start <= offset < one.end and offset < committed:
             text = f"no batch begins at this offset, but one does on {right.replica}"
-            findings.append(Finding(Rule.DIVERGENCE, offset, name, right.replica, text, **place))
+            findings.append(
+                Finding(AuditRule.DIVERGENCE, offset, name, right.replica, text, **place)
+            )
     return findings
 
 

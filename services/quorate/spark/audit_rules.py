@@ -17,12 +17,12 @@ from quorate.log.offset_files import read_epochs
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.log.snapshots import parse_snapshot_name
 from quorate.raft.types import ElectionState
-from quorate.spark.files import Replica
+from quorate.spark.files import LogReplica
 
 PRODUCER_SNAPSHOT = ".snapshot"
 
 
-class Rule(StrEnum):
+class AuditRule(StrEnum):
     """The rules that a cluster can violate."""
 
     CHECKSUM = "checksum"
@@ -47,7 +47,7 @@ class Rule(StrEnum):
 class Finding:
     """One violation. size, other_size: the length of the relevant bytes at the positions."""
 
-    rule: Rule
+    rule: AuditRule
     offset: int
     replica: str
     other: str = ""
@@ -61,7 +61,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ControlBatch:
     """A control batch of a log (snapshot None) or of a checkpoint."""
 
     replica: str
@@ -74,7 +74,7 @@ class Batch:
     controls: tuple[tuple[str, dict[str, Any]], ...]
 
     @classmethod
-    def of(cls, row: Any) -> Batch:
+    def of(cls, row: Any) -> ControlBatch:
         controls = tuple((one["type"], json.loads(one["data"])) for one in row.controls)
         return cls(
             row.replica,
@@ -87,7 +87,9 @@ class Batch:
             controls,
         )
 
-    def finding(self, rule: Rule, text: str, other: Batch | None = None, at: int = 0) -> Finding:
+    def finding(
+        self, rule: AuditRule, text: str, other: ControlBatch | None = None, at: int = 0
+    ) -> Finding:
         return Finding(
             rule,
             self.base_offset + at,
@@ -107,7 +109,7 @@ class Batch:
 class Facts:
     """A replica's log: its offsets [start, end), its last epoch, and the start of each epoch."""
 
-    replica: Replica
+    replica: LogReplica
     start: int
     end: int
     epoch: int
@@ -132,7 +134,7 @@ class Facts:
 # --- control records ------------------------------------------------------------------------------
 
 
-def control_findings(batches: Sequence[Batch], facts: dict[str, Facts]) -> list[Finding]:
+def control_findings(batches: Sequence[ControlBatch], facts: dict[str, Facts]) -> list[Finding]:
     """Check leaders, voter sets, and the placement of control records."""
     log = sorted(
         (b for b in batches if b.snapshot is None), key=lambda b: (b.replica, b.base_offset)
@@ -144,38 +146,38 @@ def control_findings(batches: Sequence[Batch], facts: dict[str, Facts]) -> list[
     return findings + _checkpoints([b for b in batches if b.snapshot is not None])
 
 
-def _placed(log: Sequence[Batch], facts: dict[str, Facts]) -> list[Finding]:
+def _placed(log: Sequence[ControlBatch], facts: dict[str, Facts]) -> list[Finding]:
     """Check that LeaderChange occurs only at the start of an epoch.
 
     A log must have no snapshot header or footer, and no control records of unknown types.
     """
     findings: list[Finding] = []
-    led: dict[tuple[str, int], Batch] = {}
+    led: dict[tuple[str, int], ControlBatch] = {}
     for batch in log:
         for index, (kind, _) in enumerate(batch.controls):
             if kind in ("SNAPSHOT_HEADER", "SNAPSHOT_FOOTER"):
-                text = f"{kind} stands in the log"
-                findings.append(batch.finding(Rule.CONTROL, text, at=index))
+                text = f"{kind} occurs in the log"
+                findings.append(batch.finding(AuditRule.CONTROL, text, at=index))
             elif kind == "LEADER_CHANGE":
                 first = led.setdefault((batch.replica, batch.epoch), batch)
                 begins = facts[batch.replica].epochs.get(batch.epoch, batch.base_offset)
                 if index or first is not batch:
                     text = f"a second LeaderChange in epoch {batch.epoch}"
-                    findings.append(batch.finding(Rule.CONTROL, text, first, at=index))
+                    findings.append(batch.finding(AuditRule.CONTROL, text, first, at=index))
                 elif begins < batch.base_offset and begins > facts[batch.replica].start:
                     text = (
-                        f"LeaderChange stands within epoch {batch.epoch}, which began at {begins}"
+                        f"LeaderChange occurs within epoch {batch.epoch}, which began at {begins}"
                     )
-                    findings.append(batch.finding(Rule.CONTROL, text))
+                    findings.append(batch.finding(AuditRule.CONTROL, text))
             elif kind.startswith(("UNKNOWN", "ABORT", "COMMIT")):
-                text = f"{kind} is no control record of a metadata log"
-                findings.append(batch.finding(Rule.CONTROL, text, at=index))
+                text = f"{kind} is not a control record of a metadata log"
+                findings.append(batch.finding(AuditRule.CONTROL, text, at=index))
     return findings
 
 
-def _one_leader(log: Sequence[Batch]) -> list[Finding]:
+def _one_leader(log: Sequence[ControlBatch]) -> list[Finding]:
     findings: list[Finding] = []
-    leaders: dict[int, tuple[int, Batch]] = {}
+    leaders: dict[int, tuple[int, ControlBatch]] = {}
     for batch in log:
         for kind, data in batch.controls:
             if kind != "LEADER_CHANGE":
@@ -184,15 +186,15 @@ def _one_leader(log: Sequence[Batch]) -> list[Finding]:
             known, by = leaders.setdefault(batch.epoch, (leader, batch))
             if known != leader:
                 text = f"epoch {batch.epoch} is led by {leader} here and by {known} on {by.replica}"
-                findings.append(batch.finding(Rule.ONE_LEADER, text, by))
+                findings.append(batch.finding(AuditRule.ONE_LEADER, text, by))
             voters = {one["voterId"] for one in data["voters"]}
             granting = {one["voterId"] for one in data["grantingVoters"]}
             if voters and 2 * len(granting & voters) <= len(voters):
                 text = (
-                    f"{leader} was elected in epoch {batch.epoch} by {sorted(granting)}, no "
+                    f"{leader} was elected in epoch {batch.epoch} by {sorted(granting)}, not a "
                     f"majority of {sorted(voters)}"
                 )
-                findings.append(batch.finding(Rule.ONE_LEADER, text))
+                findings.append(batch.finding(AuditRule.ONE_LEADER, text))
     return findings
 
 
@@ -200,18 +202,18 @@ def voter_keys(data: dict[str, Any]) -> frozenset[str]:
     return frozenset(f"{v['voterId']}-{v['voterDirectoryId']}" for v in data["voters"])
 
 
-def _voter_sets(log: Sequence[Batch]) -> list[Finding]:
+def _voter_sets(log: Sequence[ControlBatch]) -> list[Finding]:
     """Check that successive voter sets differ by at most one voter (KIP-853)."""
     findings: list[Finding] = []
-    before: tuple[frozenset[str], Batch] | None = None
+    before: tuple[frozenset[str], ControlBatch] | None = None
     for batch in log:
         for index, (kind, data) in enumerate(batch.controls):
             if kind != "KRAFT_VOTERS":
                 continue
             keys = voter_keys(data)
             if before is not None and len(keys ^ before[0]) > 1:
-                text = f"the voters change from {_shown(before[0])} to {_shown(keys)} at once"
-                findings.append(batch.finding(Rule.VOTERS, text, before[1], at=index))
+                text = f"the voters change from {_shown(before[0])} to {_shown(keys)} in one step"
+                findings.append(batch.finding(AuditRule.VOTERS, text, before[1], at=index))
             before = (keys, batch)
     return findings
 
@@ -220,13 +222,13 @@ def _shown(keys: Iterable[str]) -> str:
     return "{" + ", ".join(sorted(keys)) + "}"
 
 
-def _checkpoints(batches: Sequence[Batch]) -> list[Finding]:
+def _checkpoints(batches: Sequence[ControlBatch]) -> list[Finding]:
     """Check that each checkpoint has a header first, a footer last, and no LeaderChange.
 
     Its control batches must have the epoch in the file name.
     """
     findings: list[Finding] = []
-    by_file: dict[str, list[Batch]] = {}
+    by_file: dict[str, list[ControlBatch]] = {}
     for batch in batches:
         by_file.setdefault(batch.file, []).append(batch)
     for found in by_file.values():
@@ -238,25 +240,27 @@ def _checkpoints(batches: Sequence[Batch]) -> list[Finding]:
             or first.controls[:1] == ()
             or first.controls[0][0] != "SNAPSHOT_HEADER"
         ):
-            findings.append(first.finding(Rule.SNAPSHOT, "it does not begin with SnapshotHeader"))
+            findings.append(
+                first.finding(AuditRule.SNAPSHOT, "it does not begin with SnapshotHeader")
+            )
         if last.controls[-1:] == () or last.controls[-1][0] != "SNAPSHOT_FOOTER":
-            findings.append(last.finding(Rule.SNAPSHOT, "it does not end with SnapshotFooter"))
+            findings.append(last.finding(AuditRule.SNAPSHOT, "it does not end with SnapshotFooter"))
         named = parse_snapshot_name(Path(first.file).stem)
         other = next((b for b in found if named is not None and b.epoch != named.epoch), None)
         if named is not None and other is not None:
-            text = f"a batch of epoch {other.epoch} stands in a checkpoint of epoch {named.epoch}"
-            findings.append(other.finding(Rule.SNAPSHOT, text))
+            text = f"a checkpoint of epoch {named.epoch} contains a batch of epoch {other.epoch}"
+            findings.append(other.finding(AuditRule.SNAPSHOT, text))
         for batch in found:
             if any(kind == "LEADER_CHANGE" for kind, _ in batch.controls):
-                text = "LeaderChange stands in a checkpoint"
-                findings.append(batch.finding(Rule.CONTROL, text))
+                text = "the checkpoint contains a LeaderChange"
+                findings.append(batch.finding(AuditRule.CONTROL, text))
     return findings
 
 
 # --- committed offsets ----------------------------------------------------------------------------
 
 
-def last_voters(batches: Sequence[Batch], replica: str) -> frozenset[str] | None:
+def last_voters(batches: Sequence[ControlBatch], replica: str) -> frozenset[str] | None:
     """The voter set at the end of a replica's log.
 
     If the log has none, it comes from the newest checkpoint that has one; else it is None.
@@ -275,7 +279,9 @@ def _ahead(facts: dict[str, Facts]) -> Facts:
     return max(facts.values(), key=lambda one: (one.epoch, one.end))
 
 
-def committed_offset(batches: Sequence[Batch], facts: dict[str, Facts], known: int | None) -> int:
+def committed_offset(
+    batches: Sequence[ControlBatch], facts: dict[str, Facts], known: int | None
+) -> int:
     """An offset before which everything is certainly committed.
 
     In the highest epoch, what a majority of the voters holds is committed (Raft, 3.6.2). Only
@@ -298,19 +304,21 @@ def committed_offset(batches: Sequence[Batch], facts: dict[str, Facts], known: i
 
 
 def tail_findings(
-    batches: Sequence[Batch], facts: dict[str, Facts], committed: int
+    batches: Sequence[ControlBatch], facts: dict[str, Facts], committed: int
 ) -> list[Finding]:
     """Find logs that end before an offset that, by their disk or the quorum, they once held."""
     findings: list[Finding] = []
     for one in facts.values():
         for reason, offset in _evidence(one.replica):
             if offset > one.end:
-                text = f"the log ends at {one.end}, but {reason} tells of offset {offset}"
+                text = f"the log ends at {one.end}, but {reason} refers to offset {offset}"
                 file = str(one.replica.segments[-1].path) if one.replica.segments else ""
                 size = one.replica.segments[-1].path.stat().st_size if file else 0
                 begin = max(0, size - 256)
                 findings.append(
-                    Finding(Rule.LOST_TAIL, one.end, one.name, "", text, file, begin, size - begin)
+                    Finding(
+                        AuditRule.LOST_TAIL, one.end, one.name, "", text, file, begin, size - begin
+                    )
                 )
                 break
     voters = last_voters(batches, _ahead(facts).name)
@@ -324,12 +332,12 @@ def tail_findings(
                     f"only {_shown(holding)} of {_shown(voters)} hold it"
                 )
                 findings.append(
-                    Finding(Rule.LOST_TAIL, present[key].end, present[key].name, text=text)
+                    Finding(AuditRule.LOST_TAIL, present[key].end, present[key].name, text=text)
                 )
     return findings
 
 
-def _evidence(replica: Replica) -> Iterable[tuple[str, int]]:
+def _evidence(replica: LogReplica) -> Iterable[tuple[str, int]]:
     """Other evidence on the disk of how far the log reached: (file name, offset)."""
     for path in sorted(replica.partition.glob(f"*{PRODUCER_SNAPSHOT}")):
         if path.stem.isdecimal():
@@ -358,10 +366,10 @@ def file_findings(facts: dict[str, Facts]) -> list[Finding]:
         state = _state(one, findings)
         if state is not None:
             if state.epoch < one.epoch:
-                text = f"quorum-state knows epoch {state.epoch}, the log holds epoch {one.epoch}"
+                text = f"quorum-state is at epoch {state.epoch}, but the log at {one.epoch}"
                 findings.append(
                     Finding(
-                        Rule.STATE,
+                        AuditRule.STATE,
                         one.end,
                         one.name,
                         text=text,
@@ -374,11 +382,11 @@ def file_findings(facts: dict[str, Facts]) -> list[Finding]:
                 if known != state.leader_id:
                     text = (
                         f"quorum-state names {state.leader_id} as leader of epoch {state.epoch}, "
-                        f"and {known} on {by}"
+                        f"but {known} on {by}"
                     )
                     findings.append(
                         Finding(
-                            Rule.ONE_LEADER,
+                            AuditRule.ONE_LEADER,
                             one.end,
                             one.name,
                             by,
@@ -397,7 +405,7 @@ def _state(one: Facts, findings: list[Finding]) -> ElectionState | None:
     try:
         return QuorumStateFile(one.replica.partition).read()
     except LogError as error:
-        findings.append(Finding(Rule.STATE, one.end, one.name, text=str(error)))
+        findings.append(Finding(AuditRule.STATE, one.end, one.name, text=str(error)))
         return None
 
 
@@ -413,11 +421,11 @@ def _clusters(facts: dict[str, Facts]) -> list[Finding]:
     file = "meta.properties"
     return [
         Finding(
-            Rule.CLUSTER,
+            AuditRule.CLUSTER,
             one.start,
             one.name,
             among[0].name,
-            f"it belongs to cluster {cluster}, {among[0].name} to {right}",
+            f"it belongs to cluster {cluster}, but {among[0].name} to {right}",
             str(one.replica.directory / file),
             0,
             256,
@@ -440,15 +448,19 @@ def _epoch_file(one: Facts) -> list[Finding]:
         entries = read_epochs(one.replica.partition)
     except (LogError, ValueError, OSError) as error:
         return [
-            Finding(Rule.STATE, one.start, one.name, text=f"{path.name}: {error}", file=str(path))
+            Finding(
+                AuditRule.STATE, one.start, one.name, text=f"{path.name}: {error}", file=str(path)
+            )
         ]
     findings = []
     for entry in entries:
         begins = one.epochs.get(entry.epoch)
         if begins is None or begins <= one.start or entry.offset == begins:
             continue
-        text = f"{path.name}: epoch {entry.epoch} begins at {entry.offset}; it does at {begins}"
-        findings.append(Finding(Rule.EPOCH, begins, one.name, text=text, file=str(path), size=256))
+        text = f"{path.name}: epoch {entry.epoch} begins at {entry.offset}, in the log at {begins}"
+        findings.append(
+            Finding(AuditRule.EPOCH, begins, one.name, text=text, file=str(path), size=256)
+        )
     return findings
 
 
@@ -459,10 +471,10 @@ def _beginning(one: Facts) -> list[Finding]:
     ends = [snapshot.id.offset for snapshot in one.replica.snapshots]
     if any(one.start <= end for end in ends):
         return []
-    text = f"the log begins at {one.start} and no checkpoint holds what came before"
+    text = f"the log begins at {one.start}, but no checkpoint covers the records before it"
     return [
         Finding(
-            Rule.GAP,
+            AuditRule.GAP,
             max(ends, default=0),
             one.name,
             text=text,

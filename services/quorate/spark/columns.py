@@ -125,7 +125,7 @@ def column_name(spec: FieldSpec) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ChunkOrigin:
     """Where a chunk comes from. replica: "id-directoryId" or a name; snapshot: its end offset."""
 
     replica: str
@@ -134,7 +134,7 @@ class Origin:
 
 
 def rows(
-    layer: str, chunk: Chunk, origin: Origin, start: int, end: int, *, verify: bool = True
+    layer: str, chunk: Chunk, origin: ChunkOrigin, start: int, end: int, *, verify: bool = True
 ) -> pa.RecordBatch:
     """A chunk's rows with offsets in [start, end), as one RecordBatch."""
     if layer == BATCHES:
@@ -148,7 +148,7 @@ def rows(
 
 
 def records_between(
-    chunk: Chunk, origin: Origin, start: int, end: int, *, verify: bool = True
+    chunk: Chunk, origin: ChunkOrigin, start: int, end: int, *, verify: bool = True
 ) -> Records:
     """A chunk's records with offsets in [start, end). Raises DamagedError for a damaged chunk."""
     chunk = _overlapping(chunk, start, end)
@@ -167,7 +167,7 @@ def _overlapping(chunk: Chunk, start: int, end: int) -> Chunk:
     return chunk if keep.all() else chunk.select(keep)
 
 
-def _verify(chunk: Chunk, origin: Origin) -> None:
+def _verify(chunk: Chunk, origin: ChunkOrigin) -> None:
     valid = chunk.crc_valid()
     if not valid.all():
         at = int(np.argmax(~valid))
@@ -193,7 +193,7 @@ def _timestamps(milliseconds: Ints) -> pa.Array:
     return pa.array(micros, mask=~fits).cast(TIME)
 
 
-def batch_rows(chunk: Chunk, origin: Origin) -> pa.RecordBatch:
+def batch_rows(chunk: Chunk, origin: ChunkOrigin) -> pa.RecordBatch:
     h = chunk.headers
     count = len(h)
     columns = [
@@ -219,7 +219,7 @@ def batch_rows(chunk: Chunk, origin: Origin) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=BATCHES_SCHEMA)
 
 
-def raw_rows(chunk: Chunk, origin: Origin) -> pa.RecordBatch:
+def raw_rows(chunk: Chunk, origin: ChunkOrigin) -> pa.RecordBatch:
     bounds = pa.py_buffer(np.array([0, chunk.size], np.int32))
     data = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(chunk.buffer)])
     columns = [
@@ -239,7 +239,7 @@ def _frames(records: Records) -> Ints:
     return found
 
 
-def ledger_rows(records: Records, origin: Origin) -> pa.RecordBatch:
+def ledger_rows(records: Records, origin: ChunkOrigin) -> pa.RecordBatch:
     """One row per record."""
     count = len(records)
     frames = _frames(records)
@@ -274,7 +274,7 @@ def ledger_rows(records: Records, origin: Origin) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=LEDGER_SCHEMA)
 
 
-def _log_offsets(records: Records, origin: Origin, is_opaque: Mask) -> pa.Array:
+def _log_offsets(records: Records, origin: ChunkOrigin, is_opaque: Mask) -> pa.Array:
     """Each record's offset; for application records in a checkpoint, the offset in the log."""
     if origin.snapshot is None or not is_opaque.any():
         return pa.array(records.offset)
@@ -379,7 +379,7 @@ class _Parts:
         return whole[0] if places is None else pa.concat_arrays(whole).take(places)
 
 
-def typed_rows(cls: type[MetadataRecord], records: Records, origin: Origin) -> pa.RecordBatch:
+def typed_rows(cls: type[MetadataRecord], records: Records, origin: ChunkOrigin) -> pa.RecordBatch:
     """One row per record of the type, in any version. Raises DamagedError if one is undecodable."""
     frames = _frames(records)
     kind = frames[kernels.KIND]
@@ -418,7 +418,7 @@ def typed_rows(cls: type[MetadataRecord], records: Records, origin: Origin) -> p
 
 
 def _objects(
-    cls: type[MetadataRecord], records: Records, mine: Ints, origin: Origin
+    cls: type[MetadataRecord], records: Records, mine: Ints, origin: ChunkOrigin
 ) -> list[pa.Array]:
     """Columns of records that are decoded one by one."""
     found: list[MetadataRecord] = []

@@ -87,7 +87,9 @@ def read_records(chunk: Chunk) -> Records:
     headers = chunk.headers
     if chunk.is_compressed.any():
         first = int(np.argmax(chunk.is_compressed))
-        raise _damaged(chunk, first, "its records are compressed, which a metadata log's never are")
+        raise _damaged(
+            chunk, first, "its records are compressed, but metadata logs are never compressed"
+        )
     batches = np.empty((6, len(headers)), np.int64)
     batches[kernels.START] = chunk.starts + HEADER_SIZE
     batches[kernels.END] = chunk.ends
@@ -115,8 +117,8 @@ def read_records(chunk: Chunk) -> Records:
 _RECORD_BYTES_MIN = 7
 """Length, attributes, timestamp, offset, two sizes, header count: at least one byte each."""
 _REASONS = {
-    kernels.PASSES_END: "its records pass its end",
-    kernels.CONTRADICTS: "record {} contradicts itself",
+    kernels.PASSES_END: "its records extend past its end",
+    kernels.CONTRADICTS: "record {} is inconsistent",
     kernels.DOES_NOT_FILL: "its records do not fill it",
 }
 

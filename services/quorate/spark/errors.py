@@ -6,7 +6,7 @@
     ├── CompactedError     a snapshot has replaced the requested offsets
     ├── OptionError        an option of the data source is invalid
     ├── DamagedError       the bytes of the log are corrupt
-    └── UnreachableError   no leader of the quorum responds
+    └── QuorumUnreachableError   no leader of the quorum responds
 
 Spark wraps the errors of its workers in a long text of its own. Every message here begins with a
 mark, by which `explain` finds it in that text.
@@ -54,7 +54,7 @@ class DamagedError(PipelineError):
     """The log's bytes are corrupt."""
 
 
-class UnreachableError(PipelineError):
+class QuorumUnreachableError(PipelineError):
     """No leader of the quorum responds."""
 
 

@@ -42,7 +42,7 @@ class SnapshotFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class LogReplica:
     """One copy of the log. properties: None for a single file, or if meta.properties is missing."""
 
     name: str
@@ -74,7 +74,7 @@ class Piece:
     next_offset: int | None
 
 
-def find_replica(path: Path) -> Replica:
+def find_replica(path: Path) -> LogReplica:
     """Find the log at a path: a node's directory, its partition directory, or one file.
 
     Raises NotALogError if there is none.
@@ -88,10 +88,10 @@ def find_replica(path: Path) -> Replica:
     segments, snapshots = _segments(partition), _snapshots(partition)
     if not segments and not snapshots:
         raise NotALogError(
-            f"{path} is no metadata log: neither it nor {PARTITION_DIRECTORY} in it holds *.log or "
-            "*.checkpoint files named by their offsets"
+            f"{path} is not a metadata log: neither it nor {PARTITION_DIRECTORY} in it contains "
+            "*.log or *.checkpoint files named by their offsets"
         )
-    return Replica(
+    return LogReplica(
         *_named(path, directory, partition),
         segments,
         snapshots,
@@ -113,15 +113,15 @@ def _named(
     return name, directory, partition, properties
 
 
-def _single(path: Path) -> Replica:
+def _single(path: Path) -> LogReplica:
     offset = parse_offset_name(path.stem) if path.suffix == LOG_SUFFIX else None
     snapshot = parse_snapshot_name(path.stem) if path.suffix == CHECKPOINT_SUFFIX else None
     if offset is None and snapshot is None:
         raise NotALogError(
-            f"{path} is no file of a metadata log: those are named "
+            f"{path} is not a file of a metadata log: expected a name such as "
             f"{0:020}{LOG_SUFFIX} or {0:020}-{0:010}{CHECKPOINT_SUFFIX}"
         )
-    return Replica(
+    return LogReplica(
         str(path),
         path.parent,
         path.parent,
@@ -131,12 +131,12 @@ def _single(path: Path) -> Replica:
     )
 
 
-def find_replicas(paths: list[Path]) -> list[Replica]:
+def find_replicas(paths: list[Path]) -> list[LogReplica]:
     """Find all logs at the paths. A directory that holds node directories stands for all of them.
 
     Raises NotALogError for a path without a log.
     """
-    found: list[Replica] = []
+    found: list[LogReplica] = []
     for path in paths:
         try:
             found.append(find_replica(path))
@@ -192,7 +192,7 @@ def cut(path: Path, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
     ]
 
 
-def end_offset(replica: Replica) -> int:
+def end_offset(replica: LogReplica) -> int:
     """The offset after the last whole batch of the log."""
     for segment in reversed(replica.segments):
         last = None

@@ -66,7 +66,7 @@ def history(ledger: DataFrame) -> DataFrame:
     """Return all intervals, sorted by start offset. Raises OptionError for several replicas."""
     found = ledger.groupBy("replica", "snapshot").agg(F.min("offset").alias("start")).collect()
     if len({row.replica for row in found}) > 1:
-        raise OptionError("the ledger holds several replicas: name one")
+        raise OptionError("the ledger contains several replicas: specify one")
     start = min((row.start for row in found if row.snapshot is None), default=None)
     seeds = [row.snapshot for row in found if row.snapshot is not None]
     base = max((end for end in seeds if start is None or end <= start), default=None)
@@ -212,8 +212,8 @@ def _intervals(events: DataFrame) -> DataFrame:
     )
     # Only voter sets look back beyond the previous value, to detect an id with a replaced disk.
     everyone = F.when(F.col("kind") == VOTERS, F.flatten(F.collect_list("items").over(earlier)))
-    told = changed.withColumn("ever", everyone).withColumn("change", _change())
-    return told.select(
+    changes = changed.withColumn("ever", everyone).withColumn("change", _change())
+    return changes.select(
         "kind",
         "subject",
         "value",

@@ -18,7 +18,7 @@ from quorate.records.batch import BatchHeader, iter_records, read_header
 from quorate.records.control import TYPE_NAMES, control_json, control_type, decode_control
 from quorate.records.errors import RecordsError
 from quorate.spark import framing
-from quorate.spark.columns import BATCHES_SCHEMA, Origin, batch_rows
+from quorate.spark.columns import BATCHES_SCHEMA, ChunkOrigin, batch_rows
 from quorate.spark.envelope import read_records
 from quorate.spark.errors import DamagedError
 from quorate.spark.files import opened
@@ -46,11 +46,11 @@ def inspect_files(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Map rows of FILES_SCHEMA to rows of INSPECTED_SCHEMA."""
     for batch in found:
         for row in batch.to_pylist():
-            origin = Origin(row["replica"], row["file"], row["snapshot"])
+            origin = ChunkOrigin(row["replica"], row["file"], row["snapshot"])
             yield from inspect_file(origin, row["segment"])
 
 
-def inspect_file(origin: Origin, segment: int) -> Iterator[pa.RecordBatch]:
+def inspect_file(origin: ChunkOrigin, segment: int) -> Iterator[pa.RecordBatch]:
     """Yield every batch of a file, and every run of bytes that is not a batch."""
     expected = 0 if origin.snapshot is not None else segment
     with opened(origin.file) as (descriptor, size):
@@ -70,7 +70,7 @@ def inspect_file(origin: Origin, segment: int) -> Iterator[pa.RecordBatch]:
             position = resume
 
 
-def _rows(chunk: Chunk, origin: Origin, segment: int) -> pa.RecordBatch:
+def _rows(chunk: Chunk, origin: ChunkOrigin, segment: int) -> pa.RecordBatch:
     plain = batch_rows(chunk, origin)
     faults: list[str | None] = [None] * len(chunk.starts)
     controls: list[list[dict[str, str]] | None] = [None] * len(chunk.starts)
@@ -117,7 +117,7 @@ def _controls(view: memoryview, header: BatchHeader) -> list[dict[str, str]]:
 
 
 def _fault(
-    origin: Origin, segment: int, span: tuple[int, int], expected: int, reason: str
+    origin: ChunkOrigin, segment: int, span: tuple[int, int], expected: int, reason: str
 ) -> pa.RecordBatch:
     begin, end = span
     row = {

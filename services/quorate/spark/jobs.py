@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from quorate.spark import columns
 from quorate.spark.audit import audit
 from quorate.spark.errors import OptionError
-from quorate.spark.files import Replica, end_offset, find_replicas
+from quorate.spark.files import LogReplica, end_offset, find_replicas
 from quorate.spark.history import history
 from quorate.spark.plots import draw
 from quorate.spark.sinks import Files, OffsetTable, Sink, save
@@ -30,7 +30,7 @@ LATE_WORKER = "Python worker failed to connect back"
 """Spark gives a stream's Python process ten seconds to start, which a busy machine may exceed."""
 STARTS_MAX = 10
 
-Told = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 """A progress callback, called with the name of a table or a range of offsets."""
 
 
@@ -55,7 +55,10 @@ class Source:
             chosen = [r for r in replicas if self.replica in (r.name, r.name.split("-", 1)[0])]
             if len(chosen) != 1:
                 names = ", ".join(r.name for r in replicas)
-                raise OptionError(f"{self.replica!r} names {len(chosen)} of the replicas {names}")
+                text = (
+                    f"{self.replica!r} matches {len(chosen)} of the replicas {names}, expected one"
+                )
+                raise OptionError(text)
         else:
             # Of several with the same end offset, the one that starts first holds the most.
             chosen = [max(replicas, key=lambda r: (end_offset(r), -r.start_offset))]
@@ -84,7 +87,7 @@ class Source:
         return found | {name: str(value) for name, value in given.items()}
 
 
-def _place(replica: Replica) -> Path:
+def _place(replica: LogReplica) -> Path:
     if replica.properties is not None:
         return replica.directory
     paths = [segment.path for segment in replica.segments]
@@ -105,17 +108,21 @@ def _snapshots(source: Source) -> str:
     return "newest" if source.bootstrap else "all"
 
 
-def run(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told) -> dict[str, int]:
+def run(
+    spark: SparkSession, source: Source, out: str, sink: Sink, report: ReportProgress
+) -> dict[str, int]:
     """Write all layers of one log below `out`; return the row count of each table."""
     source = source.log()
-    tables = _Tables(spark, out, sink, told)
+    tables = _Tables(spark, out, sink, report)
     tables.decode(source, columns.BATCHES)
     stored = tables.decode(source, columns.LEDGER, snapshots=_snapshots(source))
     _write_derived(tables, as_of(stored), history(stored))
     return tables.counts
 
 
-def update(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told) -> dict[str, int]:
+def update(
+    spark: SparkSession, source: Source, out: str, sink: Sink, report: ReportProgress
+) -> dict[str, int]:
     """Bring the tables below `out` up to date; return the row count of each table.
 
     The ledger continues where the last update ended, and keeps records that the log has compacted
@@ -125,9 +132,9 @@ def update(spark: SparkSession, source: Source, out: str, sink: Sink, told: Told
     source = source.log()
     ledger = OffsetTable(spark, f"{out}/ledger", sink)
     ledger.check()
-    follow(spark, source, out, sink, told, available_now=True)
+    follow(spark, source, out, sink, report, available_now=True)
     stored = ledger.read()
-    tables = _Tables(spark, out, sink, told)
+    tables = _Tables(spark, out, sink, report)
     tables.counts["ledger"] = stored.count()
     tables.decode(source, columns.BATCHES)
     now = ledger_of(spark, source)
@@ -143,12 +150,12 @@ class _Tables:
     spark: SparkSession
     out: str
     sink: Sink
-    told: Told
+    report: ReportProgress
     counts: dict[str, int] = field(default_factory=dict)
 
     def write(self, name: str, rows: DataFrame) -> DataFrame:
         """Write a table and return it as stored."""
-        self.told(name)
+        self.report(name)
         path = f"{self.out}/{name}"
         save(rows, path, self.sink)
         stored = self.spark.read.format(self.sink.value).load(path)
@@ -162,7 +169,7 @@ class _Tables:
         """
         if self.sink is not Sink.PARQUET or not Files(self.spark, self.out).are_local:
             return self.write(layer, source.read(self.spark, layer, **options))
-        self.told(layer)
+        self.report(layer)
         given = source.given(layer, **options)
         self.counts[layer] = write_layer(self.spark, given, self.out, layer)
         return self.spark.read.parquet(f"{self.out}/{layer}")
@@ -184,7 +191,7 @@ def follow(
     source: Source,
     out: str,
     sink: Sink,
-    told: Told,
+    report: ReportProgress,
     *,
     available_now: bool,
     records_per_trigger: int | None = None,
@@ -200,7 +207,7 @@ def follow(
             f"{out}/ledger",
             sink,
             f"{out}/_checkpoints/ledger",
-            told=told,
+            report=report,
             available_now=available_now,
             records_per_trigger=records_per_trigger,
         )
@@ -222,7 +229,7 @@ def start_ledger(
     sink: Sink,
     checkpoint: str,
     *,
-    told: Told | None = None,
+    report: ReportProgress | None = None,
     available_now: bool = False,
     records_per_trigger: int | None = None,
     interval: str = "1 second",
@@ -233,8 +240,8 @@ def start_ledger(
 
     def write(batch: DataFrame, _: int) -> None:
         offsets = written.write(batch)
-        if told is not None and offsets is not None:
-            told(f"offsets {offsets[0]} to {offsets[1] - 1}")
+        if report is not None and offsets is not None:
+            report(f"offsets {offsets[0]} to {offsets[1] - 1}")
 
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     if available_now:

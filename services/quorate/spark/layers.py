@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from quorate.records.metadata import API_KEYS, RECORD_TYPES
 from quorate.records.metadata.schema import FieldSpec, MetadataRecord
 from quorate.spark import framing
-from quorate.spark.columns import BATCHES, LEDGER, Origin, column_name, layer_schema, rows
+from quorate.spark.columns import BATCHES, LEDGER, ChunkOrigin, column_name, layer_schema, rows
 from quorate.spark.errors import OptionError
 from quorate.spark.fields import arrow_type
 from quorate.spark.options import OFFSET_MAX
@@ -47,7 +47,7 @@ def _decoded(raw: DataFrame, layer: str) -> DataFrame:
             ):
                 chunk = framing.whole(data)
                 chunk.file_position = position
-                yield rows(layer, chunk, Origin(replica, file, snapshot), 0, OFFSET_MAX)
+                yield rows(layer, chunk, ChunkOrigin(replica, file, snapshot), 0, OFFSET_MAX)
 
     return raw.mapInArrow(decode, from_arrow_schema(layer_schema(layer)))
 
@@ -59,7 +59,7 @@ def typed(found: DataFrame, type_name: str) -> DataFrame:
     """
     api_key = API_KEYS.get(type_name)
     if api_key is None:
-        raise OptionError(f"there is no record type {type_name!r}")
+        raise OptionError(f"unknown record type {type_name!r}")
     cls = RECORD_TYPES[api_key]
     wanted = field_types(cls)
     mine = found.where((F.col("type") == type_name) & F.col("data").isNotNull())

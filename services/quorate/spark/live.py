@@ -26,7 +26,7 @@ from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.codecs import CODECS
 from quorate.rpc.wire.limits import MESSAGE_BYTES_MAX, format_address, parse_address
 from quorate.rpc.wire.values import ReadChunk, ReadRequest
-from quorate.spark.errors import CompactedError, OptionError, PipelineError, UnreachableError
+from quorate.spark.errors import CompactedError, OptionError, PipelineError, QuorumUnreachableError
 from quorate.v1 import quorum_pb2
 
 READ = CODECS["Read"]
@@ -43,7 +43,7 @@ _RETRIED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Quorum:
+class QuorumConnection:
     """How to reach a quorum: addresses of some nodes, and TLS files. It is picklable."""
 
     addresses: tuple[str, ...]
@@ -51,7 +51,7 @@ class Quorum:
     timeout_s: float = TIMEOUT_S
 
     @classmethod
-    def of(cls, bootstrap: str, options: Mapping[str, str]) -> Quorum:
+    def of(cls, bootstrap: str, options: Mapping[str, str]) -> QuorumConnection:
         """From options: bootstrap "h:p,h:p", tlsCa, tlsCertificate, tlsKey, timeoutSeconds."""
         try:
             addresses = tuple(
@@ -63,7 +63,7 @@ class Quorum:
         except (ValueError, MisuseError) as error:
             raise OptionError(f"bootstrap {bootstrap!r}: {error}") from None
         if not addresses:
-            raise OptionError("bootstrap names no node")
+            raise OptionError("bootstrap contains no address")
         ca, certificate, key = (options.get(n) for n in ("tlsCa", "tlsCertificate", "tlsKey"))
         tls = None
         if ca or certificate:
@@ -86,7 +86,7 @@ class Extent:
 class LiveReader:
     """Reads a quorum over its own connections. Close it, or use it in a `with` statement."""
 
-    def __init__(self, quorum: Quorum) -> None:
+    def __init__(self, quorum: QuorumConnection) -> None:
         self._quorum = quorum
         self._known = list(quorum.addresses)
         self._channels: dict[str, grpc.Channel] = {}
@@ -110,13 +110,13 @@ class LiveReader:
         for chunk in self._stream(ReadRequest((1 << 62), include_control=True)):
             if chunk.last:
                 return Extent(chunk.log_start_offset, chunk.read_offset)
-        raise UnreachableError("the leader ended a read without its last answer")
+        raise QuorumUnreachableError("the leader ended a read before its last response")
 
     def batches(self, start: int, end: int, *, fail_on_loss: bool = True) -> Iterator[bytes]:
         """Yield whole batches that hold the offsets [start, end).
 
         fail_on_loss: if False, skip offsets that a snapshot has replaced; else they raise
-        CompactedError. Raises UnreachableError after `timeout_s` without progress.
+        CompactedError. Raises QuorumUnreachableError after `timeout_s` without progress.
         """
         position = start
         moved_at, moved_to = time.monotonic(), start - 1
@@ -124,7 +124,7 @@ class LiveReader:
             if position > moved_to:
                 moved_at, moved_to = time.monotonic(), position
             elif time.monotonic() - moved_at > self._quorum.timeout_s:
-                raise UnreachableError(self._why())
+                raise QuorumUnreachableError(self._why())
             else:
                 time.sleep(PAUSE_S)
             request = ReadRequest(position, include_control=True)
@@ -148,7 +148,7 @@ class LiveReader:
         """The end offset and data batches of the newest snapshot; (0, []) if there is none.
 
         If the stream breaks, the snapshot is read again from its beginning, because the leader may
-        have a newer one by then. Raises UnreachableError after `timeout_s` without a whole
+        have a newer one by then. Raises QuorumUnreachableError after `timeout_s` without a whole
         snapshot.
         """
         deadline = time.monotonic() + self._quorum.timeout_s
@@ -162,14 +162,14 @@ class LiveReader:
                 offset = chunk.snapshot.offset
                 found.append(bytes(chunk.records))
             if time.monotonic() >= deadline:
-                raise UnreachableError(self._why())
+                raise QuorumUnreachableError(self._why())
             time.sleep(PAUSE_S)
 
     def _stream(self, request: ReadRequest) -> Iterator[ReadChunk]:
         """Yield the chunks of one read. Retries until it starts; ends early if the stream breaks.
 
-        Raises UnreachableError if no read starts within `timeout_s`, and PipelineError if a node
-        rejects the request.
+        Raises QuorumUnreachableError if no read starts within `timeout_s`, and PipelineError if a
+        node rejects the request.
         """
         deadline = time.monotonic() + self._quorum.timeout_s
         while True:
@@ -187,10 +187,10 @@ class LiveReader:
                     self._failures[address] = f"{first.error.name} {first.message}".rstrip()
                     if first.error not in _RETRIED:
                         raise PipelineError(
-                            f"{address} refuses the read: {self._failures[address]}"
+                            f"{address} rejected the read: {self._failures[address]}"
                         )
             if time.monotonic() >= deadline:
-                raise UnreachableError(self._why())
+                raise QuorumUnreachableError(self._why())
             time.sleep(PAUSE_S)
 
     def _rest(self, address: str, rest: Iterator[quorum_pb2.ReadResponse]) -> Iterator[ReadChunk]:
@@ -232,7 +232,7 @@ class LiveReader:
             failure = status_error(address, code(), getattr(error, "details", str)() or "")
             self._failures[address] = failure.text
         else:
-            self._failures[address] = "it ended the read without an answer"
+            self._failures[address] = "it ended the read without a response"
         self._leader = None if self._leader == address else self._leader
         channel = self._channels.pop(address, None)
         if channel is not None:
@@ -262,15 +262,16 @@ class LiveReader:
         return channel
 
     def _why(self) -> str:
-        told = "; ".join(f"{address}: {text}" for address, text in self._failures.items())
-        return f"no leader of the quorum answered within {self._quorum.timeout_s:.0f} s ({told})"
+        reasons = "; ".join(f"{address}: {text}" for address, text in self._failures.items())
+        return f"no leader of the quorum answered within {self._quorum.timeout_s:.0f} s ({reasons})"
 
 
 def lost(asked: int, start: int) -> CompactedError:
     """The error for offsets that a snapshot has replaced."""
     return CompactedError(
-        f"offset {asked} was compacted away: the log begins at {start}, the rest is in a snapshot. "
-        f"Start at {start} (startOffset), or pass over what is lost with failOnDataLoss=false"
+        f"offset {asked} was compacted away: the log begins at {start}, and a snapshot replaced "
+        f"the records before it. Set startOffset={start}, or skip the lost offsets with "
+        "failOnDataLoss=false"
     )
 
 

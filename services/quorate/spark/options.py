@@ -23,8 +23,8 @@ from pathlib import Path
 
 from quorate.spark.columns import LAYERS, LEDGER, RAW
 from quorate.spark.errors import OptionError
-from quorate.spark.files import PIECE_BYTES, Replica, find_replicas
-from quorate.spark.live import Quorum
+from quorate.spark.files import PIECE_BYTES, LogReplica, find_replicas
+from quorate.spark.live import QuorumConnection
 
 EARLIEST, LATEST = "earliest", "latest"
 NONE, NEWEST, ALL = "none", "newest", "all"
@@ -55,11 +55,11 @@ _KNOWN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SourceOptions:
     """Parsed options. start: None for the log's start, -1 for its end; end: None for its end."""
 
     paths: tuple[Path, ...]
-    quorum: Quorum | None
+    quorum: QuorumConnection | None
     layer: str = LEDGER
     start: int | None = None
     end: int | None = None
@@ -71,28 +71,28 @@ class Options:
     piece_bytes: int = PIECE_BYTES
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
+    def of(cls, given: Mapping[str, str]) -> SourceOptions:
         """Parse options. Raises OptionError for unknown, missing, invalid or contradictory ones."""
         unknown = [name for name in given if name.lower() not in _KNOWN]
         if unknown:
-            raise OptionError(f"there is no option {', '.join(sorted(unknown))}")
+            raise OptionError(f"unknown option {', '.join(sorted(unknown))}")
         values = _Values(given)
         texts = [values.text("path", ""), *values.text("paths", "").split(",")]
         paths = tuple(Path(text.strip()).absolute() for text in texts if text.strip())
         bootstrap = values.text("bootstrap", "")
         if bool(paths) == bool(bootstrap):
-            raise OptionError("give either path (a directory or file) or bootstrap (host:port)")
+            raise OptionError("specify either path (a directory or file) or bootstrap (host:port)")
         layer = _layer(values.text("layer", LEDGER))
         snapshots = values.text("snapshots", NONE).lower()
         if snapshots not in (NONE, NEWEST, ALL) and not snapshots.isdecimal():
-            raise OptionError(f"snapshots {snapshots!r} is not none, newest, all or an offset")
+            raise OptionError(f"snapshots {snapshots!r}: expected none, newest, all or an offset")
         if bootstrap and snapshots not in (NONE, NEWEST):
-            raise OptionError("a running quorum serves its newest snapshot only")
+            raise OptionError("a running quorum serves only its newest snapshot")
         if bootstrap and layer == RAW and snapshots != NONE:
             raise OptionError("the layer raw of a running quorum has no snapshots")
         return cls(
             paths,
-            Quorum.of(bootstrap, values.lowered) if bootstrap else None,
+            QuorumConnection.of(bootstrap, values.lowered) if bootstrap else None,
             layer,
             values.offset("startOffset", EARLIEST, {EARLIEST: None, LATEST: -1}),
             values.offset("endOffset", LATEST, {LATEST: None}),
@@ -108,7 +108,7 @@ class Options:
     def end_or_max(self) -> int:
         return OFFSET_MAX if self.end is None else self.end
 
-    def replicas(self) -> list[Replica]:
+    def replicas(self) -> list[LogReplica]:
         """Find the replicas at the paths. Raises NotALogError for a path without a log."""
         return find_replicas(list(self.paths))
 
@@ -117,7 +117,7 @@ def _layer(text: str) -> str:
     for layer in LAYERS:
         if text.lower() == layer.lower():
             return layer
-    raise OptionError(f"there is no layer {text!r}: use ledger, batches, raw or a record type")
+    raise OptionError(f"unknown layer {text!r}: expected ledger, batches, raw or a record type")
 
 
 class _Values:
@@ -130,7 +130,7 @@ class _Values:
     def truth(self, name: str) -> bool:
         text = self.text(name, "true").lower()
         if text not in ("true", "false"):
-            raise OptionError(f"{name} {text!r} is not true or false")
+            raise OptionError(f"{name} {text!r}: expected true or false")
         return text == "true"
 
     def offset(self, name: str, default: str, words: Mapping[str, int | None]) -> int | None:
@@ -138,7 +138,7 @@ class _Values:
         if text in words:
             return words[text]
         if not text.isdecimal() or int(text) > OFFSET_MAX:
-            raise OptionError(f"{name} {text!r} is not {', '.join(words)} or an offset")
+            raise OptionError(f"{name} {text!r}: expected {', '.join(words)} or an offset")
         return int(text)
 
     def positive(self, name: str, default: int | None) -> int | None:
@@ -146,7 +146,7 @@ class _Values:
         if not text:
             return default
         if not text.isdecimal() or int(text) == 0:
-            raise OptionError(f"{name} {text!r} is not a positive number")
+            raise OptionError(f"{name} {text!r}: expected a positive number")
         return int(text)
 
 

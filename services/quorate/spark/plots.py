@@ -45,7 +45,7 @@ def draw(intervals: Sequence[Interval], title: str, directory: Path) -> tuple[Pa
         raise PipelineError("matplotlib is not installed: pip install 'quorate[spark]'") from None
     placed = [_in_utc(i) for i in intervals if i["started"] is not None]
     if not placed:
-        raise PipelineError("the log says nothing that could be drawn")
+        raise PipelineError("the history is empty: there is nothing to plot")
     end = max(i["ended"] or i["started"] for i in placed)
     directory.mkdir(parents=True, exist_ok=True)
     bands = (_leaders, _voters, _brokers, _isrs)

@@ -44,7 +44,9 @@ def executor_command(environment: Mapping[str, str], java: str, jars: Path) -> l
     """
     missing = [name for name in (*_ARGUMENTS.values(), _MEMORY) if not environment.get(name)]
     if missing:
-        raise PipelineError(f"an executor of Spark needs the variables {', '.join(missing)}")
+        raise PipelineError(
+            f"a Spark executor needs the environment variables {', '.join(missing)}"
+        )
     numbered = [(_JAVA_OPTION.fullmatch(name), text) for name, text in environment.items()]
     options = sorted((int(found[1]), text) for found, text in numbered if found)
     heap = environment[_MEMORY]

@@ -124,7 +124,7 @@ def render(data: Bytes, frames: Ints) -> tuple[pa.Array, Mask]:
     tables = declared()
     room = kernels.json_room(frames, tables.number_of, tables.spans)
     if room > _TEXT_BYTES_MAX:
-        raise DamagedError(f"{len(data)} bytes in one piece are more than can be shown as text")
+        raise DamagedError(f"{len(data)} bytes in one chunk are too many to render as text")
     count = frames.shape[1]
     out = np.empty(room + PAD, np.uint8)
     bounds = np.empty(count + 1, np.int32)

@@ -46,7 +46,7 @@ def java_command() -> str | None:
 def java_version(command: str) -> int | None:
     """The major version that a `java` reports, None if it does not run or reports none."""
     try:
-        told = subprocess.run(
+        completed = subprocess.run(
             [command, "-version"],
             capture_output=True,
             text=True,
@@ -55,7 +55,7 @@ def java_version(command: str) -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _VERSION.search(told.stderr + told.stdout)
+    found = _VERSION.search(completed.stderr + completed.stdout)
     if found is None:
         return None
     # Java 8 calls itself 1.8.
@@ -70,7 +70,7 @@ def check_java() -> int:
         raise JavaError(f"Java is not installed: {need}")
     version = java_version(command)
     if version is None:
-        raise JavaError(f"{command} is no Java that can be started: {need}")
+        raise JavaError(f"{command} cannot be run as Java: {need}")
     if version < JAVA_MIN:
         raise JavaError(f"{command} is Java {version}: {need}")
     return version

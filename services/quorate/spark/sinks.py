@@ -74,7 +74,7 @@ class Files:
 
     def rename(self, name: str, to: str) -> None:
         if not self._fs.rename(self._at(name), self._at(to)):
-            raise PipelineError(f"{self.path(name)} cannot be renamed to {to}")
+            raise PipelineError(f"cannot rename {self.path(name)} to {to}")
 
     @property
     def are_local(self) -> bool:
@@ -170,7 +170,9 @@ class OffsetTable:
         """Raise PipelineError if there is a Parquet table that was not written by ranges."""
         names = [] if self.sink is Sink.DELTA else Files(self.spark, self.path).names()
         if any(name.endswith(".parquet") for name in names):
-            raise PipelineError(f"{self.path} was written as a whole: it cannot be continued")
+            raise PipelineError(
+                f"{self.path} was written as a whole, so it cannot be continued: use another path"
+            )
 
     def read(self) -> DataFrame:
         """Read the whole table. Raises PipelineError if there is no Parquet table."""
@@ -178,7 +180,7 @@ class OffsetTable:
         if self.sink is Sink.DELTA:
             return self.spark.read.format("delta").load(self.path)
         if not self._ranges(files):
-            raise PipelineError(f"{self.path} holds no table")
+            raise PipelineError(f"{self.path} does not contain a table")
         return self.spark.read.parquet(self.path).drop("range")
 
 

@@ -21,11 +21,11 @@ from quorate.records.control import control_json, control_type, decode_control
 from quorate.records.errors import RecordsError
 from quorate.records.metadata import decode
 from quorate.spark import framing
-from quorate.spark.audit_rules import Finding, Rule
-from quorate.spark.columns import Origin, records_between
+from quorate.spark.audit_rules import AuditRule, Finding
+from quorate.spark.columns import ChunkOrigin, records_between
 from quorate.spark.envelope import Records
 from quorate.spark.errors import DamagedError
-from quorate.spark.files import Replica, SnapshotFile, opened
+from quorate.spark.files import LogReplica, SnapshotFile, opened
 from quorate.spark.options import OFFSET_MAX
 from quorate.spark.replay import SCRAM, Data, StateReplay
 
@@ -52,7 +52,7 @@ def _load(parts: Iterable[Part]) -> Things | None:
 def _replay_file(replay: StateReplay, path: Path, start: int, end: int) -> None:
     with opened(path) as (descriptor, size):
         for chunk in framing.read_chunks(descriptor, 0, size):
-            records = records_between(chunk, Origin("", str(path)), start, end)
+            records = records_between(chunk, ChunkOrigin("", str(path)), start, end)
             replay.apply(_decoded(replay, records))
 
 
@@ -74,10 +74,10 @@ def _decoded(replay: StateReplay, records: Records) -> Iterator[tuple[AnyRecord,
             continue
 
 
-def snapshot_findings(replicas: Sequence[Replica], damaged: set[str]) -> list[Finding]:
+def snapshot_findings(replicas: Sequence[LogReplica], damaged: set[str]) -> list[Finding]:
     """Find checkpoints that disagree. Skips files in `damaged`, which are already reported."""
     findings: list[Finding] = []
-    seen: dict[int, tuple[Replica, SnapshotFile, Things]] = {}
+    seen: dict[int, tuple[LogReplica, SnapshotFile, Things]] = {}
     for replica in replicas:
         for snapshot in replica.snapshots:
             end = snapshot.id.offset
@@ -100,7 +100,7 @@ def snapshot_findings(replicas: Sequence[Replica], damaged: set[str]) -> list[Fi
     return findings
 
 
-def _way(replica: Replica, end: int, damaged: set[str]) -> list[Part] | None:
+def _way(replica: LogReplica, end: int, damaged: set[str]) -> list[Part] | None:
     """The files to replay for the state at `end`: an older checkpoint if needed, and segments.
 
     None if a required file is missing or in `damaged`.
@@ -140,7 +140,7 @@ def _end(path: Path) -> int:
 
 
 def _compare(
-    replica: Replica,
+    replica: LogReplica,
     snapshot: SnapshotFile,
     stored: Things,
     expected: Things,
@@ -154,12 +154,12 @@ def _compare(
     for kind, key in differing[:DIFFERENCES_MAX]:
         here, there = stored.get((kind, key)), expected.get((kind, key))
         text = (
-            f"{snapshot.path.name}: {kind} {key} is {_shown(here)}; "
-            f"by the {what} of {by} {_shown(there)}"
+            f"{snapshot.path.name}: {kind} {key} is {_shown(here)}, "
+            f"but {_shown(there)} by the {what} of {by}"
         )
         findings.append(
             Finding(
-                Rule.SNAPSHOT,
+                AuditRule.SNAPSHOT,
                 snapshot.id.offset,
                 replica.name,
                 by if by != replica.name else "",

@@ -33,11 +33,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from quorate.spark import framing
-from quorate.spark.columns import Origin, layer_schema, rows
+from quorate.spark.columns import ChunkOrigin, layer_schema, rows
 from quorate.spark.errors import DamagedError, NotALogError, OptionError
-from quorate.spark.files import Replica, SnapshotFile, cut, end_offset, opened
+from quorate.spark.files import LogReplica, SnapshotFile, cut, end_offset, opened
 from quorate.spark.live import LiveReader, lost
-from quorate.spark.options import ALL, NEWEST, NONE, OFFSET_MAX, Options
+from quorate.spark.options import ALL, NEWEST, NONE, OFFSET_MAX, SourceOptions
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -64,7 +64,7 @@ INCOMPLETE = "incomplete"
 class FilePart(InputPartition):
     """A byte range of a file. last: whether it ends the log, and so may end in a torn batch."""
 
-    origin: Origin
+    origin: ChunkOrigin
     start: int
     end: int
     from_offset: int
@@ -96,7 +96,7 @@ class LiveSnapshot(InputPartition):
         super().__init__(None)
 
 
-def read_part(options: Options, part: InputPartition) -> Iterator[RecordBatch]:
+def read_part(options: SourceOptions, part: InputPartition) -> Iterator[RecordBatch]:
     """Yield a partition's rows. Runs in a worker."""
     if isinstance(part, FilePart):
         found = _read_file(options, part)
@@ -114,7 +114,7 @@ def read_part(options: Options, part: InputPartition) -> Iterator[RecordBatch]:
         yield RecordBatch.from_pylist([], schema=layer_schema(options.layer))
 
 
-def _read_file(options: Options, part: FilePart) -> Iterator[RecordBatch]:
+def _read_file(options: SourceOptions, part: FilePart) -> Iterator[RecordBatch]:
     origin = part.origin
     with opened(origin.file) as (descriptor, _):
         for chunk in framing.read_chunks(descriptor, part.start, part.end):
@@ -131,9 +131,9 @@ def _read_file(options: Options, part: FilePart) -> Iterator[RecordBatch]:
                 raise DamagedError(f"{origin.file} is damaged at byte {position}: {chunk.fault}")
 
 
-def _read_live(options: Options, part: LivePart) -> Iterator[RecordBatch]:
+def _read_live(options: SourceOptions, part: LivePart) -> Iterator[RecordBatch]:
     assert options.quorum is not None
-    origin = Origin("leader", ",".join(options.quorum.addresses))
+    origin = ChunkOrigin("leader", ",".join(options.quorum.addresses))
     with LiveReader(options.quorum) as reader:
         for data in reader.batches(
             part.from_offset, part.to_offset, fail_on_loss=options.fail_on_loss
@@ -149,23 +149,23 @@ def _read_live(options: Options, part: LivePart) -> Iterator[RecordBatch]:
             )
 
 
-def _read_live_snapshot(options: Options) -> Iterator[RecordBatch]:
+def _read_live_snapshot(options: SourceOptions) -> Iterator[RecordBatch]:
     assert options.quorum is not None
     with LiveReader(options.quorum) as reader:
         offset, pieces = reader.snapshot()
-    origin = Origin("leader", ",".join(options.quorum.addresses), offset)
+    origin = ChunkOrigin("leader", ",".join(options.quorum.addresses), offset)
     for data in pieces:
         yield rows(options.layer, framing.whole(data), origin, 0, OFFSET_MAX, verify=options.verify)
 
 
-def file_parts(options: Options, replica: Replica, start: int, end: int) -> list[FilePart]:
+def file_parts(options: SourceOptions, replica: LogReplica, start: int, end: int) -> list[FilePart]:
     """The pieces of a replica's segments that can hold offsets in [start, end)."""
     found: list[FilePart] = []
     for index, segment in enumerate(replica.segments):
         following = replica.segments[index + 1 :][:1]
         if segment.base_offset >= end or (following and following[0].base_offset <= start):
             continue
-        origin = Origin(replica.name, str(segment.path))
+        origin = ChunkOrigin(replica.name, str(segment.path))
         for piece in cut(segment.path, options.piece_bytes):
             if piece.first_offset >= end:
                 continue
@@ -176,12 +176,12 @@ def file_parts(options: Options, replica: Replica, start: int, end: int) -> list
     return found
 
 
-def snapshot_parts(options: Options, replica: Replica) -> list[FilePart]:
+def snapshot_parts(options: SourceOptions, replica: LogReplica) -> list[FilePart]:
     """The selected checkpoints, one part each: a checkpoint is only as large as the state."""
     wanted = chosen_snapshots(replica, options.snapshots)
     return [
         FilePart(
-            Origin(replica.name, str(snapshot.path), snapshot.id.offset),
+            ChunkOrigin(replica.name, str(snapshot.path), snapshot.id.offset),
             0,
             snapshot.path.stat().st_size,
             0,
@@ -192,7 +192,7 @@ def snapshot_parts(options: Options, replica: Replica) -> list[FilePart]:
     ]
 
 
-def chosen_snapshots(replica: Replica, which: str) -> tuple[SnapshotFile, ...]:
+def chosen_snapshots(replica: LogReplica, which: str) -> tuple[SnapshotFile, ...]:
     if which == NONE:
         return ()
     if which == ALL:
@@ -205,7 +205,7 @@ def chosen_snapshots(replica: Replica, which: str) -> tuple[SnapshotFile, ...]:
 class QuorateReader(DataSourceReader):
     """A batch read of the log."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -250,11 +250,13 @@ def ranges(start: int, end: int, size: int) -> list[InputPartition]:
 class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming read. Its offsets are {"offset": N}: all records before N have been read."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._target: int | None = None
         if options.quorum is None and len(options.replicas()) != 1:
-            raise OptionError("a stream follows one log: name one node's directory, or bootstrap")
+            raise OptionError(
+                "a stream follows one log: specify one node's directory, or bootstrap"
+            )
         if options.snapshots != NONE:
             raise OptionError("a stream has no snapshots: read them with spark.read")
 
@@ -308,7 +310,7 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin < replica.start_offset and options.fail_on_loss:
             raise lost(begin, replica.start_offset)
         if not replica.segments:
-            raise NotALogError(f"{replica.partition} has no segments any more")
+            raise NotALogError(f"{replica.partition} no longer has any segments")
         found: list[InputPartition] = []
         found += file_parts(options, replica, begin, stop)
         return found
@@ -324,8 +326,8 @@ class QuorateSource(DataSource):
     def name(cls) -> str:
         return "quorate"
 
-    def _parsed(self) -> Options:
-        return Options.of(dict(self.options))
+    def _parsed(self) -> SourceOptions:
+        return SourceOptions.of(dict(self.options))
 
     def schema(self) -> StructType:
         return from_arrow_schema(layer_schema(self._parsed().layer))

@@ -66,7 +66,7 @@ def select(
     OptionError for contradictory arguments.
     """
     if offset is not None and time is not None:
-        raise OptionError("give an offset or a time, not both")
+        raise OptionError("specify an offset or a time, not both")
     if replica is not None:
         ledger = ledger.where(F.col("replica") == replica)
     if time is not None:
@@ -76,7 +76,7 @@ def select(
     )
     found = extents.collect()
     if len({row.replica for row in found}) > 1:
-        raise OptionError("the ledger holds several replicas: name one")
+        raise OptionError("the ledger contains several replicas: specify one")
     log = next((row for row in found if row.snapshot is None), None)
     ends = [row.snapshot for row in found if row.snapshot is not None]
     target = offset
@@ -87,8 +87,8 @@ def select(
     if target > begins and (log is None or log.start > begins):
         start = "nowhere" if log is None else f"at {log.start}"
         raise CompactedError(
-            f"the state before offset {target} is gone: the log begins {start}, and no snapshot "
-            "here closes the gap"
+            f"the state before offset {target} is not available: the log begins {start}, and no "
+            "snapshot covers the gap"
         )
     in_log = F.col("snapshot").isNull() & (F.col("offset") >= begins) & (F.col("offset") < target)
     chosen = in_log if base is None else in_log | (F.col("snapshot") == base)
@@ -111,7 +111,7 @@ def _offset_at(ledger: DataFrame, time: datetime) -> int:
     assert found is not None
     known = [int(value) for value in found if value is not None]
     if not known:
-        raise CompactedError(f"the log here does not reach back to {time.isoformat()}")
+        raise CompactedError(f"the log does not reach back to {time.isoformat()}")
     return max(known)
 
 
@@ -185,6 +185,6 @@ def table(found: DataFrame, kind: str) -> DataFrame:
     """
     columns = COLUMNS.get(kind)
     if columns is None:
-        raise OptionError(f"there is no table {kind!r}: use {', '.join(COLUMNS)}")
+        raise OptionError(f"unknown table {kind!r}: expected one of {', '.join(COLUMNS)}")
     mine = found.where(F.col("kind") == kind)
     return mine.select(F.from_json("fields", columns).alias("_"), "offset").select("_.*", "offset")

@@ -30,7 +30,7 @@ from pyspark.sql.datasource import InputPartition
 
 from quorate.spark.columns import TIME, layer_schema
 from quorate.spark.errors import PipelineError
-from quorate.spark.options import Options
+from quorate.spark.options import SourceOptions
 from quorate.spark.sinks import Files, begin
 from quorate.spark.sinks import replace as take_place
 from quorate.spark.source import QuorateReader, read_part
@@ -61,7 +61,7 @@ def write_layer(spark: SparkSession, given: Mapping[str, str], root: str, name: 
     Returns the row count. Raises the PipelineErrors of the data source, and PipelineError if the
     workers do not share the file system. The old table is then unchanged.
     """
-    options = Options.of(given)
+    options = SourceOptions.of(given)
     options = replace(options, piece_bytes=min(options.piece_bytes, PIECE_BYTES))
     parts = QuorateReader(options).partitions()
     files = Files(spark, root)
@@ -74,7 +74,7 @@ def write_layer(spark: SparkSession, given: Mapping[str, str], root: str, name: 
     kept = {file.name for file in written}
     if lost := [each for each in sorted(kept) if not (directory / each).exists()]:
         raise PipelineError(
-            f"{directory / lost[0]} is not on this machine: the workers' disks differ"
+            f"{directory / lost[0]} is not on this machine: the workers do not share this disk"
         )
     for path in directory.iterdir():
         if path.name not in kept:
@@ -86,7 +86,7 @@ def write_layer(spark: SparkSession, given: Mapping[str, str], root: str, name: 
 
 def _written(
     spark: SparkSession,
-    options: Options,
+    options: SourceOptions,
     parts: Iterable[InputPartition],
     directory: Path,
     codec: str,
@@ -104,7 +104,9 @@ def _written(
     return context.parallelize(each, tasks).mapPartitions(write).collect()
 
 
-def _write(options: Options, parts: Iterable[InputPartition], directory: Path, codec: str) -> _File:
+def _write(
+    options: SourceOptions, parts: Iterable[InputPartition], directory: Path, codec: str
+) -> _File:
     """Write one file with the rows of some parts. Runs in a worker, unless the table is empty."""
     schema = layer_schema(options.layer)
     narrow = [field for field in schema if field.name not in _WIDE]

@@ -96,7 +96,7 @@ def znodes(spark: SparkSession, dump: Path) -> DataFrame:
         lines = dump.read_text(encoding="utf-8").splitlines()
         rows = [_row(json.loads(line)) for line in lines if line.strip()]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NotALogError(f"{dump} is no dump of znodes: {error}") from None
+        raise NotALogError(f"{dump} is not a dump of znodes: {error}") from None
     return _table(spark, rows)
 
 

@@ -33,7 +33,7 @@ from opentelemetry.sdk.resources import Resource
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from quorate.telemetry.catalogue import BY_NAME, METRICS, PREFIX, Kind, Metric
+from quorate.telemetry.catalogue import BY_NAME, METRICS, PREFIX, Metric, MetricKind
 from quorate.telemetry.histogram import Distribution
 from quorate.telemetry.samples import Sample
 
@@ -80,7 +80,7 @@ class Metrics:
         )
         meter = self._provider.get_meter(SCOPE)
         for metric in METRICS:
-            if metric.kind is not Kind.HISTOGRAM:
+            if metric.kind is not MetricKind.HISTOGRAM:
                 self._observe(meter, metric)
 
     def render(self) -> bytes:
@@ -102,7 +102,7 @@ class Metrics:
 
         create = (
             meter.create_observable_counter
-            if metric.kind is Kind.COUNTER
+            if metric.kind is MetricKind.COUNTER
             else meter.create_observable_gauge
         )
         create(metric.name, [read], metric.unit, metric.description)
@@ -144,7 +144,7 @@ class Metrics:
             sum=found.total,
             bucket_counts=found.counts,
             explicit_bounds=found.bounds,
-            # The distribution does not have them. OTLP leaves out what is None.
+            # A distribution has no minimum and maximum. OTLP omits fields that are None.
             min=None,  # type: ignore[arg-type]
             max=None,  # type: ignore[arg-type]
         )

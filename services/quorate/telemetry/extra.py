@@ -14,6 +14,6 @@ class ExtraMissingError(TelemetryError):
 
     def __init__(self, setting: str, missing: str | None) -> None:
         super().__init__(
-            f"{setting} is set, which needs the extra {EXTRA!r}, and {missing} is not installed: "
-            f"pip install 'quorate[{EXTRA}]'"
+            f"{setting} requires the extra {EXTRA!r}, but {missing} is not installed: pip install "
+            f"'quorate[{EXTRA}]'"
         )

@@ -59,7 +59,7 @@ class LimitedLog:
         if key in self._buckets:
             self._buckets[key] = self._buckets.pop(key)
         if bucket.untold:
-            text, args = f"{text} (%d more before it were left out)", (*args, bucket.untold)
+            text, args = f"{text} (%d earlier messages suppressed)", (*args, bucket.untold)
             bucket.untold = 0
         self._logger.warning(text, *args, stacklevel=2)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from quorate.bridge.connections import BROKER_S, Connection, Connections
+from quorate.bridge import frames
+from quorate.bridge.connections import BROKER_S, Connections, KafkaConnection
 from quorate.bridge.frames import CHUNK_BYTES, Receipt, Unfinished, read_rest
+
+PACE_S = 0.05
 
 
 class Clock:
@@ -23,11 +26,11 @@ class Room:
     def __init__(self, connections_max: int, per_address_max: int) -> None:
         self.clock = Clock()
         self.open = Connections(connections_max, per_address_max, self.clock)
-        self.ended: list[Connection] = []
+        self.ended: list[KafkaConnection] = []
 
-    def dial(self, host: str = "a") -> tuple[Connection, str]:
+    def dial(self, host: str = "a") -> tuple[KafkaConnection, str]:
         self.clock.now_s += 1
-        made = Connection(host)
+        made = KafkaConnection(host)
         made.end = lambda _reason: self.ended.append(made)
         return made, self.open.admit(made)
 
@@ -132,3 +135,29 @@ async def test_a_turn_of_the_loop_takes_one_piece_of_all_frames() -> None:
     assert taken == 4 * len(reads)
     assert most <= 2
     assert {len(await each) for each in reads} == {4 * CHUNK_BYTES}
+
+
+def filled(size: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    reader.feed_data(bytes(size))
+    reader.feed_eof()
+    return reader
+
+
+async def test_one_chunk_is_read_at_a_time_over_all_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "PACE_S", PACE_S)
+    unfinished, clock = Unfinished(), asyncio.get_running_loop()
+    began_s = clock.time()
+
+    async def receive(size: int) -> float:
+        receipt = unfinished.begin(lambda: None)
+        assert len(await read_rest(filled(size), size, receipt)) == size
+        receipt.end()
+        return clock.time() - began_s
+
+    large, other, small = await asyncio.gather(
+        receive(3 * CHUNK_BYTES), receive(3 * CHUNK_BYTES), receive(CHUNK_BYTES)
+    )
+    assert small < large < other
+    assert other >= 4 * PACE_S
+    assert unfinished.bytes == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from quorate.bridge.connections import Connection
+from quorate.bridge.connections import KafkaConnection
 from quorate.bridge.handshakes import Handshakes
 
 
@@ -17,10 +17,10 @@ class Lab:
         self.under_way = Handshakes(
             under_way_max, per_address_max, rate=1_000, burst=burst, now_s=lambda: self.now_s
         )
-        self.ended: list[Connection] = []
+        self.ended: list[KafkaConnection] = []
 
-    def enter(self, host: str) -> Connection:
-        made = Connection(host)
+    def enter(self, host: str) -> KafkaConnection:
+        made = KafkaConnection(host)
         made.end = lambda _reason: self.ended.append(made)
         self.under_way.enter(made)
         return made

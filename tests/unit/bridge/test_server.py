@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from quorate.bridge import schemas as s
 from quorate.bridge.bridge import Bridge, BridgeSettings
 from quorate.bridge.channels import QUEUE_MAX, Channel
-from quorate.bridge.connections import Connection
+from quorate.bridge.connections import KafkaConnection
 from quorate.bridge.control_requests import Message, Sender, everything
 from quorate.bridge.frames import (
     FRAME_BYTES_MAX,
@@ -38,13 +38,13 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Busy:
     """Answers every request with NOT_CONTROLLER."""
 
-    def frame_bytes_max(self, _connection: Connection) -> int:
+    def frame_bytes_max(self, _connection: KafkaConnection) -> int:
         return FRAME_BYTES_MAX
 
-    def refuse(self, _head: s.Call, _connection: Connection) -> Any:
+    def refuse(self, _head: s.Call, _connection: KafkaConnection) -> Any:
         return None
 
-    async def answer(self, call: s.Call, _connection: Connection) -> Any:
+    async def answer(self, call: s.Call, _connection: KafkaConnection) -> Any:
         return s.response_type(call.api_key, call.version)(
             throttle_time=s.milliseconds(),
             error_code=s.error_field(ErrorCode.NOT_CONTROLLER),
@@ -230,18 +230,24 @@ async def until(condition: Any) -> None:
     raise AssertionError("not within 20 s")
 
 
-async def test_a_request_whose_answer_was_lost_is_sent_again() -> None:
+async def test_a_request_whose_answer_was_lost_is_sent_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     peer = Peer(drops=2)
     address = await peer.start()
 
     async def renew(_broker: int) -> list[Message]:
         raise AssertionError("nothing was dropped")
 
+    caplog.set_level("INFO", "quorate.bridge.channels")
     channel = Channel(1, 1, address, "c", renew)
     channel.send([metadata()])
     channel.send([metadata()])
     await until(lambda: not channel.waiting)
     assert peer.got == [s.UPDATE_METADATA] * 4
+    lost = f"bridge: broker 1 at {address[0]}:{address[1]}: the broker closed the connection"
+    # A connection without a response does not end the backoff, nor begin another outage.
+    assert caplog.messages == [lost, "bridge: broker 1 is reachable again"]
     await channel.close()
     assert peer.server is not None
     peer.server.close()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from quorate.bridge import schemas as s
 from quorate.bridge import server as module
-from quorate.bridge.connections import Connection, Connections
+from quorate.bridge.connections import Connections, KafkaConnection
 from quorate.bridge.frames import Decoder, read_frame, write_frame
 from quorate.bridge.handshakes import PER_ADDRESS_MAX, Handshakes
 from quorate.bridge.server import BridgeServer
@@ -31,7 +31,7 @@ class Noting(Busy):
     def __init__(self) -> None:
         self.callers: list[Any] = []
 
-    def refuse(self, _head: s.Call, connection: Connection) -> Any:
+    def refuse(self, _head: s.Call, connection: KafkaConnection) -> Any:
         self.callers.append(connection.caller)
 
 

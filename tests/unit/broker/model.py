@@ -239,14 +239,14 @@ class World:
         entries = self.disks[broker].entries
         for output in process.replica.take_outputs():
             match type(output).__name__:
-                case "AppendBatches":
+                case "AppendReplicaBatches":
                     entries += [(b, str(b.data)) for b in output.batches]  # type: ignore[union-attr]
-                case "TruncateLog":
+                case "TruncateReplicaLog":
                     while entries and entries[-1][0].end_offset > output.end_offset:  # type: ignore[union-attr]
                         entries.pop()
                     disk = self.disks[broker]
                     disk.flushed = min(disk.flushed, len(entries))
-                case "RoleChanged":
+                case "ReplicaRoleChanged":
                     # Its producers are told that it no longer leads, or not in that epoch.
                     self.pending = {
                         record: (epoch, end)
@@ -257,7 +257,7 @@ class World:
                     assert isinstance(output, ProposeIsr)
                     process.asked.append(output)
                     process.asked_again_ms = 0
-                case "HighWatermarkAdvanced":
+                case "ReplicaHighWatermarkAdvanced":
                     self._acknowledge(broker, output.offset)  # type: ignore[union-attr]
 
     def _acknowledge(self, broker: int, high_watermark: int) -> None:

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from quorate.broker.authorizer import BrokerGate, broker_gate
-from quorate.broker.client import Reader
+from quorate.broker.authorizer import BrokerAuthorizer, broker_authorizer
+from quorate.broker.client import RecordReader
 from quorate.broker.config import BrokerConfig
 from quorate.metadata.acls import LITERAL
 from quorate.metadata.authorizer import ANONYMOUS, AclAuthorizer, Operation, ResourceType
@@ -74,13 +74,13 @@ class Guarded(DataPlane):
     """One broker that leads t-0 and other-0, with an authorizer and no ACLs."""
 
     async def start(self) -> None:
-        self.gate = BrokerGate(identity=PeerIdentity.OFF, authorizer=AclAuthorizer())
+        self.authorizer = BrokerAuthorizer(identity=PeerIdentity.OFF, authorizer=AclAuthorizer())
         await super().start()
         self.listeners: list[Callable[..., None]] = []
         followed: Any = SimpleNamespace(
             image=self.image, has_caught_up=True, add_listener=self.listeners.append
         )
-        self.gate.follow(cast(MetadataLoader, followed))
+        self.authorizer.follow(cast(MetadataLoader, followed))
         endpoint = RegisteredEndpoint("PLAINTEXT", HOST, self.port, 0)
         self.tell(
             RegisterBrokerRecord(
@@ -119,7 +119,10 @@ async def broker(tmp_path: Path) -> AsyncIterator[Guarded]:
 
 
 async def test_producers_and_readers_hear_at_once_that_they_may_not(broker: Guarded) -> None:
-    async with NumberedProducer([broker.address]) as producer, Reader([broker.address]) as reader:
+    async with (
+        NumberedProducer([broker.address]) as producer,
+        RecordReader([broker.address]) as reader,
+    ):
         for attempt in (producer.send("t", b"v"), reader.end_offset("t", 0)):
             with pytest.raises(AdminError) as refused:
                 await attempt
@@ -137,7 +140,10 @@ async def test_producers_and_readers_hear_at_once_that_they_may_not(broker: Guar
 
 async def test_a_right_that_is_taken_away_ends_what_is_open(broker: Guarded) -> None:
     broker.tell(acl(1, Operation.WRITE), acl(2, Operation.READ))
-    async with NumberedProducer([broker.address]) as producer, Reader([broker.address]) as reader:
+    async with (
+        NumberedProducer([broker.address]) as producer,
+        RecordReader([broker.address]) as reader,
+    ):
         await producer.send("t", b"first")
         records = reader.records("t", 0)
         assert (await anext(records)).value == b"first"
@@ -187,8 +193,8 @@ async def test_only_topics_that_one_may_describe_are_listed(broker: Guarded) -> 
     await connections.close()
 
 
-def follower(gate: BrokerGate, caller: Caller, node: int) -> str:
-    refused = gate.follower_refusal(caller, node)
+def follower(authorizer: BrokerAuthorizer, caller: Caller, node: int) -> str:
+    refused = authorizer.follower_refusal(caller, node)
     return "" if refused is None else refused.error.name
 
 
@@ -203,12 +209,12 @@ def follower(gate: BrokerGate, caller: Caller, node: int) -> str:
 def test_a_follower_fetches_in_its_own_name(
     identity: PeerIdentity, of_nobody: str, in_clear: str
 ) -> None:
-    gate = BrokerGate(identity=identity)
+    authorizer = BrokerAuthorizer(identity=identity)
     own = Caller("User:CN=node-2", "h", frozenset({2}), has_certificate=True)
-    assert follower(gate, own, 2) == ""
-    assert follower(gate, own, 3) == of_nobody
-    assert follower(gate, Caller("User:CN=x", "h", has_certificate=True), 2) == of_nobody
-    assert follower(gate, Caller(host="h"), 2) == in_clear
+    assert follower(authorizer, own, 2) == ""
+    assert follower(authorizer, own, 3) == of_nobody
+    assert follower(authorizer, Caller("User:CN=x", "h", has_certificate=True), 2) == of_nobody
+    assert follower(authorizer, Caller(host="h"), 2) == in_clear
 
 
 @needs_openssl
@@ -230,8 +236,8 @@ def test_a_broker_whose_certificate_does_not_name_it_says_so_at_once(tmp_path: P
             security=Security(peer_identity=identity),
         )
 
-    assert broker_gate(config(7, "auto")) is not None
-    assert broker_gate(config(8, "off")) is None
+    assert broker_authorizer(config(7, "auto")) is not None
+    assert broker_authorizer(config(8, "off")) is None
     for identity in ("auto", "required"):
         with pytest.raises(TlsError, match="node-8 among its DNS names"):
-            broker_gate(config(8, identity))
+            broker_authorizer(config(8, identity))

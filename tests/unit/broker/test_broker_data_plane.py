@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
-from quorate.broker.alter_partition_manager import IsrProposals
-from quorate.broker.authorizer import BrokerGate
-from quorate.broker.client import Producer, Reader, sequenced
+from quorate.broker.alter_partition_manager import AlterPartitionManager
+from quorate.broker.authorizer import BrokerAuthorizer
+from quorate.broker.client import Producer, RecordReader, sequenced
 from quorate.broker.config import BrokerConfig
 from quorate.broker.metadata_view import MetadataView
 from quorate.broker.partition import PartitionConfig, PartitionReplica
-from quorate.broker.replica import Replica
+from quorate.broker.replica import LocalReplica
 from quorate.broker.replica_log import ReplicaLog
 from quorate.broker.replica_manager import ReplicaManager
 from quorate.broker.service import PartitionService
 from quorate.broker.values import PartitionState
 from quorate.log.disk import Disk
+from quorate.log.meta_properties import random_uuid
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.process.config_types import Address
 from quorate.raft.errors import ErrorCode
@@ -74,7 +77,7 @@ class DataPlane:
         self.folder.mkdir(exist_ok=True)
         self.settings = settings
         self.failures: list[BaseException] = []
-        self.gate: BrokerGate | None = None
+        self.authorizer: BrokerAuthorizer | None = None
         self.server = grpc.aio.server()
         self.port = self.server.add_insecure_port(f"{HOST}:0")
 
@@ -93,14 +96,19 @@ class DataPlane:
         self.image, self.view = MetadataImage(), MetadataView(self.id)
         self.client = MetadataClient([f"{HOST}:1"])
         self.connections = BrokerConnections()
-        proposals = IsrProposals(
+        alter_partition_manager = AlterPartitionManager(
             self.id, self.client, broker_epoch=lambda: self.id, fail=self.failures.append
         )
         self.manager = ReplicaManager(
-            config, Clock(), self.view, proposals, self.connections, fail=self.failures.append
+            config,
+            Clock(),
+            self.view,
+            alter_partition_manager,
+            self.connections,
+            fail=self.failures.append,
         )
         service = PartitionService(self.manager, self.view, self.client)
-        PartitionServicer(service, ServerLimits(), self.gate).add_to(self.server)
+        PartitionServicer(service, ServerLimits(), self.authorizer).add_to(self.server)
         await self.server.start()
         self.manager.start(self.id)
 
@@ -177,7 +185,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
 
 
 async def read(pair: Pair) -> list[bytes]:
-    async with Reader(pair.addresses) as reader:
+    async with RecordReader(pair.addresses) as reader:
         end = await reader.end_offset("t", 0)
         return [r.value or b"" async for r in reader.records("t", 0, 0, end)]
 
@@ -274,9 +282,71 @@ async def test_a_deleted_topic_is_removed_from_the_disk(pair: Pair) -> None:
     pair.tell(RemoveTopicRecord(TOPIC_ID, version=0))
     folders = [broker.folder / "t-0" for broker in pair.brokers.values()]
     await until(lambda: not any(folder.exists() for folder in folders))
-    async with Reader(pair.addresses) as reader:
+    async with RecordReader(pair.addresses) as reader:
         with pytest.raises(AdminError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             await reader.topic("t", timeout_s=0.1)
+
+
+async def test_a_deleted_topic_with_the_longest_name_is_removed_from_the_disk(pair: Pair) -> None:
+    other, name = random_uuid(), "n" * 249
+    pair.tell(
+        TopicRecord(name, other, version=0),
+        PartitionRecord(0, other, (1, 2), (1, 2), leader=1, leader_epoch=0, version=0),
+    )
+    keys = [broker.manager.replicas.keys() for broker in pair.brokers.values()]
+    await until(lambda: all(PartitionKey(other, 0) in each for each in keys))
+    pair.tell(RemoveTopicRecord(other, version=0))
+    await until(lambda: not any(PartitionKey(other, 0) in each for each in keys))
+    folders = [broker.folder for broker in pair.brokers.values()]
+    await until(lambda: not any(list(folder.glob("n*")) for folder in folders))
+
+
+async def test_a_start_resumes_deletions_and_keeps_strays(tmp_path: Path) -> None:
+    first = DataPlane(1, tmp_path)
+    for last in "ab":
+        ReplicaLog(first.folder / ("s" * 248 + last + "-0"), random_uuid()).close()
+    for name in ("old-0-deleted", f"{'d' * 200}-0.{random_uuid()}-deleted"):
+        ReplicaLog(first.folder / name, random_uuid()).close()
+    await first.start()
+    await first.stop()
+    strays = {path.name for path in first.folder.iterdir() if path.is_dir()}
+    assert len(strays) == 2
+    assert all(name.startswith("sss") and name.endswith("-stray") for name in strays)
+    second = DataPlane(1, tmp_path)
+    await second.start()
+    await second.stop()
+    assert {path.name for path in first.folder.iterdir() if path.is_dir()} == strays
+
+
+async def test_a_refused_log_is_reported_when_the_others_have_been_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowLog(ReplicaLog):
+        def __init__(self, directory: Path, *arguments: Any, **options: Any) -> None:
+            if directory.name == "t-1":
+                time.sleep(0.3)
+            super().__init__(directory, *arguments, **options)
+
+    monkeypatch.setattr("quorate.broker.replica_manager.ReplicaLog", SlowLog)
+    broker = DataPlane(1, tmp_path)
+    await broker.start()
+    try:
+        await broker.manager.settled()
+        ReplicaLog(broker.folder / "t-0", TOPIC_ID).save_recovery_point(7)
+        broker.tell(
+            TopicRecord("t", TOPIC_ID, version=0),
+            *(
+                PartitionRecord(index, TOPIC_ID, (1,), (1,), leader=1, leader_epoch=0, version=0)
+                for index in range(2)
+            ),
+        )
+        await until(lambda: bool(broker.failures))
+        assert list(broker.manager.replicas) == [PartitionKey(TOPIC_ID, 1)]
+        (failure,) = broker.failures
+        assert "t-0 has lost records: its log ends at offset 0" in str(failure)
+        broker.failures.clear()
+    finally:
+        await broker.stop()
 
 
 async def test_a_fetch_stream_is_woken_by_a_replica_that_was_opened_again(pair: Pair) -> None:
@@ -329,7 +399,7 @@ async def test_records_appended_during_a_flush_are_flushed_when_they_reach_the_l
     log = ReplicaLog(tmp_path / "u-0", TOPIC_ID, disk=disk)
     machine = PartitionReplica(1, log.state, PartitionConfig())
     host = pair.brokers[1].manager
-    replica = Replica(PartitionKey(TOPIC_ID, 1), "u-0", machine, log, host, flush_messages=2)
+    replica = LocalReplica(PartitionKey(TOPIC_ID, 1), "u-0", machine, log, host, flush_messages=2)
     replica.apply(PartitionState(1, 0, 0, (1,), (1,)), {})
 
     async def produce(count: int) -> None:

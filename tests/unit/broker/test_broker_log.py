@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import pytest
 from quorate.broker.checkpoints import (
@@ -17,8 +19,10 @@ from quorate.broker.checkpoints import (
 from quorate.broker.client import sequenced
 from quorate.broker.producers import ProducerTable, Repetition
 from quorate.broker.replica_log import (
+    DELETED_SUFFIX,
     STRAY_SUFFIX,
     ReplicaLog,
+    delete_directory,
     read_recovery_point,
     read_topic_id,
     set_aside,
@@ -30,6 +34,9 @@ from quorate.raft.errors import ErrorCode
 from quorate.records.batch import build_data_batch, iter_records, read_header, stamp, verify_crc
 from quorate.records.primitives import Buffer
 from quorate.rpc.wire.partition_values import ProducerIdentity
+
+from tests.durability.disk import FaultyDisk
+from tests.unit.log.log_support import QuickDisk
 
 TOPIC = random_uuid()
 SEGMENT_BYTES = 600
@@ -138,6 +145,131 @@ def test_damage_before_the_recovery_point_is_refused_and_nothing_is_changed(
     assert path.read_bytes() == data
 
 
+def cut_between_batches(directory: Path) -> None:
+    path = last_segment(directory)
+    with path.open("r+b") as file:
+        file.truncate(read_header(path.read_bytes()).size_bytes)
+
+
+def empty_last_segment(directory: Path) -> None:
+    last_segment(directory).write_bytes(b"")
+
+
+def delete_last_segment(directory: Path) -> None:
+    last_segment(directory).unlink()
+
+
+def delete_first_segment(directory: Path) -> None:
+    min(directory.glob("*.log")).unlink()
+
+
+def delete_segments(directory: Path) -> None:
+    for path in directory.glob("*.log"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (cut_between_batches, "its log ends at offset 20, but everything before offset 22 was"),
+        (empty_last_segment, "its log ends at offset 18, but everything before offset 22 was"),
+        (delete_last_segment, "its log ends at offset 18, but everything before offset 22 was"),
+        (delete_first_segment, "its log begins at offset 6, but offset 0 is expected"),
+        (delete_segments, "it has no log files, but everything before offset 22 was flushed"),
+    ],
+)
+def test_a_log_that_lost_flushed_records_is_refused_and_nothing_is_changed(
+    tmp_path: Path, damage: Callable[[Path], None], found: str
+) -> None:
+    directory = tmp_path / "a-0"
+    filled(directory, 11).close()
+    damage(directory)
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    for _ in range(2):
+        with pytest.raises(LogError, match=found) as refused:
+            reopen(directory)
+        assert f"{directory} has lost records" in str(refused.value)
+        assert "\n" not in str(refused.value)
+        assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    shutil.rmtree(directory)
+    assert reopen(directory).end_offset == 0
+
+
+def test_a_copied_directory_is_opened(tmp_path: Path) -> None:
+    filled(tmp_path / "a-0").close()
+    shutil.copytree(tmp_path / "a-0", tmp_path / "copy" / "a-0")
+    assert offsets(reopen(tmp_path / "copy" / "a-0")) == list(range(20))
+
+
+class Life:
+    """Uses a log until its disk fails. flushed_end: the end that survives any crash."""
+
+    def __init__(self) -> None:
+        self.flushed_end = 0
+
+    def live(self, directory: Path, disk: Disk) -> None:
+        log = ReplicaLog(directory, TOPIC, segment_bytes_max=SEGMENT_BYTES, disk=disk)
+        self._append(log, 8, epoch=1)
+        self.flushed_end = log.flush_and_save()
+        for end_offset in (8, 0):
+            self.flushed_end = min(self.flushed_end, end_offset)
+            log.truncate(end_offset)
+            self._append(log, 4, epoch=2)
+            self.flushed_end = log.flush()
+            self._append(log, 2, epoch=2)
+            self.flushed_end = log.flush_and_save()
+        log.close()
+        self.flushed_end = log.end_offset
+
+    @staticmethod
+    def _append(log: ReplicaLog, batches: int, epoch: int) -> None:
+        for _ in range(batches):
+            log.append([batch(log.end_offset, epoch)])
+
+
+STEPS_MAX = 1_000
+
+
+@pytest.mark.parametrize("kind", ["kill", "power"])
+def test_no_crash_leaves_a_log_that_is_refused(tmp_path: Path, kind: str) -> None:
+    """A crash at each step of the disk, and one at some step of the recovery from it."""
+    for step in range(1, STEPS_MAX):
+        random = Random(step)
+        life, directory = Life(), tmp_path / str(step) / "a-0"
+        directory.mkdir(parents=True)
+        disk = FaultyDisk([directory])
+        try:
+            disk.fail_at(step, kind, random)
+            life.live(directory, disk)
+        except (OSError, LogError):
+            assert disk.is_down
+        else:
+            break
+        if kind == "power":
+            crashed, directory = directory, tmp_path / f"{step}-left" / "a-0"
+            disk.crash(random, directory)
+            shutil.rmtree(crashed)
+        disk.close()
+        again = FaultyDisk([directory])
+        try:
+            again.fail_at(random.randint(1, 8), kind, random)
+            ReplicaLog(directory, TOPIC, segment_bytes_max=SEGMENT_BYTES, disk=again)
+        except (OSError, LogError):
+            assert again.is_down
+        if kind == "power" and again.is_down:
+            crashed, directory = directory, tmp_path / f"{step}-again" / "a-0"
+            again.crash(random, directory)
+            shutil.rmtree(crashed)
+        again.close()
+        log = ReplicaLog(directory, TOPIC, segment_bytes_max=SEGMENT_BYTES, disk=QuickDisk())
+        assert log.end_offset >= life.flushed_end, f"step {step}"
+        assert offsets(log) == list(range(log.end_offset))
+        log.close()
+    else:
+        raise AssertionError("the log's life has more steps")
+    assert step > 50
+
+
 class FullDisk(Disk):
     """Has room until `is_full`, and then for the first half of what is written."""
 
@@ -201,6 +333,48 @@ def test_a_directory_set_aside_replaces_no_earlier_one(tmp_path: Path) -> None:
         strays.append(set_aside(tmp_path / "a-0"))
     assert all(stray.name.endswith(STRAY_SUFFIX) for stray in strays)
     assert [reopen(stray).end_offset for stray in strays] == [2, 4, 6]
+
+
+LONG_NAMES = ["t" * 248 + last for last in "ab"]
+
+
+class StoppingDisk(Disk):
+    """Stops a deletion after the rename."""
+
+    def sync_directory(self, directory: Path) -> None:
+        raise OSError(errno.EIO, "killed here")
+
+
+def test_directories_of_the_longest_names_are_deleted(tmp_path: Path) -> None:
+    for name in LONG_NAMES:
+        filled(tmp_path / f"{name}-99999").delete()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_deletions_of_names_that_are_shortened_alike_do_not_collide(tmp_path: Path) -> None:
+    for name in LONG_NAMES:
+        directory = tmp_path / f"{name}-0"
+        ReplicaLog(directory, random_uuid()).close()
+        with pytest.raises(OSError, match="killed here"):
+            delete_directory(directory, StoppingDisk())
+    renamed = {path.name for path in tmp_path.iterdir()}
+    assert len(renamed) == len(LONG_NAMES)
+    assert all(name.endswith(DELETED_SUFFIX) and "-0." in name for name in renamed)
+
+
+def test_directories_of_the_longest_names_are_set_aside_and_kept(tmp_path: Path) -> None:
+    topics = [(name, random_uuid()) for name in LONG_NAMES]
+    strays: dict[Path, str] = {}
+    for name, topic_id in topics * 3:
+        ReplicaLog(tmp_path / f"{name}-10", topic_id).close()
+        strays[set_aside(tmp_path / f"{name}-10")] = topic_id
+    assert set(tmp_path.iterdir()) == set(strays)
+    assert len(strays) == 3 * len(topics)
+    for stray, topic_id in strays.items():
+        assert stray.name.startswith("ttt")
+        assert f"-10.{topic_id}" in stray.name
+        assert stray.name.endswith(STRAY_SUFFIX)
+        assert read_topic_id(stray) == topic_id
 
 
 def test_a_directory_of_another_topic_is_refused(tmp_path: Path) -> None:

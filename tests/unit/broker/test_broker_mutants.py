@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from quorate.broker.partition import PartitionReplica
-from quorate.broker.roles import Leader, Progress
+from quorate.broker.roles import FollowerProgress, LeaderRole
 from quorate.raft.errors import FatalError, ViolationError
 
 from tests.unit.broker.model import World
@@ -19,7 +19,7 @@ STEPS = 1_500
 def proposed_isr_counts(patch: pytest.MonkeyPatch) -> None:
     """A smaller ISR counts for the high watermark before the controller has confirmed it."""
     patch.setattr(
-        Leader,
+        LeaderRole,
         "maximal_isr",
         property(lambda leader: leader.proposal.isr if leader.proposal else leader.isr),
     )
@@ -31,9 +31,13 @@ def joins_behind(patch: pytest.MonkeyPatch) -> None:
     whole = PartitionReplica._maybe_expand
 
     def expand(
-        replica: PartitionReplica, leader: Leader, follower: int, progress: Progress, now_ms: int
+        replica: PartitionReplica,
+        leader: LeaderRole,
+        follower: int,
+        progress: FollowerProgress,
+        now_ms: int,
     ) -> None:
-        ahead = Progress(now_ms, progress.broker_epoch, replica.log.end_offset)
+        ahead = FollowerProgress(now_ms, progress.broker_epoch, replica.log.end_offset)
         whole(replica, leader, follower, ahead, now_ms)
 
     patch.setattr(PartitionReplica, "_maybe_expand", expand)
@@ -41,7 +45,7 @@ def joins_behind(patch: pytest.MonkeyPatch) -> None:
 
 def leader_alone(patch: pytest.MonkeyPatch) -> None:
     """What the leader has is committed."""
-    patch.setattr(Leader, "maximal_isr", property(lambda leader: frozenset[int]()))
+    patch.setattr(LeaderRole, "maximal_isr", property(lambda leader: frozenset[int]()))
 
 
 def never_truncates(patch: pytest.MonkeyPatch) -> None:

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 from quorate.broker.partition import PartitionConfig, PartitionReplica
 from quorate.broker.values import (
-    AppendBatches,
-    BrokerState,
+    AppendReplicaBatches,
+    BrokerRegistrationState,
     FetchAnswer,
-    HighWatermarkAdvanced,
     PartitionState,
     ProposalAnswer,
     ProposeIsr,
+    ReplicaHighWatermarkAdvanced,
     ReplicaPosition,
-    RoleChanged,
-    TruncateLog,
+    ReplicaRoleChanged,
+    TruncateReplicaLog,
 )
 from quorate.metadata.requests import IsrMember
 from quorate.raft import LogState
@@ -25,7 +25,7 @@ from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.types import OffsetAndEpoch
 
 CONFIG = PartitionConfig(min_insync_replicas=2, lag_time_max_ms=1_000)
-ACTIVE = {i: BrokerState(100 + i, is_active=True) for i in (1, 2, 3)}
+ACTIVE = {i: BrokerRegistrationState(100 + i, is_active=True) for i in (1, 2, 3)}
 LED_BY_1 = PartitionState(1, 5, 9, (1, 2, 3), (1, 2, 3))
 
 
@@ -65,14 +65,14 @@ def test_a_leader_places_batches_and_commits_what_all_in_sync_replicas_have() ->
     replica = leader()
     assert replica.append(batch(3), acks_all=True) == 0
     assert replica.append(batch(2), acks_all=True) == 3
-    assert [o for o in replica.take_outputs() if isinstance(o, AppendBatches)] == [
-        AppendBatches((Batch(0, 2, 5),)),
-        AppendBatches((Batch(3, 4, 5),)),
+    assert [o for o in replica.take_outputs() if isinstance(o, AppendReplicaBatches)] == [
+        AppendReplicaBatches((Batch(0, 2, 5),)),
+        AppendReplicaBatches((Batch(3, 4, 5),)),
     ]
     fetch(replica, 2, 5)
     assert replica.high_watermark == 0
     fetch(replica, 3, 3)
-    assert replica.take_outputs() == [HighWatermarkAdvanced(3)]
+    assert replica.take_outputs() == [ReplicaHighWatermarkAdvanced(3)]
     fetch(replica, 3, 5)
     assert replica.high_watermark == 5
 
@@ -113,7 +113,7 @@ def test_a_fetch_of_another_epoch_is_refused_and_counts_for_nothing(
 def test_a_fetch_by_a_process_that_another_has_replaced_is_refused() -> None:
     replica = leader(isr=(1, 2))
     replica.append(batch(1), acks_all=True)
-    replica.brokers_changed(ACTIVE | {2: BrokerState(200, is_active=False)})
+    replica.brokers_changed(ACTIVE | {2: BrokerRegistrationState(200, is_active=False)})
     assert fetch(replica, 2, 1).error is ErrorCode.STALE_BROKER_EPOCH
     assert replica.high_watermark == 0
 
@@ -146,13 +146,13 @@ def test_a_follower_joins_when_it_has_reached_the_high_watermark_and_the_epochs_
 @pytest.mark.parametrize(
     "state",
     [
-        BrokerState(103, is_active=False),
-        BrokerState(99, is_active=True),
+        BrokerRegistrationState(103, is_active=False),
+        BrokerRegistrationState(99, is_active=True),
     ],
     ids=["fenced or shutting down", "another process"],
 )
 def test_only_an_active_broker_is_proposed_and_only_as_the_process_that_fetched(
-    state: BrokerState,
+    state: BrokerRegistrationState,
 ) -> None:
     replica = leader(isr=(1, 2))
     replica.brokers_changed(ACTIVE | {3: state})
@@ -264,12 +264,12 @@ def test_a_follower_that_keeps_pace_with_a_growing_log_is_caught_up() -> None:
 def test_the_metadata_log_alone_decides_who_leads_and_old_news_is_ignored() -> None:
     replica = leader()
     replica.apply(replace(LED_BY_1, leader=2, leader_epoch=6, partition_epoch=10), ACTIVE, 0)
-    assert replica.take_outputs() == [RoleChanged("follower", 2, 6)]
+    assert replica.take_outputs() == [ReplicaRoleChanged("follower", 2, 6)]
     replica.apply(LED_BY_1, ACTIVE, 0)
     assert replica.leader_id == 2
     assert replica.append(batch(1), acks_all=True) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     replica.apply(replace(LED_BY_1, leader=-1, leader_epoch=7, partition_epoch=11), ACTIVE, 0)
-    assert replica.take_outputs() == [RoleChanged("idle", -1, 7)]
+    assert replica.take_outputs() == [ReplicaRoleChanged("idle", -1, 7)]
     assert replica.position() is None
 
 
@@ -292,7 +292,10 @@ def test_a_follower_appends_what_follows_its_end_and_refuses_anything_else() -> 
     assert position == ReplicaPosition(5, 8, 4)
     answer = FetchAnswer(ErrorCode.NONE, 1, 5, high_watermark=8)
     assert replica.fetched(position, answer, [Batch(8, 9, 5)]) is ErrorCode.NONE
-    assert replica.take_outputs() == [AppendBatches((Batch(8, 9, 5),)), HighWatermarkAdvanced(8)]
+    assert replica.take_outputs() == [
+        AppendReplicaBatches((Batch(8, 9, 5),)),
+        ReplicaHighWatermarkAdvanced(8),
+    ]
     assert replica.fetched(position, answer, [Batch(8, 9, 5)]) is ErrorCode.NONE
     assert replica.take_outputs() == [], "the answer to a fetch that was given up is dropped"
     again = replica.position()
@@ -327,7 +330,7 @@ def test_a_follower_truncates_to_what_both_logs_have(
             break
         assert behind.fetched(position, answer, []) is ErrorCode.NONE
     assert behind.log.end_offset == agreed
-    truncated = [o for o in behind.take_outputs() if isinstance(o, TruncateLog)]
+    truncated = [o for o in behind.take_outputs() if isinstance(o, TruncateReplicaLog)]
     assert bool(truncated) is (agreed < dropped)
 
 

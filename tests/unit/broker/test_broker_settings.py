@@ -55,15 +55,24 @@ def test_the_environment_overrides_the_file_and_foreign_settings_are_named(tmp_p
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"process.roles": "controller"}, "process.roles=controller: it is not a broker's"),
+        ({"process.roles": "controller"}, "process.roles=controller: a broker's role is broker"),
         ({"node.id": None}, "node.id is not set"),
-        ({"listeners": "CONTROLLER://:9093"}, "CONTROLLER is the controllers'"),
+        ({"listeners": "CONTROLLER://:9093"}, "CONTROLLER is in controller.listener.names"),
         ({"controller.quorum.bootstrap.servers": None}, "bootstrap.servers is not set"),
         ({"log.dirs": None}, "log.dirs is not set"),
-        ({"broker.session.timeout.ms": "2000"}, "longer than the heartbeats' interval"),
+        ({"broker.session.timeout.ms": "2000"}, "longer than broker.heartbeat.interval.ms"),
         ({"replica.lag.time.max.ms": "soon"}, "not an integer"),
         ({"brokr.rack": "r"}, "did you mean broker.rack?"),
         ({"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"}, "ssl."),
+        (
+            {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT", "listeners": "LAN://:9092"},
+            "it does not name the listener LAN",
+        ),
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"},
+            "it does not name the listener CONTROLLER",
+        ),
+        ({"listeners": "SASL_SSL://:9092"}, "SASL_SSL:SASL_SSL is not supported"),
         ({"ssl.key.password": "x"}, "not supported"),
         ({"zookeeper.metadata.migration.enable": "true"}, "never in ZooKeeper mode"),
         ({"xyzzy": "x"}, "--help-settings"),
@@ -81,6 +90,14 @@ def test_what_is_wrong_is_one_line(
     assert "\n" not in str(error.value)
 
 
+def test_a_listener_that_is_named_like_a_protocol_needs_no_entry(tmp_path: Path) -> None:
+    protocols = {"listener_security_protocol_map": "CONTROLLER:PLAINTEXT"}
+    config = load_broker(write(tmp_path, **protocols), {})
+    assert not config.is_encrypted("PLAINTEXT")
+    with pytest.raises(ConfigError, match=r"ssl\.certificate\.location is not set"):
+        load_broker(write(tmp_path, listeners="SSL://:9092", **protocols), {})
+
+
 def test_the_authorizer_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
     assert load_broker(write(tmp_path), {}).security == Security()
     asked = {
@@ -96,7 +113,7 @@ def test_the_authorizer_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
     assert found.peer_identity == "required"
     assert found.principal_mapping.name("CN=alice") == "alice"
     ignored = load_broker(write(tmp_path, super_users="User:a"), {})
-    assert "super.users means nothing without authorizer.class.name" in ignored.warnings[0]
+    assert "super.users has no effect without authorizer.class.name" in ignored.warnings[0]
 
 
 def test_neither_file_nor_environment_is_a_usage_error() -> None:

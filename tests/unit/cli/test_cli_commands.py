@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 from quorate import __version__
 from quorate.cli.bench.report import percentile
-from quorate.cli.connection import Options, resolve
+from quorate.cli.connection import ConnectionOptions, resolve
 from quorate.cli.errors import explain, unknown_outcome
 from quorate.cli.features import feature_line
 from quorate.cli.main import COMMANDS, main
@@ -190,17 +190,17 @@ def test_completion_knows_subcommands_and_options() -> None:
     ("line", "reason"),
     [
         ("storge", "no such command 'storge': did you mean storage?"),
-        ("xyzzy", "no such command 'xyzzy': there are quickstart,"),
+        ("xyzzy", "no such command 'xyzzy': the commands are quickstart,"),
         ("storage fromat", "Did you mean 'format'"),
         ("storage", "Missing command (see quorate storage --help)"),
         ("storage format", "Missing option '--cluster-id' / '-t' (see"),
         ("storage format -t x --bogus", "No such option"),
-        ("storage format -t x", "--config is missing, and QUORATE_NODE_ID is not in the"),
+        ("storage format -t x", "--config is missing, and QUORATE_NODE_ID is not set in the"),
         ("controller", "the properties FILE is missing"),
         ("controller a b", "extra argument"),
         ("config-docs --format x", "'x' is not one of 'text', 'markdown' (see"),
-        ("metadata-quorum describe", "describe takes one of --status and --replication"),
-        ("metadata-quorum describe --status --replication", "takes one of"),
+        ("metadata-quorum describe", "describe takes either --status or --replication"),
+        ("metadata-quorum describe --status --replication", "takes either"),
         ("metadata-quorum describe --status --human-readable", "only supported along with"),
         ("metadata-quorum describe --status", "--bootstrap-controller HOST:PORT is missing"),
         ("metadata-quorum --bootstrap-server x describe --status", "'x' is not host:port"),
@@ -208,11 +208,11 @@ def test_completion_knows_subcommands_and_options() -> None:
         ("metadata-quorum remove-controller -i x", "Invalid value for '--controller-id'"),
         ("metadata-quorum remove-controller -i 1 -d zz", "'zz' is not a UUID"),
         ("features downgrade", "You must specify at least one feature to downgrade"),
-        ("features upgrade --feature kraft.version", "it is not name=level"),
+        ("features upgrade --feature kraft.version", "expected name=level"),
         ("features upgrade --feature kraft.version=x", "'x' is not a level"),
-        ("features upgrade --feature a=1 --feature a=2", "is given twice"),
-        ("features upgrade --release-version four", "is not a version like 4.3-IV0"),
-        ("features upgrade --release-version 4.3 -f a=1", "exclude each other"),
+        ("features upgrade --feature a=1 --feature a=2", "is specified twice"),
+        ("features upgrade --release-version four", "expected a version such as 4.3-IV0"),
+        ("features upgrade --release-version 4.3 -f a=1", "cannot be used together"),
     ],
 )
 def test_wrong_command_lines(run: Run, line: str, reason: str) -> None:
@@ -328,8 +328,8 @@ def test_format_with_initial_controllers(run: Run, properties: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "status", "reason"),
     [
-        ("-s -N", 2, "--standalone and --no-initial-controllers exclude each other"),
-        ("-s -I x", 2, "exclude each other"),
+        ("-s -N", 2, "--standalone and --no-initial-controllers cannot be used together"),
+        ("-s -I x", 2, "cannot be used together"),
         ("-I x", 1, "--initial-controllers: 'x' is not ID-DIRECTORYID@HOST:PORT"),
         ("", 1, "you must specify one of the following"),
         ("-s -f kraft.version=0", 1, "Cannot set kraft.version to 0"),
@@ -338,14 +338,14 @@ def test_format_with_initial_controllers(run: Run, properties: Path) -> None:
         ("-s -f metadata.version=99", 1, "Valid feature levels are from 7 to 30."),
         ("-s -f group.version=7", 1, "No feature:group.version with feature level 7"),
         ("-s -r 4.3 -f metadata.version=30", 1, "Use --release-version instead of --feature met"),
-        ("-s -r 9.9", 2, "--release-version 9.9: its metadata.version is not known here"),
+        ("-s -r 9.9", 2, "--release-version 9.9: unknown metadata.version"),
         (
             "-s -f metadata.version=21 -f eligible.leader.replicas.version=1",
             1,
             "could not be set to 1 because it depends on metadata.version level 23",
         ),
-        ("-s -f kraft.version", 2, "it is not name=level"),
-        ("-s -r latest", 2, "is not a version like 4.3-IV0"),
+        ("-s -f kraft.version", 2, "expected name=level"),
+        ("-s -r latest", 2, "expected a version such as 4.3-IV0"),
     ],
 )
 def test_formatting_that_is_refused(
@@ -427,30 +427,30 @@ def test_where_the_addresses_come_from(
 ) -> None:
     variable = "QUORATE_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS"
     monkeypatch.delenv(variable, raising=False)
-    given = resolve(Options(bootstrap_controller="a:1, [::1]:2"))
+    given = resolve(ConnectionOptions(bootstrap_controller="a:1, [::1]:2"))
     assert given.addresses == (Address("a", 1), Address("::1", 2))
-    assert resolve(Options(bootstrap_server="b:1")).addresses == (Address("b", 1),)
-    of_controller = resolve(Options(command_config=properties))
+    assert resolve(ConnectionOptions(bootstrap_server="b:1")).addresses == (Address("b", 1),)
+    of_controller = resolve(ConnectionOptions(command_config=properties))
     assert of_controller.addresses == (Address("127.0.0.1", 9093),)
-    both = resolve(Options(bootstrap_controller="a:1", command_config=properties))
+    both = resolve(ConnectionOptions(bootstrap_controller="a:1", command_config=properties))
     assert both.addresses == (Address("a", 1),)
     monkeypatch.setenv(variable, "c:1")
-    assert resolve(Options()).addresses == (Address("c", 1),)
-    with pytest.raises(UsageError, match="exclude each other"):
-        resolve(Options(bootstrap_controller="a:1", bootstrap_server="b:1"))
-    with pytest.raises(UsageError, match="names no address"):
-        resolve(Options(bootstrap_controller=","))
+    assert resolve(ConnectionOptions()).addresses == (Address("c", 1),)
+    with pytest.raises(UsageError, match="cannot be used together"):
+        resolve(ConnectionOptions(bootstrap_controller="a:1", bootstrap_server="b:1"))
+    with pytest.raises(UsageError, match="contains no address"):
+        resolve(ConnectionOptions(bootstrap_controller=","))
     monkeypatch.setenv(variable, "c")
     with pytest.raises(UsageError, match=f"{variable}: 'c' is not host:port"):
-        resolve(Options())
+        resolve(ConnectionOptions())
 
 
 def test_the_properties_of_a_client(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
 
-    def given(text: str) -> Options:
+    def given(text: str) -> ConnectionOptions:
         path.write_text(text)
-        return Options(bootstrap_controller="a:1", command_config=path)
+        return ConnectionOptions(bootstrap_controller="a:1", command_config=path)
 
     plain = resolve(given("default.api.timeout.ms=4000\n"))
     assert (plain.tls, plain.timeout_s) == (None, 4.0)
@@ -466,7 +466,7 @@ def test_the_properties_of_a_client(tmp_path: Path) -> None:
         ("security.protocol=SASL_SSL\n", "accepted: PLAINTEXT, SSL"),
         ("security.protocol=SSL\nssl.truststore.type=JKS\n", "accepted: PEM"),
         ("ssl.truststor.location=/ca\n", "did you mean ssl.truststore.location"),
-        ("default.api.timeout.ms=soon\n", "not a number of milliseconds"),
+        ("default.api.timeout.ms=soon\n", "expected a positive number of milliseconds"),
     ):
         with pytest.raises(ConfigError, match=reason):
             resolve(given(text))
@@ -477,8 +477,8 @@ def test_properties_that_mean_nothing_are_mentioned(
 ) -> None:
     path = tmp_path / "client.properties"
     path.write_text("client.id=me\n")
-    resolve(Options(bootstrap_controller="a:1", command_config=path))
-    assert "client.properties:1: client.id means nothing" in capsys.readouterr().err
+    resolve(ConnectionOptions(bootstrap_controller="a:1", command_config=path))
+    assert "client.properties:1: client.id does not apply" in capsys.readouterr().err
 
 
 def test_after_which_errors_a_change_may_still_be_committed() -> None:

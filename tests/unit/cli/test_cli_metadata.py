@@ -12,7 +12,7 @@ from quorate.cli import acls, config_changes
 from quorate.cli.config_entities import (
     DEFAULT_MARK,
     Entity,
-    Part,
+    EntityPart,
     parse_additions,
     parse_entity,
     parse_file,
@@ -41,9 +41,9 @@ def entity(types: list[str], names: list[str], *, is_alter: bool = True) -> Enti
 
 def test_names_belong_to_types_in_their_order() -> None:
     both = entity(["clients", "users"], [DEFAULT_MARK, "alice"])
-    assert both.parts == (Part("users", "alice"), Part("clients", is_default=True))
+    assert both.parts == (EntityPart("users", "alice"), EntityPart("clients", is_default=True))
     assert entity(["users", "clients"], ["alice", DEFAULT_MARK]) == both
-    assert entity(["users"], [], is_alter=False).parts == (Part("users"),)
+    assert entity(["users"], [], is_alter=False).parts == (EntityPart("users"),)
     assert parse_entity(None, None, {"users": "alice"}, {"clients": True}, is_alter=True) == both
 
 
@@ -53,9 +53,9 @@ def test_names_belong_to_types_in_their_order() -> None:
         ([], [], "--entity-type is missing"),
         (["tables"], ["t"], "accepted: topics, brokers"),
         (["topics"], [], "--entity-name or --entity-default for topics is missing"),
-        (["topics"], [DEFAULT_MARK], "topics have no default"),
+        (["topics"], [DEFAULT_MARK], "there is no default for topics"),
         (["topics", "users"], ["t", "u"], "Only users and clients"),
-        (["users"], ["a", "b"], "more names than entity types"),
+        (["users"], ["a", "b"], "more --entity-name than --entity-type"),
         (["users"], [""], "is empty"),
         (["brokers"], ["one"], "valid integer broker id"),
     ],
@@ -83,7 +83,7 @@ def test_properties_from_a_file(tmp_path: Path) -> None:
 
 
 def test_a_password_is_salted_and_never_sent() -> None:
-    user = Entity((Part("users", "alice"),))
+    user = Entity((EntityPart("users", "alice"),))
     made = config_changes.scram(
         user, {"SCRAM-SHA-512": "iterations=5000,password=secret"}, ["SCRAM-SHA-256"]
     )
@@ -99,7 +99,7 @@ def test_a_password_is_salted_and_never_sent() -> None:
         with pytest.raises(UsageError, match="SCRAM-SHA-256"):
             config_changes.scram(user, {"SCRAM-SHA-256": wrong}, [])
     with pytest.raises(UsageError, match="belong to one user"):
-        config_changes.scram(Entity((Part("ips", "1"),)), {"SCRAM-SHA-256": "password=x"}, [])
+        config_changes.scram(Entity((EntityPart("ips", "1"),)), {"SCRAM-SHA-256": "password=x"}, [])
 
 
 def test_quotas_of_users_and_clients() -> None:
@@ -174,7 +174,7 @@ def test_synonyms_say_where_a_value_could_come_from() -> None:
 
 def test_added_acls_in_json_have_their_errors() -> None:
     added, failed = (r.Acl(2, name, 3, "User:a", "*", 3, 3) for name in ("t", "u"))
-    results = (r.Outcome(""), r.Outcome("", ErrorCode.INVALID_REQUEST, "wrong"))
+    results = (r.PartResult(""), r.PartResult("", ErrorCode.INVALID_REQUEST, "wrong"))
     found = acls.added_json((added, failed), results)
     assert [(each["resourceName"], each["error"]) for each in found] == [
         ("t", None),
@@ -187,6 +187,18 @@ def test_topics_to_import_may_be_quoted_as_everywhere(pattern: str) -> None:
     image = MetadataImage()
     image.apply(rec.TopicRecord("orders", TOPIC_ID), 0)
     assert chosen_topics(image, [pattern]) == {"orders": TOPIC_ID}
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{99999999999}", "(" * 5_000])
+def test_a_pattern_of_topics_to_import_that_is_none_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str
+) -> None:
+    write_bootstrap(tmp_path, {"metadata.version": 30}, 1)
+    command = ("topics", "--bootstrap-controller", "127.0.0.1:9", "import")
+    source = str(tmp_path / "bootstrap.checkpoint")
+    assert main([*command, "--from", source, "--topic", pattern]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "invalid regular expression" in line
 
 
 # --- the tree and the shell -----------------------------------------------------------------------
@@ -241,7 +253,7 @@ def test_the_shells_commands(root: Directory) -> None:
     assert "background.threads" in shell(root, "tree /image/configs")
     for wrong, said in (
         ("cat /image", "is a directory"),
-        ("ls /none", "nothing at this path"),
+        ("ls /none", "no such file or directory"),
         ("cd /local/version", "is not a directory"),
     ):
         with pytest.raises(CommandError, match=said):
@@ -252,7 +264,7 @@ def test_the_shells_commands(root: Directory) -> None:
 
 def test_the_shells_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["metadata-shell"]) == 2
-    assert "one of --snapshot FILE and --log-dir DIR" in capsys.readouterr().err
+    assert "either --snapshot FILE or --log-dir DIR" in capsys.readouterr().err
     assert main(["metadata-shell", "--log-dir", str(tmp_path), "ls"]) == 1
     assert "holds no metadata log" in capsys.readouterr().err
     assert main(["metadata-shell", "--snapshot", str(tmp_path / "none"), "ls"]) == 1
@@ -264,7 +276,7 @@ def test_json_takes_only_commands_that_read_paths(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, word: str
 ) -> None:
     assert main(["metadata-shell", "--log-dir", str(tmp_path), "--json", word, "/"]) == 2
-    assert f"--json takes ls, cat, tree or find, not '{word}'" in capsys.readouterr().err
+    assert f"--json works with ls, cat, tree and find, not with '{word}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["ls", "cat", "tree", "find"])

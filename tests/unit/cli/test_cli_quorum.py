@@ -214,8 +214,8 @@ def test_without_a_leader(quorum: Quorum, run: Run) -> None:
     assert "LeaderId:               -1\n" in ran.out
     assert '"id": 2' in ran.out
     assert re.fullmatch(r"quorate: error: [^\n]+\n", ran.err)
-    assert "A leader is elected when 2 of the 2 voters run and reach each other" in ran.err
-    assert f"(printed is what 127.0.0.1:{quorum.ports[2]} knows)" in ran.err
+    assert "A leader can be elected once 2 of the 2 voters are running and connected" in ran.err
+    assert f"(the output above is the view of 127.0.0.1:{quorum.ports[2]})" in ran.err
     ran = run(*ask, "remove-controller", "-i", "1")
     assert (ran.status, ran.out) == (1, "")
     ran = run(*ask, "describe", "--status", "--json")
@@ -240,7 +240,7 @@ def test_a_change_that_is_not_done_in_time_may_still_be(quorum: Quorum, run: Run
     assert "may still" not in ran.err
     ran = run(*leader, "remove-controller", "-i", "1", "-d", quorum.directory_id(1), "--timeout", 1)
     assert (ran.status, ran.out) == (1, "")
-    assert "The change may still take effect: look with" in ran.err
+    assert "The change may still take effect: check with" in ran.err
     quorum.processes[2].send_signal(signal.SIGCONT)
 
 
@@ -294,7 +294,7 @@ def test_a_forced_removal_names_the_voters_that_must_come_back(quorum: Quorum, r
     # Standard input has no answer to the question.
     ran = run(*remove, "--force")
     assert (ran.status, ran.out.strip()) == (1, "")
-    assert "1 of the 1 voters that remain do not fetch: 2 (" in ran.err
+    assert "1 of the 1 remaining voters do not fetch: 2 (" in ran.err
     assert quorum.directory_id(2) in ran.err
     assert "until 1 of them comes back" in ran.err
     quorum.processes[2].send_signal(signal.SIGCONT)
@@ -334,4 +334,4 @@ def test_a_controller_of_another_cluster_is_not_added(
     assert run("storage", "format", "-t", "B" * 22, "-c", other, "-N").status == 0
     ran = run("metadata-quorum", "add-controller", "-c", other)
     assert (ran.status, ran.out) == (1, "")
-    assert f"formatted for the cluster {'B' * 22}" in ran.err
+    assert f"formatted for cluster {'B' * 22}" in ran.err

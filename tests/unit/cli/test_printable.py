@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 from quorate.cli import acls, describe, metadata_shell
-from quorate.cli.metadata_tree import build_tree
+from quorate.cli.metadata_tree import Directory, build_tree
 from quorate.cli.output import kafka_table, print_error, print_json, print_line, printable
 from quorate.metadata.requests import Acl
 from quorate.raft.errors import ErrorCode
@@ -83,3 +83,10 @@ def test_the_metadata_shell() -> None:
     shell.run(["find", "/image"])
     assert "PWNED" in "".join(printed)
     assert is_harmless("".join(printed)), printed
+
+
+def test_names_are_sorted_by_value_if_they_are_numbers() -> None:
+    names = ("b", "10", "²", "9", "a")
+    assert Directory({name: Directory() for name in names}).sorted_names() == [
+        *("9", "10", "a", "b", "²")
+    ]

@@ -62,7 +62,7 @@ def test_what_a_kafka_controller_is_started_with_is_enough(load: Load) -> None:
 def test_controllers_are_listed_where_they_have_principals(load: Load) -> None:
     name = "quorate.controller.principals"
     said = refusal(load, {name: "User:CN=node-1"})
-    assert "no listener is encrypted, so that no caller has a principal" in said
+    assert "no listener is encrypted, so no caller has a principal" in said
     assert "neither User:NAME nor ID@User:NAME" in refusal(load, {name: "node-1"})
     assert "neither User:NAME nor ID@User:NAME" in refusal(load, {name: "x@User:CN=node-1"})
 
@@ -141,12 +141,12 @@ def test_numbers(
 
 
 BAD_TEXTS: list[tuple[str, str, str]] = [
-    ("process.roles", "broker", "runs controllers only"),
-    ("process.roles", "broker,controller", "runs controllers only"),
+    ("process.roles", "broker", "a controller cannot be a broker as well"),
+    ("process.roles", "broker,controller", "a controller cannot be a broker as well"),
     ("process.roles", "controler", "'controler' is not a role"),
     ("cluster.id", "no blanks", "not an identifier"),
     ("controller.quorum.bootstrap.servers", "localhost", "is not host:port"),
-    ("controller.quorum.bootstrap.servers", ":9093", "names no host"),
+    ("controller.quorum.bootstrap.servers", ":9093", "has no host"),
     ("controller.quorum.bootstrap.servers", "a:0", "is not a port"),
     ("controller.quorum.bootstrap.servers", "a:65536", "is not a port"),
     ("controller.quorum.bootstrap.servers", "a:9093,b", "is not host:port"),
@@ -159,11 +159,11 @@ BAD_TEXTS: list[tuple[str, str, str]] = [
     ("controller.listener.names", "OTHER", "OTHER is not in listeners"),
     ("controller.listener.names", "CONTROLLER,CONTROLLER", "appears twice"),
     ("listeners", "CONTROLLER:127.0.0.1:9093", "is not NAME://host:port"),
-    ("listeners", "CONTROLLER://a:9093,PLAINTEXT://a:9092", "only brokers have others"),
+    ("listeners", "CONTROLLER://a:9093,PLAINTEXT://a:9092", "only brokers have other listeners"),
     ("listeners", "CONTROLLER://a:0", "is not a port"),
     ("advertised.listeners", "OTHER://a:1", "OTHER is not in listeners"),
-    ("advertised.listeners", "CONTROLLER://0.0.0.0:1", "nobody can dial"),
-    ("advertised.listeners", "CONTROLLER://:1", "nobody can dial"),
+    ("advertised.listeners", "CONTROLLER://0.0.0.0:1", "other nodes cannot connect to"),
+    ("advertised.listeners", "CONTROLLER://:1", "other nodes cannot connect to"),
     ("listener.security.protocol.map", "CONTROLLER:TLS", "'TLS' is not a security protocol"),
     ("listener.security.protocol.map", "CONTROLLER", "is not NAME:PROTOCOL"),
     ("listener.security.protocol.map", "A:SSL,A:SSL", "A appears twice"),
@@ -441,7 +441,7 @@ def test_kafkas_pem_stores(load: Load, pem: dict[str, str]) -> None:
         ({}, "ssl.certificate.location is not set, and the listener CONTROLLER is encrypted"),
         ({"ssl.certificate.location": "certificate"}, "ssl.key.location is not set"),
         ({"ssl.keystore.location": "both"}, "ssl.ca.location is not set"),
-        ({"ssl.keystore.location": "certificate"}, "it holds no PEM private key"),
+        ({"ssl.keystore.location": "certificate"}, "it contains no PEM private key"),
         ({"ssl.keystore.location": "gone"}, "cannot be read: No such file"),
         (
             {"ssl.certificate.location": "certificate", "ssl.key.location": "encrypted"},

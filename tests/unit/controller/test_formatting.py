@@ -221,7 +221,7 @@ def test_the_configured_cluster_must_be_the_given_one(configure: Configure) -> N
     config = configure(cluster_id=OTHER_CLUSTER)
     with pytest.raises(FormatError, match=r"is not the cluster\.id"):
         format_directory(config, CLUSTER, FormatMode.STANDALONE)
-    with pytest.raises(FormatError, match="the cluster id 'no such' is not"):
+    with pytest.raises(FormatError, match="invalid cluster id 'no such'"):
         format_directory(configure(), "no such", FormatMode.STANDALONE)
     assert not config.metadata_log_dir.exists()
 
@@ -231,8 +231,8 @@ def test_the_configured_cluster_must_be_the_given_one(configure: Configure) -> N
     [
         (False, None, None, "you must specify one of the following: --standalone"),
         (True, None, 1, "Cannot set kraft.version to 1 unless controller.quorum.voters is empty"),
-        (True, FormatMode.STANDALONE, None, "--standalone makes a dynamic quorum"),
-        (True, FormatMode.NO_INITIAL_CONTROLLERS, None, "--no-initial-controllers makes a"),
+        (True, FormatMode.STANDALONE, None, "--standalone creates a dynamic quorum"),
+        (True, FormatMode.NO_INITIAL_CONTROLLERS, None, "--no-initial-controllers creates a"),
         (False, FormatMode.STANDALONE, 0, "Cannot set kraft.version to 0 with --standalone"),
         (False, FormatMode.STANDALONE, 2, "kraft.version 2 is not supported"),
     ],
@@ -332,11 +332,11 @@ def test_the_walk_through_of_the_kip() -> None:
         ("1", "is not ID-DIRECTORYID@HOST:PORT"),
         (f"x-{D1}@a:1", "is not ID-DIRECTORYID@HOST:PORT"),
         (f"2147483648-{D1}@a:1", "is not ID-DIRECTORYID@HOST:PORT"),
-        ("1@a:1", "names no directory id"),
+        ("1@a:1", "has no directory id"),
         ("1-x@a:1", "'x' is not a UUID"),
         ("1@a:1:x", "'x' is not a UUID"),
         (f"1-{D1}@a", "is not host:port"),
-        (f"1-{D1}@:1", "names no host"),
+        (f"1-{D1}@:1", "has no host"),
         (f"1-{D1}@a:0", "is not a port"),
         (f"1-{'A' * 22}@a:1", "is reserved"),
         (f"1-{D1}@a:1,2-{D1}@b:1", "a directory id appears twice"),
@@ -433,7 +433,7 @@ def test_the_listener_for_kafkas_brokers_limits_the_metadata_version(configure: 
         quorate_kafka_listener_name="KAFKA",
     )
     for wanted in ({"release": 30}, {"features": {"metadata.version": 30}}):
-        with pytest.raises(FormatError, match=r"fences every Kafka broker .* use 29"):
+        with pytest.raises(FormatError, match=r"would fence every Kafka broker .* use 29"):
             format_directory(config, CLUSTER, FormatMode.STANDALONE, **wanted)  # type: ignore[arg-type]
     assert not config.metadata_log_dir.exists()
     formatted = format_directory(

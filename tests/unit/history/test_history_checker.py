@@ -125,11 +125,11 @@ def test_a_read_with_a_hole_and_one_beyond_its_range() -> None:
 
 def test_misuse() -> None:
     checker: HistoryChecker[str] = HistoryChecker()
-    with pytest.raises(ValueError, match="did not begin"):
+    with pytest.raises(ValueError, match="has not begun"):
         checker.acknowledged("a", 1)
     checker.begin("a")
-    with pytest.raises(ValueError, match="began already"):
+    with pytest.raises(ValueError, match="has already begun"):
         checker.begin("a")
     checker.refused("a")
-    with pytest.raises(ValueError, match="ended already"):
+    with pytest.raises(ValueError, match="has already ended"):
         checker.unknown("a")

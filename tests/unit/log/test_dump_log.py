@@ -168,7 +168,7 @@ def test_other_files_are_dumped_although_one_is_damaged(
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("missing.log", "there is no such file"),
+        ("missing.log", "no such file"),
         ("notes.txt", "neither a segment"),
         ("12.log", "neither a segment"),
         ("a-b.checkpoint", "neither a segment"),

@@ -7,7 +7,7 @@ from base64 import urlsafe_b64encode
 from typing import Any
 
 from quorate.metadata import requests as r
-from quorate.metadata.controller import ControllerSettings, MetadataController, Result
+from quorate.metadata.controller import ControllerResult, ControllerSettings, MetadataController
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partitions import Partition
 from quorate.metadata.metadata_version import METADATA_VERSION, SUPPORTED
@@ -64,7 +64,7 @@ class Cluster:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _commit(self, result: Result | None) -> Any:
+    def _commit(self, result: ControllerResult | None) -> Any:
         self.last = () if result is None else result.records
         if result is None:
             return None

@@ -127,7 +127,7 @@ def test_a_voter_that_has_not_registered_limits_the_levels() -> None:
     register(cluster, 3)
     cluster.controller.controllers_are(CurrentControllers(frozenset({2, 3, 4})))
     refused = update(cluster, level=25)
-    assert "Controller 4 is a voter and has not registered" in refused
+    assert "Controller 4 is a voter but has not registered" in refused
     assert "start it with a release that registers, or remove it from the voters" in refused
 
 

@@ -1,4 +1,4 @@
-"""The office of the controller and the lives of brokers: sessions, fencing, shutdown, fail over."""
+"""Activation of the controller, and brokers: sessions, fencing, shutdown, failover."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kinds(cluster: Cluster) -> list[str]:
     return [type(record).__name__.removesuffix("Record") for record in cluster.last]
 
 
-# --- the office -----------------------------------------------------------------------------------
+# --- activation -----------------------------------------------------------------------------------
 
 
 def test_a_plain_quorum_stays_plain() -> None:

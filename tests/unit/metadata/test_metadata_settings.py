@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from quorate.metadata import requests as r
 from quorate.metadata.config import config_defs
-from quorate.metadata.config.config_types import ConfigDef, Kind
+from quorate.metadata.config.config_types import ConfigKey, ConfigKeyType
 from quorate.metadata.metadata_version import LATEST_LEVEL, SUPPORTED
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VersionRange
@@ -136,7 +136,7 @@ def test_every_default_is_a_good_value() -> None:
 
 
 def test_secrets_are_not_told_in_messages() -> None:
-    fault = ConfigDef("p", Kind.PASSWORD, None, choices=("a",)).fault("secret")
+    fault = ConfigKey("p", ConfigKeyType.PASSWORD, None, choices=("a",)).fault("secret")
     assert fault is not None
     assert "secret" not in fault
 
@@ -273,13 +273,13 @@ def test_a_scram_credential_holds_what_rfc_5802_derives(cluster: Cluster) -> Non
     salted = hashlib.pbkdf2_hmac("sha256", b"secret", b"salt", 4096)
     upsertion = r.ScramUpsertion("u", 1, 4096, b"salt", salted)
     answer = cluster.ask(r.AlterUserScramCredentials((upsertion,)))
-    assert answer.users == (r.Outcome("u"),)
+    assert answer.users == (r.PartResult("u"),)
     found = cluster.committed.scram.credentials["u", 1]
     client_key = hmac.digest(salted, b"Client Key", "sha256")
     assert found.stored_key == hashlib.sha256(client_key).digest()
     assert found.server_key == hmac.digest(salted, b"Server Key", "sha256")
     gone = cluster.ask(r.AlterUserScramCredentials((), (r.ScramDeletion("u", 1),)))
-    assert gone.users == (r.Outcome("u"),)
+    assert gone.users == (r.PartResult("u"),)
     assert cluster.committed.scram.credentials == {}
 
 
@@ -323,7 +323,7 @@ def test_the_error_says_what_is_wrong_with_a_username(
 ) -> None:
     upsertion = r.ScramUpsertion(name, 1, 4096, b"s", b"p" * 32)
     answer = cluster.ask(r.AlterUserScramCredentials((upsertion,)))
-    assert answer.users == (r.Outcome(name, E.UNACCEPTABLE_CREDENTIAL, message),)
+    assert answer.users == (r.PartResult(name, E.UNACCEPTABLE_CREDENTIAL, message),)
 
 
 def test_what_is_wrong_with_one_credential_keeps_the_users_others_as_they_are(
@@ -338,7 +338,7 @@ def test_what_is_wrong_with_one_credential_keeps_the_users_others_as_they_are(
     }
     assert list(cluster.committed.scram.credentials) == [("v", 2)]
     twice = cluster.ask(r.AlterUserScramCredentials((good, good)))
-    assert twice.users == (r.Outcome("u", E.DUPLICATE_RESOURCE, twice.users[0].message),)
+    assert twice.users == (r.PartResult("u", E.DUPLICATE_RESOURCE, twice.users[0].message),)
 
 
 def test_scram_needs_a_metadata_version() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from quorate.metadata import requests as r
 from quorate.metadata.controller import ControllerSettings
 from quorate.metadata.managers.controller_context import RefusedError
-from quorate.metadata.managers.placement import Candidate, place
+from quorate.metadata.managers.placement import UsableBroker, place
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import VersionRange
 from quorate.records import metadata as rec
@@ -219,8 +219,8 @@ def test_topic_ids_are_new_and_do_not_begin_with_a_dash() -> None:
 # --- placement ------------------------------------------------------------------------------------
 
 
-def candidates(racks: list[int], fenced: set[int] = frozenset()) -> list[Candidate]:  # type: ignore[assignment]
-    return [Candidate(n, f"rack-{rack}", n not in fenced) for n, rack in enumerate(racks)]
+def candidates(racks: list[int], fenced: set[int] = frozenset()) -> list[UsableBroker]:  # type: ignore[assignment]
+    return [UsableBroker(n, f"rack-{rack}", n not in fenced) for n, rack in enumerate(racks)]
 
 
 @settings(max_examples=200, deadline=None)

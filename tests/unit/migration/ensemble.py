@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from quorate.migration.operations import Create, CreateSequential, Delete, Operation, SetData
+from quorate.migration.operations import Create, CreateSequential, Delete, SetData, ZNodeOperation
 from quorate.migration.writing import Scope
 from quorate.migration.znodes import Tree, ZNode
 
@@ -29,7 +29,7 @@ class Ensemble:
             node for path, node in self.nodes.items() if path in single or path.startswith(below)
         )
 
-    def write(self, operations: Iterable[Operation]) -> int:
+    def write(self, operations: Iterable[ZNodeOperation]) -> int:
         count = 0
         for count, operation in enumerate(operations, 1):  # noqa: B007
             path = operation.path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from quorate.controller.migration.metrics import Measures, migration_samples
+from quorate.controller.migration.metrics import MigrationMetrics, migration_samples
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.records.metadata import (
     RegisterBrokerRecord,
@@ -33,7 +33,7 @@ def test_they_tell_where_metadata_is_decided(state: ZkMigrationState, decided: i
         )
         image.apply(record, offset)
     image.apply(ZkMigrationStateRecord(state, version=0), 2)
-    samples = list(migration_samples(image, Measures(snapshot_ms=12.5, delta_ms=1.5), 7))
+    samples = list(migration_samples(image, MigrationMetrics(snapshot_ms=12.5, delta_ms=1.5), 7))
     assert {each.name: each.value for each in samples} == {
         "ZkMigrationState": state.value,
         "MetadataType": decided,

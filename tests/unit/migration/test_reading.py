@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from quorate.migration.entities import entity_name, entity_segment
 from quorate.migration.errors import ZNodeError
+from quorate.migration.planning import plan
 from quorate.migration.reading import known_brokers, read_all
 from quorate.migration.verification import compare
 from quorate.migration.znodes import Tree, ZNode
+from quorate.migration.zookeeper import Position
 from quorate.records.metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
@@ -148,7 +150,7 @@ def test_brokers_are_known_by_registration_assignment_or_configuration() -> None
         ({"/latest_producer_id_block": {"broker": 1}}, "None is not a number"),
         (
             {"/kafka-acl": None, "/kafka-acl/Moon": None, "/kafka-acl/Moon/m": {"acls": [{}]}},
-            "'Moon' is no resource type",
+            "'Moon' is not a known resource type",
         ),
     ],
 )  # fmt: skip
@@ -156,6 +158,45 @@ def test_a_znode_that_is_wrong_is_named(paths: dict[str, object], said: str) -> 
     with pytest.raises(ZNodeError, match=said.replace("/", ".")) as caught:
         records(plain(paths))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("{}", "brokerid is missing or null"),
+        ('{"brokerid":null}', "brokerid is missing or null"),
+        ('{"brokerid":true}', "brokerid True is not a number"),
+        ('{"brokerid":1.5}', "brokerid 1.5 is not a number"),
+        ('{"brokerid":1e400}', "brokerid inf is not a number"),
+        ('{"brokerid":"one\\nmore"}', r"brokerid 'one\nmore' is not a number"),
+        ('{"brokerid":"1_0"}', "brokerid '1_0' is not a number"),
+        ('{"brokerid":{"id":1}}', "brokerid {'id': 1} is not a number"),
+        ('{"brokerid":2147483648}', "brokerid 2147483648 has more than 32 bits"),
+        ('{"brokerid":1,"kraftControllerEpoch":[[1]]}', "kraftControllerEpoch [[1]] is not"),
+        ('{"brokerid":1,"kraftControllerEpoch":3.0}', "kraftControllerEpoch 3.0 is not a number"),
+        ('{"brokerid":' + "9" * 5_000 + "}", "not JSON"),
+        ('{"brokerid":' + "[" * 100_000 + "}", "not JSON"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_a_malformed_number_in_controller_is_a_problem_in_one_line(data: str, said: str) -> None:
+    tree = Tree([ZNode("/controller", data.encode()), ZNode("/cluster/id", b'{"id":"x"}')])
+    (problem,) = plan(tree).problems
+    assert problem.startswith(f"/controller: {said}")
+    assert "\n" not in problem
+    assert len(problem) < 200
+
+
+def test_the_controller_may_be_a_number_as_text() -> None:
+    cluster = ZNode("/cluster/id", b'{"id":"x"}')
+    found = plan(Tree([ZNode("/controller", b'{"brokerid":"7"}'), cluster]))
+    assert (found.controller, found.problems) == ((7, -1), [])
+
+
+def test_a_malformed_number_in_migration_names_the_znode() -> None:
+    node = ZNode("/migration", b'{"kraft_controller_id":Infinity}')
+    with pytest.raises(ZNodeError, match=r"^/migration: kraft_controller_id inf is not a number$"):
+        Position.decode(node)
 
 
 def test_a_credential_is_never_shown() -> None:

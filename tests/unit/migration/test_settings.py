@@ -82,7 +82,7 @@ def test_what_is_left_of_them_after_a_migration_is_ignored_with_a_warning_each(
     )
     assert config.migration == MigrationSettings()
     assert len(config.warnings) == 2
-    assert "controller.properties:8: zookeeper.connect means nothing without" in config.warnings[0]
+    assert "controller.properties:8: zookeeper.connect has no effect without" in config.warnings[0]
 
 
 def test_the_environment_overrides_the_file(write: Write) -> None:
@@ -130,7 +130,7 @@ MISCONFIGURATIONS: list[tuple[dict[str, str], list[str]]] = [
     ({ENABLE: "yes"}, [f"{ENABLE}=yes", "true, false"]),
     ({"zookeeper.connect": "a:x"}, ["zookeeper.connect=a:x", "not a port"]),
     ({"zookeeper.connect": "/root"}, ["zookeeper.connect=/root", "names no host"]),
-    ({"zookeeper.connect": "a:1/"}, ["zookeeper.connect=a:1/", "is no path"]),
+    ({"zookeeper.connect": "a:1/"}, ["zookeeper.connect=a:1/", "is not a path"]),
     ({"zookeeper.session.timeout.ms": "0"}, ["zookeeper.session.timeout.ms=0"]),
     ({"zookeeper.metadata.migration.enabled": "true"}, [f"did you mean {ENABLE}?"]),
     # The migration without an ensemble.
@@ -170,14 +170,14 @@ MISCONFIGURATIONS: list[tuple[dict[str, str], list[str]]] = [
             },
             ["zookeeper.ssl.keystore.location=", reason],
         )
-        for file, reason in (("ca.pem", "holds no PEM private key"), ("locked.pem", "encrypted"))
+        for file, reason in (("ca.pem", "contains no PEM private key"), ("locked.pem", "encrypted"))
     ),
     (
         {"zookeeper.ssl.endpoint.identification.algorithm": "LDAPS"},
         ["zookeeper.ssl.endpoint.identification.algorithm=LDAPS"],
     ),
     ({LISTENER: "KAFKA"}, [f"{LISTENER}=KAFKA", "not in controller.listener.names"]),
-    ({LISTENER: "a b"}, [f"{LISTENER}=a b", "not the name of a listener"]),
+    ({LISTENER: "a b"}, [f"{LISTENER}=a b", "not a valid listener name"]),
     (LISTENING | {LISTENER: "CONTROLLER"}, [f"{LISTENER}=CONTROLLER", "the first of"]),
     (
         LISTENING | {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:SSL"},
@@ -246,7 +246,7 @@ def test_the_listener_for_kafkas_brokers_is_advertised_and_serves_no_grpc(write:
     config = load(write(MIGRATING | LISTENING | {"inter.broker.listener.name": "INTERNAL"}))
     assert config.migration.broker_listener == "INTERNAL"
     (warning,) = load(write(BASE | {"inter.broker.listener.name": "INTERNAL"})).warnings
-    assert "inter.broker.listener.name means nothing" in warning
+    assert "inter.broker.listener.name has no effect" in warning
 
 
 def test_the_listener_for_kafkas_brokers_has_limits_of_its_own(write: Write) -> None:

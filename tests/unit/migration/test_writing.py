@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.migration import writing
-from quorate.migration.operations import Delete, Operation, SetData
+from quorate.migration.operations import Delete, SetData, ZNodeOperation
 from quorate.migration.verification import compare
 from quorate.migration.znodes import ZNode
 from quorate.records.metadata import (
@@ -33,11 +33,13 @@ def image_of(records: list[MetadataRecord]) -> MetadataImage:
     return image
 
 
-def whole(ensemble: Ensemble, image: MetadataImage) -> list[Operation]:
+def whole(ensemble: Ensemble, image: MetadataImage) -> list[ZNodeOperation]:
     return list(writing.operations(ensemble.tree, writing.wanted(image, ZK_EPOCH)))
 
 
-def partial(ensemble: Ensemble, image: MetadataImage, changes: MetadataDelta) -> list[Operation]:
+def partial(
+    ensemble: Ensemble, image: MetadataImage, changes: MetadataDelta
+) -> list[ZNodeOperation]:
     tree = ensemble.read(writing.scope(image, changes))
     return list(writing.operations(tree, writing.wanted(image, ZK_EPOCH, changes)))
 

@@ -44,7 +44,7 @@ def test_values_go_to_their_fields(tmp_path: Path) -> None:
 
 
 def test_a_required_setting_must_be_set(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"some\.id is not set; it takes 0 to "):
+    with pytest.raises(ConfigError, match=r"some\.id is not set; accepted: 0 to "):
         load(tmp_path, "pause.ms=9\n")
     with pytest.raises(TypeError, match="id"):
         Config()

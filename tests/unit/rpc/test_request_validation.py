@@ -10,34 +10,34 @@ from quorate.rpc.server.request_validation import (
     BURST,
     GRPC_LOGGER,
     LINES_PER_SECOND,
-    ReadableOnly,
-    Refusals,
+    DecodeErrorInterceptor,
+    RejectionLog,
 )
 
 
 def test_a_flood_of_refusals_is_counted_and_not_written(caplog: pytest.LogCaptureFixture) -> None:
     now = 100.0
-    refusals = Refusals(logging.getLogger("refused"), lambda: now)
+    refusals = RejectionLog(logging.getLogger("refused"), lambda: now)
     for number in range(10_000):
         refusals.say("Fetch", "ipv4:10.0.0.1:5", f"reason {number}")
     assert len(caplog.messages) == BURST
-    assert caplog.messages[0] == "Fetch from ipv4:10.0.0.1:5 is refused: reason 0"
+    assert caplog.messages[0] == "rejected Fetch from ipv4:10.0.0.1:5: reason 0"
 
     now += 1 / LINES_PER_SECOND
     refusals.say("Vote", "ipv4:10.0.0.2:6", "why")
     untold = 10_000 - BURST
     assert caplog.messages[-1] == (
-        f"Vote from ipv4:10.0.0.2:6 is refused: why ({untold} more before it were left out)"
+        f"rejected Vote from ipv4:10.0.0.2:6: why ({untold} earlier messages suppressed)"
     )
     now += 1 / LINES_PER_SECOND
     refusals.say("Vote", "ipv4:10.0.0.2:6", "again")
-    assert caplog.messages[-1].endswith("is refused: again")
+    assert caplog.messages[-1].endswith(": again")
 
 
 async def test_a_client_that_leaves_is_no_error_and_all_else_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    ReadableOnly(grpc.aio.server())
+    DecodeErrorInterceptor(grpc.aio.server())
     for error in (grpc.aio.InternalError("execute_batch"), KeyError("x")):
         try:
             raise error

@@ -63,12 +63,18 @@ def test_an_append_may_come_record_by_record() -> None:
     [
         (quorum_pb2.AppendRequest(), "without records"),
         (packed(), "without records"),
-        (packed(values=b"a"), "values of 0 bytes in 1 bytes"),
-        (packed(values=b"abc", value_sizes=[1, 1]), "values of 2 bytes in 3 bytes"),
-        (packed(values=b"a", value_sizes=[2**32 - 1]), "values of 4294967295 bytes in 1 bytes"),
-        (packed(values=b"a", value_sizes=[1], keys=b"k"), "1 records with 0 sizes of keys"),
-        (packed(values=b"a", value_sizes=[1], key_sizes=[0, 0]), "1 records with 2 sizes of keys"),
-        (packed(values=b"a", value_sizes=[1], keys=b"k", key_sizes=[-1]), "keys of 0 bytes"),
+        (packed(values=b"a"), "the values have 0 bytes by their sizes, not 1"),
+        (
+            packed(values=b"abc", value_sizes=[1, 1]),
+            "the values have 2 bytes by their sizes, not 3",
+        ),
+        (
+            packed(values=b"a", value_sizes=[2**32 - 1]),
+            "the values have 4294967295 bytes by their sizes, not 1",
+        ),
+        (packed(values=b"a", value_sizes=[1], keys=b"k"), "1 records with 0 key sizes"),
+        (packed(values=b"a", value_sizes=[1], key_sizes=[0, 0]), "1 records with 2 key sizes"),
+        (packed(values=b"a", value_sizes=[1], keys=b"k", key_sizes=[-1]), "the keys have 0 bytes"),
         (packed(value_sizes=[0] * 400_000), "400000 records"),
         (quorum_pb2.AppendRequest(records=[quorum_pb2.Record()] * 400_000), "400000 records"),
         (
@@ -76,7 +82,7 @@ def test_an_append_may_come_record_by_record() -> None:
                 records=[quorum_pb2.Record(value=b"a")],
                 packed=quorum_pb2.PackedRecords(values=b"a", value_sizes=[1]),
             ),
-            "in two places",
+            "with both packed and single records",
         ),
     ],
 )

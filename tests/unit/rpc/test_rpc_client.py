@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import socket
 import time
@@ -208,7 +209,7 @@ async def test_a_change_whose_answer_was_lost_is_repeated_and_found_done(pair: P
 async def test_a_change_without_answer_in_time_says_that_it_may_be_done(pair: Pair) -> None:
     pair.nodes[1].delay_s = 60
     async with QuorumClient(pair.addresses, request_timeout_ms=200) as client:
-        with pytest.raises(AdminError, match="may still be done") as failed:
+        with pytest.raises(AdminError, match="may still succeed") as failed:
             await client.transfer_leadership(VOTER)
     assert failed.value.code is ErrorCode.REQUEST_TIMED_OUT
 
@@ -239,6 +240,13 @@ async def test_a_node_is_asked_for_its_status_and_formatted() -> None:
             await client.format_node(unused_address(), request)
 
 
+async def append_until_known(client: QuorumClient) -> None:
+    """Append once more if gRPC lost the status of a stream that ended during a write."""
+    for _ in range(5):
+        with contextlib.suppress(OutcomeUnknownError):
+            await client.append_value(b"value")
+
+
 async def test_an_unformatted_node_is_passed_over(pair: Pair) -> None:
     async with serving(Unformatted()) as empty:
         async with QuorumClient([address_of(empty), *pair.addresses]) as client:
@@ -246,7 +254,7 @@ async def test_an_unformatted_node_is_passed_over(pair: Pair) -> None:
             await client.append_value(b"value")
         async with QuorumClient([address_of(empty)], request_timeout_ms=500) as client:
             with pytest.raises(NoLeaderError, match="not formatted"):
-                await client.append_value(b"value")
+                await append_until_known(client)
 
 
 # --- appends --------------------------------------------------------------------------------------
@@ -460,7 +468,7 @@ async def test_a_leader_whose_loop_stands_still_is_left(pair: Pair) -> None:
         await asyncio.sleep(1.0)  # it must have been sent
         process.send_signal(signal.SIGUSR1)
         pair.lead(1, 4)
-        with pytest.raises(OutcomeUnknownError, match="silent for 2000 ms"):
+        with pytest.raises(OutcomeUnknownError, match="no response for 2000 ms"):
             await asyncio.wait_for(append, NO_HANG_S)
         assert await asyncio.wait_for(client.append_value(b"two"), NO_HANG_S) == 0
         assert pair.nodes[1].appended == [[(b"", b"two")]]

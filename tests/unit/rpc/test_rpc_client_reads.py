@@ -102,7 +102,7 @@ async def test_a_read_that_breaks_behind_records_without_offsets_is_an_error() -
     node = Breaking([1])
     node.chunks = snapshot_chunks(node.leader)
     async with serving(node) as server, QuorumClient([address_of(server)]) as client:
-        with pytest.raises(ReadBrokenError, match="within a snapshot, behind records without"):
+        with pytest.raises(ReadBrokenError, match="within a snapshot, after records without"):
             await values_of(client)
 
 

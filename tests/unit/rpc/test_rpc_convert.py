@@ -488,14 +488,14 @@ KEY = common_pb2.ReplicaKey(id=1)
                 replica=KEY, endpoints=[common_pb2.Endpoint(host="h", port=1)] * 9
             ),
             convert.decode_fetch_request,
-            "9 endpoints: at most 8 are taken",
+            "9 endpoints: at most 8 are allowed",
         ),
         (
             raft_pb2.FetchRequest(
                 replica=KEY, endpoints=[common_pb2.Endpoint(name="n", host="h" * 256, port=1)]
             ),
             convert.decode_fetch_request,
-            "its host 256: at most 255 are taken",
+            "its host 256: at most 255 are allowed",
         ),
         (
             raft_pb2.FetchRequest(
@@ -521,17 +521,17 @@ KEY = common_pb2.ReplicaKey(id=1)
         (
             quorum_pb2.FormatRequest(cluster_id="c"),
             CODECS["Format"].decode_request,
-            "no format mode",
+            "is not a format mode",
         ),
         (
             quorum_pb2.FormatRequest(cluster_id="c", mode=quorum_pb2.INITIAL_CONTROLLERS),
             CODECS["Format"].decode_request,
-            "0 initial controllers",
+            "initial_controllers: 0 given",
         ),
         (
             quorum_pb2.UpdateFeaturesRequest(feature="f", upgrade_type=9),  # type: ignore[arg-type]
             CODECS["UpdateFeatures"].decode_request,
-            "no upgrade type: 9",
+            "9 is not an upgrade type",
         ),
         (
             quorum_pb2.ReadRequest(from_offset=-1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from typing import Any
 
 import grpc.aio
@@ -13,12 +14,19 @@ from hypothesis import strategies as st
 from quorate.metadata.authorizer import AclAuthorizer
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.rpc.server.grpc_server import start_server
-from quorate.rpc.server.intake import INLINE_WEIGHT_MAX, LIGHT_BYTES_MAX, read_request
+from quorate.rpc.server.intake import INLINE_WEIGHT_MAX, LIGHT_BYTES_MAX, merged, read_request
+from quorate.rpc.wire import weighing
 from quorate.rpc.wire.convert_append import correlation_id_of, encode_append_request
 from quorate.rpc.wire.limits import BATCH_RECORDS_MAX
 from quorate.rpc.wire.methods import METADATA_WEIGHT_MAX, RPC_METHODS, RpcMethod
-from quorate.rpc.wire.weighing import MESSAGE_WEIGHT, PACKED_BYTES, WEIGHT_PER_BYTE_MAX, weigh
-from quorate.runtime.authorizer import NodeGate, PeerIdentity
+from quorate.rpc.wire.weighing import (
+    MESSAGE_WEIGHT,
+    PACKED_BYTES,
+    SLICE_BYTES,
+    WEIGHT_PER_BYTE_MAX,
+    weigh,
+)
+from quorate.runtime.authorizer import NodeAuthorizer, PeerIdentity
 from quorate.v1 import common_pb2, metadata_pb2, quorum_pb2
 
 from tests.unit.rpc.rpc_support import HOST, Node, address_of, serving
@@ -92,6 +100,33 @@ def test_weighing_ends_at_the_limit() -> None:
     assert 100 < weigh(data, CREATE_TOPICS.shape, 100) <= 100 + MESSAGE_WEIGHT
 
 
+@given(st.lists(TOPICS, max_size=8), st.integers(1, 100))
+def test_slices_of_whole_fields_decode_to_the_same_message(
+    topics: list[metadata_pb2.NewTopic], size: int
+) -> None:
+    data = metadata_pb2.CreateTopicsRequest(topics=topics, timeout_ms=1).SerializeToString()
+    slices: list[int] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(weighing, "SLICE_BYTES", size)
+        weigh(data, CREATE_TOPICS.shape, ANYTHING, slices)
+    assert merged(CREATE_TOPICS.request, data, slices) == CREATE_TOPICS.request.FromString(data)
+    lengths = [end - start for start, end in pairwise((0, *slices, len(data)))]
+    longest = max((len(each.SerializeToString()) for each in topics), default=0)
+    assert all(size <= each for each in lengths[:-1])
+    assert max(lengths) <= size + longest + 4
+
+
+def test_a_heavy_request_is_decoded_in_short_slices() -> None:
+    """Decoding a slice holds the interpreter's lock, and takes a few milliseconds."""
+    data = EMPTY_TOPIC * 16_000
+    slices: list[int] = []
+    weigh(data, CREATE_TOPICS.shape, METADATA_WEIGHT_MAX, slices)
+    assert slices == [SLICE_BYTES]
+    message = merged(CREATE_TOPICS.request, data, slices)
+    assert isinstance(message, metadata_pb2.CreateTopicsRequest)
+    assert len(message.topics) == 16_000
+
+
 async def read_in(rpc: RpcMethod, data: bytes) -> str:
     """The name of the thread in which a request is decoded."""
     return await read_request(rpc, data, lambda _: threading.current_thread().name)
@@ -122,7 +157,7 @@ async def test_a_batch_of_the_smallest_records_is_not_too_heavy() -> None:
 
 async def test_too_many_parts_are_refused_undecoded() -> None:
     data = EMPTY_TOPIC * (METADATA_WEIGHT_MAX // MESSAGE_WEIGHT + 1)
-    with pytest.raises(ViolationError, match="CreateTopics takes requests that weigh"):
+    with pytest.raises(ViolationError, match="CreateTopics takes a weight of at most"):
         await read_request(CREATE_TOPICS, data, pytest.fail)
     broken = data + b"\xff"
     with pytest.raises(ViolationError):
@@ -144,17 +179,17 @@ async def test_a_request_larger_than_its_method_takes_is_refused() -> None:
                 continue
             answer = await raw(channel, rpc)(data)
             assert answer.error_code == common_pb2.INVALID_REQUEST, rpc.name
-            assert f"{rpc.name} takes {rpc.bytes_max}" in answer.error_message
+            assert f"{rpc.name} takes at most {rpc.bytes_max}" in answer.error_message
 
 
 async def test_the_gate_decides_before_the_request_is_decoded() -> None:
     """What is sent is no message: that is never found out."""
-    gate = NodeGate(identity=PeerIdentity.OFF, authorizer=AclAuthorizer())
+    authorizer = NodeAuthorizer(identity=PeerIdentity.OFF, authorizer=AclAuthorizer())
     refused = {
         int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
         int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
     }
-    server = await start_server([f"{HOST}:0"], Node(), gate=gate)
+    server = await start_server([f"{HOST}:0"], Node(), authorizer=authorizer)
     try:
         async with grpc.aio.insecure_channel(address_of(server)) as channel:
             for rpc in UNARY:

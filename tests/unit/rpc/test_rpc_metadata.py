@@ -156,7 +156,7 @@ async def test_the_client_follows_the_leader() -> None:
     assert leader.requests[1][1] <= 3_000
 
 
-async def test_an_office_lost_on_the_way_is_told_with_the_answer() -> None:
+async def test_leadership_lost_during_a_request_is_reported_in_its_response() -> None:
     node = Controller()
     async with serving(node) as server:
         here = CurrentLeader(5, 1, (endpoint_of(server),))
@@ -174,8 +174,8 @@ async def test_errors_of_the_whole_are_raised_and_those_of_a_handler_hidden() ->
             await client.ask(REQUEST)
         with pytest.raises(AdminError, match=r"internal error: RuntimeError$"):
             await client.ask(REQUEST)
-        with pytest.raises(MisuseError, match="Outcome is no request"):
-            await client.ask(r.Outcome("x"))
+        with pytest.raises(MisuseError, match="PartResult is not a request"):
+            await client.ask(r.PartResult("x"))
 
 
 async def test_nobody_there_and_no_metadata_there_are_told_apart() -> None:

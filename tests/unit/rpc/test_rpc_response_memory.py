@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from quorate.rpc.server import response_memory as rooms
 from quorate.rpc.server.arrivals import DECAY_BYTES, MESSAGE_BYTES, Arrivals, Flow
-from quorate.rpc.server.response_memory import SMALL_BYTES, AnswerRoom, Held
+from quorate.rpc.server.response_memory import SMALL_BYTES, MemoryReservation, ResponseMemory
 
 MIB = 1 << 20
 A, B = "ipv4:127.0.0.1:1", "ipv4:127.0.0.1:2"
 
 
-class Room(AnswerRoom):
+class Memory(ResponseMemory):
     """Of 4 MiB; notes whom it ends."""
 
     def __init__(self) -> None:
@@ -21,44 +21,44 @@ class Room(AnswerRoom):
         self.ended: list[str] = []
         self.end = lambda peer, _reason: self.ended.append(peer)
 
-    async def held(self, peer: str, size: int) -> Held:
+    async def held(self, peer: str, size: int) -> MemoryReservation:
         held = self.hold(peer)
         await held.reserve(size)
         return held
 
 
 async def test_who_finds_no_room_waits_for_it() -> None:
-    room = Room()
-    first = await room.held(A, 3 * MIB)
-    waiting = asyncio.create_task(room.held(B, 2 * MIB))
+    memory = Memory()
+    first = await memory.held(A, 3 * MIB)
+    waiting = asyncio.create_task(memory.held(B, 2 * MIB))
     await asyncio.sleep(0)
     assert not waiting.done()
     await first.settle(MIB)
     await asyncio.wait_for(waiting, 1)
-    assert room.bytes == 3 * MIB
+    assert memory.bytes == 3 * MIB
     first.release()
     waiting.result().release()
-    assert room.bytes == 0
+    assert memory.bytes == 0
 
 
 async def test_small_answers_hold_nothing_and_one_fits_always() -> None:
-    room = Room()
-    with room.hold(A) as held:
+    memory = Memory()
+    with memory.hold(A) as held:
         await held.reserve(MIB)
         await held.settle(SMALL_BYTES)
-        assert room.bytes == 0
+        assert memory.bytes == 0
         await held.settle(100 * MIB)
-        assert room.bytes == 100 * MIB
-    assert room.bytes == 0
+        assert memory.bytes == 100 * MIB
+    assert memory.bytes == 0
 
 
 async def test_who_holds_the_least_is_next_and_then_the_oldest() -> None:
-    room = Room()
-    first = await room.held(A, 2 * MIB)
-    second = await room.held(A, 2 * MIB)
-    again = asyncio.create_task(room.held(A, 2 * MIB))
+    memory = Memory()
+    first = await memory.held(A, 2 * MIB)
+    second = await memory.held(A, 2 * MIB)
+    again = asyncio.create_task(memory.held(A, 2 * MIB))
     await asyncio.sleep(0)
-    other = asyncio.create_task(room.held(B, 2 * MIB))
+    other = asyncio.create_task(memory.held(B, 2 * MIB))
     await asyncio.sleep(0)
     first.release()
     await asyncio.sleep(0.01)
@@ -73,14 +73,14 @@ async def test_a_stalled_answer_ends_its_connection_where_others_wait(
 ) -> None:
     monkeypatch.setattr(rooms, "STALLED_S", 0.0)
     monkeypatch.setattr(rooms, "LOOK_S", 0.01)
-    room = Room()
-    made = await room.held(A, 4 * MIB)
+    memory = Memory()
+    made = await memory.held(A, 4 * MIB)
     await made.settle(4 * MIB)
     await asyncio.sleep(0.05)
-    assert room.ended == [], "nobody waits"
-    waiting = asyncio.create_task(room.held(B, MIB))
+    assert memory.ended == [], "nobody waits"
+    waiting = asyncio.create_task(memory.held(B, MIB))
     await asyncio.sleep(0.1)
-    assert room.ended == [A], "once"
+    assert memory.ended == [A], "once"
     made.release()
     await asyncio.wait_for(waiting, 1)
 
@@ -92,22 +92,22 @@ async def test_stalled_connections_are_closed_one_by_one(
     monkeypatch.setattr(rooms, "STALLED_S", 0.0)
     monkeypatch.setattr(rooms, "LOOK_S", 0.01)
     monkeypatch.setattr(rooms, "CLOSE_INTERVAL_S", interval_s)
-    room = Room()
+    memory = Memory()
     for peer in (A, B):
-        made = await room.held(peer, 2 * MIB)
+        made = await memory.held(peer, 2 * MIB)
         await made.settle(2 * MIB)
-    waiting = asyncio.create_task(room.held("ipv4:127.0.0.1:3", 4 * MIB))
+    waiting = asyncio.create_task(memory.held("ipv4:127.0.0.1:3", 4 * MIB))
     await asyncio.sleep(0.5)
-    assert room.ended == ended
+    assert memory.ended == ended
     waiting.cancel()
 
 
 async def test_who_gives_up_waiting_holds_nothing() -> None:
-    room = Room()
-    first = await room.held(A, 4 * MIB)
+    memory = Memory()
+    first = await memory.held(A, 4 * MIB)
 
     async def ask() -> None:
-        with room.hold(B) as held:
+        with memory.hold(B) as held:
             await held.reserve(MIB)
 
     waiting = asyncio.create_task(ask())
@@ -115,7 +115,7 @@ async def test_who_gives_up_waiting_holds_nothing() -> None:
     first.release()
     waiting.cancel()
     await asyncio.wait([waiting])
-    assert room.bytes == 0
+    assert memory.bytes == 0
 
 
 def test_what_is_no_whole_message_counts() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import collections
 import contextlib
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -27,13 +30,26 @@ from quorate.rpc.server.grpc_server import (
 )
 from quorate.rpc.wire import convert_append
 from quorate.rpc.wire.limits import ServerLimits, format_address, parse_address
+from quorate.rpc.wire.methods import RPC_METHODS
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
 from tests.tools.stubs import quorum_stub, raft_stub
-from tests.unit.rpc.rpc_support import CLUSTER, HOST, Node, Unformatted, address_of, serving
+from tests.unit.rpc.rpc_support import (
+    CLUSTER,
+    HOST,
+    NO_HANG_S,
+    Node,
+    Unformatted,
+    address_of,
+    serving,
+)
 
 KEY = common_pb2.ReplicaKey(id=1)
 VOTE = raft_pb2.VoteRequest(cluster_id=CLUSTER, epoch=4, candidate=KEY, voter=KEY, pre_vote=True)
+
+WAITING_CALLS = 3_600
+CALLS_EACH = 90
+BUSY_S = 2.0
 
 
 def channel_to(server: RpcServer) -> grpc.aio.Channel:

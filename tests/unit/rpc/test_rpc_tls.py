@@ -167,7 +167,7 @@ async def test_the_name_of_a_listener_says_whether_it_is_dialled_with_tls(make: 
             await transport.call(replace(secure, name="C"), VOTE, 2_000)
         with pytest.raises(TransportError):
             await transport.call(replace(clear, name="S"), VOTE, 2_000)
-        with pytest.raises(TransportError, match="no certificate here") as failed:
+        with pytest.raises(TransportError, match="this node has no certificate") as failed:
             await without.open_fetch_stream(secure, lambda _: None)
         assert failed.value.kind is TransportKind.UNAUTHENTICATED
     finally:
@@ -191,17 +191,17 @@ async def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
             TlsConfig(missing, key, certificate),
             "missing.pem: the certificate cannot be read: No such",
         ),
-        (TlsConfig(certificate, text, certificate), "text.pem: no key in PEM form"),
-        (TlsConfig(certificate, certificate, certificate), "cert.pem: no key in PEM form"),
+        (TlsConfig(certificate, text, certificate), "text.pem: no key in PEM format"),
+        (TlsConfig(certificate, certificate, certificate), "cert.pem: no key in PEM format"),
         (TlsConfig(certificate, key, missing), "missing.pem: the authorities cannot be read"),
-        (TlsConfig(certificate, key, None), "needs the authorities' file"),
+        (TlsConfig(certificate, key, None), "needs a file of authorities"),
         (TlsConfig(None, None, certificate), "needs a certificate and a key"),
     ):
         with pytest.raises(TlsError, match=words):
             await start_server([f"{HOST}:0"], Node(), tls)
     with pytest.raises(TlsError, match=r"the certificate \S*cert.pem with the key \S*key.pem: "):
         await start_server([f"{HOST}:0"], Node(), TlsConfig(certificate, key, certificate))
-    with pytest.raises(TlsError, match="go together"):
+    with pytest.raises(TlsError, match="needs its key and vice versa"):
         TlsConfig(certificate, None).channel_credentials()
 
 

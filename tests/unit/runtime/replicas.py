@@ -32,7 +32,7 @@ from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.outbound import Outbound
-from quorate.runtime.pending_appends import Commit, Outcome
+from quorate.runtime.pending_appends import Commit, CommitOutcome
 from quorate.runtime.snapshots import SnapshotPolicy, Snapshotter
 
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
@@ -263,7 +263,7 @@ class Replica:
 
     async def commit(self, size: int = 20) -> int:
         ended: Commit = await self.append(size)
-        assert ended[1] is Outcome.COMMITTED, ended
+        assert ended[1] is CommitOutcome.COMMITTED, ended
         return ended[0]
 
 

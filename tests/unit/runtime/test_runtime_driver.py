@@ -23,7 +23,7 @@ from quorate.raft.messages import (
 from quorate.raft.outputs import RoleName
 from quorate.records.batch import build_data_batch, iter_batches, read_header
 from quorate.runtime.driver import RaftDriver
-from quorate.runtime.pending_appends import Outcome
+from quorate.runtime.pending_appends import CommitOutcome
 
 from tests.unit.runtime.replicas import (
     CLUSTER,
@@ -66,7 +66,7 @@ async def test_nothing_is_acknowledged_before_it_is_durable(tmp_path: Path) -> N
         await asyncio.sleep(0.3)
         assert not appending.done()
         replica.disk.go.set()
-        assert (await appending)[1] is Outcome.COMMITTED
+        assert (await appending)[1] is CommitOutcome.COMMITTED
 
 
 async def test_an_append_ends_when_its_time_is_up(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ async def test_an_append_ends_when_its_time_is_up(tmp_path: Path) -> None:
         replica.disk.go.clear()
         async with asyncio.timeout(SOON_S):
             base, outcome = await replica.append(timeout_ms=50)
-        assert (base, outcome) == (replica.log.end_offset - 1, Outcome.TIMED_OUT)
+        assert (base, outcome) == (replica.log.end_offset - 1, CommitOutcome.TIMED_OUT)
         assert replica.driver.commits.pending_bytes > 0, "its bytes still wait"
         replica.disk.go.set()
         await until("it is committed", lambda: replica.driver.commits.pending_bytes == 0)
@@ -93,7 +93,7 @@ async def test_append_now_comes_after_what_was_handed_over_before(tmp_path: Path
         future = replica.driver.append_now(build, 20_000)
         assert future is not None
         base, outcome = await future  # type: ignore[misc]
-        assert outcome is Outcome.COMMITTED
+        assert outcome is CommitOutcome.COMMITTED
         assert offered == [base]
         assert (await earlier)[0] == base - 1
 
@@ -147,7 +147,9 @@ async def test_three_replicas_agree_and_survive_the_loss_of_their_leader(tmp_pat
         leader.network.cut.discard(leader.id)
         await until("the old leader follows", lambda: leader.node.role is RoleName.FOLLOWER)
         ended = await appending
-        assert ended is ErrorCode.NOT_LEADER_OR_FOLLOWER or ended[1] is Outcome.LEADERSHIP_LOST
+        assert (
+            ended is ErrorCode.NOT_LEADER_OR_FOLLOWER or ended[1] is CommitOutcome.LEADERSHIP_LOST
+        )
         final = await other.commit()
         for replica in replicas.values():
             await until("it has all", lambda r=replica: r.node.high_watermark > final)  # type: ignore[misc]
@@ -168,7 +170,7 @@ async def test_a_leader_of_another_epoch_truncates_what_was_not_committed(tmp_pa
         other = await leader_of(replicas, but=leader.id)
         await other.commit()
         leader.network.cut.discard(leader.id)
-        assert (await lost)[1] is Outcome.LEADERSHIP_LOST
+        assert (await lost)[1] is CommitOutcome.LEADERSHIP_LOST
         final = await other.commit()
         await until("it has all", lambda: leader.node.high_watermark > final)
         mine, others = leader.log.read(0, 1 << 20), other.log.read(0, 1 << 20)
@@ -311,8 +313,8 @@ async def test_an_unexpected_error_stops_the_replica_and_ends_every_wait(
             for each in (*waiting, later):
                 ended = await each
                 assert ended is ErrorCode.NOT_LEADER_OR_FOLLOWER or ended[1] in (
-                    Outcome.LEADERSHIP_LOST,
-                    Outcome.COMMITTED,
+                    CommitOutcome.LEADERSHIP_LOST,
+                    CommitOutcome.COMMITTED,
                 )
         await until("it stopped", lambda: replica.failures)
         (failure,) = replica.failures
@@ -320,7 +322,7 @@ async def test_an_unexpected_error_stops_the_replica_and_ends_every_wait(
         assert line.startswith(f"{error.__name__}: ")
         assert "a field that is not there" in line
         assert ".py:" in line, "it says where"
-        stops = [r for r in caplog.records if "the replica stops" in r.getMessage()]
+        stops = [r for r in caplog.records if "the replica is stopping" in r.getMessage()]
         assert len(stops) == 1
         assert stops[0].levelno == logging.CRITICAL
         assert "\n" not in stops[0].getMessage()
@@ -363,7 +365,7 @@ async def test_a_callback_that_raises_stops_the_replica_and_the_step(
         if callback == "_on_committed":
             ended = await replica.append()
             # The record was committed before the callback was called.
-            assert ended[1] is Outcome.COMMITTED
+            assert ended[1] is CommitOutcome.COMMITTED
         else:
             replica.driver.resign("to see what happens")
         await until("it stopped", lambda: replica.failures)
@@ -404,7 +406,7 @@ async def test_outputs_after_a_failed_one_are_not_executed(tmp_path: Path) -> No
 async def test_an_input_of_a_callback_that_fails_ends_the_step_at_once(tmp_path: Path) -> None:
     async with alone(tmp_path, node_type=Faulty) as replica:
 
-        def fail_in_an_input(_office: object) -> None:
+        def fail_in_an_input(_change: object) -> None:
             failing(replica, "tick")
             replica.driver._tick()
 
@@ -428,7 +430,7 @@ async def test_after_a_failure_nothing_is_taken_and_it_is_said_once(
             await replica.driver.ask(vote_request(9))
         assert await replica.append() is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert [str(each) for each in replica.failures] == ["ValueError: first"]
-        assert caplog.text.count("the replica stops") == 1
+        assert caplog.text.count("the replica is stopping") == 1
         await asyncio.wait_for(replica.driver.hand_over(60), SOON_S)
 
 
@@ -443,10 +445,12 @@ async def test_a_failing_log_sync_never_acknowledges(tmp_path: Path) -> None:
         appending = asyncio.create_task(replica.append(timeout_ms=500))
         await until("the log failed", lambda: replica.failures)
         ended = await appending
-        assert ended[1] is not Outcome.COMMITTED
+        assert ended[1] is not CommitOutcome.COMMITTED
         # The process resigns then; a driver that goes on appends nothing either.
         ended = await replica.append()
-        assert ended is ErrorCode.NOT_LEADER_OR_FOLLOWER or ended[1] is Outcome.LEADERSHIP_LOST
+        assert (
+            ended is ErrorCode.NOT_LEADER_OR_FOLLOWER or ended[1] is CommitOutcome.LEADERSHIP_LOST
+        )
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -486,7 +490,7 @@ async def test_close_ends_every_wait(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         await replica.driver.close()
         async with asyncio.timeout(SOON_S):
-            assert (await appending)[1] is Outcome.LEADERSHIP_LOST
+            assert (await appending)[1] is CommitOutcome.LEADERSHIP_LOST
             assert await later is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert replica.driver.commits.pending_bytes == 0
 

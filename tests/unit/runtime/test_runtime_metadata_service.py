@@ -21,6 +21,7 @@ from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.metadata_version import SUPPORTED
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
 from quorate.raft.errors import ErrorCode
+from quorate.raft.roles import Leader, Transfer
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.records import metadata as rec
 from quorate.rpc.client.transport import PeerTransport
@@ -114,11 +115,19 @@ class Replica:
 async def leading(
     directory: Path, batch_bytes_max: int = BATCH_BYTES_MAX
 ) -> AsyncIterator[Replica]:
+    async with running(directory, batch_bytes_max) as replica:
+        await wait_for_leadership(replica)
+        yield replica
+
+
+@asynccontextmanager
+async def running(
+    directory: Path, batch_bytes_max: int = BATCH_BYTES_MAX
+) -> AsyncIterator[Replica]:
     replica = Replica(directory, batch_bytes_max)
     replica.loader.start()
     replica.driver.start()
     try:
-        await wait_for_leadership(replica)
         yield replica
     finally:
         replica.disk.go.set()
@@ -193,7 +202,9 @@ async def test_time_runs_out_and_the_change_may_still_be_made(tmp_path: Path) ->
         assert quotas(replica.loader.image) == {"u": 9, "v": 3}
 
 
-async def test_who_waits_when_the_office_is_lost_hears_that_it_is_open(tmp_path: Path) -> None:
+async def test_requests_waiting_at_a_loss_of_leadership_may_still_be_committed(
+    tmp_path: Path,
+) -> None:
     async with leading(tmp_path) as replica:
         replica.disk.go.clear()
         changing = asyncio.create_task(replica.ask(quota(9)))
@@ -294,3 +305,26 @@ async def test_the_controller_begins_again_after_a_failure_of_its_own(
         await replica.done(quota(4, "v"))
         assert quotas(replica.loader.image) == {"u": 2, "v": 4}
         assert replica.controller.image == replica.loader.image
+
+
+async def test_a_transfer_that_fails_during_activation_only_delays_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as replica:
+        core = replica.driver.node.core
+        replica.disk.go.clear()
+        async with asyncio.timeout(SOON_S):
+            while not replica.driver.node.is_leader:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        resume_ms = core.now_ms + 1_500
+        transfer = Transfer(99, KEY, resume_ms, resume_ms, round=1, is_confirmed=True)
+        core.role_as(Leader).transfer = transfer
+        core.due(resume_ms)
+        replica.disk.go.set()
+        async with asyncio.timeout(SOON_S):
+            await replica.loader.reached(core.log.end_offset)
+        assert not replica.driver.node.takes_appends, "the transfer is pending"
+        await asyncio.sleep(0.1)
+        assert not replica.service.is_active
+        answer = await replica.ask(quota(5), timeout_ms=15_000)
+        assert answer.error is ErrorCode.NONE, answer
+        assert replica.service.is_active
+        assert quotas(replica.loader.image) == {"u": 5}

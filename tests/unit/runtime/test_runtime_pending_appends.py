@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from quorate.runtime.pending_appends import CommitQueue, Outcome, PendingAppend
+from quorate.runtime.pending_appends import CommitOutcome, CommitQueue, PendingAppend
 from quorate.telemetry.histogram import Histogram
 
 
@@ -24,10 +24,10 @@ async def test_a_commit_answers_what_lies_wholly_before_the_high_watermark() -> 
         queue.add(each)
     assert queue.pending_bytes == 30
     queue.committed(8)
-    assert [ended(each) for each in appends] == [(5, Outcome.COMMITTED), None, None]
+    assert [ended(each) for each in appends] == [(5, CommitOutcome.COMMITTED), None, None]
     assert (queue.pending_bytes, len(queue)) == (20, 2)
     queue.committed(9)
-    assert [ended(each) for each in appends[1:]] == [(6, Outcome.COMMITTED), None]
+    assert [ended(each) for each in appends[1:]] == [(6, CommitOutcome.COMMITTED), None]
     queue.committed(10)
     assert queue.pending_bytes == 0
 
@@ -38,7 +38,9 @@ async def test_a_lost_leadership_answers_everybody_once() -> None:
     for each in appends:
         queue.add(each)
     queue.leadership_lost()
-    assert [ended(each) for each in appends] == [(n, Outcome.LEADERSHIP_LOST) for n in range(3)]
+    assert [ended(each) for each in appends] == [
+        (n, CommitOutcome.LEADERSHIP_LOST) for n in range(3)
+    ]
     assert (queue.pending_bytes, len(queue)) == (0, 0)
     queue.committed(10)
 
@@ -51,8 +53,8 @@ async def test_who_is_too_late_keeps_its_place() -> None:
     queue.expire(49)
     assert ended(early) is None
     queue.expire(50)
-    assert [ended(early), ended(late)] == [(0, Outcome.TIMED_OUT), None]
+    assert [ended(early), ended(late)] == [(0, CommitOutcome.TIMED_OUT), None]
     assert queue.pending_bytes == 20
     queue.committed(2)
-    assert ended(early) == (0, Outcome.TIMED_OUT)
-    assert ended(late) == (1, Outcome.COMMITTED)
+    assert ended(early) == (0, CommitOutcome.TIMED_OUT)
+    assert ended(late) == (1, CommitOutcome.COMMITTED)

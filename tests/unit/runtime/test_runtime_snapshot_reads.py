@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import random
 import shutil
 import tempfile
@@ -12,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from quorate.log.errors import OffsetOutOfRangeError
 from quorate.log.metadata_log import LogConfig, MetadataLog, write_bootstrap_checkpoint
 from quorate.log.quorum_state import QuorumStateFile
 from quorate.raft import InitialState, LogState, RaftConfig, RaftNode
@@ -24,7 +28,7 @@ from quorate.records.batch import build_data_batch, iter_batches
 from quorate.records.primitives import Buffer
 from quorate.rpc.client.reading import records_of
 from quorate.rpc.client.transport import PeerTransport
-from quorate.rpc.wire.values import ReadRequest
+from quorate.rpc.wire.values import ReadChunk, ReadRequest
 from quorate.runtime.clock import Clock
 from quorate.runtime.driver import RaftDriver
 from quorate.runtime.metadata_batches import holds_metadata, snapshot_batches
@@ -309,3 +313,105 @@ def test_what_is_read_from_any_offset_has_its_offset(steps: list[Step]) -> None:
 )
 def test_records_of_older_snapshots_have_none(steps: list[Step]) -> None:
     play(steps)
+
+
+# --- what cannot be read --------------------------------------------------------------------------
+
+LENGTH_AT, MAGIC_AT = 8, 16
+"""Where a batch has its length and its format, bytes."""
+
+
+async def last_chunk(replica: Replica, begin: int) -> ReadChunk:
+    async def pause() -> None:
+        await asyncio.sleep(0)
+
+    async with asyncio.timeout(SOON_S):
+        read = [each async for each in replica.service.read(ReadRequest(begin), pause)]
+    assert read[-1].last
+    return read[-1]
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.pwrite(descriptor, data, position)
+    finally:
+        os.close(descriptor)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> str:
+    """The one line that was logged, without a traceback."""
+    (record,) = [each for each in caplog.records if each.name == "quorate.runtime.service"]
+    assert record.exc_info is None
+    return record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("at", "data"),
+    [(MAGIC_AT, b"\x07"), (LENGTH_AT, b"\x7f\xff\xff\xff"), (0, b"\0\0\1")],
+    ids=["format", "length", "offset"],
+)
+async def test_damage_of_the_log_is_no_offset_out_of_range(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, at: int, data: bytes
+) -> None:
+    write_bootstrap_checkpoint(tmp_path, VoterSet.of([Voter(KEY, ENDPOINTS)]))
+    async with running(tmp_path, KEEP) as replica:
+        base = await replica.append((b"", b"a" * 300))
+        for _ in range(3):
+            await replica.append((b"", b"b" * 300))  # in other segments, so nothing is in memory
+        await replica.settled()
+        segment = replica.log.partition / f"{base:020}.log"
+        raw = segment.read_bytes()
+        overwrite(segment, at, data)
+        chunk = await last_chunk(replica, base)
+        assert chunk.error is ErrorCode.CORRUPT_MESSAGE, chunk
+        assert f"records from offset {base} on cannot be read" in told(caplog)
+        overwrite(segment, 0, raw)
+
+
+async def test_damage_of_a_snapshot_is_no_offset_out_of_range(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_bootstrap_checkpoint(tmp_path, VoterSet.of([Voter(KEY, ENDPOINTS)]))
+    async with running(tmp_path, DROP) as replica:
+        for _ in range(4):
+            await replica.append((b"", b"a" * 200))
+        await replica.settled()
+        await replica.snapshotter.write()
+    async with running(tmp_path, DROP) as replica:
+        assert replica.log.start_offset > 0
+        overwrite(max(replica.log.partition.glob("*.checkpoint")), 100, b"!!!!")
+        chunk = await last_chunk(replica, 0)
+        assert chunk.error is ErrorCode.CORRUPT_MESSAGE, chunk
+        assert "checkpoint" in told(caplog)
+
+
+async def test_a_failing_disk_is_a_storage_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> list[memoryview]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    write_bootstrap_checkpoint(tmp_path, VoterSet.of([Voter(KEY, ENDPOINTS)]))
+    async with running(tmp_path, KEEP) as replica:
+        monkeypatch.setattr(replica.log, "read", failing)
+        chunk = await last_chunk(replica, 0)
+        assert chunk.error is ErrorCode.KAFKA_STORAGE_ERROR, chunk
+        assert "Input/output error" in chunk.message
+        assert "Input/output error" in told(caplog)
+        monkeypatch.undo()
+
+
+async def test_an_offset_that_was_deleted_meanwhile_is_out_of_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bootstrap_checkpoint(tmp_path, VoterSet.of([Voter(KEY, ENDPOINTS)]))
+    async with running(tmp_path, KEEP) as replica:
+
+        def gone(*_: object) -> list[memoryview]:
+            raise OffsetOutOfRangeError("the log starts later now")
+
+        monkeypatch.setattr(replica.log, "read", gone)
+        chunk = await last_chunk(replica, 0)
+        assert chunk.error is ErrorCode.OFFSET_OUT_OF_RANGE, chunk
+        monkeypatch.undo()

@@ -15,7 +15,7 @@ from quorate.raft.types import OffsetAndEpoch
 from quorate.records import metadata as rec
 from quorate.records.batch import iter_records, read_header
 from quorate.runtime.metadata_batches import build_metadata_batch
-from quorate.runtime.pending_appends import Outcome
+from quorate.runtime.pending_appends import CommitOutcome
 from quorate.runtime.snapshots import SnapshotPolicy
 
 from tests.unit.runtime.replicas import HeldDisk, Replica, alone, until
@@ -178,7 +178,7 @@ async def test_what_is_no_failure_of_an_attempt_stops_the_replica(
         replica.snapshotter.start()
         await until("it stopped", lambda: replica.failures)
         assert "the task snapshotter failed: KeyError: 'a field'" in str(replica.failures[0])
-        assert caplog.text.count("the replica stops") == 1
+        assert caplog.text.count("the replica is stopping") == 1
 
 
 async def test_one_that_a_received_snapshot_overtakes_is_given_up(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ async def test_none_is_written_while_a_metadata_transaction_is_open(tmp_path: Pa
     async with alone(tmp_path, policy=NEVER) as replica:
         for record in (rec.BeginTransactionRecord(name="copy"), rec.EndTransactionRecord()):
             ended = await replica.driver.append(1, build_metadata_batch([record], 1), 20_000)
-            assert ended[1] is Outcome.COMMITTED  # type: ignore[index]
+            assert ended[1] is CommitOutcome.COMMITTED  # type: ignore[index]
             await replica.loader.reached(replica.node.high_watermark)
             is_open = isinstance(record, rec.BeginTransactionRecord)
             assert replica.loader.image.in_transaction is is_open

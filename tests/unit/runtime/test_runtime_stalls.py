@@ -25,7 +25,7 @@ async def test_a_leader_whose_disk_is_silent_resigns_and_stands_again_only_when_
         appending = asyncio.create_task(leader.append())
         await until("it resigns", lambda: not leader.node.is_leader)
         reasons = [change.reason for change in leader.roles]
-        assert any("the disk syncs nothing for" in reason for reason in reasons), reasons
+        assert any("the disk has completed no sync for" in reason for reason in reasons), reasons
         assert await appending is not None
         roles = len(leader.roles)
         other = await leader_of(replicas, but=leader.id)
@@ -39,8 +39,8 @@ async def test_a_leader_whose_disk_is_silent_resigns_and_stands_again_only_when_
         current = await leader_of(replicas)
         final = await current.commit()
         await until("it follows", lambda: leader.node.high_watermark > final)
-        assert caplog.text.count("this replica does not lead until it does") >= 1
-        assert "the disk synced after" in caplog.text
+        assert caplog.text.count("this replica does not lead until the disk responds") >= 1
+        assert "the disk completed a sync after" in caplog.text
         assert not any(each.failures for each in replicas.values())
 
 
@@ -80,8 +80,8 @@ async def test_a_leader_whose_loop_stood_still_resigns_before_it_takes_any_input
         assert await appending is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert leader.node.core.log.end_offset == end
         reasons = [change.reason for change in leader.roles]
-        assert any("the event loop stood still for 1." in reason for reason in reasons), reasons
-        assert "the event loop stood still for" in caplog.text
+        assert any("the event loop was blocked for 1." in reason for reason in reasons), reasons
+        assert "the event loop was blocked for" in caplog.text
         current = await leader_of(replicas)
         assert current.node.epoch > epoch
         await current.commit()
@@ -125,4 +125,4 @@ async def test_a_disk_with_nothing_to_sync_is_not_silent(
         leader = await leader_of(replicas)
         await leader.commit()
         await asyncio.sleep(2.5)
-        assert "the disk syncs nothing" not in caplog.text
+        assert "the disk has completed no sync" not in caplog.text

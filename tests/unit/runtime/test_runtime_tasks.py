@@ -47,9 +47,7 @@ async def test_an_end_is_a_failure_of_endless_work_only(endless: bool) -> None:
     task = supervise(ends(), "job", seen.append, endless=endless)
     await task
     await asyncio.sleep(0)
-    assert [str(each) for each in seen] == (
-        ["the task job ended, which it never should"] if endless else []
-    )
+    assert [str(each) for each in seen] == (["the task job ended unexpectedly"] if endless else [])
 
 
 async def test_only_the_owner_may_cancel() -> None:
@@ -62,7 +60,7 @@ async def test_only_the_owner_may_cancel() -> None:
     assert seen == []
     supervise(cancels_itself(), "other", seen.append, endless=False)
     await until("it is reported", lambda: seen)
-    assert "the task other was cancelled from within" in str(seen[0])
+    assert "the task other was cancelled unexpectedly" in str(seen[0])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""ACCESS.md says what the gate decides now."""
+"""ACCESS.md says what the authorizer decides now."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from quorate.raft.messages import DescribeQuorumRequest
 from quorate.rpc.wire.convert_metadata import METHODS
 
 from tests.tools import access, access_kafka, access_web
-from tests.tools.callers import COLUMNS, gate
+from tests.tools.callers import COLUMNS, authorizer
 
 
 def test_the_page_is_what_the_gate_decides() -> None:
@@ -16,7 +16,7 @@ def test_the_page_is_what_the_gate_decides() -> None:
 
 
 def test_nobody_is_allowed_what_its_acls_do_not_say() -> None:
-    """The columns differ, so that a gate that lets everybody in would be seen."""
+    """The columns differ, so that an authorizer that lets everybody in would be seen."""
     titles = [column.title for column in COLUMNS]
     allowed = {
         title: {rpc.name for rpc, decided in access.rows() if decided[number]}
@@ -31,7 +31,7 @@ def test_nobody_is_allowed_what_its_acls_do_not_say() -> None:
 
 
 def test_kafkas_requests_are_decided_as_the_method_of_the_table() -> None:
-    """The gate is asked with the method of what a body becomes (`bridge.Bridge`)."""
+    """The authorizer is asked with the method of what a body becomes (`bridge.Bridge`)."""
     for key in BARE:
         api = KAFKA_APIS[key]
         value = access_kafka.value_of(api, node=7)
@@ -41,7 +41,7 @@ def test_kafkas_requests_are_decided_as_the_method_of_the_table() -> None:
 
 
 def test_at_the_kafka_listener_nobody_is_allowed_what_its_acls_do_not_say() -> None:
-    page = access_kafka.rows(gate())
+    page = access_kafka.rows(authorizer())
     allowed = {
         title: {api.name for api, decided in page if decided[number]}
         for number, title in enumerate(access_kafka.TITLES)

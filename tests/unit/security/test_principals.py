@@ -73,19 +73,19 @@ def test_mapping_rules(rules: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
-        ("", "no rule"),
-        ("default", "begins no rule"),
-        ("RULE:^CN=(.*$/$1/", "no regular expression"),
+        ("", "there is no rule"),
+        ("default", "is not a valid rule"),
+        ("RULE:^CN=(.*$/$1/", "RE2 regular expression"),
         ("RULE:^CN=.*$/$1/", "no group $1"),
-        ("RULE:^CN=(.*)$/$1/X", "begins no rule"),
-        ("RULE:^CN=(.*)$", "begins no rule"),
-        ("RULE:^(?!CN=root)(.*)$/$1/", "no regular expression of RE2: invalid perl operator"),
-        ("RULE:^CN=(.*),OU=\\1$/$1/", "no regular expression of RE2: invalid escape"),
-        ("RULE:^(((.{1000}){1000}){1000})$/$1/", "no regular expression of RE2"),
+        ("RULE:^CN=(.*)$/$1/X", "is not a valid rule"),
+        ("RULE:^CN=(.*)$", "is not a valid rule"),
+        ("RULE:^(?!CN=root)(.*)$/$1/", "RE2 regular expression: invalid perl operator"),
+        ("RULE:^CN=(.*),OU=\\1$/$1/", "RE2 regular expression: invalid escape"),
+        ("RULE:^(((.{1000}){1000}){1000})$/$1/", "RE2 regular expression"),
     ],
 )
 def test_rules_that_are_none(rules: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said.replace("$", r"\$").replace("no reg", ".*reg")):
+    with pytest.raises(ValueError, match=said.replace("$", r"\$")):
         PrincipalMapping.parse(rules)
 
 

@@ -16,21 +16,21 @@ from quorate.process.http import (
     COSTLY_MAX,
     HEAD_BYTES_MAX,
     HttpListener,
-    Page,
+    HttpResponse,
 )
 
 HOST = "127.0.0.1"
 
 
-async def _fine() -> Page:
-    return Page.text(HTTPStatus.OK, "fine")
+async def _fine() -> HttpResponse:
+    return HttpResponse.text(HTTPStatus.OK, "fine")
 
 
-async def _broken() -> Page:
+async def _broken() -> HttpResponse:
     raise ValueError("a secret")
 
 
-async def _endless() -> Page:
+async def _endless() -> HttpResponse:
     await asyncio.sleep(3600)
     raise AssertionError
 
@@ -88,7 +88,9 @@ async def test_pages(listener: HttpListener) -> None:
         (get("/endless"), 503),
     ],
 )
-async def test_refusals(listener: HttpListener, request_bytes: bytes, wanted: int) -> None:
+async def test_request_validation(
+    listener: HttpListener, request_bytes: bytes, wanted: int
+) -> None:
     assert (await ask(listener, request_bytes))[0] == wanted
     assert (await ask(listener, get("/fine")))[0] == 200
 
@@ -119,7 +121,7 @@ async def test_slow_connections_keep_nobody_out(
     for reader, _ in opened[:5]:
         with contextlib.suppress(ConnectionResetError):
             assert await asyncio.wait_for(reader.read(), 5) == b""
-    assert f"{CONNECTIONS_MAX} connections" in caplog.text
+    assert f"{CONNECTIONS_MAX} client connections" in caplog.text
     assert len(caplog.records) == 1, "one line an address and a minute"
     for _, writer in opened:
         writer.close()
@@ -135,7 +137,7 @@ async def test_costly_pages_keep_no_probe_out(
         await asyncio.open_connection(HOST, listener.port)
     status, answer = await ask(listener, get("/endless"))
     assert status == 503
-    assert b"too many ask for /endless" in answer
+    assert b"too many concurrent requests for /endless" in answer
     assert (await ask(listener, get("/fine")))[0] == 200
     # What is being made is made, whoever connects.
     assert [status for status, _ in await asyncio.gather(*asked)] == [503] * COSTLY_MAX
@@ -155,19 +157,43 @@ async def test_a_costly_page_is_made_at_most_once_in_a_while(
 ) -> None:
     made = 0
 
-    async def make() -> Page:
+    async def make() -> HttpResponse:
         nonlocal made
         made += 1
-        return Page.text(HTTPStatus.OK, str(made))
+        return HttpResponse.text(HTTPStatus.OK, str(made))
 
     listener = HttpListener({"/metrics": make}, costly=("/metrics",))
     await listener.start(HOST, 0)
     try:
+        monkeypatch.setattr(http, "FRESH_S_MAX", 60.0)
         monkeypatch.setattr(http, "FRESH_S", 60.0)
         answers = [await ask(listener, get("/metrics")) for _ in range(3)]
         assert [answer.rpartition(b"\r\n\r\n")[2] for _, answer in answers] == [b"1\n"] * 3
-        monkeypatch.setattr(http, "FRESH_S", 0.0)
-        assert (await ask(listener, get("/metrics")))[1].endswith(b"\r\n\r\n2\n")
+    finally:
+        await listener.stop()
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1_000_000, b"1\n"), (0, b"2\n")])
+async def test_a_page_stays_in_use_in_proportion_to_its_rendering_time(
+    monkeypatch: pytest.MonkeyPatch, factor: int, expected: bytes
+) -> None:
+    made = 0
+
+    async def make() -> HttpResponse:
+        nonlocal made
+        made += 1
+        await asyncio.sleep(0.001)
+        return HttpResponse.text(HTTPStatus.OK, str(made))
+
+    monkeypatch.setattr(http, "FRESH_S", 0.0)
+    monkeypatch.setattr(http, "FRESH_S_MAX", 60.0)
+    monkeypatch.setattr(http, "FRESH_FACTOR", factor)
+    listener = HttpListener({"/metrics": make}, costly=("/metrics",))
+    await listener.start(HOST, 0)
+    try:
+        for _ in range(2):
+            answer = await ask(listener, get("/metrics"))
+        assert answer[1].endswith(b"\r\n\r\n" + expected)
     finally:
         await listener.stop()
 

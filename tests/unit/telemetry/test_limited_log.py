@@ -37,8 +37,8 @@ def test_a_burst_is_written_and_then_one_line_an_interval(caplog: pytest.LogCapt
         limited.now_s += INTERVAL_S / 2
         limited.warn("a")
     assert caplog.messages == [
-        "a does wrong (98 more before it were left out)",
-        "a does wrong (1 more before it were left out)",
+        "a does wrong (98 earlier messages suppressed)",
+        "a does wrong (1 earlier messages suppressed)",
     ]
     limited.now_s += 100 * INTERVAL_S
     caplog.clear()
@@ -53,7 +53,7 @@ def test_a_key_does_not_silence_another(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.messages == ["a does wrong", "b does wrong"]
     limited.now_s += INTERVAL_S
     limited.warn("b")
-    assert caplog.messages[-1] == "b does wrong (9 more before it were left out)", "its own"
+    assert caplog.messages[-1] == "b does wrong (9 earlier messages suppressed)", "its own"
 
 
 def test_a_line_is_the_callers(caplog: pytest.LogCaptureFixture) -> None:
@@ -76,12 +76,12 @@ def test_strangers_who_choose_their_keys_write_no_more_than_the_keys_there_are(
     caplog.clear()
     limited.now_s += 1
     limited.warn("stranger 0")
-    assert caplog.messages == ["stranger 0 does wrong (1 more before it were left out)"]
+    assert caplog.messages == ["stranger 0 does wrong (1 earlier messages suppressed)"]
     for number in range(4):
         limited.warn(f"new {number}")
     assert caplog.messages[1:] == [
         *(f"new {number} does wrong" for number in range(3)),
-        f"new 3 does wrong ({10_000 - 4} more before it were left out)",
+        f"new 3 does wrong ({10_000 - 4} earlier messages suppressed)",
     ], "three were quiet and made room; the fourth shares the line of those who found none"
 
 
@@ -96,5 +96,5 @@ def test_what_was_left_out_of_a_forgotten_key_is_told_by_others(
     assert caplog.messages == [
         "a does wrong",
         "b does wrong",
-        "c does wrong (5 more before it were left out)",
+        "c does wrong (5 earlier messages suppressed)",
     ]

@@ -12,16 +12,18 @@ from typing import Any
 
 import pytest
 import yaml
-from quorate.telemetry.catalogue import METRICS, Kind
+from quorate.telemetry.catalogue import METRICS, MetricKind
 
 CHART = Path(__file__).resolve().parents[3] / "charts" / "quorate"
 DASHBOARD = CHART / "dashboards" / "quorate.json"
 RULES = CHART / "templates" / "prometheus-rules.yaml"
 
-SERIES = {metric.prometheus_name for metric in METRICS if metric.kind is not Kind.HISTOGRAM} | {
+SERIES = {
+    metric.prometheus_name for metric in METRICS if metric.kind is not MetricKind.HISTOGRAM
+} | {
     metric.prometheus_name + suffix
     for metric in METRICS
-    if metric.kind is Kind.HISTOGRAM
+    if metric.kind is MetricKind.HISTOGRAM
     for suffix in ("_bucket", "_count", "_sum")
 }
 ALERTS = {

@@ -55,8 +55,8 @@ def test_traces_go_to_the_collector() -> None:
     [
         ({"HTTP_LISTENER": "9464"}, "not host:port"),
         ({"HTTP_LISTENER": ":0"}, "not a port"),
-        ({"OTLP_ENDPOINT": "collector:4317"}, "not a URL"),
-        ({"OTLP_ENDPOINT": "grpc://collector:4317"}, "not a URL"),
+        ({"OTLP_ENDPOINT": "collector:4317"}, "not an http or https URL"),
+        ({"OTLP_ENDPOINT": "grpc://collector:4317"}, "not an http or https URL"),
         ({"OTLP_ENDPOINT": "http://collector"}, "not host:port"),
         ({"OTLP_ENDPOINT": "http://c:1", "TRACE_SAMPLE_RATIO": "1.5"}, "too large"),
         ({"OTLP_ENDPOINT": "http://c:1", "TRACE_SAMPLE_RATIO": "-1"}, "not a number"),

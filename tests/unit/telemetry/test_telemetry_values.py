@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from quorate.telemetry.catalogue import BY_NAME, METRICS, Kind, table
+from quorate.telemetry.catalogue import BY_NAME, METRICS, MetricKind, table
 from quorate.telemetry.histogram import SECONDS, Histogram
 from quorate.telemetry.rates import Rate
 from quorate.telemetry.recorder import Recorder
@@ -58,7 +58,7 @@ def test_prometheus_names_carry_units() -> None:
     assert BY_NAME["commit-latency"].prometheus_name == "quorate_commit_latency_seconds"
     assert BY_NAME["pending-bytes"].prometheus_name == "quorate_pending_bytes"
     assert BY_NAME["cpu-time"].prometheus_name == "quorate_cpu_time_seconds_total"
-    assert BY_NAME["cpu-time"].kind is Kind.COUNTER
+    assert BY_NAME["cpu-time"].kind is MetricKind.COUNTER
 
 
 def test_the_readme_has_the_table_of_metrics() -> None:

@@ -20,7 +20,7 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[W1|W2|W2p|W2u|W3|W4|W4g|W5|W6|W7|W8|W9|metadata|machine|all]…",
-        help="What to measure; without names, what ends within a few minutes.",
+        help="The workloads to run; default: those that take at most a few minutes.",
     ),
 ]
 Bootstrap = Annotated[
@@ -37,7 +37,7 @@ Records = Annotated[
     typer.Option(
         "--records",
         min=1,
-        help="In the log of W5 and the checkpoint of metadata; W8 ends with ten times it.",
+        help="Records in the log of W5 and the checkpoint of metadata; W8 has up to ten times it.",
     ),
 ]
 Directory = Annotated[
@@ -47,8 +47,8 @@ Directory = Annotated[
         metavar="DIR",
         exists=True,
         file_okay=False,
-        help="Where the quorums lie while they are measured: the disk that is meant "
-        "(default: the folder for temporary files).",
+        help="The folder for the quorums' files, on the disk to measure (default: the folder for "
+        "temporary files).",
     ),
 ]
 
@@ -57,40 +57,44 @@ def bench(
     names: Names = None,
     bootstrap: Bootstrap = None,
     controllers: Annotated[
-        int, typer.Option("--controllers", "-n", help=f"How many voters (1 to {VOTERS_MAX}).")
+        int, typer.Option("--controllers", "-n", help=f"Number of voters (1 to {VOTERS_MAX}).")
     ] = 3,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="How many runs.")] = 1,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Number of runs.")] = 1,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, help="Of each throughput measurement.")
+        float, typer.Option("--seconds", min=0.1, help="Duration of each throughput measurement.")
     ] = 10.0,
-    commits: Annotated[int, typer.Option("--commits", min=1, help="Of W1.")] = 2000,
-    kills: Annotated[int, typer.Option("--kills", min=1, help="Of W4 and W4g.")] = 10,
+    commits: Annotated[
+        int, typer.Option("--commits", min=1, help="Number of commits in W1.")
+    ] = 2000,
+    kills: Annotated[
+        int, typer.Option("--kills", min=1, help="Number of kills in W4 and W4g.")
+    ] = 10,
     records: Records = 1_000_000,
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, help="What metadata creates.")
+        int, typer.Option("--partitions", min=1, help="Number of partitions that metadata creates.")
     ] = 100_000,
     mebibytes: Annotated[
-        int, typer.Option("--mebibytes", min=1, help="What the leader of W6 holds.")
+        int, typer.Option("--mebibytes", min=1, help="Size of the leader's log in W6.")
     ] = 1024,
     directory: Directory = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Also append the lines of JSON to this file."),
+        typer.Option("--out", metavar="FILE", help="Also append the JSON lines to this file."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure commits, failover, catching up and memory.
+    """Measure commits, failover, catch-up and memory.
 
-    Every acknowledged record is on the disks of a majority. With --json each figure is a line of
-    JSON as soon as it is known.
+    Every acknowledged record is on the disks of a majority. With --json, each figure is printed as
+    one line of JSON as soon as it is measured.
 
     \b
-    W1   one caller, one durable 256-byte commit after the other
+    W1   one caller, sequential durable 256-byte commits
     W2   64 callers in one process        W2p  the same as 4 processes of 16
-    W2u  one gRPC call a commit           W3   batches of 1000 records
+    W2u  one gRPC call per commit         W3   batches of 1000 records
     W4   kill -9 of the leader            W4g  SIGTERM to the leader
     W5   restart of a follower that holds a million records
-    W6   a voter added with an empty log, the leader holds a gigabyte
+    W6   adding a voter with an empty log to a leader with a gigabyte
     W7   resident memory of an idle controller
     W8   W1 and W4 on 0, 1 and 10 million records
     W9   W1 and W2 with 1, 3, 5, 7 and 9 voters
@@ -103,7 +107,7 @@ def bench(
 
     chosen = _chosen(names or [], bootstrap)
     if not 1 <= controllers <= VOTERS_MAX:
-        raise UsageError(f"--controllers {controllers}: 1 to {VOTERS_MAX} are possible")
+        raise UsageError(f"--controllers {controllers}: expected 1 to {VOTERS_MAX}")
     asked = Bench(
         voters=controllers,
         seconds=seconds,
@@ -128,13 +132,15 @@ def _chosen(names: list[str], bootstrap: str | None) -> list[str]:
     chosen = []
     for name in names or [n for n in DEFAULT if not bootstrap or n in HARMLESS]:
         if name.lower() not in known:
-            raise UsageError(f"no such workload {name!r}: there are {', '.join(WORKLOADS)}, all")
+            raise UsageError(
+                f"no such workload {name!r}: the workloads are {', '.join(WORKLOADS)}, all"
+            )
         chosen.append(known[name.lower()])
     harmful = [name for name in chosen if name not in HARMLESS]
     if bootstrap and harmful:
         raise UsageError(
-            f"{', '.join(harmful)}: stops controllers, so it wants a quorum of its own; "
-            "leave --bootstrap-controller out"
+            f"{', '.join(harmful)}: requires a new quorum, because it stops or inspects "
+            "controllers; omit --bootstrap-controller"
         )
     return chosen
 

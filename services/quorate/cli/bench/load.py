@@ -32,7 +32,7 @@ PROBE_PERIOD_S = 0.02
 
 
 @dataclass(slots=True)
-class Result:
+class LoadResult:
     """The callers' results. latencies: sorted, seconds. failed: appends without a commit."""
 
     latencies: list[float]
@@ -51,7 +51,7 @@ class Result:
         return percentile(self.latencies, share) * 1000
 
 
-async def one_after_the_other(client: QuorumClient, count: int) -> Result:
+async def one_after_the_other(client: QuorumClient, count: int) -> LoadResult:
     """Run one caller, which makes `count` durable commits."""
     latencies = []
     begin = time.perf_counter()
@@ -59,12 +59,12 @@ async def one_after_the_other(client: QuorumClient, count: int) -> Result:
         started = time.perf_counter()
         await client.append_value(VALUE)
         latencies.append(time.perf_counter() - started)
-    return Result(sorted(latencies), time.perf_counter() - begin)
+    return LoadResult(sorted(latencies), time.perf_counter() - begin)
 
 
 async def for_some_time(
     callers: int, seconds: float, append: Callable[[], Awaitable[object]]
-) -> Result:
+) -> LoadResult:
     """Run `callers` that repeatedly append and wait for the commit, for `seconds`."""
     latencies: list[float] = []
     failed = 0
@@ -83,15 +83,17 @@ async def for_some_time(
 
     await asyncio.gather(*(call() for _ in range(callers)))
     latencies.sort()
-    return Result(latencies, time.perf_counter() - begin, failed)
+    return LoadResult(latencies, time.perf_counter() - begin, failed)
 
 
-async def concurrently(client: QuorumClient, callers: int, seconds: float) -> Result:
+async def concurrently(client: QuorumClient, callers: int, seconds: float) -> LoadResult:
     """Append single records through the client library, which batches them."""
     return await for_some_time(callers, seconds, lambda: client.append_value(VALUE))
 
 
-async def in_batches(client: QuorumClient, callers: int, seconds: float, records: int) -> Result:
+async def in_batches(
+    client: QuorumClient, callers: int, seconds: float, records: int
+) -> LoadResult:
     """Append batches of `records` records each; a latency is that of one batch."""
     batch = [RECORD] * records
     return await for_some_time(callers, seconds, lambda: client.append(batch))
@@ -113,7 +115,7 @@ async def fill(client: QuorumClient, count: int, on_records: Callable[[int], Non
     await asyncio.gather(*(call() for _ in range(callers)))
 
 
-async def one_call_a_commit(address: str, callers: int, seconds: float) -> Result:
+async def one_call_a_commit(address: str, callers: int, seconds: float) -> LoadResult:
     """Make one gRPC call for each commit, like a client without the library."""
     async with grpc.aio.insecure_channel(address) as channel:
         append_once = RPC_METHODS["Append"].stub(channel)
@@ -124,7 +126,7 @@ async def one_call_a_commit(address: str, callers: int, seconds: float) -> Resul
         async def append() -> None:
             answer = await append_once(request)
             if answer.error_code != ErrorCode.NONE:
-                raise ClientError(f"the append was answered with {answer.error_code}")
+                raise ClientError(f"the append failed with error code {answer.error_code}")
 
         await append()
         return await for_some_time(callers, seconds, append)

@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from quorate.cli.bench.quorum import Quorum
+from quorate.cli.bench.quorum import BenchQuorum
 from quorate.cli.bench.report import Measurement, percentile
 from quorate.cli.bench.workloads import Bench, processor_seconds, resident_mib
 from quorate.cli.local_cluster import HOST, LocalCluster
@@ -109,7 +109,7 @@ async def _brokers(client: MetadataClient) -> AsyncIterator[None]:
                 await asyncio.gather(*(event.wait() for event in unfenced))
         except TimeoutError:
             raise CommandError(
-                f"the brokers were not unfenced in {UNFENCED_TIMEOUT_S:.0f} s"
+                f"the brokers were not unfenced within {UNFENCED_TIMEOUT_S:.0f} s"
             ) from None
         yield
     finally:
@@ -153,7 +153,7 @@ async def _create(client: MetadataClient, topics: tuple[r.NewTopic, ...]) -> Non
             raise CommandError(f"topic {topic.name}: {topic.error.name} {topic.message}")
 
 
-async def _created(bench: Bench, quorum: Quorum, client: MetadataClient) -> list[Measurement]:
+async def _created(bench: Bench, quorum: BenchQuorum, client: MetadataClient) -> list[Measurement]:
     count = -(-bench.partitions // PARTITIONS_A_TOPIC)
     leader = quorum.own.processes[await quorum.leader()].pid
     empty = resident_mib(leader)
@@ -181,7 +181,7 @@ async def _created(bench: Bench, quorum: Quorum, client: MetadataClient) -> list
 
 
 async def _failed_over(
-    bench: Bench, quorum: Quorum, client: MetadataClient, leader: int
+    bench: Bench, quorum: BenchQuorum, client: MetadataClient, leader: int
 ) -> list[Measurement]:
     bench.note("kill -9 of the leader")
     began = time.monotonic()
@@ -191,7 +191,7 @@ async def _failed_over(
 
 
 def _written_and_read(bench: Bench, directory: Path) -> list[Measurement]:
-    bench.note("a checkpoint of it")
+    bench.note("checkpoint of the image")
     image = read_directory(directory)
     snapshot = OffsetAndEpoch(image.offset + 1, image.epoch)
     count = sum(1 for _ in image.records())
@@ -236,7 +236,7 @@ def _records(count: int) -> Iterator[MetadataRecord]:
 
 
 async def _large_checkpoint(bench: Bench, folder: Path) -> list[Measurement]:
-    bench.note(f"a checkpoint of {bench.records:,} records")
+    bench.note(f"checkpoint of {bench.records:,} records")
     cluster = LocalCluster(folder / "cluster")
     cluster.create([1])
     node = cluster.nodes[1]
@@ -248,7 +248,7 @@ async def _large_checkpoint(bench: Bench, folder: Path) -> list[Measurement]:
     await asyncio.to_thread(store.write, snapshot, 1, voters, 0, batches)
     QuorumStateFile(store.directory).write(ElectionState(snapshot.epoch))
     rate = await asyncio.to_thread(_replay_rate, node.data, snapshot, bench.records)
-    bench.note(f"a start from {bench.records:,} records")
+    bench.note(f"start from {bench.records:,} records")
     try:
         began = time.monotonic()
         cluster.start()
@@ -295,4 +295,4 @@ async def _until_loaded(cluster: LocalCluster) -> None:
                 if answer.topics[0].error is ErrorCode.TOPIC_ALREADY_EXISTS:
                     return
             await asyncio.sleep(POLL_S)
-    raise CommandError(f"controller 1 was not ready in {READY_TIMEOUT_S:.0f} s")
+    raise CommandError(f"controller 1 was not ready within {READY_TIMEOUT_S:.0f} s")

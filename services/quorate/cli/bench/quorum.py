@@ -21,7 +21,7 @@ CATCH_UP_TIMEOUT_S = 600.0
 POLL_S = 0.005
 
 
-class Quorum:
+class BenchQuorum:
     """The quorum under load. `cluster` is None if the quorum ran already."""
 
     def __init__(self, bootstrap: Sequence[str], cluster: LocalCluster | None) -> None:
@@ -51,7 +51,7 @@ class Quorum:
             if self.cluster is not None:
                 self.cluster.check_running()
             await asyncio.sleep(0.05)
-        raise CommandError(f"{what}: not within {timeout_s:.0f} s")
+        raise CommandError(f"timed out after {timeout_s:.0f} s while waiting for {what}")
 
     async def leader(self) -> int:
         """Return the leader's id. Raises CommandError on timeout."""
@@ -83,7 +83,9 @@ class Quorum:
             if status is not None and status.high_watermark >= end_offset:
                 return
             await asyncio.sleep(POLL_S)
-        raise CommandError(f"controller {node_id} has not caught up in {CATCH_UP_TIMEOUT_S:.0f} s")
+        raise CommandError(
+            f"controller {node_id} did not catch up within {CATCH_UP_TIMEOUT_S:.0f} s"
+        )
 
     async def until_all_caught_up(self) -> None:
         """Poll until the log of every voter reaches the high watermark. Raises CommandError."""
@@ -93,18 +95,18 @@ class Quorum:
             count = len(self.own.nodes) if self.cluster is not None else len(ends)
             return len(ends) == count and min(ends) >= max(view.high_watermark, 0)
 
-        await self.until(caught_up, "voters that have caught up", FORM_TIMEOUT_S)
+        await self.until(caught_up, "all voters to catch up", FORM_TIMEOUT_S)
 
 
 @asynccontextmanager
-async def quorum_of_its_own(voters: int, parent: Path | None) -> AsyncIterator[Quorum]:
+async def quorum_of_its_own(voters: int, parent: Path | None) -> AsyncIterator[BenchQuorum]:
     """Run a quorum of `voters` new controllers on loopback; kill and delete them afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="quorate-bench-", dir=parent))
     cluster = LocalCluster(folder / "cluster")
     try:
         cluster.create(range(1, voters + 1))
         cluster.start()
-        quorum = Quorum(cluster.addresses, cluster)
+        quorum = BenchQuorum(cluster.addresses, cluster)
         try:
             await quorum.until(
                 lambda view: len(view.voters) == voters, f"{voters} voters", FORM_TIMEOUT_S
@@ -123,9 +125,9 @@ def _end(cluster: LocalCluster) -> None:
 
 
 @asynccontextmanager
-async def running_quorum(bootstrap: Sequence[str]) -> AsyncIterator[Quorum]:
+async def running_quorum(bootstrap: Sequence[str]) -> AsyncIterator[BenchQuorum]:
     """Yield a quorum that runs already. None of its processes is stopped."""
-    quorum = Quorum(bootstrap, None)
+    quorum = BenchQuorum(bootstrap, None)
     try:
         yield quorum
     finally:

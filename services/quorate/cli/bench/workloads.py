@@ -1,6 +1,6 @@
 """W1 to W9 and others: each is a function that takes a `Bench` and returns measurements.
 
-W1   one caller, one durable 256-byte commit after the other
+W1   one caller, sequential durable 256-byte commits
 W2   64 callers in one process, each awaiting its own commit, through the client library
 W2p  the same 64 callers as 4 processes of 16
 W2u  64 callers, one gRPC call per commit, like a client without the library
@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate.cli.bench import floors, load
-from quorate.cli.bench.quorum import Quorum, quorum_of_its_own, running_quorum
+from quorate.cli.bench.quorum import BenchQuorum, quorum_of_its_own, running_quorum
 from quorate.cli.bench.report import Measurement, percentile
 from quorate.cli.output import CommandError
 
@@ -69,7 +69,7 @@ class Bench:
     run: int = 0
     note: Callable[[str], None] = field(default=lambda _text: None)
 
-    def quorum(self, voters: int | None = None) -> AbstractAsyncContextManager[Quorum]:
+    def quorum(self, voters: int | None = None) -> AbstractAsyncContextManager[BenchQuorum]:
         """Return the quorum to load: that of `bootstrap`, or a new one."""
         if self.bootstrap:
             return running_quorum(self.bootstrap)
@@ -83,14 +83,16 @@ class Bench:
             workload, metric, value, unit, n, more=about | {"run": self.run} | dict(more)
         )
 
-    def latencies(self, workload: str, result: load.Result, **more: object) -> list[Measurement]:
+    def latencies(
+        self, workload: str, result: load.LoadResult, **more: object
+    ) -> list[Measurement]:
         return [
             self.took(workload, name, result.percentile_ms(share), "ms", result.commits, **more)
             for name, share in (("p50", 0.5), ("p99", 0.99))
         ]
 
     def throughput(
-        self, workload: str, result: load.Result, callers: int, **more: object
+        self, workload: str, result: load.LoadResult, callers: int, **more: object
     ) -> list[Measurement]:
         about = {"callers": callers, "failed": result.failed} | more
         rate = self.took(
@@ -127,7 +129,7 @@ class Effort:
 
 
 @asynccontextmanager
-async def _efforts(quorum: Quorum) -> AsyncIterator[dict[str, Effort]]:
+async def _efforts(quorum: BenchQuorum) -> AsyncIterator[dict[str, Effort]]:
     """Measure leader, a follower and client inside the block; empty for an existing quorum."""
     used: dict[str, Effort] = {}
     pids = {}
@@ -167,7 +169,7 @@ async def one_caller(bench: Bench) -> list[Measurement]:
 
 
 async def _one_caller(
-    bench: Bench, quorum: Quorum, workload: str, **more: object
+    bench: Bench, quorum: BenchQuorum, workload: str, **more: object
 ) -> list[Measurement]:
     await load.one_after_the_other(quorum.client, WARM_UP)
     async with _efforts(quorum) as efforts:
@@ -182,7 +184,7 @@ async def many_callers(bench: Bench) -> list[Measurement]:
 
 
 async def _many_callers(
-    bench: Bench, quorum: Quorum, workload: str, **more: object
+    bench: Bench, quorum: BenchQuorum, workload: str, **more: object
 ) -> list[Measurement]:
     await load.concurrently(quorum.client, CALLERS, 0.5)
     async with _efforts(quorum) as efforts:
@@ -203,13 +205,13 @@ async def many_processes(bench: Bench) -> list[Measurement]:
             answers = [json.loads(await _line(process)) for process in processes]
     latencies = sorted(us / 1e6 for answer in answers for us in answer["latencies_us"])
     seconds = max(answer["seconds"] for answer in answers)
-    result = load.Result(latencies, seconds, sum(answer["failed"] for answer in answers))
+    result = load.LoadResult(latencies, seconds, sum(answer["failed"] for answer in answers))
     return bench.throughput("W2p", result, CALLERS, processes=PROCESSES)
 
 
 @asynccontextmanager
 async def _client_processes(
-    quorum: Quorum, callers: int, seconds: float
+    quorum: BenchQuorum, callers: int, seconds: float
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
     command = [sys.executable, "-m", "quorate.cli.bench.load"]
     command += ["--bootstrap", ",".join(quorum.bootstrap)]
@@ -233,7 +235,7 @@ async def _line(process: asyncio.subprocess.Process) -> bytes:
     assert process.stdout is not None
     line = await process.stdout.readline()
     if not line:
-        raise CommandError(f"a client process ended with status {await process.wait()}")
+        raise CommandError(f"a client process exited with status {await process.wait()}")
     return line
 
 
@@ -271,7 +273,7 @@ async def leader_killed(bench: Bench) -> list[Measurement]:
         return _spread(bench, "W4", await _kill_leaders(bench, quorum), "s")
 
 
-async def _kill_leaders(bench: Bench, quorum: Quorum) -> list[float]:
+async def _kill_leaders(bench: Bench, quorum: BenchQuorum) -> list[float]:
     """Return the seconds from each kill of the leader to the first commit of a later append."""
     gaps = []
     for kill in range(bench.kills):
@@ -322,7 +324,7 @@ async def follower_restarted(bench: Bench) -> list[Measurement]:
     return [bench.took("W5", "restart", seconds, "s", bench.records)]
 
 
-async def _fill(bench: Bench, quorum: Quorum, count: int) -> None:
+async def _fill(bench: Bench, quorum: BenchQuorum, count: int) -> None:
     done = 0
 
     def on_records(records: int) -> None:
@@ -338,7 +340,7 @@ async def voter_added(bench: Bench) -> list[Measurement]:
     async with bench.quorum() as quorum:
         await _fill(bench, quorum, count)
         await quorum.until_all_caught_up()
-        bench.note("one more controller, on an empty disk")
+        bench.note("adding a controller with an empty disk")
         cluster = quorum.own
         held = sum(f.stat().st_size for f in cluster.nodes[1].data.rglob("*.log"))
         held += max(
@@ -349,7 +351,7 @@ async def voter_added(bench: Bench) -> list[Measurement]:
         cluster.start([node.id])
         await quorum.until(
             lambda view: any(each.replica.id == node.id for each in view.voters),
-            f"controller {node.id} among the voters",
+            f"controller {node.id} to become a voter",
             600.0,
         )
         seconds = time.monotonic() - started
@@ -358,7 +360,7 @@ async def voter_added(bench: Bench) -> list[Measurement]:
             for pattern in ("*.log", "*.checkpoint")
             for file in node.data.rglob(pattern)
         )
-    bench.note("the floor: one stream to one disk")
+    bench.note("measuring the floor: one stream to one disk")
     folder = bench.folder or Path.cwd()
     floor = await asyncio.to_thread(floors.one_stream_to_one_disk, folder, received)
     rate = received / seconds

@@ -82,9 +82,9 @@ class BrokersBridge:
     def _say_too_high(self, level: int) -> None:
         self._said_too_high = True
         LOGGER.error(
-            "the listener of %s is closed: metadata.version is %d (%s), and the heartbeats of "
-            "Kafka's brokers are served up to %d (%s); remove the setting and use Quorate's "
-            "brokers",
+            "the listener of %s is closed: metadata.version is %d (%s), and heartbeats of "
+            "Kafka's brokers are supported up to %d (%s) only; remove the setting and use "
+            "Quorate's brokers",
             LISTENER,
             level,
             release_of(level),
@@ -96,8 +96,8 @@ class BrokersBridge:
         config = self._components.config
         if config.security.authorizer and not config.kafka_listener_is_encrypted:
             LOGGER.warning(
-                "%s=%s is PLAINTEXT: nobody is authenticated there, and with an authorizer what "
-                "brokers forward for their clients is refused; let it be SSL in "
+                "%s=%s is PLAINTEXT: its callers are not authenticated, so an authorizer "
+                "rejects the requests that brokers forward for their clients; map it to SSL in "
                 "listener.security.protocol.map",
                 LISTENER,
                 config.migration.listener,
@@ -127,8 +127,7 @@ class BrokersBridge:
         elif not self._said:
             self._said = True
             LOGGER.error(
-                "migration: %s is not set: brokers in ZooKeeper mode are not told of leaders and "
-                "ISRs",
+                "migration: %s is not set: brokers in ZooKeeper mode receive no leaders and ISRs",
                 LISTENER,
             )
 
@@ -172,4 +171,4 @@ def _build(
             return MetadataAnswer(ErrorCode.NOT_CONTROLLER, leader, None, text)
         return await components.metadata.handle(request, timeout_ms)
 
-    return Bridge(settings, components.driver, handle, components.gate)
+    return Bridge(settings, components.driver, handle, components.authorizer)

@@ -1,4 +1,4 @@
-"""The process of a controller that may take part in the migration from ZooKeeper (see `migrating`).
+"""The process of a controller that may take part in the migration from ZooKeeper (see `runner`).
 
 It is the controller process with the migration as an extension. A controller without
 `zookeeper.metadata.migration.enable` runs the extension too: it must not lead while others migrate,
@@ -12,7 +12,7 @@ import importlib
 
 from quorate.controller.config import ControllerConfig
 from quorate.controller.main import Prepare, run_controller
-from quorate.controller.migration.runner import Migration
+from quorate.controller.migration.runner import MigrationRunner
 from quorate.controller.migration.settings import ENABLE, LISTENER
 from quorate.process.properties import ConfigError
 
@@ -25,7 +25,7 @@ def run_migrating_controller(config: ControllerConfig, prepare: Prepare | None =
         _require(config, "quorate.migration.zk_migration_client", ENABLE, "true")
     if config.migration.listener is not None:
         _require(config, "quorate.bridge.bridge", LISTENER, config.migration.listener)
-    return run_controller(config, prepare, Migration)
+    return run_controller(config, prepare, MigrationRunner)
 
 
 def _require(config: ControllerConfig, module: str, setting: str, value: str) -> None:

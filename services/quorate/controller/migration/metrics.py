@@ -32,14 +32,16 @@ _TYPES = {
 
 
 @dataclass(slots=True)
-class Measures:
+class MigrationMetrics:
     """How long the last synchronization and the last dual write took."""
 
     snapshot_ms: float = 0.0
     delta_ms: float = 0.0
 
 
-def migration_samples(image: MetadataImage, measures: Measures, lag: int) -> Iterator[Sample]:
+def migration_samples(
+    image: MetadataImage, metrics: MigrationMetrics, lag: int
+) -> Iterator[Sample]:
     """The current metrics of the migration. lag: in records."""
     state = ZkMigrationState(image.features.zk_migration)
     brokers = image.cluster.brokers.values()
@@ -47,5 +49,5 @@ def migration_samples(image: MetadataImage, measures: Measures, lag: int) -> Ite
     yield Sample("MetadataType", _TYPES.get(state, MetadataType.KRAFT))
     yield Sample("MigratingZkBrokerCount", sum(each.is_migrating_zk_broker for each in brokers))
     yield Sample("ZkWriteBehindLag", lag)
-    yield Sample("ZkWriteSnapshotTimeMs", measures.snapshot_ms)
-    yield Sample("ZkWriteDeltaTimeMs", measures.delta_ms)
+    yield Sample("ZkWriteSnapshotTimeMs", metrics.snapshot_ms)
+    yield Sample("ZkWriteDeltaTimeMs", metrics.delta_ms)

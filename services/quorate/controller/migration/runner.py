@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 
 from quorate.controller.config import ControllerConfig
 from quorate.controller.migration.bridge import BrokersBridge
-from quorate.controller.migration.metrics import Measures, migration_samples
+from quorate.controller.migration.metrics import MigrationMetrics, migration_samples
 from quorate.controller.migration.settings import ENABLE
 from quorate.failpoints import failpoint
 from quorate.log.meta_properties import random_uuid
@@ -67,7 +67,7 @@ from quorate.runtime.tasks import supervise
 from quorate.telemetry.samples import Sample
 
 if TYPE_CHECKING:
-    from quorate.migration.zk_migration_client import Office
+    from quorate.migration.zk_migration_client import ZkMigrationClient
 
 LOGGER = logging.getLogger(__name__)
 
@@ -96,18 +96,18 @@ class _AppendError(MigrationError):
     """The log rejected a batch, or the outcome of the append is unknown."""
 
 
-class Migration:
+class MigrationRunner:
     """The migration on one controller; implements `process.extension.Extension`."""
 
     def __init__(self, components: NodeComponents[ControllerConfig]) -> None:
-        self.measures = Measures()
+        self.metrics = MigrationMetrics()
         self._settings = components.config.migration
         self._components = components
         self._raft = components.driver
         self._loader = components.loader
         self._metadata = components.metadata
         self._driver = d.Driver(enabled=self._settings.enabled)
-        self._office = _open_office(components) if self._settings.enabled else None
+        self._zk_client = _open_zk_client(components) if self._settings.enabled else None
         self._bridge = BrokersBridge(components, self.refuses)
         self._changes: MetadataDelta | None = None
         self._led: int | None = None
@@ -139,14 +139,14 @@ class Migration:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._bridge.close()
-        if self._office is not None:
-            await asyncio.to_thread(self._office.close)
+        if self._zk_client is not None:
+            await asyncio.to_thread(self._zk_client.close)
 
     def samples(self) -> Iterator[Sample]:
         """The metrics of the listener for Kafka's brokers and, on the leader, of the migration."""
         yield from self._bridge.samples()
         if isinstance(self._raft.node.core.role, Leader):
-            yield from migration_samples(self._loader.image, self.measures, self.lag)
+            yield from migration_samples(self._loader.image, self.metrics, self.lag)
 
     @property
     def state(self) -> d.State:
@@ -165,7 +165,8 @@ class Migration:
         if self._driver.accepts_requests and not undecided:
             return ""
         waits = self._driver.waits_for
-        return "the migration from ZooKeeper has not begun" + (f": {waits}" if waits else "")
+        text = "the metadata has not been copied from ZooKeeper yet"
+        return text + (f": waiting for {waits}" if waits else "")
 
     # --- inputs -----------------------------------------------------------------------------------
 
@@ -242,7 +243,7 @@ class Migration:
                     if state is ZkMigrationState.NONE
                     else "has finished its migration"
                 )
-                + "; the setting is ignored, remove it"
+                + "; the setting is ignored: remove it"
             )
         if self._led is None and self._metadata.is_active and self._raft.node.epoch == epoch:
             self._led = epoch
@@ -251,7 +252,7 @@ class Migration:
         missing = [n for n, ready in self._readiness(self._loader.image).items() if not ready]
         self._driver.controllers(
             ready=not missing,
-            reason=f"controllers {_list(missing)} to say {ENABLE}=true",
+            reason=f"controllers {_list(missing)} to register with {ENABLE}=true",
             now_ms=self._now_ms,
         )
 
@@ -273,19 +274,22 @@ class Migration:
             left = sorted(b.broker_id for b in brokers if b.is_migrating_zk_broker)
             if left:
                 self._complain(
-                    f"no controller has {ENABLE} any more, but brokers {_list(left)} are still in "
-                    "ZooKeeper mode: restart them with process.roles=broker, and the migration ends"
+                    f"{ENABLE} is no longer true on any controller, but brokers {_list(left)} "
+                    "are still in ZooKeeper mode: restart them with process.roles=broker to end "
+                    "the migration"
                 )
                 return
             await self._append([ZkMigrationStateRecord(ZkMigrationState.POST_MIGRATION, version=0)])
-            LOGGER.info("migration: finalized, no controller has %s any more", ENABLE)
+            LOGGER.info(
+                "migration: finalized, since %s is no longer true on any controller", ENABLE
+            )
             return
         if asyncio.get_running_loop().time() - self._prepared_at < GRACE_S:
             return
         with_it = sorted(node for node, ready in readiness.items() if ready is not False)
         text = (
-            f"a migration from ZooKeeper is under way, but {ENABLE} is not true here, and "
-            f"controllers {_list(with_it)} have it: set it and zookeeper.connect, or "
+            f"a migration from ZooKeeper is under way, but {ENABLE} is not true here, while "
+            f"controllers {_list(with_it)} have it: set it and zookeeper.connect here, or "
             "restart all controllers without it to end the migration"
         )
         LOGGER.error("%s", text)
@@ -299,9 +303,9 @@ class Migration:
     # --- outputs ----------------------------------------------------------------------------------
 
     @property
-    def _zookeeper(self) -> Office:
-        assert self._office is not None, "without the setting nothing is asked of ZooKeeper"
-        return self._office
+    def _zookeeper(self) -> ZkMigrationClient:
+        assert self._zk_client is not None, "without the setting nothing is done in ZooKeeper"
+        return self._zk_client
 
     async def _check(self) -> None:
         """Step 0. An ensemble that does not respond here is checked again by every claim."""
@@ -363,11 +367,11 @@ class Migration:
                 LOGGER.error("migration: %s", error)
                 self._driver.fenced(epoch)
             except (MigrationError, OSError) as error:
-                waits = "will be tried again"
+                waits = "will be retried"
                 LOGGER.warning("migration: %s: %s, %s", type(output).__name__, error, waits)
                 self._driver.failed(epoch, self._now_ms)
             except Exception as error:
-                LOGGER.exception("migration: %s", type(output).__name__)
+                LOGGER.exception("migration: %s failed", type(output).__name__)
                 self._driver.failed(epoch, self._now_ms)
                 self._complain(f"migration: {error}")
             self._wake.set()
@@ -399,7 +403,7 @@ class Migration:
                 self._changes = MetadataDelta()
                 image = self._loader.image.copy()
                 written = await asyncio.to_thread(self._zookeeper.synchronize, image)
-                self.measures.snapshot_ms = written.milliseconds
+                self.metrics.snapshot_ms = written.milliseconds
                 LOGGER.info(
                     "migration: synchronized ZooKeeper with offset %d, %d operations, %.0f ms",
                     written.offset,
@@ -435,7 +439,7 @@ class Migration:
             self._changes = changes
             raise
         if changes:
-            self.measures.delta_ms = written.milliseconds
+            self.metrics.delta_ms = written.milliseconds
             await self._bridge.tell(image, changes)
         return written.offset
 
@@ -466,7 +470,7 @@ class Migration:
         values = [encode(record, record.version) for record in records]
         error, _, text = await self._metadata.append_records(values, APPEND_TIMEOUT_MS)
         if error is not ErrorCode.NONE:
-            raise _AppendError(f"the log took no records: {error.name}{text and ': '}{text}")
+            raise _AppendError(f"the append to the log failed: {error.name}{text and ': '}{text}")
 
 
 def _is_new(image: MetadataImage) -> bool:
@@ -484,11 +488,11 @@ def _first_records() -> list[MetadataRecord]:
     return bootstrap_records({"metadata.version": LEVEL})
 
 
-def _open_office(components: NodeComponents[ControllerConfig]) -> Office:
-    from quorate.migration.zk_migration_client import Office  # noqa: PLC0415 - needs the extra
+def _open_zk_client(components: NodeComponents[ControllerConfig]) -> ZkMigrationClient:
+    from quorate.migration.zk_migration_client import ZkMigrationClient  # noqa: PLC0415 - needs the extra
 
     settings = components.config.migration
-    return Office(
+    return ZkMigrationClient(
         settings.connect or "",
         components.config.node_id,
         components.cluster_id,

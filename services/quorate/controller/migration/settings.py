@@ -69,7 +69,7 @@ def _ensemble() -> ConfigType[str]:
         if not split_list(hosts):
             raise ValueError("it names no host")
         if slash and (not root or root.endswith("/")):
-            raise ValueError(f"{slash}{root} is no path")
+            raise ValueError(f"{slash}{root} is not a path")
         return text
 
     return ConfigType("string", "host:port,…/chroot", parse)
@@ -78,7 +78,7 @@ def _ensemble() -> ConfigType[str]:
 def _listener_name() -> ConfigType[str]:
     def parse(text: str) -> str:
         if not text.replace("_", "").replace("-", "").isalnum():
-            raise ValueError("not the name of a listener")
+            raise ValueError("not a valid listener name")
         return text.upper()
 
     return ConfigType("string", "the name of a listener", parse)
@@ -107,8 +107,8 @@ class MigrationSettings:
         SESSION_TIMEOUT,
         milliseconds(1),
         "18000",
-        "How long ZooKeeper waits for this controller before it forgets the connection. The claim "
-        "of the cluster does not depend on it.",
+        "After how long without contact ZooKeeper expires this controller's session. The claim "
+        "on the cluster does not depend on the session.",
     )
     tls: ZooKeeperTls | None = None
     """None without TLS."""
@@ -122,15 +122,15 @@ class MigrationSettings:
         CONNECTIONS_MAX,
         integer(8),
         "1024",
-        "How many connections the listener for Kafka's brokers takes. One more takes the place of "
-        "the one that has been idle for longest and on which no broker has sent a heartbeat within "
-        "a minute. Kafka's default is no limit.",
+        "The maximum number of connections on the listener for Kafka's brokers. A further one "
+        "replaces the connection that has been idle longest, among those without a broker's "
+        "heartbeat within the last minute. Kafka's default is no limit.",
     )
     connections_per_address_max: int = setting(
         CONNECTIONS_PER_ADDRESS_MAX,
         integer(1),
         "256",
-        "The same for the connections of one address. A broker of Kafka needs about five.",
+        "The same for the connections from one address. A Kafka broker needs about five.",
     )
 
 
@@ -140,90 +140,92 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
         ENABLE,
         boolean(),
         "false",
-        "Whether this quorum takes over a cluster from ZooKeeper (KIP-866). All its controllers "
-        "need it; none may have it when the migration shall end. Needs the extra migration.",
+        "Whether this quorum takes over a cluster from ZooKeeper (KIP-866). Set it on all "
+        "controllers; to end the migration, remove it from all of them. Needs the extra "
+        "migration.",
     ),
     Setting(
         CONNECT,
         _ensemble(),
         None,
-        "The ZooKeeper ensemble of the cluster that is migrated; required by "
+        "The ZooKeeper ensemble of the cluster to migrate; required by "
         "zookeeper.metadata.migration.enable.",
     ),
     Setting(
         LISTENER,
         _listener_name(),
         None,
-        "Ours. Which of controller.listener.names Kafka's own brokers dial, those of a cluster "
-        "that is or was migrated: it speaks Kafka's protocol, and all others gRPC. Not the first. "
-        "PLAINTEXT or SSL, as listener.security.protocol.map says; with SSL brokers show "
-        "certificates of ssl.ca.location. Not set: such brokers find no controller here, and the "
-        "migration waits for them.",
+        "Ours. The one of controller.listener.names to which Kafka's own brokers connect, those "
+        "of a cluster that is or was migrated. It speaks Kafka's protocol, all others gRPC. It "
+        "cannot be the first. PLAINTEXT or SSL, according to listener.security.protocol.map; "
+        "with SSL, brokers must present certificates signed by ssl.ca.location. If not set, "
+        "such brokers find no controller here, and the migration waits for them.",
     ),
     Setting(
         FORWARDED_SUPER_USERS,
         choice("deny", "allow"),
         "deny",
-        "Ours. Whether Kafka's brokers may forward requests of super.users, with an authorizer. "
-        "allow, as Kafka does: whoever has a broker's certificate is a super user. deny: super "
-        "users ask the controllers over gRPC.",
+        "Ours. Whether Kafka's brokers may forward requests of super.users when there is an "
+        "authorizer. allow, as in Kafka: whoever has a broker's certificate can act as a super "
+        "user. deny: super users must call the controllers over gRPC.",
     ),
     Setting(
         BROKER_LISTENER,
         _listener_name(),
         None,
-        "The brokers' listener on which they are told of leaders and ISRs during the migration. It "
-        "must be PLAINTEXT. Not set: a broker's first listener that is.",
+        "The brokers' listener on which they receive leaders and ISRs during the migration. It "
+        "must be PLAINTEXT. If not set: a broker's first PLAINTEXT listener.",
     ),
     Setting(
         SET_ACL,
         boolean(),
         "false",
-        "Must be false: znodes are written open to the world, as Kafka does by default.",
+        "Must be false: znodes are created without access control, as in Kafka by default.",
     ),
     Setting(
         SECURE,
         boolean(),
         "false",
-        "Whether to speak TLS to ZooKeeper, on its secureClientPort.",
+        "Whether to connect to ZooKeeper over TLS, on its secureClientPort.",
     ),
     Setting(
         "zookeeper.clientCnxnSocket",
         choice("org.apache.zookeeper.ClientCnxnSocketNetty"),
         None,
-        "What Kafka needs for TLS to ZooKeeper; it changes nothing here.",
+        "Kafka requires it for TLS to ZooKeeper; it has no effect here.",
     ),
     Setting(
         "zookeeper.ssl.keystore.type",
         choice("PEM"),
         None,
-        "Must be PEM where zookeeper.ssl.keystore.location is set: Java's stores are not read.",
+        "Must be PEM if zookeeper.ssl.keystore.location is set: Java key stores are not supported.",
     ),
     Setting(
         KEY_STORE,
         path(),
         None,
-        "A PEM file with the private key and the certificate that ZooKeeper asks for; not set: "
-        "none is shown.",
+        "A PEM file with the private key and the certificate to present to ZooKeeper. If not "
+        "set, none is presented.",
     ),
     Setting(
         "zookeeper.ssl.truststore.type",
         choice("PEM"),
         None,
-        "Must be PEM where zookeeper.ssl.truststore.location is set: Java's stores are not read.",
+        "Must be PEM if zookeeper.ssl.truststore.location is set: Java trust stores are not "
+        "supported.",
     ),
     Setting(
         TRUST_STORE,
         path(),
         None,
-        "A PEM file with the authorities of ZooKeeper's certificate, which count beside the "
-        "system's; required by zookeeper.ssl.client.enable.",
+        "A PEM file with the authorities that sign ZooKeeper's certificate, trusted in addition "
+        "to the system's; required by zookeeper.ssl.client.enable.",
     ),
     Setting(
         IDENTIFICATION,
         _identification(),
         "HTTPS",
-        "Whether ZooKeeper's certificate must name its host; empty: it need not.",
+        "HTTPS: ZooKeeper's certificate must match its host name. Empty: it need not.",
     ),
 )
 
@@ -237,12 +239,12 @@ WITHOUT_MIGRATION = (
 """The settings that have an effect even if the migration is not enabled."""
 
 MIGRATION_REFUSED: dict[str, str] = {
-    "zookeeper.ssl.keystore.password": "an encrypted private key cannot be read here: decrypt it "
+    "zookeeper.ssl.keystore.password": "an encrypted private key cannot be used: decrypt it "
     "and protect the file instead",
-    "zookeeper.ssl.truststore.password": "Java's stores are not read: name a PEM file in "
+    "zookeeper.ssl.truststore.password": "Java trust stores cannot be used: name a PEM file in "
     "zookeeper.ssl.truststore.location",
-    "zookeeper.ssl.crl.enable": "lists of revoked certificates are not looked at here",
-    "zookeeper.ssl.ocsp.enable": "nobody is asked for revoked certificates here",
+    "zookeeper.ssl.crl.enable": "certificate revocation lists are not checked",
+    "zookeeper.ssl.ocsp.enable": "certificates are not checked for revocation",
 }
 """Kafka's settings that are rejected, each with the reason. If they were ignored, the connection
 would be less secure than the user believes.
@@ -259,7 +261,7 @@ def check_roles(parsed: ParsedProperties) -> None:
     if is_wanted and "broker" in split_list(parsed.texts.get("process.roles", "")):
         parsed.fail(
             ENABLE,
-            "a process that is a broker too cannot migrate; process.roles must be controller",
+            "a process that is also a broker cannot migrate; process.roles must be controller",
         )
 
 
@@ -288,7 +290,7 @@ def _kafkas(parsed: ParsedProperties) -> dict[str, Any]:
     for name in (FORWARDED_SUPER_USERS, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX):
         if listener is None and name in parsed:
             parsed.warnings.append(
-                f"{parsed.places[name]}: {name} means nothing without {LISTENER}: ignored"
+                f"{parsed.places[name]}: {name} has no effect without {LISTENER}: ignored"
             )
     return {
         "listener": listener,
@@ -307,7 +309,7 @@ def _listener(parsed: ParsedProperties) -> str | None:
         parsed.fail(LISTENER, "it is not in controller.listener.names")
     if name == names[0]:
         parsed.fail(
-            LISTENER, "the first of controller.listener.names is that of the controllers themselves"
+            LISTENER, "the first of controller.listener.names is for the controllers themselves"
         )
     return name
 
@@ -316,7 +318,7 @@ def _warn_of_idle(parsed: ParsedProperties) -> None:
     for each in MIGRATION_SETTINGS:
         if each.name not in WITHOUT_MIGRATION and each.name in parsed:
             parsed.warnings.append(
-                f"{parsed.places[each.name]}: {each.name} means nothing without {ENABLE}: ignored"
+                f"{parsed.places[each.name]}: {each.name} has no effect without {ENABLE}: ignored"
             )
 
 

@@ -12,275 +12,329 @@ from __future__ import annotations
 
 from typing import Final
 
-from quorate.metadata.config.config_types import ConfigDef, Kind
+from quorate.metadata.config.config_types import ConfigKey, ConfigKeyType
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def _by_name(*defs: ConfigDef) -> dict[str, ConfigDef]:
+def _by_name(*defs: ConfigKey) -> dict[str, ConfigKey]:
     return {found.name: found for found in defs}
 
 
 TOPIC: Final = _by_name(
-    ConfigDef(
+    ConfigKey(
         "cleanup.policy",
-        Kind.LIST,
+        ConfigKeyType.LIST,
         "delete",
         choices=("compact", "delete"),
         synonym="log.cleanup.policy",
     ),
-    ConfigDef("compression.gzip.level", Kind.INT, "-1", low=1, high=9, or_minus_one=True),
-    ConfigDef("compression.lz4.level", Kind.INT, "9", low=1, high=17),
-    ConfigDef(
+    ConfigKey("compression.gzip.level", ConfigKeyType.INT, "-1", low=1, high=9, or_minus_one=True),
+    ConfigKey("compression.lz4.level", ConfigKeyType.INT, "9", low=1, high=17),
+    ConfigKey(
         "compression.type",
-        Kind.STRING,
+        ConfigKeyType.STRING,
         "producer",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
-    ConfigDef("compression.zstd.level", Kind.INT, "3", low=-131072, high=22),
-    ConfigDef(
+    ConfigKey("compression.zstd.level", ConfigKeyType.INT, "3", low=-131072, high=22),
+    ConfigKey(
         "delete.retention.ms",
-        Kind.LONG,
+        ConfigKeyType.LONG,
         "86400000",
         low=0,
         synonym="log.cleaner.delete.retention.ms",
     ),
-    ConfigDef(
-        "file.delete.delay.ms", Kind.LONG, "60000", low=0, synonym="log.segment.delete.delay.ms"
+    ConfigKey(
+        "file.delete.delay.ms",
+        ConfigKeyType.LONG,
+        "60000",
+        low=0,
+        synonym="log.segment.delete.delay.ms",
     ),
-    ConfigDef(
+    ConfigKey(
         "flush.messages",
-        Kind.LONG,
+        ConfigKeyType.LONG,
         "9223372036854775807",
         low=1,
         synonym="log.flush.interval.messages",
     ),
-    ConfigDef("flush.ms", Kind.LONG, "9223372036854775807", low=0, synonym="log.flush.interval.ms"),
-    ConfigDef("follower.replication.throttled.replicas", Kind.LIST, "", throttled=True),
-    ConfigDef("index.interval.bytes", Kind.INT, "4096", low=0, synonym="log.index.interval.bytes"),
-    ConfigDef("internal.segment.bytes", Kind.INT, None),
-    ConfigDef("leader.replication.throttled.replicas", Kind.LIST, "", throttled=True),
-    ConfigDef(
-        "local.retention.bytes", Kind.LONG, "-2", low=-2, synonym="log.local.retention.bytes"
+    ConfigKey(
+        "flush.ms",
+        ConfigKeyType.LONG,
+        "9223372036854775807",
+        low=0,
+        synonym="log.flush.interval.ms",
     ),
-    ConfigDef("local.retention.ms", Kind.LONG, "-2", low=-2, synonym="log.local.retention.ms"),
-    ConfigDef(
+    ConfigKey("follower.replication.throttled.replicas", ConfigKeyType.LIST, "", throttled=True),
+    ConfigKey(
+        "index.interval.bytes", ConfigKeyType.INT, "4096", low=0, synonym="log.index.interval.bytes"
+    ),
+    ConfigKey("internal.segment.bytes", ConfigKeyType.INT, None),
+    ConfigKey("leader.replication.throttled.replicas", ConfigKeyType.LIST, "", throttled=True),
+    ConfigKey(
+        "local.retention.bytes",
+        ConfigKeyType.LONG,
+        "-2",
+        low=-2,
+        synonym="log.local.retention.bytes",
+    ),
+    ConfigKey(
+        "local.retention.ms", ConfigKeyType.LONG, "-2", low=-2, synonym="log.local.retention.ms"
+    ),
+    ConfigKey(
         "max.compaction.lag.ms",
-        Kind.LONG,
+        ConfigKeyType.LONG,
         "9223372036854775807",
         low=1,
         synonym="log.cleaner.max.compaction.lag.ms",
     ),
-    ConfigDef("max.message.bytes", Kind.INT, "1048588", low=0, synonym="message.max.bytes"),
-    ConfigDef(
+    ConfigKey(
+        "max.message.bytes", ConfigKeyType.INT, "1048588", low=0, synonym="message.max.bytes"
+    ),
+    ConfigKey(
         "message.timestamp.after.max.ms",
-        Kind.LONG,
+        ConfigKeyType.LONG,
         "3600000",
         low=0,
         synonym="log.message.timestamp.after.max.ms",
     ),
-    ConfigDef(
+    ConfigKey(
         "message.timestamp.before.max.ms",
-        Kind.LONG,
+        ConfigKeyType.LONG,
         "9223372036854775807",
         low=0,
         synonym="log.message.timestamp.before.max.ms",
     ),
-    ConfigDef(
+    ConfigKey(
         "message.timestamp.type",
-        Kind.STRING,
+        ConfigKeyType.STRING,
         "CreateTime",
         choices=("CreateTime", "LogAppendTime"),
         synonym="log.message.timestamp.type",
     ),
-    ConfigDef(
+    ConfigKey(
         "min.cleanable.dirty.ratio",
-        Kind.DOUBLE,
+        ConfigKeyType.DOUBLE,
         "0.5",
         low=0,
         high=1,
         synonym="log.cleaner.min.cleanable.ratio",
     ),
-    ConfigDef(
-        "min.compaction.lag.ms", Kind.LONG, "0", low=0, synonym="log.cleaner.min.compaction.lag.ms"
+    ConfigKey(
+        "min.compaction.lag.ms",
+        ConfigKeyType.LONG,
+        "0",
+        low=0,
+        synonym="log.cleaner.min.compaction.lag.ms",
     ),
-    ConfigDef("min.insync.replicas", Kind.INT, "1", low=1),
-    ConfigDef("preallocate", Kind.BOOLEAN, "false", synonym="log.preallocate"),
-    ConfigDef("remote.log.copy.disable", Kind.BOOLEAN, "false"),
-    ConfigDef("remote.log.delete.on.disable", Kind.BOOLEAN, "false"),
-    ConfigDef("remote.storage.enable", Kind.BOOLEAN, "false"),
-    ConfigDef("retention.bytes", Kind.LONG, "-1", synonym="log.retention.bytes"),
-    ConfigDef("retention.ms", Kind.LONG, "604800000", low=-1, synonym="log.retention.ms"),
-    ConfigDef("segment.bytes", Kind.INT, "1073741824", low=1048576, synonym="log.segment.bytes"),
-    ConfigDef(
-        "segment.index.bytes", Kind.INT, "10485760", low=4, synonym="log.index.size.max.bytes"
+    ConfigKey("min.insync.replicas", ConfigKeyType.INT, "1", low=1),
+    ConfigKey("preallocate", ConfigKeyType.BOOLEAN, "false", synonym="log.preallocate"),
+    ConfigKey("remote.log.copy.disable", ConfigKeyType.BOOLEAN, "false"),
+    ConfigKey("remote.log.delete.on.disable", ConfigKeyType.BOOLEAN, "false"),
+    ConfigKey("remote.storage.enable", ConfigKeyType.BOOLEAN, "false"),
+    ConfigKey("retention.bytes", ConfigKeyType.LONG, "-1", synonym="log.retention.bytes"),
+    ConfigKey("retention.ms", ConfigKeyType.LONG, "604800000", low=-1, synonym="log.retention.ms"),
+    ConfigKey(
+        "segment.bytes", ConfigKeyType.INT, "1073741824", low=1048576, synonym="log.segment.bytes"
     ),
-    ConfigDef("segment.jitter.ms", Kind.LONG, "0", low=0, synonym="log.roll.jitter.ms"),
-    ConfigDef("segment.ms", Kind.LONG, "604800000", low=1, synonym="log.roll.ms"),
-    ConfigDef("unclean.leader.election.enable", Kind.BOOLEAN, "false"),
+    ConfigKey(
+        "segment.index.bytes",
+        ConfigKeyType.INT,
+        "10485760",
+        low=4,
+        synonym="log.index.size.max.bytes",
+    ),
+    ConfigKey("segment.jitter.ms", ConfigKeyType.LONG, "0", low=0, synonym="log.roll.jitter.ms"),
+    ConfigKey("segment.ms", ConfigKeyType.LONG, "604800000", low=1, synonym="log.roll.ms"),
+    ConfigKey("unclean.leader.election.enable", ConfigKeyType.BOOLEAN, "false"),
 )
 """Topic configs."""
 
 BROKER: Final = _by_name(
-    ConfigDef("background.threads", Kind.INT, "10", low=1),
-    ConfigDef("compression.gzip.level", Kind.INT, "-1", low=1, high=9, or_minus_one=True),
-    ConfigDef("compression.lz4.level", Kind.INT, "9", low=1, high=17),
-    ConfigDef(
+    ConfigKey("background.threads", ConfigKeyType.INT, "10", low=1),
+    ConfigKey("compression.gzip.level", ConfigKeyType.INT, "-1", low=1, high=9, or_minus_one=True),
+    ConfigKey("compression.lz4.level", ConfigKeyType.INT, "9", low=1, high=17),
+    ConfigKey(
         "compression.type",
-        Kind.STRING,
+        ConfigKeyType.STRING,
         "producer",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
-    ConfigDef("compression.zstd.level", Kind.INT, "3", low=-131072, high=22),
-    ConfigDef("config.providers", Kind.LIST, ""),
-    ConfigDef("cordoned.log.dirs", Kind.LIST, ""),
-    ConfigDef("follower.fetch.last.tiered.offset.enable", Kind.BOOLEAN, "false"),
-    ConfigDef("follower.replication.throttled.rate", Kind.LONG, None),
-    ConfigDef("group.consumer.assignment.interval.ms", Kind.INT, "1000", low=0),
-    ConfigDef("group.coordinator.cached.buffer.max.bytes", Kind.INT, "1048588", low=524288),
-    ConfigDef("group.share.assignment.interval.ms", Kind.INT, "1000", low=0),
-    ConfigDef("group.streams.assignment.interval.ms", Kind.INT, "1000", low=0),
-    ConfigDef("leader.replication.throttled.rate", Kind.LONG, None),
-    ConfigDef(
+    ConfigKey("compression.zstd.level", ConfigKeyType.INT, "3", low=-131072, high=22),
+    ConfigKey("config.providers", ConfigKeyType.LIST, ""),
+    ConfigKey("cordoned.log.dirs", ConfigKeyType.LIST, ""),
+    ConfigKey("follower.fetch.last.tiered.offset.enable", ConfigKeyType.BOOLEAN, "false"),
+    ConfigKey("follower.replication.throttled.rate", ConfigKeyType.LONG, None),
+    ConfigKey("group.consumer.assignment.interval.ms", ConfigKeyType.INT, "1000", low=0),
+    ConfigKey(
+        "group.coordinator.cached.buffer.max.bytes", ConfigKeyType.INT, "1048588", low=524288
+    ),
+    ConfigKey("group.share.assignment.interval.ms", ConfigKeyType.INT, "1000", low=0),
+    ConfigKey("group.streams.assignment.interval.ms", ConfigKeyType.INT, "1000", low=0),
+    ConfigKey("leader.replication.throttled.rate", ConfigKeyType.LONG, None),
+    ConfigKey(
         "listener.security.protocol.map",
-        Kind.STRING,
+        ConfigKeyType.STRING,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
     ),
-    ConfigDef("listeners", Kind.LIST, "PLAINTEXT://:9092"),
-    ConfigDef("log.cleaner.backoff.ms", Kind.LONG, "15000", low=0),
-    ConfigDef("log.cleaner.dedupe.buffer.size", Kind.LONG, "134217728"),
-    ConfigDef("log.cleaner.delete.retention.ms", Kind.LONG, "86400000", low=0),
-    ConfigDef("log.cleaner.io.buffer.load.factor", Kind.DOUBLE, "0.9"),
-    ConfigDef("log.cleaner.io.buffer.size", Kind.INT, "524288", low=0),
-    ConfigDef("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, "1.7976931348623157E308"),
-    ConfigDef("log.cleaner.max.compaction.lag.ms", Kind.LONG, "9223372036854775807", low=1),
-    ConfigDef("log.cleaner.min.cleanable.ratio", Kind.DOUBLE, "0.5", low=0, high=1),
-    ConfigDef("log.cleaner.min.compaction.lag.ms", Kind.LONG, "0", low=0),
-    ConfigDef("log.cleaner.threads", Kind.INT, "1", low=0),
-    ConfigDef("log.cleanup.policy", Kind.LIST, "delete", choices=("compact", "delete")),
-    ConfigDef("log.flush.interval.messages", Kind.LONG, "9223372036854775807", low=1),
-    ConfigDef("log.flush.interval.ms", Kind.LONG, None),
-    ConfigDef("log.index.interval.bytes", Kind.INT, "4096", low=0),
-    ConfigDef("log.index.size.max.bytes", Kind.INT, "10485760", low=4),
-    ConfigDef("log.local.retention.bytes", Kind.LONG, "-2", low=-2),
-    ConfigDef("log.local.retention.ms", Kind.LONG, "-2", low=-2),
-    ConfigDef("log.message.timestamp.after.max.ms", Kind.LONG, "3600000", low=0),
-    ConfigDef("log.message.timestamp.before.max.ms", Kind.LONG, "9223372036854775807", low=0),
-    ConfigDef(
+    ConfigKey("listeners", ConfigKeyType.LIST, "PLAINTEXT://:9092"),
+    ConfigKey("log.cleaner.backoff.ms", ConfigKeyType.LONG, "15000", low=0),
+    ConfigKey("log.cleaner.dedupe.buffer.size", ConfigKeyType.LONG, "134217728"),
+    ConfigKey("log.cleaner.delete.retention.ms", ConfigKeyType.LONG, "86400000", low=0),
+    ConfigKey("log.cleaner.io.buffer.load.factor", ConfigKeyType.DOUBLE, "0.9"),
+    ConfigKey("log.cleaner.io.buffer.size", ConfigKeyType.INT, "524288", low=0),
+    ConfigKey(
+        "log.cleaner.io.max.bytes.per.second", ConfigKeyType.DOUBLE, "1.7976931348623157E308"
+    ),
+    ConfigKey(
+        "log.cleaner.max.compaction.lag.ms", ConfigKeyType.LONG, "9223372036854775807", low=1
+    ),
+    ConfigKey("log.cleaner.min.cleanable.ratio", ConfigKeyType.DOUBLE, "0.5", low=0, high=1),
+    ConfigKey("log.cleaner.min.compaction.lag.ms", ConfigKeyType.LONG, "0", low=0),
+    ConfigKey("log.cleaner.threads", ConfigKeyType.INT, "1", low=0),
+    ConfigKey("log.cleanup.policy", ConfigKeyType.LIST, "delete", choices=("compact", "delete")),
+    ConfigKey("log.flush.interval.messages", ConfigKeyType.LONG, "9223372036854775807", low=1),
+    ConfigKey("log.flush.interval.ms", ConfigKeyType.LONG, None),
+    ConfigKey("log.index.interval.bytes", ConfigKeyType.INT, "4096", low=0),
+    ConfigKey("log.index.size.max.bytes", ConfigKeyType.INT, "10485760", low=4),
+    ConfigKey("log.local.retention.bytes", ConfigKeyType.LONG, "-2", low=-2),
+    ConfigKey("log.local.retention.ms", ConfigKeyType.LONG, "-2", low=-2),
+    ConfigKey("log.message.timestamp.after.max.ms", ConfigKeyType.LONG, "3600000", low=0),
+    ConfigKey(
+        "log.message.timestamp.before.max.ms", ConfigKeyType.LONG, "9223372036854775807", low=0
+    ),
+    ConfigKey(
         "log.message.timestamp.type",
-        Kind.STRING,
+        ConfigKeyType.STRING,
         "CreateTime",
         choices=("CreateTime", "LogAppendTime"),
     ),
-    ConfigDef("log.preallocate", Kind.BOOLEAN, "false"),
-    ConfigDef("log.retention.bytes", Kind.LONG, "-1"),
-    ConfigDef("log.retention.ms", Kind.LONG, None),
-    ConfigDef("log.roll.jitter.ms", Kind.LONG, None),
-    ConfigDef("log.roll.ms", Kind.LONG, None),
-    ConfigDef("log.segment.bytes", Kind.INT, "1073741824", low=1048576),
-    ConfigDef("log.segment.delete.delay.ms", Kind.LONG, "60000", low=0),
-    ConfigDef("max.connection.creation.rate", Kind.INT, "2147483647", low=0),
-    ConfigDef("max.connections", Kind.INT, "2147483647", low=0),
-    ConfigDef("max.connections.per.ip", Kind.INT, "2147483647", low=0),
-    ConfigDef("max.connections.per.ip.overrides", Kind.STRING, ""),
-    ConfigDef("message.max.bytes", Kind.INT, "1048588", low=0),
-    ConfigDef("metric.reporters", Kind.LIST, "org.apache.kafka.common.metrics.JmxReporter"),
-    ConfigDef("min.insync.replicas", Kind.INT, "1", low=1),
-    ConfigDef("num.io.threads", Kind.INT, "8", low=1),
-    ConfigDef("num.network.threads", Kind.INT, "3", low=1),
-    ConfigDef("num.recovery.threads.per.data.dir", Kind.INT, "2", low=1),
-    ConfigDef("num.replica.fetchers", Kind.INT, "1", low=1),
-    ConfigDef(
+    ConfigKey("log.preallocate", ConfigKeyType.BOOLEAN, "false"),
+    ConfigKey("log.retention.bytes", ConfigKeyType.LONG, "-1"),
+    ConfigKey("log.retention.ms", ConfigKeyType.LONG, None),
+    ConfigKey("log.roll.jitter.ms", ConfigKeyType.LONG, None),
+    ConfigKey("log.roll.ms", ConfigKeyType.LONG, None),
+    ConfigKey("log.segment.bytes", ConfigKeyType.INT, "1073741824", low=1048576),
+    ConfigKey("log.segment.delete.delay.ms", ConfigKeyType.LONG, "60000", low=0),
+    ConfigKey("max.connection.creation.rate", ConfigKeyType.INT, "2147483647", low=0),
+    ConfigKey("max.connections", ConfigKeyType.INT, "2147483647", low=0),
+    ConfigKey("max.connections.per.ip", ConfigKeyType.INT, "2147483647", low=0),
+    ConfigKey("max.connections.per.ip.overrides", ConfigKeyType.STRING, ""),
+    ConfigKey("message.max.bytes", ConfigKeyType.INT, "1048588", low=0),
+    ConfigKey(
+        "metric.reporters", ConfigKeyType.LIST, "org.apache.kafka.common.metrics.JmxReporter"
+    ),
+    ConfigKey("min.insync.replicas", ConfigKeyType.INT, "1", low=1),
+    ConfigKey("num.io.threads", ConfigKeyType.INT, "8", low=1),
+    ConfigKey("num.network.threads", ConfigKeyType.INT, "3", low=1),
+    ConfigKey("num.recovery.threads.per.data.dir", ConfigKeyType.INT, "2", low=1),
+    ConfigKey("num.replica.fetchers", ConfigKeyType.INT, "1", low=1),
+    ConfigKey(
         "principal.builder.class",
-        Kind.CLASS,
+        ConfigKeyType.CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
     ),
-    ConfigDef("producer.id.expiration.ms", Kind.INT, "86400000", low=1),
-    ConfigDef("remote.fetch.max.wait.ms", Kind.INT, "500", low=1),
-    ConfigDef("remote.list.offsets.request.timeout.ms", Kind.LONG, "30000", low=1),
-    ConfigDef("remote.log.index.file.cache.total.size.bytes", Kind.LONG, "1073741824", low=1),
-    ConfigDef("remote.log.manager.copier.thread.pool.size", Kind.INT, "10", low=1),
-    ConfigDef(
-        "remote.log.manager.copy.max.bytes.per.second", Kind.LONG, "9223372036854775807", low=1
+    ConfigKey("producer.id.expiration.ms", ConfigKeyType.INT, "86400000", low=1),
+    ConfigKey("remote.fetch.max.wait.ms", ConfigKeyType.INT, "500", low=1),
+    ConfigKey("remote.list.offsets.request.timeout.ms", ConfigKeyType.LONG, "30000", low=1),
+    ConfigKey(
+        "remote.log.index.file.cache.total.size.bytes", ConfigKeyType.LONG, "1073741824", low=1
     ),
-    ConfigDef("remote.log.manager.expiration.thread.pool.size", Kind.INT, "10", low=1),
-    ConfigDef(
-        "remote.log.manager.fetch.max.bytes.per.second", Kind.LONG, "9223372036854775807", low=1
+    ConfigKey("remote.log.manager.copier.thread.pool.size", ConfigKeyType.INT, "10", low=1),
+    ConfigKey(
+        "remote.log.manager.copy.max.bytes.per.second",
+        ConfigKeyType.LONG,
+        "9223372036854775807",
+        low=1,
     ),
-    ConfigDef("remote.log.manager.follower.thread.pool.size", Kind.INT, "2", low=1),
-    ConfigDef("remote.log.reader.threads", Kind.INT, "10", low=1),
-    ConfigDef("replica.alter.log.dirs.io.max.bytes.per.second", Kind.LONG, None),
-    ConfigDef("sasl.enabled.mechanisms", Kind.LIST, "GSSAPI"),
-    ConfigDef("sasl.jaas.config", Kind.PASSWORD, None),
-    ConfigDef("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit"),
-    ConfigDef("sasl.kerberos.min.time.before.relogin", Kind.LONG, "60000"),
-    ConfigDef("sasl.kerberos.principal.to.local.rules", Kind.LIST, "DEFAULT"),
-    ConfigDef("sasl.kerberos.service.name", Kind.STRING, None),
-    ConfigDef("sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, "0.05"),
-    ConfigDef("sasl.kerberos.ticket.renew.window.factor", Kind.DOUBLE, "0.8"),
-    ConfigDef("sasl.login.refresh.buffer.seconds", Kind.SHORT, "300"),
-    ConfigDef("sasl.login.refresh.min.period.seconds", Kind.SHORT, "60"),
-    ConfigDef("sasl.login.refresh.window.factor", Kind.DOUBLE, "0.8"),
-    ConfigDef("sasl.login.refresh.window.jitter", Kind.DOUBLE, "0.05"),
-    ConfigDef("sasl.mechanism.inter.broker.protocol", Kind.STRING, "GSSAPI"),
-    ConfigDef("share.coordinator.cached.buffer.max.bytes", Kind.INT, "1048588", low=524288),
-    ConfigDef("ssl.cipher.suites", Kind.LIST, ""),
-    ConfigDef("ssl.client.auth", Kind.STRING, "none", choices=("required", "requested", "none")),
-    ConfigDef("ssl.enabled.protocols", Kind.LIST, "TLSv1.2,TLSv1.3"),
-    ConfigDef("ssl.endpoint.identification.algorithm", Kind.STRING, "https"),
-    ConfigDef("ssl.engine.factory.class", Kind.CLASS, None),
-    ConfigDef("ssl.key.password", Kind.PASSWORD, None),
-    ConfigDef("ssl.keymanager.algorithm", Kind.STRING, "SunX509"),
-    ConfigDef("ssl.keystore.certificate.chain", Kind.PASSWORD, None),
-    ConfigDef("ssl.keystore.key", Kind.PASSWORD, None),
-    ConfigDef("ssl.keystore.location", Kind.STRING, None),
-    ConfigDef("ssl.keystore.password", Kind.PASSWORD, None),
-    ConfigDef("ssl.keystore.type", Kind.STRING, "JKS"),
-    ConfigDef("ssl.protocol", Kind.STRING, "TLSv1.3"),
-    ConfigDef("ssl.provider", Kind.STRING, None),
-    ConfigDef("ssl.secure.random.implementation", Kind.STRING, None),
-    ConfigDef("ssl.trustmanager.algorithm", Kind.STRING, "PKIX"),
-    ConfigDef("ssl.truststore.certificates", Kind.PASSWORD, None),
-    ConfigDef("ssl.truststore.location", Kind.STRING, None),
-    ConfigDef("ssl.truststore.password", Kind.PASSWORD, None),
-    ConfigDef("ssl.truststore.type", Kind.STRING, "JKS"),
-    ConfigDef("transaction.partition.verification.enable", Kind.BOOLEAN, "true"),
-    ConfigDef("unclean.leader.election.enable", Kind.BOOLEAN, "false"),
+    ConfigKey("remote.log.manager.expiration.thread.pool.size", ConfigKeyType.INT, "10", low=1),
+    ConfigKey(
+        "remote.log.manager.fetch.max.bytes.per.second",
+        ConfigKeyType.LONG,
+        "9223372036854775807",
+        low=1,
+    ),
+    ConfigKey("remote.log.manager.follower.thread.pool.size", ConfigKeyType.INT, "2", low=1),
+    ConfigKey("remote.log.reader.threads", ConfigKeyType.INT, "10", low=1),
+    ConfigKey("replica.alter.log.dirs.io.max.bytes.per.second", ConfigKeyType.LONG, None),
+    ConfigKey("sasl.enabled.mechanisms", ConfigKeyType.LIST, "GSSAPI"),
+    ConfigKey("sasl.jaas.config", ConfigKeyType.PASSWORD, None),
+    ConfigKey("sasl.kerberos.kinit.cmd", ConfigKeyType.STRING, "/usr/bin/kinit"),
+    ConfigKey("sasl.kerberos.min.time.before.relogin", ConfigKeyType.LONG, "60000"),
+    ConfigKey("sasl.kerberos.principal.to.local.rules", ConfigKeyType.LIST, "DEFAULT"),
+    ConfigKey("sasl.kerberos.service.name", ConfigKeyType.STRING, None),
+    ConfigKey("sasl.kerberos.ticket.renew.jitter", ConfigKeyType.DOUBLE, "0.05"),
+    ConfigKey("sasl.kerberos.ticket.renew.window.factor", ConfigKeyType.DOUBLE, "0.8"),
+    ConfigKey("sasl.login.refresh.buffer.seconds", ConfigKeyType.SHORT, "300"),
+    ConfigKey("sasl.login.refresh.min.period.seconds", ConfigKeyType.SHORT, "60"),
+    ConfigKey("sasl.login.refresh.window.factor", ConfigKeyType.DOUBLE, "0.8"),
+    ConfigKey("sasl.login.refresh.window.jitter", ConfigKeyType.DOUBLE, "0.05"),
+    ConfigKey("sasl.mechanism.inter.broker.protocol", ConfigKeyType.STRING, "GSSAPI"),
+    ConfigKey(
+        "share.coordinator.cached.buffer.max.bytes", ConfigKeyType.INT, "1048588", low=524288
+    ),
+    ConfigKey("ssl.cipher.suites", ConfigKeyType.LIST, ""),
+    ConfigKey(
+        "ssl.client.auth", ConfigKeyType.STRING, "none", choices=("required", "requested", "none")
+    ),
+    ConfigKey("ssl.enabled.protocols", ConfigKeyType.LIST, "TLSv1.2,TLSv1.3"),
+    ConfigKey("ssl.endpoint.identification.algorithm", ConfigKeyType.STRING, "https"),
+    ConfigKey("ssl.engine.factory.class", ConfigKeyType.CLASS, None),
+    ConfigKey("ssl.key.password", ConfigKeyType.PASSWORD, None),
+    ConfigKey("ssl.keymanager.algorithm", ConfigKeyType.STRING, "SunX509"),
+    ConfigKey("ssl.keystore.certificate.chain", ConfigKeyType.PASSWORD, None),
+    ConfigKey("ssl.keystore.key", ConfigKeyType.PASSWORD, None),
+    ConfigKey("ssl.keystore.location", ConfigKeyType.STRING, None),
+    ConfigKey("ssl.keystore.password", ConfigKeyType.PASSWORD, None),
+    ConfigKey("ssl.keystore.type", ConfigKeyType.STRING, "JKS"),
+    ConfigKey("ssl.protocol", ConfigKeyType.STRING, "TLSv1.3"),
+    ConfigKey("ssl.provider", ConfigKeyType.STRING, None),
+    ConfigKey("ssl.secure.random.implementation", ConfigKeyType.STRING, None),
+    ConfigKey("ssl.trustmanager.algorithm", ConfigKeyType.STRING, "PKIX"),
+    ConfigKey("ssl.truststore.certificates", ConfigKeyType.PASSWORD, None),
+    ConfigKey("ssl.truststore.location", ConfigKeyType.STRING, None),
+    ConfigKey("ssl.truststore.password", ConfigKeyType.PASSWORD, None),
+    ConfigKey("ssl.truststore.type", ConfigKeyType.STRING, "JKS"),
+    ConfigKey("transaction.partition.verification.enable", ConfigKeyType.BOOLEAN, "true"),
+    ConfigKey("unclean.leader.election.enable", ConfigKeyType.BOOLEAN, "false"),
 )
 """Broker configs that can be changed while the broker runs."""
 
 GROUP: Final = _by_name(
-    ConfigDef("consumer.assignment.interval.ms", Kind.INT, "1000", low=0),
-    ConfigDef("consumer.heartbeat.interval.ms", Kind.INT, "5000", low=1),
-    ConfigDef("consumer.session.timeout.ms", Kind.INT, "45000", low=1),
-    ConfigDef("share.assignment.interval.ms", Kind.INT, "1000", low=0),
-    ConfigDef("share.auto.offset.reset", Kind.STRING, "latest", choices=("latest", "earliest")),
-    ConfigDef("share.delivery.count.limit", Kind.INT, "5", low=2),
-    ConfigDef("share.heartbeat.interval.ms", Kind.INT, "5000", low=1),
-    ConfigDef(
+    ConfigKey("consumer.assignment.interval.ms", ConfigKeyType.INT, "1000", low=0),
+    ConfigKey("consumer.heartbeat.interval.ms", ConfigKeyType.INT, "5000", low=1),
+    ConfigKey("consumer.session.timeout.ms", ConfigKeyType.INT, "45000", low=1),
+    ConfigKey("share.assignment.interval.ms", ConfigKeyType.INT, "1000", low=0),
+    ConfigKey(
+        "share.auto.offset.reset", ConfigKeyType.STRING, "latest", choices=("latest", "earliest")
+    ),
+    ConfigKey("share.delivery.count.limit", ConfigKeyType.INT, "5", low=2),
+    ConfigKey("share.heartbeat.interval.ms", ConfigKeyType.INT, "5000", low=1),
+    ConfigKey(
         "share.isolation.level",
-        Kind.STRING,
+        ConfigKeyType.STRING,
         "read_uncommitted",
         choices=("read_committed", "read_uncommitted"),
     ),
-    ConfigDef("share.partition.max.record.locks", Kind.INT, "2000", low=100),
-    ConfigDef("share.record.lock.duration.ms", Kind.INT, "30000", low=1000),
-    ConfigDef("share.renew.acknowledge.enable", Kind.BOOLEAN, "true"),
-    ConfigDef("share.session.timeout.ms", Kind.INT, "45000", low=1),
-    ConfigDef("streams.assignment.interval.ms", Kind.INT, "1000", low=0),
-    ConfigDef("streams.heartbeat.interval.ms", Kind.INT, "5000", low=1),
-    ConfigDef("streams.initial.rebalance.delay.ms", Kind.INT, "3000", low=0),
-    ConfigDef("streams.num.standby.replicas", Kind.INT, "0", low=0),
-    ConfigDef("streams.session.timeout.ms", Kind.INT, "45000", low=1),
+    ConfigKey("share.partition.max.record.locks", ConfigKeyType.INT, "2000", low=100),
+    ConfigKey("share.record.lock.duration.ms", ConfigKeyType.INT, "30000", low=1000),
+    ConfigKey("share.renew.acknowledge.enable", ConfigKeyType.BOOLEAN, "true"),
+    ConfigKey("share.session.timeout.ms", ConfigKeyType.INT, "45000", low=1),
+    ConfigKey("streams.assignment.interval.ms", ConfigKeyType.INT, "1000", low=0),
+    ConfigKey("streams.heartbeat.interval.ms", ConfigKeyType.INT, "5000", low=1),
+    ConfigKey("streams.initial.rebalance.delay.ms", ConfigKeyType.INT, "3000", low=0),
+    ConfigKey("streams.num.standby.replicas", ConfigKeyType.INT, "0", low=0),
+    ConfigKey("streams.session.timeout.ms", ConfigKeyType.INT, "45000", low=1),
 )
 """Group configs."""
 
 CLIENT_METRICS: Final = _by_name(
-    ConfigDef("interval.ms", Kind.INT, "300000", low=100, high=3600000),
-    ConfigDef("match", Kind.LIST, ""),
-    ConfigDef("metrics", Kind.LIST, ""),
+    ConfigKey("interval.ms", ConfigKeyType.INT, "300000", low=100, high=3600000),
+    ConfigKey("match", ConfigKeyType.LIST, ""),
+    ConfigKey("metrics", ConfigKeyType.LIST, ""),
 )
 """Configs of client metrics subscriptions (KIP-714)."""
 

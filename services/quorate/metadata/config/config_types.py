@@ -11,7 +11,7 @@ from typing import Final
 VALUE_BYTES_MAX = 32_767
 
 
-class Kind(StrEnum):
+class ConfigKeyType(StrEnum):
     """Kafka's ConfigDef.Type."""
 
     BOOLEAN = "boolean"
@@ -25,12 +25,12 @@ class Kind(StrEnum):
     CLASS = "class"
 
 
-_BITS: Final = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
+_BITS: Final = {ConfigKeyType.SHORT: 16, ConfigKeyType.INT: 32, ConfigKeyType.LONG: 64}
 _THROTTLED = re.compile(r"\d+:\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigDef:
+class ConfigKey:
     """The definition of a config.
 
     low, high: the smallest and largest number, None for no limit. or_minus_one: -1 is valid too.
@@ -39,7 +39,7 @@ class ConfigDef:
     """
 
     name: str
-    kind: Kind
+    kind: ConfigKeyType
     default: str | None
     low: int | None = None
     high: int | None = None
@@ -50,35 +50,35 @@ class ConfigDef:
 
     @property
     def is_list(self) -> bool:
-        return self.kind is Kind.LIST
+        return self.kind is ConfigKeyType.LIST
 
     @property
     def is_sensitive(self) -> bool:
-        return self.kind is Kind.PASSWORD
+        return self.kind is ConfigKeyType.PASSWORD
 
     def fault(self, value: str) -> str | None:
         """Why the value is invalid, None if it is valid."""
         text = value.strip()
         match self.kind:
-            case Kind.BOOLEAN:
+            case ConfigKeyType.BOOLEAN:
                 ok = text.lower() in ("true", "false")
                 return (
                     None if ok else self._says(value, "Expected value to be either true or false")
                 )
-            case Kind.SHORT | Kind.INT | Kind.LONG:
+            case ConfigKeyType.SHORT | ConfigKeyType.INT | ConfigKeyType.LONG:
                 if not re.fullmatch(r"[+-]?[0-9]{1,40}", text, re.ASCII):
                     return self._says(value, f"Not a number of type {self.kind.name}")
                 number = int(text)
                 if not -(1 << (_BITS[self.kind] - 1)) <= number < 1 << (_BITS[self.kind] - 1):
                     return self._says(value, f"Not a number of type {self.kind.name}")
                 return self._out_of_range(value, number)
-            case Kind.DOUBLE:
+            case ConfigKeyType.DOUBLE:
                 try:
                     real = float(text) if text.isascii() else math.nan
                 except ValueError:
                     return self._says(value, "Not a number of type DOUBLE")
                 return self._out_of_range(value, real)
-            case Kind.LIST:
+            case ConfigKeyType.LIST:
                 return self._list_fault(value)
         if self.choices and text not in self.choices:
             return self._says(value, f"String must be one of: {', '.join(self.choices)}")

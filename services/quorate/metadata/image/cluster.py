@@ -84,7 +84,7 @@ class ClusterImage:
     def apply_change(self, record: BrokerRegistrationChangeRecord, delta: MetadataDelta) -> None:
         broker = self._registered(record.broker_id, record.broker_epoch)
         if record.fenced not in (FENCE, NO_CHANGE, UNFENCE):
-            raise ValueError(f"fenced is {record.fenced}")
+            raise ValueError(f"invalid change {record.fenced} of fenced")
         self.brokers[record.broker_id] = replace(
             broker,
             fenced=broker.fenced if record.fenced == NO_CHANGE else record.fenced == FENCE,

@@ -19,7 +19,7 @@ ResourceKey = tuple[int, str]
 _EMPTY: Mapping[str, str] = {}
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """Kafka's ConfigResource.Type."""
 
     TOPIC = 2
@@ -71,6 +71,6 @@ class ConfigsImage:
 
     def forget_topic(self, name: str, delta: MetadataDelta) -> None:
         """Remove the configs of a deleted topic."""
-        key = (int(ResourceType.TOPIC), name)
+        key = (int(ConfigResourceType.TOPIC), name)
         if self.resources.pop(key, None) is not None:
             delta.configs.add(key)

@@ -54,7 +54,7 @@ class FeaturesImage:
 
     def apply(self, record: FeatureLevelRecord, delta: MetadataDelta) -> None:
         if record.feature_level < 0:
-            raise ValueError(f"{record.name} at level {record.feature_level}")
+            raise ValueError(f"invalid level {record.feature_level} of {record.name}")
         if record.name == METADATA_VERSION and record.feature_level > LATEST_LEVEL:
             raise ValueError(
                 f"metadata.version {record.feature_level} is above {LATEST_LEVEL}, the latest that "

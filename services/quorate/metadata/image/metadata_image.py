@@ -44,8 +44,8 @@ class ReplayError(Exception):
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(
-            f"the metadata record at offset {offset} cannot be replayed: {reason}. Nothing was "
-            "skipped; a later release may know the record"
+            f"the metadata record at offset {offset} cannot be replayed: {reason}. No record was "
+            "skipped; a later release may support this one"
         )
         self.offset = offset
         self.reason = reason
@@ -203,7 +203,7 @@ class MetadataImage:
             return
         replay = _REPLAY.get(kind)
         if replay is None:
-            raise ValueError("no part of the image takes it")
+            raise ValueError("no part of the image handles this record type")
         replay(self, record, delta)
 
     def _keep(self, record: UnknownRecord) -> None:

@@ -112,7 +112,7 @@ class TopicsImage:
 
     def apply_topic(self, record: TopicRecord, delta: MetadataDelta) -> None:
         if record.name in self.ids or record.topic_id in self.names:
-            raise ValueError(f"topic {record.name} ({record.topic_id}) exists")
+            raise ValueError(f"topic {record.name} ({record.topic_id}) already exists")
         self.names[record.topic_id] = record.name
         self.ids[record.name] = record.topic_id
         self._partitions[record.topic_id] = self._owned[record.topic_id] = {}

@@ -155,13 +155,19 @@ def _checked(
         proposal.leader_epoch > partition.leader_epoch
         or proposal.partition_epoch > partition.partition_epoch
     ):
-        raise RefusedError(ErrorCode.NOT_CONTROLLER, "The sender knows a later epoch.")
+        raise RefusedError(
+            ErrorCode.NOT_CONTROLLER,
+            "The sender's leader or partition epoch is ahead of the controller's.",
+        )
     if proposal.leader_epoch < partition.leader_epoch:
-        raise RefusedError(ErrorCode.FENCED_LEADER_EPOCH, "The leader epoch is behind.")
+        raise RefusedError(ErrorCode.FENCED_LEADER_EPOCH, "The leader epoch is stale.")
     if request.broker_id != partition.leader:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, f"{partition.leader} leads.")
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST,
+            f"The sender is not the leader: broker {partition.leader} leads.",
+        )
     if proposal.partition_epoch < partition.partition_epoch:
-        raise RefusedError(ErrorCode.INVALID_UPDATE_VERSION, "The partition epoch is behind.")
+        raise RefusedError(ErrorCode.INVALID_UPDATE_VERSION, "The partition epoch is stale.")
     isr = tuple(member.id for member in proposal.isr)
     if not isr or len(set(isr)) < len(isr) or not set(isr) <= set(partition.replicas):
         raise RefusedError(ErrorCode.INVALID_REQUEST, "The ISR is malformed.")
@@ -187,11 +193,13 @@ def _check_recovery(
 ) -> None:
     state = proposal.leader_recovery_state
     if state not in (RECOVERED, RECOVERING):
-        raise RefusedError(ErrorCode.INVALID_REQUEST, f"No leader recovery state is {state}.")
+        raise RefusedError(ErrorCode.INVALID_REQUEST, f"Invalid leader recovery state {state}.")
     if state == RECOVERING and len(isr) > 1:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, "A recovering leader is alone in the ISR.")
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, "A recovering leader must be the only member of the ISR."
+        )
     if state == RECOVERING and partition.leader_recovery_state == RECOVERED:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, "The leader has recovered already.")
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "The leader has already recovered.")
 
 
 def _ineligible(context: ControllerContext, member: IsrMember, version: int) -> str:

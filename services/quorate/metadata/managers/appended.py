@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from quorate.metadata.acls import acl_of
-from quorate.metadata.image.configs import ResourceType
+from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage
 from quorate.metadata.limits import collision_key, fits, is_uuid, topic_name_fault
 from quorate.metadata.managers.broker_manager import LEVEL_MAX, NODE_ID_MAX, UNDER_WAY
@@ -44,7 +44,7 @@ class Appended:
         """Why a client may not append a record, None if it may. image: includes earlier records."""
         check = _CHECKS.get(type(record))
         if check is None:
-            return f"{_name(record)}: clients do not append records of this kind"
+            return f"{_name(record)}: clients cannot append records of this type"
         try:
             reason = check(self, record, image)
         except RefusedError as refused:
@@ -53,10 +53,10 @@ class Appended:
 
     def _feature(self, record: rec.FeatureLevelRecord, _image: MetadataImage) -> str | None:
         if self._begins_with_level:
-            return "there is a finalized metadata.version: use `quorate features`"
+            return "metadata.version is already finalized: use `quorate features`"
         known = SUPPORTED.get(record.name)
         if known is None:
-            return f"{record.name!r} is no feature that this release finalizes"
+            return f"{record.name!r} is not a feature that this release can finalize"
         if not known.min <= record.feature_level <= known.max:
             return f"{record.name} {record.feature_level} is not in {known.min}-{known.max}"
         return None
@@ -84,21 +84,21 @@ class Appended:
         lists = (record.replicas, record.isr, record.adding_replicas, record.removing_replicas)
         elr = (record.eligible_leader_replicas or (), record.last_known_elr or ())
         if record.partition_id < 0 or min(record.leader_epoch, record.partition_epoch) < 0:
-            return "its id and epochs are numbers of 0 or more"
+            return "its id and epochs must be 0 or more"
         if any(len(set(each)) < len(each) for each in (*lists, *elr)):
             return "a list names a broker twice"
         if not all(0 <= each <= NODE_ID_MAX for each in replicas) or not replicas:
-            return "its replicas are not broker ids"
+            return "its replicas must be broker ids"
         if not replicas.issuperset({*record.isr, *record.adding_replicas, *elr[0]}):
-            return "a broker in the ISR, the ELR or the added replicas is no replica"
+            return "a broker in the ISR, the ELR or the added replicas is not a replica"
         if not replicas.issuperset(record.removing_replicas):
-            return "a replica that is being removed is no replica"
+            return "a broker in the removed replicas is not a replica"
         if record.leader != NO_LEADER and record.leader not in record.isr:
             return "the leader is not in the ISR"
         if record.leader_recovery_state not in (RECOVERED, RECOVERING):
-            return f"no leader recovery state is {record.leader_recovery_state}"
+            return f"invalid leader recovery state {record.leader_recovery_state}"
         if record.directories and len(record.directories) != len(record.replicas):
-            return "it has not one directory for each replica"
+            return "it must have one directory for each replica"
         return None
 
     def _config(self, record: rec.ConfigRecord, image: MetadataImage) -> str | None:
@@ -108,14 +108,14 @@ class Appended:
         if not fits(record.name, name, record.value):
             return "a name or the value is longer than a record can hold"
         match record.resource_type:
-            case ResourceType.TOPIC:
+            case ConfigResourceType.TOPIC:
                 return None if name in image.topics.ids else f"there is no topic {name!r}"
-            case ResourceType.BROKER:
+            case ConfigResourceType.BROKER:
                 is_id = re.fullmatch(r"[0-9]{0,10}", name, re.ASCII)
-                return None if is_id else f"{name!r} is no broker id"
-            case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+                return None if is_id else f"{name!r} is not a broker id"
+            case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
                 return None if name else "the resource has no name"
-        return f"no resource type is {record.resource_type}"
+        return f"unknown resource type {record.resource_type}"
 
     def _producer_ids(self, record: rec.ProducerIdsRecord, _image: MetadataImage) -> str | None:
         if record.next_producer_id > NEXT_PRODUCER_ID_MAX:
@@ -143,18 +143,18 @@ class Appended:
     def _broker(self, record: rec.RegisterBrokerRecord, image: MetadataImage) -> str | None:
         state = image.features.zk_migration
         if state not in UNDER_WAY:
-            return "clients register brokers only while a migration from ZooKeeper is under way"
+            return "clients can register brokers only while a migration from ZooKeeper is under way"
         if not record.is_migrating_zk_broker and state == rec.ZkMigrationState.PRE_MIGRATION:
-            return "brokers in KRaft mode are registered after the copy of the metadata"
+            return "brokers in KRaft mode cannot be registered before the metadata has been copied"
         if not 0 <= record.broker_id <= NODE_ID_MAX or record.broker_epoch < 0:
-            return "its id and epoch are numbers of 0 or more"
+            return "its id and epoch must be 0 or more"
         if record.incarnation_id == ZERO_UUID or not is_uuid(record.incarnation_id):
             return "the incarnation id is not a UUID"
         levels = (
             (each.min_supported_version, each.max_supported_version) for each in record.features
         )
         if not all(0 <= low <= high <= LEVEL_MAX for low, high in levels):
-            return "a feature has levels from 0 to 32767"
+            return "feature levels must be from 0 to 32767"
         return None
 
     def _anything(self, _record: AnyRecord, _image: MetadataImage) -> str | None:

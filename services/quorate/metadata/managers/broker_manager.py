@@ -188,7 +188,7 @@ def malformed_node(request: RegisterBroker | RegisterController) -> str:
     if len(set(names)) < len(names):
         return "Duplicate listener name in request"
     if request.security_protocols and len(request.security_protocols) != len(names):
-        return "There are not as many security protocols as endpoints."
+        return "The numbers of endpoints and security protocols differ."
     if not all(0 <= protocol <= 3 for protocol in request.security_protocols):
         return "Unknown security protocol"
     for endpoint in request.endpoints:
@@ -316,7 +316,7 @@ def _may_stop(context: ControllerContext, broker: Broker) -> bool:
     if context.index.leads_any(broker.broker_id):
         return False
     session = context.sessions.get(broker.broker_id)
-    assert session is not None, "it was heard just now"
+    assert session is not None, "its heartbeat was just recorded"
     for other in context.image.cluster.brokers.values():
         if other.fenced or other.in_controlled_shutdown:
             continue

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from quorate.metadata.config import config_defs
-from quorate.metadata.config.config_types import VALUE_BYTES_MAX, ConfigDef, split_list
-from quorate.metadata.image.configs import ResourceType
+from quorate.metadata.config.config_types import VALUE_BYTES_MAX, ConfigKey, split_list
+from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.limits import fits, topic_name_fault
 from quorate.metadata.managers.controller_context import TOO_MANY, ControllerContext, RefusedError
 from quorate.metadata.metadata_version import ELR
@@ -35,11 +35,11 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 MIN_ISR = "min.insync.replicas"
 
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)??(?=ssl|sasl|principal|max)")
-_DEFINITIONS: Final[Mapping[int, Mapping[str, ConfigDef]]] = {
-    ResourceType.TOPIC: config_defs.TOPIC,
-    ResourceType.BROKER: config_defs.BROKER,
-    ResourceType.CLIENT_METRICS: config_defs.CLIENT_METRICS,
-    ResourceType.GROUP: config_defs.GROUP,
+_DEFINITIONS: Final[Mapping[int, Mapping[str, ConfigKey]]] = {
+    ConfigResourceType.TOPIC: config_defs.TOPIC,
+    ConfigResourceType.BROKER: config_defs.BROKER,
+    ConfigResourceType.CLIENT_METRICS: config_defs.CLIENT_METRICS,
+    ConfigResourceType.GROUP: config_defs.GROUP,
 }
 
 
@@ -82,7 +82,7 @@ def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataR
             after[op.name] = value
     changed = [op.name for op in change.ops if before.get(op.name) != after.get(op.name)]
     check_configs(resource, after, changed)
-    if context.elr_enabled and MIN_ISR in names and resource.type == ResourceType.BROKER:
+    if context.elr_enabled and MIN_ISR in names and resource.type == ConfigResourceType.BROKER:
         _check_min_isr(resource, after)
     return _records(context, resource, {name: after.get(name) for name in changed})
 
@@ -96,7 +96,7 @@ def _records(
     ]
     if MIN_ISR in values and context.image.level >= ELR and context.elr_enabled:
         # The eligible leader replicas were determined with the old value.
-        topic = resource.name if resource.type == ResourceType.TOPIC else ""
+        topic = resource.name if resource.type == ConfigResourceType.TOPIC else ""
         records.append(ClearElrRecord(topic, version=0))
     return records
 
@@ -105,7 +105,7 @@ def topic_config_records(
     context: ControllerContext, topic: str, configs: Iterable[tuple[str, str | None]]
 ) -> list[MetadataRecord]:
     """The config records of a new topic. RefusedError if a config is invalid."""
-    resource = ConfigResource(ResourceType.TOPIC, topic)
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
     values: dict[str, str] = {}
     for name, value in configs:
         if value is None:
@@ -121,7 +121,7 @@ def topic_config_records(
 
 def _check_resource(context: ControllerContext, resource: ConfigResource) -> None:
     match resource.type:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             fault = topic_name_fault(resource.name)
             if fault is not None:
                 raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name: {fault}")
@@ -130,7 +130,7 @@ def _check_resource(context: ControllerContext, resource: ConfigResource) -> Non
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     f"The topic '{resource.name}' does not exist.",
                 )
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             if resource.name and not re.fullmatch(r"[0-9]{1,10}", resource.name, re.ASCII):
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST, f"Invalid broker name: {resource.name}"
@@ -144,7 +144,7 @@ def _check_resource(context: ControllerContext, resource: ConfigResource) -> Non
                     ErrorCode.BROKER_ID_NOT_REGISTERED,
                     f"No broker with id {resource.name} found.",
                 )
-        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
+        case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
             if not resource.name:
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST, "Default resources are not allowed here."
@@ -207,22 +207,22 @@ def check_configs(
         fault = None if definition is None else definition.fault(value)
         if fault is not None:
             raise RefusedError(ErrorCode.INVALID_CONFIG, fault)
-    if resource.type == ResourceType.TOPIC:
+    if resource.type == ConfigResourceType.TOPIC:
         _check_topic(configs)
-    if resource.type == ResourceType.CLIENT_METRICS:
+    if resource.type == ConfigResourceType.CLIENT_METRICS:
         _check_client_metrics(configs)
 
 
-def _definition(resource: ConfigResource, name: str) -> ConfigDef | None:
-    if resource.type == ResourceType.BROKER:
+def _definition(resource: ConfigResource, name: str) -> ConfigKey | None:
+    if resource.type == ConfigResourceType.BROKER:
         name = _LISTENER_PREFIX.sub("", name)
     return _DEFINITIONS[resource.type].get(name)
 
 
 def _check_name(resource: ConfigResource, name: str) -> None:
-    if resource.type != ResourceType.BROKER:
+    if resource.type != ConfigResourceType.BROKER:
         if name not in _DEFINITIONS[resource.type]:
-            kind = ResourceType(resource.type).name.lower().replace("_", " ")
+            kind = ConfigResourceType(resource.type).name.lower().replace("_", " ")
             raise RefusedError(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
         return
     if name in config_defs.STATIC_BROKER:

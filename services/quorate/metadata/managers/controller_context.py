@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from quorate.metadata.config import config_defs
-from quorate.metadata.image.configs import ResourceType
+from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partition_index import PartitionIndex
 from quorate.metadata.image.partitions import Partition, PartitionKey
@@ -71,7 +71,7 @@ TOO_MANY = "Unable to perform excessively large batch operation."
 
 
 @dataclass(slots=True)
-class Batch:
+class RequestBatch:
     """The records of all parts of a request, within the limits of one batch."""
 
     settings: ControllerSettings
@@ -154,7 +154,7 @@ class ControllerContext:
     def partition(self, key: PartitionKey) -> Partition:
         """The partition of a key from the index."""
         found = self.image.topics.partition(*key)
-        assert found is not None, f"the index names {key}, which is not there"
+        assert found is not None, f"the index contains {key}, which does not exist"
         return found
 
     def find(self, topic: str, index: int) -> Partition:
@@ -182,9 +182,9 @@ class ControllerContext:
                 f"Expected broker epoch {broker.broker_epoch}, but got {epoch}",
             )
 
-    def batch(self) -> Batch:
+    def batch(self) -> RequestBatch:
         """An empty batch for the records of one request."""
-        return Batch(self.settings)
+        return RequestBatch(self.settings)
 
     # --- configuration ----------------------------------------------------------------------------
 
@@ -194,11 +194,11 @@ class ControllerContext:
         The config must have a default.
         """
         topic = self.image.topics.names.get(topic_id, "")
-        own = self.image.configs.of(ResourceType.TOPIC, topic).get(name)
+        own = self.image.configs.of(ConfigResourceType.TOPIC, topic).get(name)
         if own is not None:
             return own
         definition = config_defs.TOPIC[name]
-        cluster = self.image.configs.of(ResourceType.BROKER, "")
+        cluster = self.image.configs.of(ConfigResourceType.BROKER, "")
         found = cluster.get(definition.synonym or name, definition.default)
         assert found is not None, f"{name} has no default"
         return found

@@ -33,8 +33,8 @@ def register_controller(
     if context.image.features.metadata_version < CONTROLLER_REGISTRATION:
         return [], RegisterControllerResponse(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"metadata.version is below {release_of(CONTROLLER_REGISTRATION)}, which brought "
-            "registrations of controllers.",
+            f"metadata.version is below {release_of(CONTROLLER_REGISTRATION)}, which introduced "
+            "controller registration.",
         )
     if fault := _malformed(request):
         return [], RegisterControllerResponse(ErrorCode.INVALID_REGISTRATION, fault)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from quorate.metadata.image.cluster import ClusterImage
-from quorate.metadata.image.configs import ResourceType
+from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.managers.config_manager import MIN_ISR
 from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
 from quorate.metadata.managers.controller_manager import current_controllers
@@ -99,7 +99,9 @@ def _check(context: ControllerContext, update: FeatureUpdate) -> None:
     if update.upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         raise RefusedError(ErrorCode.INVALID_REQUEST, "Invalid upgrade type")
     if update.name == KRAFT_VERSION:
-        raise _refuse(update, "It is the quorum's own, and changed by its own request.")
+        raise _refuse(
+            update, "The quorum manages this feature: use UpdateFeatures of the quorum service."
+        )
     supported = supported_features(context.settings.metadata_version_max).get(update.name)
     if supported is None:
         raise _refuse(update, "Local controller does not support this feature.")
@@ -153,8 +155,8 @@ def _check_nodes(context: ControllerContext, update: FeatureUpdate) -> None:
         if controller is None:
             raise _refuse(
                 update,
-                f"{who} is a voter and has not registered the versions that it supports: start it "
-                "with a release that registers, or remove it from the voters",
+                f"{who} is a voter but has not registered the versions that it supports: start "
+                "it with a release that registers, or remove it from the voters",
             )
         found = _range(controller, update.name)
         _check_node(update, who, found, _why_limited(found))
@@ -174,7 +176,7 @@ def _why_limited(found: VersionRange | None) -> str:
     if found.max != KAFKA_LISTENER_MAX:
         return ": start it with this release, which registers what it supports"
     return (
-        f": it has quorate.kafka.listener.name, and the heartbeats of Kafka's brokers are served "
+        ": it has quorate.kafka.listener.name, and heartbeats of Kafka's brokers are supported "
         f"up to {release_of(KAFKA_LISTENER_MAX)}"
     )
 
@@ -202,7 +204,7 @@ def _elr_records(context: ControllerContext, levels: Mapping[str, int]) -> list[
         return []
     if not is_on:
         return [ClearElrRecord(version=0)]
-    broker = int(ResourceType.BROKER)
+    broker = int(ConfigResourceType.BROKER)
     records: list[MetadataRecord] = []
     if MIN_ISR not in context.image.configs.of(broker, ""):
         records.append(ConfigRecord(broker, "", MIN_ISR, "1", version=0))

@@ -172,7 +172,7 @@ def _elected(
         if is_unclean:
             raise RefusedError(
                 ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-                "No replica is active, in sync or not.",
+                "No replica is active, whether in sync or not.",
             )
         raise RefusedError(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,

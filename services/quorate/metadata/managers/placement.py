@@ -22,7 +22,7 @@ from quorate.raft.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class UsableBroker:
     """A broker that may host replicas. Brokers without a rack form one rack."""
 
     id: int
@@ -31,7 +31,7 @@ class Candidate:
 
 
 def place(
-    candidates: Sequence[Candidate], partitions: int, replication_factor: int, cursor: int = 0
+    candidates: Sequence[UsableBroker], partitions: int, replication_factor: int, cursor: int = 0
 ) -> list[tuple[int, ...]]:
     """The replicas of each partition, the preferred leader first.
 
@@ -60,8 +60,8 @@ def place(
     ]
 
 
-def _racks(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
-    by_rack: dict[str, list[Candidate]] = {}
+def _racks(candidates: Sequence[UsableBroker]) -> list[list[UsableBroker]]:
+    by_rack: dict[str, list[UsableBroker]] = {}
     for candidate in sorted(candidates, key=lambda c: c.id):
         by_rack.setdefault(candidate.rack or "", []).append(candidate)
     return [by_rack[name] for name in sorted(by_rack)]
@@ -76,7 +76,7 @@ def _interleaved(racks: list[list[int]]) -> list[int]:
 
 
 def _replicas(
-    racks: list[list[Candidate]], leaders: list[int], number: int, count: int
+    racks: list[list[UsableBroker]], leaders: list[int], number: int, count: int
 ) -> tuple[int, ...]:
     leader = leaders[number % len(leaders)]
     round_number = number // len(leaders)
@@ -95,7 +95,7 @@ def _replicas(
     return tuple(chosen)
 
 
-def _queue(rack: list[Candidate], leader: int, number: int, round_number: int) -> list[int]:
+def _queue(rack: list[UsableBroker], leader: int, number: int, round_number: int) -> list[int]:
     """The rack's brokers in the order in which they are used, without the leader."""
     ids = [candidate.id for candidate in rack]
     begin = ids.index(leader) + 1 + round_number if leader in ids else number + round_number

@@ -30,7 +30,7 @@ from quorate.metadata.requests import (
     DeleteAcls,
     DeleteAclsResponse,
     DeletedAcls,
-    Outcome,
+    PartResult,
     QuotaChange,
     QuotaEntityKey,
     QuotaOutcome,
@@ -77,9 +77,9 @@ def create_acls(
                         version=0,
                     )
                 )
-            results.append(Outcome(acl.resource_name))
+            results.append(PartResult(acl.resource_name))
         except RefusedError as refused:
-            results.append(Outcome(acl.resource_name, refused.error, refused.message))
+            results.append(PartResult(acl.resource_name, refused.error, refused.message))
     return records, CreateAclsResponse(tuple(results))
 
 
@@ -275,7 +275,9 @@ def alter_scram(
         except RefusedError as refused:
             faults.setdefault(upsertion.name, refused)
     outcomes = tuple(
-        Outcome(name, faults[name].error, faults[name].message) if name in faults else Outcome(name)
+        PartResult(name, faults[name].error, faults[name].message)
+        if name in faults
+        else PartResult(name)
         for name in dict.fromkeys(name for name, _ in pairs)
     )
     records = [record for name, record in made if name not in faults]
@@ -315,7 +317,7 @@ def credential_fault(record: UserScramCredentialRecord, level: int) -> str:
         return "Too few or too many iterations"
     size = hashlib.new(scram.HASHES[record.mechanism]).digest_size
     if not record.salt or {len(record.stored_key), len(record.server_key)} != {size}:
-        return f"There is no salt, or a key has not {size} bytes."
+        return f"The salt is missing, or a key does not have {size} bytes."
     return ""
 
 
@@ -336,8 +338,8 @@ def _credential(upsertion: ScramUpsertion) -> UserScramCredentialRecord:
     if len(upsertion.salted_password) != size or not upsertion.salt:
         raise RefusedError(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
-            f"The salted password has {len(upsertion.salted_password)} bytes, not {size}, or there "
-            "is no salt.",
+            f"The salted password has {len(upsertion.salted_password)} bytes instead of {size}, "
+            "or the salt is missing.",
         )
     client_key = hmac.digest(upsertion.salted_password, b"Client Key", hashed)
     return UserScramCredentialRecord(

@@ -89,7 +89,7 @@ def _reassigned(
     context: ControllerContext, partition: Partition, wanted: Reassignment, *, allow_change: bool
 ) -> PartitionChangeRecord | None:
     target = wanted.replicas
-    assert target is not None, "a cancellation is another case"
+    assert target is not None, "cancellations do not get here"
     before = tuple(b for b in partition.replicas if b not in partition.adding_replicas)
     check_replicas(context, target, None)
     if not allow_change:

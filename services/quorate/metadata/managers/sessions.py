@@ -14,7 +14,7 @@ NO_OFFSET = -1
 
 
 @dataclass(slots=True)
-class Session:
+class BrokerSession:
     """The session of one broker.
 
     metadata_offset: the last offset that the broker has replayed. shutdown_offset: the log's last
@@ -32,26 +32,26 @@ class BrokerSessions:
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, BrokerSession] = {}
 
     def begin(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """Start a new session, replacing any previous one."""
         self._sessions.pop(broker_id, None)
-        self._sessions[broker_id] = Session(broker_epoch, now_ms)
+        self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
 
     def end(self, broker_id: int) -> None:
         self._sessions.pop(broker_id, None)
 
-    def get(self, broker_id: int) -> Session | None:
+    def get(self, broker_id: int) -> BrokerSession | None:
         return self._sessions.get(broker_id)
 
     def touch(
         self, broker_id: int, broker_epoch: int, metadata_offset: int, now_ms: int
-    ) -> Session:
+    ) -> BrokerSession:
         """Record a heartbeat of the broker."""
         session = self._sessions.pop(broker_id, None)
         if session is None or session.broker_epoch != broker_epoch:
-            session = Session(broker_epoch, now_ms)
+            session = BrokerSession(broker_epoch, now_ms)
         session.contact_ms = now_ms
         session.metadata_offset = metadata_offset
         self._sessions[broker_id] = session

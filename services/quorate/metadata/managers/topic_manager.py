@@ -16,7 +16,7 @@ from quorate.metadata.image.partitions import RECOVERED
 from quorate.metadata.limits import collision_key, topic_name_fault
 from quorate.metadata.managers.config_manager import topic_config_records
 from quorate.metadata.managers.controller_context import TOO_MANY, ControllerContext, RefusedError
-from quorate.metadata.managers.placement import Candidate, place
+from quorate.metadata.managers.placement import UsableBroker, place
 from quorate.metadata.metadata_version import DIRECTORIES, partition_version
 from quorate.metadata.requests import (
     DEFAULT_COUNT,
@@ -30,7 +30,7 @@ from quorate.metadata.requests import (
     DeleteTopicsResponse,
     NewPartitions,
     NewTopic,
-    Outcome,
+    PartResult,
     TopicRef,
 )
 from quorate.raft.errors import ErrorCode
@@ -147,7 +147,9 @@ def _placed(context: ControllerContext, partitions: int, factor: int) -> Assignm
     if partitions > context.settings.records_per_batch_max:
         raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
     candidates = [
-        Candidate(broker.broker_id, broker.rack, context.image.cluster.is_active(broker.broker_id))
+        UsableBroker(
+            broker.broker_id, broker.rack, context.image.cluster.is_active(broker.broker_id)
+        )
         for broker in context.image.cluster.brokers.values()
     ]
     placed = place(candidates, partitions, factor, context.cursor)
@@ -278,9 +280,9 @@ def create_partitions(
             if names[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             batch.add(_more_partitions(context, topic))
-            outcomes.append(Outcome(topic.name))
+            outcomes.append(PartResult(topic.name))
         except RefusedError as refused:
-            outcomes.append(Outcome(topic.name, refused.error, refused.message))
+            outcomes.append(PartResult(topic.name, refused.error, refused.message))
     records = [] if request.validate_only else batch.records
     return records, CreatePartitionsResponse(tuple(outcomes))
 

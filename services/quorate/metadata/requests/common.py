@@ -39,7 +39,7 @@ class Refused(Response):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PartResult:
     """The result of one part of a request. `name` identifies the part, for people and programs."""
 
     name: str

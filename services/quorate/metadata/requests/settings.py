@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quorate.metadata.requests.common import Outcome, Read, Request, Response
+from quorate.metadata.requests.common import PartResult, Read, Request, Response
 from quorate.raft.errors import ErrorCode
 
 # --- configuration --------------------------------------------------------------------------------
@@ -14,7 +14,7 @@ from quorate.raft.errors import ErrorCode
 class ConfigResource:
     """A resource that has configs. A broker with an empty name is the cluster-wide default.
 
-    type: 2 topic, 4 broker, 16 client metrics, 32 group (`configs.ResourceType`).
+    type: 2 topic, 4 broker, 16 client metrics, 32 group (`configs.ConfigResourceType`).
     """
 
     type: int
@@ -216,7 +216,7 @@ class AlterUserScramCredentials(Request):
 class AlterUserScramCredentialsResponse(Response):
     """One entry for each user."""
 
-    users: tuple[Outcome, ...]
+    users: tuple[PartResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +286,7 @@ class CreateAcls(Request):
 class CreateAclsResponse(Response):
     """One entry for each ACL."""
 
-    results: tuple[Outcome, ...]
+    results: tuple[PartResult, ...]
 
 
 @dataclass(frozen=True, slots=True)

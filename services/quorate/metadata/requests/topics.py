@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quorate.metadata.requests.common import DEFAULT_COUNT, Outcome, Read, Request, Response
+from quorate.metadata.requests.common import DEFAULT_COUNT, PartResult, Read, Request, Response
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID
 
@@ -106,7 +106,7 @@ class CreatePartitions(Request):
 class CreatePartitionsResponse(Response):
     """One entry for each topic."""
 
-    topics: tuple[Outcome, ...]
+    topics: tuple[PartResult, ...]
 
 
 @dataclass(frozen=True, slots=True)

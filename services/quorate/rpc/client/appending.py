@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.rpc.client.channels import Channels, Link
-from quorate.rpc.client.client_stream import AskingStream
+from quorate.rpc.client.client_stream import ClientStream
 from quorate.rpc.client.routing import NOT_LEADER, Address, LeaderSearch
 from quorate.rpc.errors import (
     AdminError,
@@ -51,7 +51,7 @@ LOGGER = logging.getLogger(__name__)
 
 APPENDING = RPC_METHODS["AppendStream"]
 ANSWER_SLACK_MS = 250
-"""How much longer than the server a client waits: the server's timeout error says more."""
+"""How much longer than the server a client waits: the server's timeout error is more precise."""
 MESSAGES_IN_FLIGHT_MAX = 2
 """For coalesced values. More messages would be smaller, which costs more per value."""
 BATCHES_IN_FLIGHT_MAX = 16
@@ -64,7 +64,7 @@ WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Values that are submitted and not yet sent; beyond this, callers wait."""
 
 
-class AppendConnection(AskingStream[AppendOutcome]):
+class AppendConnection(ClientStream[AppendOutcome]):
     """One AppendStream to one node. `send` must not be cancelled: gRPC would end the stream."""
 
     def __init__(self, link: Link, channels: Channels) -> None:
@@ -198,7 +198,7 @@ async def _wind_up(tasks: Collection[asyncio.Task[Any]]) -> None:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingAppend:
     """One caller's value."""
 
     record: OpaqueRecord
@@ -211,7 +211,7 @@ class Coalescer:
 
     def __init__(self, send: Callable[[list[OpaqueRecord]], Awaitable[AppendResult]]) -> None:
         self._send = send
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingAppend] = deque()
         self._waiting_bytes = 0
         self._in_flight = 0
         self._is_scheduled = False
@@ -233,7 +233,7 @@ class Coalescer:
             raise MisuseError("the client is closed")
         loop = asyncio.get_running_loop()
         offset: asyncio.Future[int] = loop.create_future()
-        self._waiting.append(_Waiting(record, size, offset))
+        self._waiting.append(_WaitingAppend(record, size, offset))
         self._waiting_bytes += size
         if not self._is_scheduled and self._in_flight < MESSAGES_IN_FLIGHT_MAX:
             # Deferred, so that callers woken by the same response share a message again.
@@ -253,9 +253,9 @@ class Coalescer:
         if self._waiting_bytes <= WAITING_BYTES_MAX:
             self._room.set()
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> list[_WaitingAppend]:
         """The next message: as many values as fit, at least one, in the order of arrival."""
-        taken: list[_Waiting] = []
+        taken: list[_WaitingAppend] = []
         size = 0
         while self._waiting and len(taken) < MESSAGE_RECORDS_MAX:
             waiting = self._waiting[0]
@@ -281,7 +281,7 @@ class Coalescer:
         self._room.set()
         await _wind_up(self._tasks)
 
-    async def _carry(self, taken: list[_Waiting]) -> None:
+    async def _carry(self, taken: list[_WaitingAppend]) -> None:
         try:
             result = await self._send([waiting.record for waiting in taken])
         except ClientError as error:

@@ -92,7 +92,7 @@ def _plain(details: str) -> str:
     """gRPC's text without the parts that repeat the address."""
     text = _PREFIX.sub("", details or "")
     no_name = _NO_NAME.search(text)
-    return f"the name has no address: {no_name[1]}" if no_name else text
+    return f"the host name does not resolve: {no_name[1]}" if no_name else text
 
 
 def _unavailable(details: str) -> TransportKind:
@@ -105,7 +105,7 @@ def _unavailable(details: str) -> TransportKind:
 
 
 def call_error(address: str, error: grpc.aio.AioRpcError) -> TransportError:
-    # grpc-stubs lacks what AioRpcError inherits from grpc.Call.
+    # grpc-stubs lacks the methods that AioRpcError inherits from grpc.Call.
     status: Any = error
     return status_error(address, status.code(), status.details() or "")
 
@@ -150,7 +150,7 @@ class Link:
     def silent(self) -> TransportError:
         """The error of calls to a silent node, which may have executed them."""
         assert self.watch is not None
-        text = f"silent for {self.watch.silence_ms} ms"
+        text = f"no response for {self.watch.silence_ms} ms"
         return TransportError(TransportKind.TIMEOUT, self.address, text)
 
     async def answered(self, call: Any, answer: Awaitable[T]) -> T:
@@ -172,7 +172,7 @@ class Link:
             self.watch.end(waiter)
         if waiter.is_told:
             raise self.silent()
-        self.watch.heard()
+        self.watch.received()
         return found
 
 
@@ -184,7 +184,7 @@ class Channels:
     """The channels of one process to others.
 
     identity: sent as the user agent. notices_silence: end calls to a node that answers nothing (see
-    `silence`), whatever their timeout.
+    `silence`), regardless of their timeout.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Channels:
     def acquire(self, host: str, port: int) -> Link:
         """Like `use`; the caller returns the link with `release`."""
         if self._is_closed:
-            text = "this end was closed"
+            text = "the client is closed"
             raise TransportError(TransportKind.UNREACHABLE, format_address(host, port), text)
         link = self._links.get((host, port))
         if link is None:
@@ -250,7 +250,7 @@ class Channels:
 
     @staticmethod
     async def _is_answering(link: Link, timeout_ms: float) -> bool:
-        """Whether the node answers in time, be it with an error.
+        """Whether the node answers in time, even with an error.
 
         A broken connection also counts, since it ends the calls on it by itself.
         """
@@ -330,7 +330,7 @@ class Channels:
         return [link.address for link in self._links.values()]
 
     async def close(self) -> None:
-        """Close all channels for good; pending calls end."""
+        """Close all channels permanently; pending calls end."""
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()

@@ -1,4 +1,4 @@
-"""The client side of a pipelined request/response stream (`answered_stream` is the server side).
+"""The client side of a pipelined request/response stream (`server_stream` is the server side).
 
 Rules:
 1. A message and its response have the same correlation id; responses arrive in any order.
@@ -30,7 +30,7 @@ LOGGER = logging.getLogger(__name__)
 A = TypeVar("A")
 
 
-class AskingStream(Generic[A]):
+class ClientStream(Generic[A]):
     """One call to one node, over a connected link that it releases at its end.
 
     kind: the class of received messages. decode: converts one, or raises ViolationError.
@@ -82,7 +82,7 @@ class AskingStream(Generic[A]):
                 return await future
         except TimeoutError:
             if not is_sent:
-                raise self._not_sent("others took all the time") from None
+                raise self._not_sent("the timeout passed") from None
             text = f"no answer within {timeout_ms:.0f} ms"
             raise TransportError(TransportKind.TIMEOUT, self._link.address, text) from None
         finally:
@@ -116,15 +116,17 @@ class AskingStream(Generic[A]):
         self._end(self._link.silent())
 
     def _closed(self) -> TransportError:
-        return TransportError(TransportKind.BROKEN, self._link.address, "the client closed it")
+        return TransportError(
+            TransportKind.BROKEN, self._link.address, "the client closed the stream"
+        )
 
     async def _read(self) -> None:
-        error = TransportError(TransportKind.FAILED, self._link.address, "reading answers failed")
+        error = TransportError(TransportKind.FAILED, self._link.address, "reading responses failed")
         try:
             while (message := await self._call.read()) is not EOF:
                 self._has_answered = True
                 if self._link.watch is not None:
-                    self._link.watch.heard()
+                    self._link.watch.received()
                 answer = self._decode(message)
                 future = self._pending.pop(message.correlation_id, None)
                 if future is not None and not future.done():
@@ -139,7 +141,7 @@ class AskingStream(Generic[A]):
             # gRPC reports this way that this process ended the call.
             error = self._closed()
         except Exception as broken:
-            LOGGER.error("reading answers of %s failed: %r", self._link.address, broken)
+            LOGGER.error("reading responses from %s failed: %r", self._link.address, broken)
         finally:
             self._end(error)
 

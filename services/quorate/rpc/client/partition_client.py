@@ -16,7 +16,7 @@ import grpc.aio
 from quorate.raft.errors import MisuseError, ViolationError
 from quorate.raft.types import Endpoint
 from quorate.rpc.client.channels import EOF, Channels, Link, call_error, status_error
-from quorate.rpc.client.client_stream import AskingStream
+from quorate.rpc.client.client_stream import ClientStream
 from quorate.rpc.client.stream_call import StreamCall
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.tls import TlsConfig
@@ -51,10 +51,10 @@ class BrokerConnections:
         link = await self._connect(host, port)
         return ProduceStream(link, self._channels)
 
-    async def open_fetch(self, host: str, port: int) -> FetchStream:
+    async def open_fetch(self, host: str, port: int) -> PartitionFetchStream:
         """Open a connected stream for fetches."""
         link = await self._connect(host, port)
-        return FetchStream(link, self._channels)
+        return PartitionFetchStream(link, self._channels)
 
     async def _connect(self, host: str, port: int) -> Link:
         link = self._channels.acquire(host, port)
@@ -102,7 +102,7 @@ class BrokerConnections:
         await self._channels.close()
 
 
-class ProduceStream(AskingStream[ProduceResponse]):
+class ProduceStream(ClientStream[ProduceResponse]):
     """Batches in flight to one broker. Responses arrive in any order."""
 
     def __init__(self, link: Link, channels: Channels) -> None:
@@ -119,7 +119,7 @@ class ProduceStream(AskingStream[ProduceResponse]):
         return await self._ask(encode, timeout_ms)
 
 
-class FetchStream:
+class PartitionFetchStream:
     """One fetch at a time from one broker."""
 
     def __init__(self, link: Link, channels: Channels) -> None:
@@ -135,7 +135,7 @@ class FetchStream:
         Raises TransportError; ViolationError for an invalid response.
         """
         if self._is_busy:
-            raise MisuseError("a fetch is under way on this stream")
+            raise MisuseError("a fetch is already in progress on this stream")
         if not self.is_open:
             raise TransportError(TransportKind.BROKEN, self._link.address, "the stream is closed")
         timeout_ms = request.max_wait_ms + FETCH_GRACE_MS

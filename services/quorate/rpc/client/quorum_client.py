@@ -14,7 +14,7 @@ Rules:
 4. The first node that reports its cluster id pins the cluster: from then on, nodes of another
    cluster reject the client's requests.
 
-Source: KIP-853, "Admin client"; KIP-836 and KIP-584 for what is described.
+Source: KIP-853, "Admin client"; KIP-836 and KIP-584 for the descriptions.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from quorate.rpc.client.reading import LogReader
 from quorate.rpc.client.routing import (
     NOT_LEADER,
     Address,
-    Answer,
     Call,
     LeaderSearch,
+    NodeResponse,
     Route,
     now_ms,
 )
@@ -90,14 +90,14 @@ __all__ = [
 ]
 
 ANSWER_SLACK_MS = 500
-"""How much longer than the server a client waits: the server's timeout error says more."""
+"""How much longer than the server a client waits: the server's timeout error is more precise."""
 STATUS_TIMEOUT_MS = 1_000
 """For requests that a node answers at once from its own state."""
 LEADER_WAIT_MS = 1_500
 """How long a description waits for the leader's view before it falls back to another node's."""
 DESCRIBE_PAUSE_MS = 100
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=NodeResponse)
 
 
 _DESCRIBE = CODECS["DescribeQuorum"]
@@ -432,7 +432,7 @@ class QuorumClient:
         try:
             return await self._search.ask(call, timeout_ms, may_repeat=codec.method.is_repeatable)
         except TransportError as error:
-            text = f"no answer within {timeout_ms} ms ({error}); it may still be done"
+            text = f"no answer within {timeout_ms} ms ({error}); the request may still succeed"
             raise AdminError(ErrorCode.REQUEST_TIMED_OUT, text) from None
 
     async def _change(

@@ -89,7 +89,7 @@ class LogReader:
                 self._search.route.lost(opened.link.key)
                 if snapshot is not None and seen.unknown:
                     raise ReadBrokenError(
-                        "the stream broke within a snapshot, behind records without offsets "
+                        "the stream broke within a snapshot, after records without offsets "
                         f"({error}): read again from offset {position}"
                     ) from None
             except AdminError as error:
@@ -158,7 +158,7 @@ async def _next(link: Link, call: Any, timeout_ms: float) -> ReadChunk:
         chunk: ReadChunk = READ.decode_response(message)
         return chunk
     except TimeoutError:
-        text = f"nothing was read within {timeout_ms:.0f} ms"
+        text = f"no records within {timeout_ms:.0f} ms"
         raise TransportError(TransportKind.TIMEOUT, link.address, text) from None
     except grpc.aio.AioRpcError as error:
         raise call_error(link.address, error) from None
@@ -168,7 +168,7 @@ async def _next(link: Link, call: Any, timeout_ms: float) -> ReadChunk:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a read has returned so far: any record, metadata, records without offsets."""
+    """Whether a read has returned any record, metadata, or records without offsets."""
 
     any: bool = False
     metadata: bool = False
@@ -184,7 +184,7 @@ class _Seen:
         if record.offset is None:
             if self.is_reopened and (self.metadata or not is_metadata):
                 raise ReadBrokenError(
-                    "the stream broke, and what follows is in a snapshot, without offsets: "
+                    "the stream broke, and the next records are in a snapshot, without offsets: "
                     f"read again from offset {position}"
                 )
             self.unknown = True
@@ -210,7 +210,7 @@ def records_of(chunk: ReadChunk, position: int) -> Iterator[tuple[Record | None,
             if base is not None:
                 yield None, base + header.last_offset_delta + 1
     except RecordsError as error:
-        raise ReadBrokenError(f"records that cannot be read: {error}") from error
+        raise ReadBrokenError(f"unreadable records: {error}") from error
 
 
 def _placed(records: Iterator[Record], header: BatchHeader, base: int | None) -> Iterator[Record]:

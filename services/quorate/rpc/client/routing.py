@@ -1,4 +1,4 @@
-"""How a client finds the leader, and what it retries.
+"""Finds the leader for a client, and retries requests.
 
 To reach the leader (until the deadline):
 1. Try the last known leader, then the bootstrap nodes, then those that others named. Nodes that did
@@ -38,7 +38,7 @@ ADDRESSES_MAX = 64
 Address = tuple[str, int]
 
 
-class Answer(Protocol):
+class NodeResponse(Protocol):
     """What the responses of all nodes have in common."""
 
     @property
@@ -47,7 +47,7 @@ class Answer(Protocol):
     def leader(self) -> CurrentLeader: ...
 
 
-R = TypeVar("R", bound=Answer)
+R = TypeVar("R", bound=NodeResponse)
 Call = Callable[[Address, float], Awaitable[R]]
 """Calls one node and waits at most this many milliseconds. Raises TransportError."""
 
@@ -99,7 +99,7 @@ class Route:
         if epoch >= self._epoch:
             self._leader, self._epoch = (address,), epoch
 
-    def heard(self, address: Address) -> None:
+    def responded(self, address: Address) -> None:
         """Note that a node answers at `address`."""
         self._lost.discard(address)
 
@@ -115,7 +115,7 @@ class _NoLeaderYetError(Exception):
     none_asked: the deadline passed before the round.
     """
 
-    def __init__(self, answer: Answer | None = None, *, none_asked: bool = False) -> None:
+    def __init__(self, answer: NodeResponse | None = None, *, none_asked: bool = False) -> None:
         super().__init__()
         self.answer = answer
         self.none_asked = none_asked
@@ -136,13 +136,13 @@ class LeaderSearch:
         """
         deadline = now_ms() + timeout_ms
         attempts: dict[str, str] = {}
-        heard: set[str] = set()
-        answer: Answer | None = None
+        responded: set[str] = set()
+        answer: NodeResponse | None = None
 
         async def one_round() -> R:
             nonlocal answer
             try:
-                return await self._round(call, deadline, attempts, heard, may_repeat)
+                return await self._round(call, deadline, attempts, responded, may_repeat)
             except _NoLeaderYetError as error:
                 if not error.none_asked:
                     answer = error.answer
@@ -158,7 +158,7 @@ class LeaderSearch:
         except _NoLeaderYetError:
             if answer is not None:
                 return cast(R, answer)
-            if heard:
+            if responded:
                 raise NoLeaderError(round(timeout_ms), attempts) from None
             raise UnreachableError(attempts) from None
 
@@ -183,7 +183,7 @@ class LeaderSearch:
         call: Call[R],
         deadline: float,
         attempts: dict[str, str],
-        heard: set[str],
+        responded: set[str],
         may_repeat: bool,
     ) -> R:
         waiting = deque(self.route.order())
@@ -201,12 +201,12 @@ class LeaderSearch:
                 self.route.lost(address)
                 attempts[shown] = error.text
                 if error.kind is TransportKind.NOT_SERVED:
-                    heard.add(shown)
+                    responded.add(shown)
                 if error.nothing_done or (may_repeat and deadline > now_ms()):
                     continue
                 raise
-            heard.add(shown)
-            self.route.heard(address)
+            responded.add(shown)
+            self.route.responded(address)
             if answer.error is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
                 raise _NoLeaderYetError(answer)
             if answer.error not in NOT_LEADER:
@@ -220,4 +220,4 @@ class LeaderSearch:
 def _describe(leader: CurrentLeader) -> str:
     if leader.id is None:
         return f"knows no leader in epoch {leader.epoch}"
-    return f"takes node {leader.id} for the leader of epoch {leader.epoch}"
+    return f"names node {leader.id} as the leader of epoch {leader.epoch}"

@@ -61,7 +61,7 @@ class SilenceWatch:
     def end(self, waiter: Waiter) -> None:
         self._waiters.discard(waiter)
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """Note that the node has answered."""
         self._heard_s = asyncio.get_running_loop().time()
 
@@ -92,7 +92,7 @@ class SilenceWatch:
         finally:
             self._asking = None
         if answers or self._heard_s > asked_s:
-            self.heard()
+            self.received()
             self._look()
             return
         waiters, self._waiters = self._waiters, set()

@@ -1,7 +1,7 @@
 """A bidirectional call whose pending writes fail when it ends.
 
 In gRPC for Python a write waits until the call's metadata is sent, and never returns if the call
-ends before that: a leader that dies while a stream is opened would block its client forever.
+ends before that: a leader that dies while a stream is being opened would block the client forever.
 """
 
 from __future__ import annotations

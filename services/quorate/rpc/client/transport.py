@@ -1,7 +1,7 @@
 """A replica's calls to its peers: unary calls, and a stream to its leader.
 
-Owns the channels to peers. A `FetchStream` carries one Fetch at a time. A broken stream is the
-fastest sign of a dead leader, because a process that dies resets its connections at once.
+Owns the channels to peers. A `PartitionFetchStream` carries one Fetch at a time. A broken stream is
+the fastest sign of a dead leader, because a process that dies resets its connections at once.
 
 Source: KIP-595, KIP-853.
 """
@@ -95,7 +95,7 @@ class PeerTransport:
         if not self._is_encrypted(endpoint.name):
             return self._clear
         if not self._has_tls:
-            text = f"{endpoint.name} is encrypted, and there is no certificate here"
+            text = f"listener {endpoint.name} uses TLS, but this node has no certificate"
             address = format_address(endpoint.host, endpoint.port)
             raise TransportError(TransportKind.UNAUTHENTICATED, address, text)
         return self._secure
@@ -191,7 +191,7 @@ async def _fetch_snapshot(
                 )
             received += len(piece.data)
             if received > request.max_bytes:
-                raise ViolationError(f"more than the {request.max_bytes} bytes that were asked for")
+                raise ViolationError(f"more than the {request.max_bytes} requested bytes")
             pieces.append(piece.data)
     except grpc.aio.AioRpcError as error:
         if received == 0:
@@ -199,7 +199,7 @@ async def _fetch_snapshot(
     finally:
         call.cancel()
     if first is None:
-        raise ViolationError(f"{link.address} answered FetchSnapshot with nothing")
+        raise ViolationError(f"{link.address} sent an empty response to FetchSnapshot")
     return replace(first, data=pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
@@ -228,7 +228,7 @@ class FetchStream:
         TransportError; ViolationError for an invalid response.
         """
         if self._is_busy:
-            raise MisuseError("a fetch is under way on this stream")
+            raise MisuseError("a fetch is already in progress on this stream")
         if not self._is_open:
             raise TransportError(TransportKind.BROKEN, self._link.address, "the stream is closed")
         if timeout_ms is None:
@@ -245,7 +245,7 @@ class FetchStream:
         except grpc.aio.AioRpcError as error:
             raise call_error(self._link.address, error) from None
         except asyncio.InvalidStateError:
-            # The call ended before the write: its status says why.
+            # The call ended before the write: its status gives the reason.
             raise await self._why() from None
         except asyncio.CancelledError:
             task = asyncio.current_task()

@@ -1,6 +1,6 @@
 """The leader's side of appends: decodes a message, appends its batch, encodes the response.
 
-Appends arrive as unary calls, or many on a stream (`answered_stream`). Either way they outlive the
+Appends arrive as unary calls, or many on a stream (`server_stream`). Either way they outlive the
 call or stream.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.rpc.server.authorizer import Asker, Context
+from quorate.rpc.server.authorizer import Context, RequestContext
 from quorate.rpc.server.handler import RaftHandler
 from quorate.rpc.server.intake import read_request
 from quorate.rpc.wire.codecs import NO_LEADER
@@ -59,14 +59,14 @@ def _refused(error: ErrorCode, text: str) -> AppendOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Appends:
+class AppendHandler:
     """The appends of one client over one call or stream of `method`."""
 
     handler: RaftHandler
     context: Context
     method: RpcMethod
     batch_bytes_max: int
-    asker: Asker | None = None
+    request_context: RequestContext | None = None
 
     async def begin(
         self, data: bytes
@@ -80,8 +80,8 @@ class Appends:
         return asked.size, self._answer(asked)
 
     async def _read(self, data: bytes) -> _Asked:
-        if self.asker is not None:
-            refused = self.asker.refusal(self.method.name)
+        if self.request_context is not None:
+            refused = self.request_context.refusal(self.method.name)
             if refused is not None:
                 return _Asked(correlation_id_of(data), [], refused=_refused(*refused))
         try:

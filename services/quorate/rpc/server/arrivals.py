@@ -41,7 +41,10 @@ class Flow(NamedTuple):
 
 
 class Arrivals:
-    """The bytes of one server. Servicers add messages; the connection guard looks, in a thread."""
+    """The accounts of one server. Servicers add messages; the connection guard calls `look`.
+
+    It does so in a thread.
+    """
 
     def __init__(self, bytes_max: int = UNFINISHED_BYTES_MAX) -> None:
         self._max = bytes_max
@@ -53,8 +56,8 @@ class Arrivals:
 
     def add(self, peer: str, size: int) -> None:
         """Record a message of `size` bytes from the peer with this gRPC name."""
-        counted = size + size // FRAMING_SHARE + MESSAGE_BYTES
-        self._taken[peer] = self._taken.get(peer, 0) + counted
+        tracked = size + size // FRAMING_SHARE + MESSAGE_BYTES
+        self._taken[peer] = self._taken.get(peer, 0) + tracked
 
     def look(self, flows: Iterable[Flow], seconds: float) -> int:
         """Account for the bytes since the last look, `seconds` ago; returns how many arrived."""

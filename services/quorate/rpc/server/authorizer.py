@@ -1,6 +1,6 @@
 """The interface through which a server authorizes calls; the runtime implements it.
 
-A server without a gate serves every caller that TLS accepts.
+A server without an authorizer serves every caller that TLS accepts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quorate.rpc.wire.methods import RpcMethod
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Refusal(NamedTuple):
+class Denial(NamedTuple):
     """Why a call is rejected, as its response reports it."""
 
     error: ErrorCode
@@ -34,7 +34,7 @@ def _unchanged(response: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class AuthorizationResult:
     """The result of authorizing a metadata request.
 
     request: the parts that the caller may request. answer: the complete response if no part is
@@ -46,40 +46,40 @@ class Admission:
     finish: Callable[[Any], Any] = _unchanged
 
 
-class Gate(Protocol):
+class CallAuthorizer(Protocol):
     """Authorizes calls. `name` is the RPC's name in `methods.RPC_METHODS`. Nothing here blocks."""
 
     def caller(self, context: Context) -> Caller:
         """Identify the caller, once per call or stream."""
         ...
 
-    def refusal(self, caller: Caller, name: str, request: object = None) -> Refusal | None:
+    def refusal(self, caller: Caller, name: str, request: object = None) -> Denial | None:
         """Why a call is rejected as a whole, None if it is not.
 
         request: None if it has not been read yet; checks that depend on it are then skipped.
         """
         ...
 
-    def admit(self, caller: Caller, name: str, request: Any) -> Refusal | Admission:
+    def authorize(self, caller: Caller, name: str, request: Any) -> Denial | AuthorizationResult:
         """Authorize a metadata request, of which single parts may be rejected."""
         ...
 
 
-class PartitionGate(Protocol):
+class PartitionAuthorizer(Protocol):
     """Authorizes calls of a broker's Partition service. Nothing here blocks."""
 
     def caller(self, context: Context) -> Caller:
-        """See `Gate.caller`."""
+        """See `CallAuthorizer.caller`."""
         ...
 
-    def partition_refusal(self, caller: Caller, rpc: RpcMethod) -> Refusal | None:
+    def partition_refusal(self, caller: Caller, rpc: RpcMethod) -> Denial | None:
         """Why a call of one of `methods.PARTITION_METHODS` is rejected before its request is read.
 
         The caller then may not do this to any topic.
         """
         ...
 
-    def follower_refusal(self, caller: Caller, node: int) -> Refusal | None:
+    def follower_refusal(self, caller: Caller, node: int) -> Denial | None:
         """Why a Fetch in the name of the follower `node` is rejected, None if it is not."""
         ...
 
@@ -92,41 +92,41 @@ class PartitionGate(Protocol):
         ...
 
 
-async def answer_admitted(
-    admitted: Refusal | Admission,
+async def answer_authorized(
+    authorized: Denial | AuthorizationResult,
     leader: CurrentLeader,
     handle: Callable[[Any], Awaitable[MetadataAnswer]],
 ) -> MetadataAnswer:
-    """The response to a metadata request, as far as the gate authorizes it.
+    """The response to a metadata request, as far as the authorizer authorizes it.
 
     handle: answers the authorized parts. leader: named in responses that do not come from `handle`.
     """
-    if isinstance(admitted, Refusal):
-        return MetadataAnswer(admitted.error, leader, message=admitted.message)
-    if admitted.answer is not None:
-        return MetadataAnswer(ErrorCode.NONE, leader, admitted.answer)
-    answer = await handle(admitted.request)
+    if isinstance(authorized, Denial):
+        return MetadataAnswer(authorized.error, leader, message=authorized.message)
+    if authorized.answer is not None:
+        return MetadataAnswer(ErrorCode.NONE, leader, authorized.answer)
+    answer = await handle(authorized.request)
     if answer.response is None or isinstance(answer.response, Refused):
         return answer
-    return replace(answer, response=admitted.finish(answer.response))
+    return replace(answer, response=authorized.finish(answer.response))
 
 
-class Asker:
-    """The caller of one call, identified once, and its gate."""
+class RequestContext:
+    """The caller of one call, identified once, and its authorizer."""
 
-    __slots__ = ("_caller", "_gate")
+    __slots__ = ("_authorizer", "_caller")
 
-    def __init__(self, gate: Gate, context: Context) -> None:
-        self._gate = gate
-        self._caller = gate.caller(context)
+    def __init__(self, authorizer: CallAuthorizer, context: Context) -> None:
+        self._authorizer = authorizer
+        self._caller = authorizer.caller(context)
 
     @classmethod
-    def of(cls, gate: Gate | None, context: Context) -> Asker | None:
-        """None without a gate: every caller may then call every method."""
-        return None if gate is None else cls(gate, context)
+    def of(cls, authorizer: CallAuthorizer | None, context: Context) -> RequestContext | None:
+        """None without an authorizer: every caller may then call every method."""
+        return None if authorizer is None else cls(authorizer, context)
 
-    def refusal(self, name: str, request: object = None) -> Refusal | None:
-        return self._gate.refusal(self._caller, name, request)
+    def refusal(self, name: str, request: object = None) -> Denial | None:
+        return self._authorizer.refusal(self._caller, name, request)
 
-    def admit(self, name: str, request: Any) -> Refusal | Admission:
-        return self._gate.admit(self._caller, name, request)
+    def authorize(self, name: str, request: Any) -> Denial | AuthorizationResult:
+        return self._authorizer.authorize(self._caller, name, request)

@@ -61,7 +61,7 @@ They are the milliseconds since data arrived, and the bytes that the peer has ac
 """
 
 
-class Connection(NamedTuple):
+class TcpConnection(NamedTuple):
     """silent_ms: since data arrived, or since it was accepted. acked, received: bytes."""
 
     silent_ms: int
@@ -110,7 +110,7 @@ class ConnectionGuard:
             try:
                 arrived = await asyncio.to_thread(self.look)
             except OSError as error:
-                self._closed.warning("", "the connections cannot be looked at: %s", error)
+                self._closed.warning("", "cannot inspect the connections: %s", error)
             before = _resident_bytes()
             for _ in range(round(PERIOD_S / BUSY_PERIOD_S)):
                 await asyncio.sleep(BUSY_PERIOD_S)
@@ -127,7 +127,7 @@ class ConnectionGuard:
             if (connection.host, connection.port) == (host, port):
                 self._close(connection, reason)
 
-    def _close(self, connection: Connection, reason: str) -> None:
+    def _close(self, connection: TcpConnection, reason: str) -> None:
         self.closed_count += _shut(connection, self._ports)
         host = connection.host
         self._closed.warning(host, "closed a connection from %s: %s", host, reason)
@@ -140,7 +140,7 @@ class ConnectionGuard:
             self._end_excess(connections)
         return self._end_unfinished(connections)
 
-    def _end_unfinished(self, connections: list[Connection]) -> int:
+    def _end_unfinished(self, connections: list[TcpConnection]) -> int:
         """Close connections with too many incomplete bytes (rule 4); returns the bytes arrived."""
         now_s = time.monotonic()
         flows = [Flow((each.host, each.port), each.received, each.acked) for each in connections]
@@ -150,12 +150,12 @@ class ConnectionGuard:
         for connection in connections:
             size = excess.get((connection.host, connection.port))
             if size is not None:
-                self._close(connection, f"{size} bytes that it has sent are no whole message")
+                self._close(connection, f"it has sent {size} bytes of incomplete messages")
         return arrived
 
-    def _end_excess(self, connections: list[Connection]) -> None:
+    def _end_excess(self, connections: list[TcpConnection]) -> None:
         """Close connections beyond the limits (rules 1 to 3)."""
-        by_host: dict[str, list[Connection]] = defaultdict(list)
+        by_host: dict[str, list[TcpConnection]] = defaultdict(list)
         for connection in sorted(connections):
             by_host[connection.host].append(connection)
         for host, counts in self._kept(by_host).items():
@@ -167,7 +167,7 @@ class ConnectionGuard:
             self.closed_count += closed
             self._closed.warning(
                 host,
-                "closed %d of %d connections from %s: an address may have %d, all together %d",
+                "closed %d of %d connections from %s: the limits are %d per address, %d in total",
                 closed,
                 len(found),
                 host,
@@ -175,7 +175,7 @@ class ConnectionGuard:
                 self._total_max,
             )
 
-    def _kept(self, by_host: dict[str, list[Connection]]) -> dict[str, int]:
+    def _kept(self, by_host: dict[str, list[TcpConnection]]) -> dict[str, int]:
         """How many connections each address keeps: the maximum is the same for all."""
         counts = {host: min(len(c), self._per_address_max) for host, c in by_host.items()}
         left, hosts = self._total_max, sorted(counts, key=counts.__getitem__)
@@ -184,7 +184,7 @@ class ConnectionGuard:
             left -= counts[host]
         return counts
 
-    def _connections(self) -> Iterator[Connection]:
+    def _connections(self) -> Iterator[TcpConnection]:
         for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - thousands of paths are slow
             descriptor = int(name)
             with contextlib.suppress(OSError), _borrowed(descriptor) as found:
@@ -193,7 +193,7 @@ class ConnectionGuard:
                     host = str(address[0]).removeprefix("::ffff:")
                     info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
                     silent_ms, acked, received = _INFO.unpack_from(info)
-                    yield Connection(silent_ms, descriptor, host, address[1], acked, received)
+                    yield TcpConnection(silent_ms, descriptor, host, address[1], acked, received)
 
 
 def _resident_bytes() -> int:
@@ -203,7 +203,7 @@ def _resident_bytes() -> int:
     return 0
 
 
-def _shut(connection: Connection, ports: Collection[int]) -> bool:
+def _shut(connection: TcpConnection, ports: Collection[int]) -> bool:
     """Shut a connection down, if the descriptor still belongs to the same peer."""
     with contextlib.suppress(OSError), _borrowed(connection.descriptor) as found:
         address = found.getpeername()

@@ -24,14 +24,14 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from quorate.rpc.errors import ListenError, PortInUseError
 from quorate.rpc.server.arrivals import Arrivals
-from quorate.rpc.server.authorizer import Gate
+from quorate.rpc.server.authorizer import CallAuthorizer
 from quorate.rpc.server.handler import NodeHandler
 from quorate.rpc.server.metadata_servicers import metadata_behaviors
 from quorate.rpc.server.records_answer import serialize
-from quorate.rpc.server.request_validation import ReadableOnly
-from quorate.rpc.server.response_memory import AnswerRoom
-from quorate.rpc.server.servicers import Behavior, Servicer, Slot
-from quorate.rpc.server.throttle import Throttle, Turns
+from quorate.rpc.server.request_validation import DecodeErrorInterceptor
+from quorate.rpc.server.response_memory import ResponseMemory
+from quorate.rpc.server.servicers import Behavior, HandlerRef, Servicer
+from quorate.rpc.server.throttle import RequestThrottle, Throttle
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import ServerLimits, format_address, parse_address
 from quorate.rpc.wire.methods import QUORUM_SERVICE, RAFT_SERVICE, RPC_METHODS, RpcMethod
@@ -72,18 +72,20 @@ class Servicers:
         server: grpc.aio.Server,
         handler: NodeHandler,
         limits: ServerLimits,
-        gate: Gate | None = None,
+        authorizer: CallAuthorizer | None = None,
     ) -> None:
         calls = limits.calls_per_second_max
-        self.room = AnswerRoom()
+        self.response_memory = ResponseMemory()
         self.arrivals = Arrivals()
-        turns = Turns(Throttle(calls) if calls else None)
-        self._slot = Slot(handler, gate, turns, self.room, self.arrivals)
-        self._servicer = Servicer(self._slot, limits)
+        request_throttle = RequestThrottle(Throttle(calls) if calls else None)
+        self._handler_ref = HandlerRef(
+            handler, authorizer, request_throttle, self.response_memory, self.arrivals
+        )
+        self._servicer = Servicer(self._handler_ref, limits)
         self.health = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        adding: Any = ReadableOnly(server, SURROUNDING_BYTES_MAX)
+        adding: Any = DecodeErrorInterceptor(server, SURROUNDING_BYTES_MAX)
         services = _add_methods(
-            adding, {**self._servicer.behaviors, **metadata_behaviors(self._slot)}
+            adding, {**self._servicer.behaviors, **metadata_behaviors(self._handler_ref)}
         )
         health_pb2_grpc.add_HealthServicer_to_server(self.health, adding)
         names = (*services, *_SURROUNDING)
@@ -95,7 +97,7 @@ class Servicers:
 
     def use(self, handler: NodeHandler) -> None:
         """Replace the handler: the node was formatted and runs."""
-        self._slot.use(handler)
+        self._handler_ref.use(handler)
 
     async def set_serving(self, service: str, is_serving: bool) -> None:
         """Set the grpc.health.v1 status of one of `SERVICES`."""
@@ -137,10 +139,10 @@ def add_servicers(
     server: grpc.aio.Server,
     handler: NodeHandler,
     limits: ServerLimits | None = None,
-    gate: Gate | None = None,
+    authorizer: CallAuthorizer | None = None,
 ) -> Servicers:
     """Add Raft, Quorum, health and reflection to a server that has not been started."""
-    return Servicers(server, handler, limits or ServerLimits(), gate)
+    return Servicers(server, handler, limits or ServerLimits(), authorizer)
 
 
 class RpcServer:
@@ -157,9 +159,9 @@ class RpcServer:
         self._servicers = servicers
 
     @property
-    def room(self) -> AnswerRoom:
+    def response_memory(self) -> ResponseMemory:
         """The room that its responses hold."""
-        return self._servicers.room
+        return self._servicers.response_memory
 
     @property
     def arrivals(self) -> Arrivals:
@@ -201,14 +203,14 @@ async def start_server(
     *,
     plaintext: Sequence[str] = (),
     traced: bool = False,
-    gate: Gate | None = None,
+    authorizer: CallAuthorizer | None = None,
     also: Callable[[grpc.aio.Server], None] = lambda _: None,
 ) -> RpcServer:
     """Start a server on `host:port` addresses.
 
     listen: with TLS if `tls` is given. plaintext: without TLS. traced: pass the caller's trace from
-    the call's metadata to handlers. gate: authorizes calls; without one, every caller may call
-    every method. also: adds further services before the server starts.
+    the call's metadata to handlers. authorizer: authorizes calls; without one, every caller may
+    call every method. also: adds further services before the server starts.
 
     Raises PortInUseError, ListenError, TlsError, and MisuseError for an invalid address.
     """
@@ -224,7 +226,7 @@ async def start_server(
     addresses: list[tuple[str, int]] = []
     for (host, port), secure in wanted:
         addresses.append((host, _bind(server, host, port, secure)))
-    servicers = add_servicers(server, handler, limits, gate)
+    servicers = add_servicers(server, handler, limits, authorizer)
     also(server)
     for service in SERVICES:
         await servicers.set_serving(service, is_serving=False)
@@ -244,7 +246,9 @@ def _bind(
     except RuntimeError as error:
         raise _reason(host, port) or ListenError(format_address(host, port), str(error)) from None
     if bound == 0:
-        raise _reason(host, port) or ListenError(format_address(host, port), "gRPC cannot bind it")
+        raise _reason(host, port) or ListenError(
+            format_address(host, port), "gRPC cannot bind the address"
+        )
     return bound
 
 

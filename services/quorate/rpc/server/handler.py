@@ -48,7 +48,7 @@ class RaftHandler(NodeHandler, Protocol):
     async def handle(self, request: Any) -> Any:
         """The response to a request of Raft or Quorum without a method of its own below.
 
-        `rpc.methods` names the classes of requests and responses.
+        `rpc.wire.methods` names the classes of requests and responses.
         """
         ...
 

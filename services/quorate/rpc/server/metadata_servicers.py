@@ -1,6 +1,6 @@
 """Serves the calls of Metadata and BrokerLifecycle, all in the same way.
 
-The steps and rules of `servicers` apply. If a request is about topics or resources, the gate
+The steps and rules of `servicers` apply. If a request is about topics or resources, the authorizer
 authorizes each part separately, once the request was read.
 
 Source: proto/quorate/v1/metadata.proto, lifecycle.proto.
@@ -13,35 +13,35 @@ from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
-from quorate.rpc.server.authorizer import Context, Refusal, answer_admitted
+from quorate.rpc.server.authorizer import Context, Denial, answer_authorized
 from quorate.rpc.server.handler import MetadataHandler
 from quorate.rpc.server.intake import read_request, write_answer
-from quorate.rpc.server.servicers import Behavior, Slot, failure
+from quorate.rpc.server.servicers import Behavior, HandlerRef, failure
 from quorate.rpc.wire.codecs import NO_LEADER
 from quorate.rpc.wire.convert_metadata import METHODS, MetadataAnswer, Method
 
 
-def metadata_behaviors(slot: Slot) -> dict[str, Behavior]:
+def metadata_behaviors(handler_ref: HandlerRef) -> dict[str, Behavior]:
     """The behaviors by method name; each takes the bytes of a request."""
-    return {method.name: _serve(slot, method) for method in METHODS.values()}
+    return {method.name: _serve(handler_ref, method) for method in METHODS.values()}
 
 
-def _serve(slot: Slot, method: Method) -> Behavior:
+def _serve(handler_ref: HandlerRef, method: Method) -> Behavior:
     async def serve(data: bytes, context: Context) -> Message:
-        handler = await slot.metadata(context, data)
-        answer = await _answer(slot, method, handler, data, context)
-        slot.turns.charge(context, answer.ByteSize(), asked_bytes=len(data))
-        await slot.keep(context, answer)
+        handler = await handler_ref.metadata(context, data)
+        answer = await _answer(handler_ref, method, handler, data, context)
+        handler_ref.request_throttle.charge(context, answer.ByteSize(), asked_bytes=len(data))
+        await handler_ref.keep(context, answer)
         return answer
 
     return serve
 
 
 async def _answer(
-    slot: Slot, method: Method, handler: MetadataHandler, data: bytes, context: Context
+    handler_ref: HandlerRef, method: Method, handler: MetadataHandler, data: bytes, context: Context
 ) -> Message:
     try:
-        answer = await _handled(slot, method, handler, data, context)
+        answer = await _handled(handler_ref, method, handler, data, context)
         return await write_answer(method.encode_answer, answer, _parts(answer.response))
     except DecodeError:
         raise
@@ -58,17 +58,17 @@ def _parts(response: Any) -> int:
 
 
 async def _handled(
-    slot: Slot, method: Method, handler: MetadataHandler, data: bytes, context: Context
+    handler_ref: HandlerRef, method: Method, handler: MetadataHandler, data: bytes, context: Context
 ) -> MetadataAnswer:
-    asker = slot.asker(context)
-    if asker is None:
+    request_context = handler_ref.request_context(context)
+    if request_context is None:
         request, timeout_ms = await read_request(method.rpc, data, method.decode_request)
         return await handler.metadata(request, timeout_ms)
-    admitted: Any = asker.refusal(method.name)
+    authorized: Any = request_context.refusal(method.name)
     timeout_ms = 0
-    if not isinstance(admitted, Refusal):
+    if not isinstance(authorized, Denial):
         request, timeout_ms = await read_request(method.rpc, data, method.decode_request)
-        admitted = asker.admit(method.name, request)
-    return await answer_admitted(
-        admitted, NO_LEADER, partial(handler.metadata, timeout_ms=timeout_ms)
+        authorized = request_context.authorize(method.name, request)
+    return await answer_authorized(
+        authorized, NO_LEADER, partial(handler.metadata, timeout_ms=timeout_ms)
     )

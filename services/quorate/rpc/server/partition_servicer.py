@@ -1,11 +1,11 @@
 """The Partition service: decodes requests, calls the handler, encodes responses.
 
-Rules, as in `servicers`: the gate authorizes the caller for the method before a request is decoded,
-and its content afterwards. A request that is too large or violates the protocol is answered with
-INVALID_REQUEST and the reason. An exception of a handler is logged and answered with
-UNKNOWN_SERVER_ERROR. One Produce stream may have many batches in flight (see `answered_stream`).
+Rules, as in `servicers`: the authorizer authorizes the caller for the method before a request is
+decoded, and its content afterwards. A request that is too large or violates the protocol is
+answered with INVALID_REQUEST and the reason. An exception of a handler is logged and answered with
+UNKNOWN_SERVER_ERROR. One Produce stream may have many batches in flight (see `server_stream`).
 
-Without a gate every caller may do everything. A Fetch in the name of a follower acknowledges
+Without an authorizer every caller may do everything. A Fetch in the name of a follower acknowledges
 records, so it requires a different permission than a reader's (`methods.FOLLOWER_FETCH`).
 """
 
@@ -24,11 +24,11 @@ from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.types import NO_NODE
 from quorate.rpc.client.channels import EOF
 from quorate.rpc.principals import Caller
-from quorate.rpc.server.authorizer import Context, PartitionGate, Refusal
+from quorate.rpc.server.authorizer import Context, Denial, PartitionAuthorizer
 from quorate.rpc.server.grpc_server import method_handler
 from quorate.rpc.server.intake import read_request
-from quorate.rpc.server.request_validation import ReadableOnly, Refusals
-from quorate.rpc.server.server_stream import AnsweredStream, Running
+from quorate.rpc.server.request_validation import DecodeErrorInterceptor, RejectionLog
+from quorate.rpc.server.server_stream import Running, ServerStream
 from quorate.rpc.wire import partition_convert as convert
 from quorate.rpc.wire.convert_append import correlation_id_of
 from quorate.rpc.wire.limits import ServerLimits
@@ -47,7 +47,7 @@ from quorate.rpc.wire.partition_values import (
 from quorate.v1 import partition_pb2
 
 LOGGER = logging.getLogger(__name__)
-REFUSALS = Refusals(LOGGER)
+REJECTIONS = RejectionLog(LOGGER)
 
 _PRODUCE, _FETCH, _LIST_OFFSETS, _LOCATE, _INIT = (
     PARTITION_METHODS[name]
@@ -84,32 +84,40 @@ class PartitionHandler(Protocol):
     async def init_producer_id(self) -> ProducerIdentity: ...
 
 
-class _Asker:
-    """The caller of one call, identified once, and its gate."""
+class _PartitionContext:
+    """The caller of one call, identified once, and its authorizer."""
 
-    def __init__(self, gate: PartitionGate | None, context: Context) -> None:
-        self._gate = gate
-        self._caller = Caller() if gate is None else gate.caller(context)
+    def __init__(self, authorizer: PartitionAuthorizer | None, context: Context) -> None:
+        self._authorizer = authorizer
+        self._caller = Caller() if authorizer is None else authorizer.caller(context)
 
-    def refusal(self, rpc: RpcMethod) -> Refusal | None:
-        return None if self._gate is None else self._gate.partition_refusal(self._caller, rpc)
+    def refusal(self, rpc: RpcMethod) -> Denial | None:
+        return (
+            None
+            if self._authorizer is None
+            else self._authorizer.partition_refusal(self._caller, rpc)
+        )
 
-    def follower_refusal(self, node: int) -> Refusal | None:
-        return None if self._gate is None else self._gate.follower_refusal(self._caller, node)
+    def follower_refusal(self, node: int) -> Denial | None:
+        return (
+            None
+            if self._authorizer is None
+            else self._authorizer.follower_refusal(self._caller, node)
+        )
 
     def refused_topic(self, rpc: RpcMethod, topic_id: str) -> ErrorCode:
-        if self._gate is None:
+        if self._authorizer is None:
             return ErrorCode.NONE
-        return self._gate.refused_topic(self._caller, rpc.operation, topic_id)
+        return self._authorizer.refused_topic(self._caller, rpc.operation, topic_id)
 
     def visible(self, located: Located, asked: Sequence[str]) -> Located:
         """Drop the topics that the caller may not describe; those it named get an error."""
-        if self._gate is None:
+        if self._authorizer is None:
             return located
         failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         found = []
         for topic in located.topics:
-            if self._gate.may_describe(self._caller, topic.name):
+            if self._authorizer.may_describe(self._caller, topic.name):
                 found.append(topic)
             elif asked:
                 found.append(LocatedTopic(topic.name, failed))
@@ -118,7 +126,7 @@ class _Asker:
 
 def _failed(what: str, context: Context, error: Exception) -> tuple[ErrorCode, str]:
     if isinstance(error, ViolationError):
-        REFUSALS.say(what, context.peer(), error)
+        REJECTIONS.say(what, context.peer(), error)
         return ErrorCode.INVALID_REQUEST, str(error)
     LOGGER.error("%s from %s failed", what, context.peer(), exc_info=error)
     return ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {type(error).__name__}"
@@ -128,11 +136,14 @@ class PartitionServicer:
     """Serves producers, readers and follower brokers. `running` holds the batches in flight."""
 
     def __init__(
-        self, handler: PartitionHandler, limits: ServerLimits, gate: PartitionGate | None = None
+        self,
+        handler: PartitionHandler,
+        limits: ServerLimits,
+        authorizer: PartitionAuthorizer | None = None,
     ) -> None:
         self._handler = handler
         self._limits = limits
-        self._gate = gate
+        self._authorizer = authorizer
         self.running: Running = set()
         self.behaviors: Mapping[str, Callable[[Any, Context], Any]] = {
             "Produce": self._stream_batches,
@@ -149,35 +160,35 @@ class PartitionServicer:
             name: method_handler(PARTITION_METHODS[name], behavior)
             for name, behavior in self.behaviors.items()
         }
-        ReadableOnly(server).add_generic_rpc_handlers(
+        DecodeErrorInterceptor(server).add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(PARTITION_SERVICE, handlers),)
         )
 
     # --- batches ----------------------------------------------------------------------------------
 
     async def _stream_batches(self, _requests: AsyncIterator[bytes], context: Context) -> None:
-        asker = _Asker(self._gate, context)
+        request_context = _PartitionContext(self._authorizer, context)
 
         async def begin(
             data: bytes,
         ) -> tuple[int, Coroutine[Any, Any, partition_pb2.ProduceResponse]]:
-            number, request = await self._read_batch(data, context, asker)
+            number, request = await self._read_batch(data, context, request_context)
             return len(data), self._produce(number, request, context)
 
-        await AnsweredStream(context, self._limits, self.running, begin).serve()
+        await ServerStream(context, self._limits, self.running, begin).serve()
 
     async def _read_batch(
-        self, data: bytes, context: Context, asker: _Asker
+        self, data: bytes, context: Context, request_context: _PartitionContext
     ) -> tuple[int, ProduceRequest | ProduceResponse]:
         """The correlation id, and the request or its rejection. Raises DecodeError."""
-        if (refused := asker.refusal(_PRODUCE)) is not None:
+        if (refused := request_context.refusal(_PRODUCE)) is not None:
             return correlation_id_of(data), ProduceResponse(refused.error, message=refused.message)
         try:
             number, request = await read_request(_PRODUCE, data, _decode_produce)
         except ViolationError as error:
             code, text = _failed("Produce", context, error)
             return correlation_id_of(data), ProduceResponse(code, message=text)
-        failed = asker.refused_topic(_PRODUCE, request.partition.topic_id)
+        failed = request_context.refused_topic(_PRODUCE, request.partition.topic_id)
         return number, request if failed is ErrorCode.NONE else ProduceResponse(failed)
 
     async def _produce(
@@ -195,25 +206,31 @@ class PartitionServicer:
     # --- fetches ----------------------------------------------------------------------------------
 
     async def _stream_fetches(self, _requests: AsyncIterator[bytes], context: Context) -> None:
-        asker = _Asker(self._gate, context)
-        session = self._handler.open_session(lambda topic: asker.refused_topic(_FETCH, topic))
+        request_context = _PartitionContext(self._authorizer, context)
+        session = self._handler.open_session(
+            lambda topic: request_context.refused_topic(_FETCH, topic)
+        )
         try:
             while (data := await context.read()) is not EOF:
-                response = await self._fetched(data, session, context, asker)
+                response = await self._fetched(data, session, context, request_context)
                 await context.write(convert.encode_fetched(response))
         finally:
             session.close()
 
     async def _fetched(
-        self, data: bytes, session: FetchSession, context: Context, asker: _Asker
+        self,
+        data: bytes,
+        session: FetchSession,
+        context: Context,
+        request_context: _PartitionContext,
     ) -> PartitionFetchResponse:
-        refused = asker.refusal(_FETCH)
+        refused = request_context.refusal(_FETCH)
         if refused is not None:
             return PartitionFetchResponse(refused.error, message=refused.message)
         try:
             request = await read_request(_FETCH, data, convert.decode_fetch)
             if request.replica_id != NO_NODE:
-                refused = asker.follower_refusal(request.replica_id)
+                refused = request_context.follower_refusal(request.replica_id)
             if refused is not None:
                 return PartitionFetchResponse(refused.error, message=refused.message)
             return await session.fetch(request)
@@ -233,10 +250,10 @@ class PartitionServicer:
         )
 
     async def _offsets(
-        self, message: partition_pb2.ListOffsetsRequest, asker: _Asker
+        self, message: partition_pb2.ListOffsetsRequest, request_context: _PartitionContext
     ) -> PartitionOffsets:
         key = convert.key_from_wire(message.partition)
-        failed = asker.refused_topic(_LIST_OFFSETS, key.topic_id)
+        failed = request_context.refused_topic(_LIST_OFFSETS, key.topic_id)
         if failed is not ErrorCode.NONE:
             return PartitionOffsets(failed)
         return await self._handler.list_offsets(key)
@@ -246,9 +263,11 @@ class PartitionServicer:
             await self._answer(_LOCATE, data, context, self._located, Located)
         )
 
-    async def _located(self, message: partition_pb2.LocateRequest, asker: _Asker) -> Located:
+    async def _located(
+        self, message: partition_pb2.LocateRequest, request_context: _PartitionContext
+    ) -> Located:
         asked = tuple(message.topics)
-        return asker.visible(await self._handler.locate(asked), asked)
+        return request_context.visible(await self._handler.locate(asked), asked)
 
     async def _init_producer_id(
         self, data: bytes, context: Context
@@ -257,7 +276,9 @@ class PartitionServicer:
             await self._answer(_INIT, data, context, self._identity, ProducerIdentity)
         )
 
-    async def _identity(self, _message: Any, _asker: _Asker) -> ProducerIdentity:
+    async def _identity(
+        self, _message: Any, _request_context: _PartitionContext
+    ) -> ProducerIdentity:
         return await self._handler.init_producer_id()
 
     async def _answer(
@@ -265,15 +286,15 @@ class PartitionServicer:
         rpc: RpcMethod,
         data: bytes,
         context: Context,
-        handle: Callable[[Any, _Asker], Coroutine[Any, Any, Any]],
+        handle: Callable[[Any, _PartitionContext], Coroutine[Any, Any, Any]],
         refuse: Callable[..., Any],
     ) -> Any:
         """The response's value. refuse: builds one from an error and its message."""
-        asker = _Asker(self._gate, context)
-        if (refused := asker.refusal(rpc)) is not None:
+        request_context = _PartitionContext(self._authorizer, context)
+        if (refused := request_context.refusal(rpc)) is not None:
             return refuse(refused.error, message=refused.message)
         try:
-            return await handle(await read_request(rpc, data, _as_it_is), asker)
+            return await handle(await read_request(rpc, data, _as_it_is), request_context)
         except DecodeError:
             raise
         except Exception as error:

@@ -34,7 +34,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Behavior = Callable[[Any, Context], Any]
 
 
-class Refusals:
+class RejectionLog:
     """Logs rejections (rule 2)."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,10 +42,10 @@ class Refusals:
 
     def say(self, what: str, whom: str, why: object) -> None:
         """Log one rejection: the method, the peer, the reason."""
-        self._log.warning(None, "%s from %s is refused: %s", what, whom, why)
+        self._log.warning(None, "rejected %s from %s: %s", what, whom, why)
 
 
-def is_told(record: logging.LogRecord) -> bool:
+def is_reported(record: logging.LogRecord) -> bool:
     """A log filter: whether to keep a record of gRPC's own logger (rule 3)."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, grpc.aio.InternalError)
@@ -60,7 +60,7 @@ class _Unreadable:
         self.error = error
 
 
-class ReadableOnly:
+class DecodeErrorInterceptor:
     """Wraps a server while services are added: their methods get only decodable requests.
 
     bytes_max: of a request that gRPC decodes. Methods that take bytes have their own limits.
@@ -68,8 +68,8 @@ class ReadableOnly:
 
     def __init__(self, server: grpc.aio.Server, bytes_max: int | None = None) -> None:
         self._server: Any = server  # the stubs lack add_registered_method_handlers
-        self._guard = _Guard(Refusals(LOGGER), bytes_max)
-        GRPC_LOGGER.addFilter(is_told)
+        self._guard = _Guard(RejectionLog(LOGGER), bytes_max)
+        GRPC_LOGGER.addFilter(is_reported)
 
     def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
         """See `grpc.aio.Server`."""
@@ -105,8 +105,8 @@ class _GuardedService(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 class _Guard:
     """Wraps a method so that it never sees a request that cannot be decoded."""
 
-    def __init__(self, refusals: Refusals, bytes_max: int | None) -> None:
-        self._refusals = refusals
+    def __init__(self, refusals: RejectionLog, bytes_max: int | None) -> None:
+        self._rejections = refusals
         self._bytes_max = bytes_max
 
     def method(self, name: str, method: Any) -> Any:
@@ -153,14 +153,14 @@ class _Guard:
         return give
 
     async def _refuse(self, name: str, context: Context, error: DecodeError) -> None:
-        self._refusals.say(name, context.peer(), error)
+        self._rejections.say(name, context.peer(), error)
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{name}: {error}")
 
 
 def _bounded(decode: Callable[[bytes], Any], bytes_max: int) -> Callable[[bytes], Any]:
     def deserialize(data: bytes) -> Any:
         if len(data) > bytes_max:
-            raise DecodeError(f"a request of {len(data)} bytes, and at most {bytes_max} are read")
+            raise DecodeError(f"a request of {len(data)} bytes: the limit is {bytes_max}")
         return decode(data)
 
     return deserialize

@@ -1,4 +1,4 @@
-"""Bounds the memory that a server's large responses hold until clients have taken them.
+"""Bounds the memory that a server's large responses hold until clients have read them.
 
 gRPC keeps a response until the peer has room for it, and one connection can carry a thousand calls
 whose responses the client never reads. Rules:
@@ -42,21 +42,21 @@ EndConnection = Callable[[str, str], None]
 """Closes a connection, given gRPC's name of the peer and the reason."""
 
 
-class Held:
+class MemoryReservation:
     """The room of one response, released at the end of the `with` block.
 
     size: bytes. made_at_s: when the response was complete, None before.
     """
 
-    __slots__ = ("made_at_s", "peer", "room", "size")
+    __slots__ = ("made_at_s", "memory", "peer", "size")
 
-    def __init__(self, room: AnswerRoom, peer: str) -> None:
-        self.room = room
+    def __init__(self, memory: ResponseMemory, peer: str) -> None:
+        self.memory = memory
         self.peer = peer
         self.size = 0
         self.made_at_s: float | None = None
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> MemoryReservation:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,30 +69,30 @@ class Held:
         """
         self.release()
         self.made_at_s = None
-        await self.room.grant(self, size)
+        await self.memory.grant(self, size)
 
     async def settle(self, size: int) -> None:
         """Set the room to the complete response's size in bytes; waits if it needs more."""
         wanted = size if size > SMALL_BYTES else 0
         if wanted > self.size:
-            await self.room.grant(self, wanted)
-        self.room.resize(self, wanted)
+            await self.memory.grant(self, wanted)
+        self.memory.resize(self, wanted)
         self.made_at_s = time.monotonic()
 
     def release(self) -> None:
-        self.room.resize(self, 0)
+        self.memory.resize(self, 0)
 
 
-class AnswerRoom:
+class ResponseMemory:
     """The room of one server. `end` closes connections; while it is None, nothing is bounded."""
 
     def __init__(self, bytes_max: int = ROOM_BYTES) -> None:
         self._max = bytes_max
         self.end: EndConnection | None = None
         self.bytes = 0
-        self._held: set[Held] = set()
+        self._held: set[MemoryReservation] = set()
         self._of_peer: Counter[str] = Counter()
-        self._waiting: dict[Held, tuple[int, asyncio.Future[None]]] = {}
+        self._waiting: dict[MemoryReservation, tuple[int, asyncio.Future[None]]] = {}
         """In the order of arrival."""
         self._peers: dict[str, int] = {}
         """The order of connections, the oldest first."""
@@ -101,16 +101,16 @@ class AnswerRoom:
         """Peers whose connection was closed and that still hold room."""
         self._look: asyncio.TimerHandle | None = None
 
-    def hold(self, peer: str) -> Held:
+    def hold(self, peer: str) -> MemoryReservation:
         """The room of a future response, empty at first."""
         if peer not in self._peers:
             if len(self._peers) >= PEERS_MAX:
                 self._peers.popitem()
             self._peers[peer] = next(self._numbers)
-        return Held(self, peer)
+        return MemoryReservation(self, peer)
 
-    async def grant(self, held: Held, size: int) -> None:
-        """See `Held.reserve`."""
+    async def grant(self, held: MemoryReservation, size: int) -> None:
+        """See `MemoryReservation.reserve`."""
         if not self._waiting and self._fits(held, size):
             self.resize(held, size)
             return
@@ -123,7 +123,7 @@ class AnswerRoom:
         finally:
             self._waiting.pop(held, None)
 
-    def resize(self, held: Held, size: int) -> None:
+    def resize(self, held: MemoryReservation, size: int) -> None:
         more = size - held.size
         if more == 0:
             return
@@ -140,7 +140,7 @@ class AnswerRoom:
         if more < 0:
             self._admit()
 
-    def _fits(self, held: Held, size: int) -> bool:
+    def _fits(self, held: MemoryReservation, size: int) -> bool:
         """A response of any size fits if no other holds room."""
         return self.end is None or self.bytes - held.size + size <= max(self._max, size)
 
@@ -159,7 +159,7 @@ class AnswerRoom:
                 self.resize(held, size)
                 turn.set_result(None)
 
-    def _rank(self, held: Held) -> tuple[int, float]:
+    def _rank(self, held: MemoryReservation) -> tuple[int, float]:
         return self._of_peer[held.peer], self._peers.get(held.peer, math.inf)
 
     def _end_stalled(self) -> None:
@@ -178,6 +178,6 @@ class AnswerRoom:
         if peer and now_s - since_s >= STALLED_S:
             self._ended.add(peer)
             self._peers.pop(peer, None)
-            self.end(peer, "it does not take its answers, and others need their room")
+            self.end(peer, "it does not read its responses, and others need the memory")
             look_s = CLOSE_INTERVAL_S
         self._look = asyncio.get_running_loop().call_later(look_s, self._end_stalled)

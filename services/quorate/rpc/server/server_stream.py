@@ -1,4 +1,4 @@
-"""The server side of a pipelined request/response stream (`asking_stream` is the client side).
+"""The server side of a pipelined request/response stream (`client_stream` is the client side).
 
 Many messages are in flight at once, and each is answered as soon as it is done. Rules:
 1. At most `append_messages_in_flight_max` messages and `append_bytes_in_flight_max` bytes of a
@@ -46,7 +46,7 @@ def begun(running: Running, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return task
 
 
-class AnsweredStream:
+class ServerStream:
     """One stream."""
 
     def __init__(
@@ -101,7 +101,7 @@ class AnsweredStream:
                     await self._context.write(answer)
         except Exception as error:
             # gRPC raises various exceptions if the client is gone.
-            LOGGER.debug("an answer could not be sent: %s", error)
+            LOGGER.debug("could not send a response: %s", error)
         finally:
             self._messages -= 1
             self._bytes -= size

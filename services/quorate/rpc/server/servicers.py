@@ -6,11 +6,11 @@ every message:
 1. The call waits for its turn (`throttle`), unless the method is exempt.
 2. A node that is not formatted ends the call with FAILED_PRECONDITION, unless the method needs no
    storage.
-3. The gate authorizes the caller for the method. If it rejects the call, the response carries the
-   error; NodeStatus, whose response has no error field, ends with PERMISSION_DENIED.
+3. The authorizer authorizes the caller for the method. If it rejects the call, the response carries
+   the error; NodeStatus, whose response has no error field, ends with PERMISSION_DENIED.
 4. A request that exceeds the limits of its method (`intake`) is answered with INVALID_REQUEST.
 
-Then the request is decoded, and the gate authorizes its content. Rules for what follows:
+Then the request is decoded, and the authorizer authorizes its content. Rules for what follows:
 
 5. A request that violates the protocol is answered with INVALID_REQUEST and the reason.
 6. An exception of a handler is logged with the call and its sender, and answered with
@@ -41,16 +41,16 @@ from google.protobuf.message import DecodeError, Message
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.messages import FetchRequest, FetchResponse
 from quorate.rpc.client.channels import EOF
-from quorate.rpc.server.append_handler import Appends
+from quorate.rpc.server.append_handler import AppendHandler
 from quorate.rpc.server.arrivals import Arrivals
-from quorate.rpc.server.authorizer import Asker, Context, Gate, Refusal
+from quorate.rpc.server.authorizer import CallAuthorizer, Context, Denial, RequestContext
 from quorate.rpc.server.handler import MetadataHandler, NodeHandler, RaftHandler
 from quorate.rpc.server.intake import read_request
 from quorate.rpc.server.records_answer import encode_with_records
-from quorate.rpc.server.request_validation import Refusals
-from quorate.rpc.server.response_memory import SMALL_BYTES, AnswerRoom, Held
-from quorate.rpc.server.server_stream import AnsweredStream, Running, begun
-from quorate.rpc.server.throttle import RECORDS_BYTES, Turns
+from quorate.rpc.server.request_validation import RejectionLog
+from quorate.rpc.server.response_memory import SMALL_BYTES, MemoryReservation, ResponseMemory
+from quorate.rpc.server.server_stream import Running, ServerStream, begun
+from quorate.rpc.server.throttle import RECORDS_BYTES, RequestThrottle
 from quorate.rpc.wire import convert
 from quorate.rpc.wire.codecs import CODECS, Codec
 from quorate.rpc.wire.limits import LONE_FETCH_BYTES_MAX, SNAPSHOT_PIECE_BYTES_MAX, ServerLimits
@@ -59,7 +59,7 @@ from quorate.rpc.wire.values import Buffer
 from quorate.v1 import raft_pb2
 
 LOGGER = logging.getLogger(__name__)
-REFUSALS = Refusals(LOGGER)
+REJECTIONS = RejectionLog(LOGGER)
 
 Behavior = Callable[[Any, Context], Any]
 Handle = Callable[[Any], Awaitable[Any]]
@@ -71,8 +71,8 @@ NOT_FORMATTED = "this node is not formatted: it serves Format and NodeStatus onl
 NO_METADATA = "this node is not formatted, or serves no metadata"
 
 
-class Slot:
-    """The current handler of requests, and the gate that authorizes them.
+class HandlerRef:
+    """The current handler of requests, and the authorizer that authorizes them.
 
     The handler changes once in a process's life: when the node has been formatted.
     """
@@ -80,14 +80,14 @@ class Slot:
     def __init__(
         self,
         handler: NodeHandler,
-        gate: Gate | None,
-        turns: Turns,
-        room: AnswerRoom | None = None,
+        authorizer: CallAuthorizer | None,
+        request_throttle: RequestThrottle,
+        response_memory: ResponseMemory | None = None,
         arrivals: Arrivals | None = None,
     ) -> None:
-        self.gate = gate
-        self.turns = turns
-        self.room = AnswerRoom() if room is None else room
+        self.authorizer = authorizer
+        self.request_throttle = request_throttle
+        self.response_memory = ResponseMemory() if response_memory is None else response_memory
         self.arrivals = Arrivals() if arrivals is None else arrivals
         self.use(handler)
 
@@ -97,23 +97,23 @@ class Slot:
         self._raft = handler if isinstance(handler, RaftHandler) else None
         self._metadata = handler if isinstance(handler, MetadataHandler) else None
 
-    def asker(self, context: Context) -> Asker | None:
-        """The caller and its gate; None without a gate."""
-        return Asker.of(self.gate, context)
+    def request_context(self, context: Context) -> RequestContext | None:
+        """The caller and its authorizer; None without an authorizer."""
+        return RequestContext.of(self.authorizer, context)
 
     async def enter(self, method: RpcMethod, context: Context, data: bytes = b"") -> None:
         """Perform steps 1 and 2, which may end the call. data: its only message."""
         self.arrivals.add(context.peer(), len(data))
         if method.takes_turn:
-            await self.turns.wait(context)
+            await self.request_throttle.wait(context)
         if self._raft is None and method.needs_storage:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_FORMATTED)
 
     async def keep(self, context: Context, answer: Message) -> None:
-        """Hold room for a call's response until the client has taken it."""
+        """Hold room for a call's response until the client has read it."""
         size = answer.ByteSize()
         if size > SMALL_BYTES:
-            held = self.room.hold(context.peer())
+            held = self.response_memory.hold(context.peer())
             context.add_done_callback(_releases(held))
             await held.settle(size)
 
@@ -125,7 +125,7 @@ class Slot:
     async def metadata(self, context: Context, data: bytes) -> MetadataHandler:
         """The metadata handler, after the call's turn; ends the call if there is none."""
         self.arrivals.add(context.peer(), len(data))
-        await self.turns.wait(context)
+        await self.request_throttle.wait(context)
         if self._metadata is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_METADATA)
         return self._metadata
@@ -134,40 +134,47 @@ class Slot:
 def failure(method: RpcMethod, context: Context, error: Exception) -> tuple[ErrorCode, str]:
     """The error and message that answer an exception (rules 5 and 6)."""
     if isinstance(error, ViolationError):
-        REFUSALS.say(method.name, context.peer(), error)
+        REJECTIONS.say(method.name, context.peer(), error)
         return ErrorCode.INVALID_REQUEST, str(error)
     LOGGER.error("%s from %s failed", method.name, context.peer(), exc_info=error)
     return ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {type(error).__name__}"
 
 
 class _RefusedError(Exception):
-    """The gate rejects the call."""
+    """The authorizer rejects the call."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: Denial) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
 
 
-async def _admitted(codec: Codec, data: bytes, asker: Asker | None) -> Any:
+async def _admitted(codec: Codec, data: bytes, request_context: RequestContext | None) -> Any:
     """The decoded request, authorized and within its limits (steps 3 and 4).
 
     Raises _RefusedError, ViolationError, DecodeError.
     """
     name = codec.method.name
-    if asker is not None and (refused := asker.refusal(name)) is not None:
+    if request_context is not None and (refused := request_context.refusal(name)) is not None:
         raise _RefusedError(refused)
     request = await read_request(codec.method, data, codec.decode_request)
-    if asker is not None and (refused := asker.refusal(name, request)) is not None:
+    if (
+        request_context is not None
+        and (refused := request_context.refusal(name, request)) is not None
+    ):
         raise _RefusedError(refused)
     return request
 
 
 async def _answer(
-    codec: Codec, data: bytes, context: Context, asker: Asker | None, handle: Handle
+    codec: Codec,
+    data: bytes,
+    context: Context,
+    request_context: RequestContext | None,
+    handle: Handle,
 ) -> Message:
     """Handle one request, for methods whose responses have an error field."""
     try:
-        return codec.encode_response(await handle(await _admitted(codec, data, asker)))
+        return codec.encode_response(await handle(await _admitted(codec, data, request_context)))
     except Exception as error:
         return codec.encode_response(_refused(codec, context, error))
 
@@ -191,8 +198,8 @@ class Servicer:
     `running` holds the appends in flight, which outlive their streams.
     """
 
-    def __init__(self, slot: Slot, limits: ServerLimits) -> None:
-        self._slot = slot
+    def __init__(self, handler_ref: HandlerRef, limits: ServerLimits) -> None:
+        self._handler_ref = handler_ref
         self._limits = limits
         self.running: Running = set()
         fetch = CODECS["Fetch"]
@@ -207,14 +214,14 @@ class Servicer:
             "Fetch": self._fetch_alone,
             "FetchStream": self._stream_fetches,
             "FetchSnapshot": self._fetch_snapshot,
-            "Format": self._unary(CODECS["Format"], lambda: slot.handler.format),
+            "Format": self._unary(CODECS["Format"], lambda: handler_ref.handler.format),
             "NodeStatus": self._node_status,
             "Append": self._append,
             "AppendStream": self._stream_appends,
             "Read": self._read,
         }
         handled = {
-            name: self._unary(codec, lambda: slot.raft.handle)
+            name: self._unary(codec, lambda: handler_ref.raft.handle)
             for name, codec in CODECS.items()
             if name not in special
         }
@@ -222,47 +229,56 @@ class Servicer:
         """By method name. Each takes the request's bytes; those of client streams read the call."""
 
     def _unary(self, codec: Codec, handle: Callable[[], Handle]) -> Behavior:
-        """A unary method. handle: returns the handler's method, after `Slot.enter`."""
-        method, turns = codec.method, self._slot.turns
+        """A unary method. handle: returns the handler's method, after `HandlerRef.enter`."""
+        method, request_throttle = codec.method, self._handler_ref.request_throttle
 
         async def serve(data: bytes, context: Context) -> Message:
-            await self._slot.enter(method, context, data)
-            answer = await _answer(codec, data, context, self._slot.asker(context), handle())
+            await self._handler_ref.enter(method, context, data)
+            answer = await _answer(
+                codec, data, context, self._handler_ref.request_context(context), handle()
+            )
             if method.takes_turn:
-                turns.charge(context, answer.ByteSize(), asked_bytes=len(data))
-            await self._slot.keep(context, answer)
+                request_throttle.charge(context, answer.ByteSize(), asked_bytes=len(data))
+            await self._handler_ref.keep(context, answer)
             return answer
 
         return serve
 
     async def _fetch_alone(self, data: bytes, context: Context) -> bytes:
-        codec, slot = self._lone_fetch, self._slot
-        await slot.enter(codec.method, context, data)
-        held = slot.room.hold(context.peer())
+        codec, handler_ref = self._lone_fetch, self._handler_ref
+        await handler_ref.enter(codec.method, context, data)
+        held = handler_ref.response_memory.hold(context.peer())
         context.add_done_callback(_releases(held))
-        answer = await self._answer_fetch(codec, data, context, slot.asker(context), held)
-        slot.turns.charge(context, len(answer), call_bytes=RECORDS_BYTES)
+        answer = await self._answer_fetch(
+            codec, data, context, handler_ref.request_context(context), held
+        )
+        handler_ref.request_throttle.charge(context, len(answer), call_bytes=RECORDS_BYTES)
         return answer
 
     async def _answer_fetch(
-        self, codec: Codec, data: bytes, context: Context, asker: Asker | None, held: Held
+        self,
+        codec: Codec,
+        data: bytes,
+        context: Context,
+        request_context: RequestContext | None,
+        held: MemoryReservation,
     ) -> bytes:
         try:
-            request = await _admitted(codec, data, asker)
+            request = await _admitted(codec, data, request_context)
             response, records = await self._fetch_within(held, request)
         except Exception as error:
             response, records = _refused(codec, context, error)
         return await self._encode_fetched(response, records)
 
     async def _fetch_within(
-        self, held: Held, request: FetchRequest
+        self, held: MemoryReservation, request: FetchRequest
     ) -> tuple[FetchResponse, Sequence[Buffer]]:
         """The handler's response, within the room of `held`.
 
         A fetch of records that exist reserves room first. A parked fetch takes room once its
         records have arrived.
         """
-        handler = self._slot.raft
+        handler = self._handler_ref.raft
         if request.offset < handler.end_offset:
             await held.reserve()
         response, records = await handler.fetch(request)
@@ -272,19 +288,25 @@ class Servicer:
     async def _stream_fetches(self, _requests: AsyncIterator[bytes], context: Context) -> None:
         """Serve one fetch at a time: read, handle, respond."""
         codec = self._fetch_of_stream
-        await self._slot.enter(codec.method, context)
-        asker, room, peer = self._slot.asker(context), self._slot.room, context.peer()
+        await self._handler_ref.enter(codec.method, context)
+        request_context, response_memory, peer = (
+            self._handler_ref.request_context(context),
+            self._handler_ref.response_memory,
+            context.peer(),
+        )
         while (data := await context.read()) is not EOF:
-            self._slot.arrivals.add(peer, len(data))
-            with room.hold(peer) as held:
-                await context.write(await self._answer_fetch(codec, data, context, asker, held))
+            self._handler_ref.arrivals.add(peer, len(data))
+            with response_memory.hold(peer) as held:
+                await context.write(
+                    await self._answer_fetch(codec, data, context, request_context, held)
+                )
 
     async def _encode_fetched(self, response: FetchResponse, records: Sequence[Buffer]) -> bytes:
         size = sum(len(part) for part in records)
         limit = self._limits.message_bytes_max - RESPONSE_ROOM_BYTES
         if size > limit:
             # Sending it would break the stream on every retry; an error reaches the follower.
-            text = f"{size} bytes of records in one answer: the limit is {limit}"
+            text = f"{size} bytes of records in one response: the limit is {limit}"
             LOGGER.error("a fetch at offset %s: %s", response.records_from, text)
             response = FetchResponse(ErrorCode.MESSAGE_TOO_LARGE, response.leader, message=text)
             records = ()
@@ -294,12 +316,12 @@ class Servicer:
 
     async def _fetch_snapshot(self, data: bytes, context: Context) -> AsyncIterator[Message]:
         codec = CODECS["FetchSnapshot"]
-        await self._slot.enter(codec.method, context, data)
-        with self._slot.room.hold(context.peer()) as held:
+        await self._handler_ref.enter(codec.method, context, data)
+        with self._handler_ref.response_memory.hold(context.peer()) as held:
             try:
-                request = await _admitted(codec, data, self._slot.asker(context))
+                request = await _admitted(codec, data, self._handler_ref.request_context(context))
                 await held.reserve()
-                response = await self._slot.raft.fetch_snapshot(request)
+                response = await self._handler_ref.raft.fetch_snapshot(request)
                 await held.settle(len(response.data))
             except Exception as error:
                 response = _refused(codec, context, error)
@@ -312,14 +334,17 @@ class Servicer:
 
     async def _node_status(self, data: bytes, context: Context) -> Message:
         codec = CODECS["NodeStatus"]
-        await self._slot.enter(codec.method, context, data)
-        asker = self._slot.asker(context)
-        if asker is not None and (refused := asker.refusal(codec.method.name)) is not None:
+        await self._handler_ref.enter(codec.method, context, data)
+        request_context = self._handler_ref.request_context(context)
+        if (
+            request_context is not None
+            and (refused := request_context.refusal(codec.method.name)) is not None
+        ):
             text = f"{refused.error.name} {refused.message}".rstrip()
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         try:
             await read_request(codec.method, data, codec.decode_request)
-            return codec.encode_response(await self._slot.handler.node_status())
+            return codec.encode_response(await self._handler_ref.handler.node_status())
         except DecodeError:
             raise
         except ViolationError as error:
@@ -332,34 +357,41 @@ class Servicer:
     async def _append(self, data: bytes, context: Context) -> Message:
         _, work = await (await self._appends("Append", context, data)).begin(data)
         answer = await asyncio.shield(begun(self.running, work))
-        self._slot.turns.charge(context, answer.ByteSize(), asked_bytes=len(data))
+        self._handler_ref.request_throttle.charge(context, answer.ByteSize(), asked_bytes=len(data))
         return answer
 
     async def _stream_appends(self, _requests: AsyncIterator[bytes], context: Context) -> None:
         appends = await self._appends("AppendStream", context)
-        arrivals, turns, peer = self._slot.arrivals, self._slot.turns, context.peer()
+        arrivals, request_throttle, peer = (
+            self._handler_ref.arrivals,
+            self._handler_ref.request_throttle,
+            context.peer(),
+        )
 
         async def begin(data: bytes) -> tuple[int, Coroutine[Any, Any, Message]]:
             arrivals.add(peer, len(data))
-            turns.note_streamed()
+            request_throttle.note_streamed()
             return await appends.begin(data)
 
-        await AnsweredStream(context, self._limits, self.running, begin).serve()
+        await ServerStream(context, self._limits, self.running, begin).serve()
 
-    async def _appends(self, name: str, context: Context, data: bytes = b"") -> Appends:
+    async def _appends(self, name: str, context: Context, data: bytes = b"") -> AppendHandler:
         method = RPC_METHODS[name]
-        await self._slot.enter(method, context, data)
-        asker, limit = self._slot.asker(context), self._limits.batch_bytes_max
-        return Appends(self._slot.raft, context, method, limit, asker)
+        await self._handler_ref.enter(method, context, data)
+        request_context, limit = (
+            self._handler_ref.request_context(context),
+            self._limits.batch_bytes_max,
+        )
+        return AppendHandler(self._handler_ref.raft, context, method, limit, request_context)
 
     async def _read(self, data: bytes, context: Context) -> AsyncIterator[Message | bytes]:
         codec = CODECS["Read"]
-        await self._slot.enter(codec.method, context, data)
-        asker = self._slot.asker(context)
+        await self._handler_ref.enter(codec.method, context, data)
+        request_context = self._handler_ref.request_context(context)
         try:
-            request = await _admitted(codec, data, asker)
-            with self._slot.room.hold(context.peer()) as held:
-                async for chunk in self._slot.raft.read(request, held.reserve):
+            request = await _admitted(codec, data, request_context)
+            with self._handler_ref.response_memory.hold(context.peer()) as held:
+                async for chunk in self._handler_ref.raft.read(request, held.reserve):
                     await held.settle(len(chunk.records))
                     rest = codec.encode_response(replace(chunk, records=b""))
                     yield await encode_with_records(rest, "records", (chunk.records,))
@@ -369,8 +401,8 @@ class Servicer:
         yield codec.encode_response(final)
 
 
-def _releases(held: Held) -> Any:
-    """A callback for the end of a call: the response was taken, or the caller is gone."""
+def _releases(held: MemoryReservation) -> Any:
+    """A callback for the end of a call, when the client has read the response or is gone."""
     return lambda _: held.release()
 
 

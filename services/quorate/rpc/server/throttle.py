@@ -1,4 +1,4 @@
-"""Fair shares of a busy server: heavy callers wait; light callers do not.
+"""Divides a busy server fairly: heavy callers wait; light callers do not.
 
 A call costs a controller a fraction of a millisecond of its single thread. When more calls arrive
 than it can serve at once, a few callers in tight loops would delay all others. Rules:
@@ -40,10 +40,10 @@ import grpc
 
 from quorate.rpc.server.authorizer import Context
 
-BUSY = "the server is busy, and this connection has had its share; slow down"
+BUSY = "the server is busy, and this connection has used its share; slow down"
 
 BURST_MS = 100
-"""How many calls a connection may make at once, as milliseconds of its share."""
+"""The burst that a connection may send at once, as milliseconds of its share."""
 
 AHEAD_MAX_MS = 2_000
 """How far ahead a connection's clock may run, and so how long a call may wait to be served."""
@@ -232,7 +232,7 @@ def _come(turn: asyncio.Future[None]) -> None:
         turn.set_result(None)
 
 
-class Turns:
+class RequestThrottle:
     """The throttle of all services of one server; without one, no call waits."""
 
     def __init__(self, throttle: Throttle | None = None) -> None:

@@ -81,7 +81,7 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """What a codec knows beyond the two declarations.
+    """The rules of a codec that do not follow from the two declarations.
 
     forms: the types with their own conversions. checks: by the class of a value, a function that
     rejects a decoded value (ValueError or ViolationError) or limits it. are_numbers_natural:
@@ -419,7 +419,7 @@ def _member_of(members: type[Any]) -> Convert:
     def decode(number: Any) -> Any:
         found = known.get(number)
         if found is None:
-            raise ValueError(f"{number!r} is none of {', '.join(map(str, known))}")
+            raise ValueError(f"{number!r} is not one of {', '.join(map(str, known))}")
         return found
 
     return decode

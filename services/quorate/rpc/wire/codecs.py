@@ -71,7 +71,7 @@ def _limit_timeout(limit_ms: int) -> Callable[[Any], Any]:
 
 def _check_end_quorum_epoch(request: m.EndQuorumEpochRequest) -> m.EndQuorumEpochRequest:
     if len(request.preferred_candidates) > f.VOTERS_MAX:
-        raise ValueError(f"preferred_candidates: {len(request.preferred_candidates)} of them")
+        raise ValueError(f"preferred_candidates: {len(request.preferred_candidates)} are too many")
     return request
 
 
@@ -89,7 +89,9 @@ def _check_format(request: v.FormatRequest) -> v.FormatRequest:
     if len({voter.id for voter in controllers}) != len(controllers):
         raise ValueError("initial_controllers: an id appears twice")
     if bool(controllers) != (request.mode is v.FormatMode.INITIAL_CONTROLLERS):
-        raise ValueError(f"{len(controllers)} initial controllers with --{request.mode.value}")
+        raise ValueError(
+            f"initial_controllers: {len(controllers)} given with --{request.mode.value}"
+        )
     return request
 
 
@@ -106,7 +108,7 @@ _MODES_FROM_WIRE: Final = {int(number): mode for mode, number in _MODES_TO_WIRE.
 def _mode_from_wire(number: int) -> v.FormatMode:
     mode = _MODES_FROM_WIRE.get(number)
     if mode is None:
-        raise ValueError(f"no format mode: {number}")
+        raise ValueError(f"{number} is not a format mode")
     return mode
 
 
@@ -114,7 +116,7 @@ def _upgrade_type_from_wire(number: int) -> v.UpgradeType:
     try:
         return v.UpgradeType(number or v.UpgradeType.UPGRADE)
     except ValueError:
-        raise ValueError(f"no upgrade type: {number}") from None
+        raise ValueError(f"{number} is not an upgrade type") from None
 
 
 def _position_from_wire(message: Any) -> OffsetAndEpoch:

@@ -61,7 +61,7 @@ def _unpack(packed: quorum_pb2.PackedRecords) -> list[OpaqueRecord]:
     if packed.key_sizes or packed.keys:
         sizes = list(packed.key_sizes)
         if len(sizes) != count:
-            raise ViolationError(f"{count} records with {len(sizes)} sizes of keys")
+            raise ViolationError(f"{count} records with {len(sizes)} key sizes")
         found = _cut(packed.keys, [max(0, size) for size in sizes], "keys")
         pairs = zip(sizes, found, strict=True)
         keys = [None if size < 0 else key for size, key in pairs]
@@ -72,7 +72,7 @@ def _cut(data: bytes, sizes: Sequence[int], what: str) -> Sequence[bytes]:
     ends = list(accumulate(sizes))
     whole = ends[-1] if ends else 0
     if whole != len(data):
-        raise ViolationError(f"{what} of {whole} bytes in {len(data)} bytes")
+        raise ViolationError(f"the {what} have {whole} bytes by their sizes, not {len(data)}")
     if len(set(sizes)) == 1:
         # Most appends have values of one size, and this is several times as fast. Not
         # `struct.unpack`, which caches the format: the sender chooses it.
@@ -86,11 +86,13 @@ def decode_append_request(
     """The records and the timeout in milliseconds. ViolationError without records."""
     count = len(message.records) + len(message.packed.value_sizes)
     if count > BATCH_RECORDS_MAX:
-        # Checked before any work per record: a message has room for millions.
-        raise ViolationError(f"an append of {count} records, and {BATCH_RECORDS_MAX} fit a batch")
+        # Checked before any work per record: a message can hold millions.
+        raise ViolationError(
+            f"an append of {count} records: a batch holds at most {BATCH_RECORDS_MAX}"
+        )
     if message.HasField("packed"):
         if message.records:
-            raise ViolationError("an append with records in two places")
+            raise ViolationError("an append with both packed and single records")
         records = _unpack(message.packed)
     else:
         records = [

@@ -146,7 +146,7 @@ def batch_bytes(records: Iterable[OpaqueRecord]) -> int:
 
 def too_large(size: int, limit: int) -> str:
     """The error message of MESSAGE_TOO_LARGE."""
-    return f"the records make a batch of up to {size} bytes and the limit is {limit}"
+    return f"the records need a batch of up to {size} bytes, but the limit is {limit}"
 
 
 # --- addresses ------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
-"""The RPCs of controllers and brokers, as tables for servers, gates, the throttle and clients.
+"""The RPCs of controllers and brokers, as tables for servers, authorizers, the throttle and
+clients.
 
 A row names a method and holds what must be known before its request is read. The proto defines its
 messages and which of them are streams. `codecs` and `convert_metadata` convert the messages to
-values; `runtime.gate` and `broker.gate` authorize calls by `operation`, `resources` and `callers`.
+values; `runtime.authorizer` and `broker.authorizer` authorize calls by `operation`, `resources` and
+`callers`.
 
 Rules:
 1. A method that is not in the table is not served.
@@ -45,7 +47,7 @@ FETCH_WEIGHT_MAX = POSITIONS_MAX * (2 * MESSAGE_WEIGHT + 7) + SMALL_WEIGHT_MAX
 
 
 class Callers(StrEnum):
-    """The callers that a method admits, regardless of the ACLs (see `runtime.gate`)."""
+    """The callers that a method admits, regardless of the ACLs (see `runtime.authorizer`)."""
 
     ANYBODY = "anybody"
     NODES = "nodes"
@@ -271,7 +273,7 @@ _ROWS: Final[tuple[RpcMethod, ...]] = (
     _lifecycle(r.AlterPartition, r.AlterPartitionResponse),
     _lifecycle(r.AllocateProducerIds, r.AllocateProducerIdsResponse),
     _lifecycle(r.AssignReplicasToDirs, r.AssignReplicasToDirsResponse),
-    # A broker that registered as a controller would vote (see `runtime.gate`).
+    # A broker that registered as a controller would vote (see `runtime.authorizer`).
     _metadata(
         r.RegisterController,
         r.RegisterControllerResponse,

@@ -117,7 +117,9 @@ def encode_fetch(request: PartitionFetch) -> pb.PartitionFetchRequest:
 
 def decode_fetch(message: pb.PartitionFetchRequest) -> PartitionFetch:
     if len(message.positions) > POSITIONS_MAX:
-        raise ViolationError(f"{len(message.positions)} partitions: at most {POSITIONS_MAX}")
+        raise ViolationError(
+            f"{len(message.positions)} partitions: at most {POSITIONS_MAX} are allowed"
+        )
     return PartitionFetch(
         message.replica_id if message.HasField("replica_id") else NO_NODE,
         message.broker_epoch,

@@ -5,7 +5,7 @@ weight of a message is the sum of:
 
 1. `MESSAGE_WEIGHT` for each nested message, and for each element of a repeated string or bytes
    field: the server answers each of those separately,
-2. 1 for each other field, known or not,
+2. 1 for each other field, known or unknown,
 3. 1 for each `PACKED_BYTES` bytes of packed numbers, `PACKED_FIXED32_BYTES` if all have 32 bits.
 
 A message therefore weighs at most `WEIGHT_PER_BYTE_MAX` per byte.
@@ -25,6 +25,9 @@ PACKED_BYTES = 8
 PACKED_FIXED32_BYTES = 32
 WEIGHT_PER_BYTE_MAX = MESSAGE_WEIGHT // 2
 """An empty nested message takes two bytes."""
+
+SLICE_BYTES = 16 * 1024
+"""Fields of this size in all are decoded without interruption."""
 
 VARINT_BYTES_MAX = 10
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -63,23 +66,29 @@ def shape_of(descriptor: Any, known: dict[str, Shape]) -> Shape:
     return shape
 
 
-def weigh(data: bytes, shape: Shape, limit: int) -> int:
+def weigh(data: bytes, shape: Shape, limit: int, slices: list[int] | None = None) -> int:
     """The weight of an encoded message; above `limit`, any number that exceeds it.
+
+    slices: receives the positions between two fields of the message itself, in ascending order, at
+    which `data` can be cut into slices of about `SLICE_BYTES`.
 
     Raises DecodeError if the bytes are not a message. Decodes nothing and creates few objects.
     """
     try:
-        return _weigh(data, shape, limit)
+        return _weigh(data, shape, limit, [] if slices is None else slices)
     except IndexError:
-        raise DecodeError("the message is cut off") from None
+        raise DecodeError("the message is truncated") from None
 
 
-def _weigh(data: bytes, shape: Shape, limit: int) -> int:
+def _weigh(data: bytes, shape: Shape, limit: int, slices: list[int]) -> int:
     weight = position = 0
-    end = len(data)
+    end, next_slice = len(data), SLICE_BYTES
     around: list[tuple[int, Shape]] = []
     while True:
         while position < end:
+            if position >= next_slice and not around:
+                slices.append(position)
+                next_slice = position + SLICE_BYTES
             tag = data[position]
             position += 1
             if tag >= 0x80:
@@ -93,7 +102,7 @@ def _weigh(data: bytes, shape: Shape, limit: int) -> int:
                     size, position = varint(data, position - 1)
                 stop = position + size
                 if stop > end:
-                    raise DecodeError("a field is longer than what it is in")
+                    raise DecodeError("a field extends beyond its message")
                 inner = shape.get(tag)
                 if inner.__class__ is dict:
                     weight += MESSAGE_WEIGHT - 1
@@ -116,11 +125,11 @@ def _weigh(data: bytes, shape: Shape, limit: int) -> int:
             elif kind == _FIXED64:
                 position += 8
             else:
-                raise DecodeError(f"a field of the wire type {kind}")
+                raise DecodeError(f"a field with the invalid wire type {kind}")
             if weight > limit:
                 return weight
         if position != end:
-            raise DecodeError("a field is longer than what it is in")
+            raise DecodeError("a field extends beyond its message")
         if not around:
             return weight
         end, shape = around.pop()
@@ -135,4 +144,4 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise DecodeError(f"a number of more than {VARINT_BYTES_MAX} bytes")
+    raise DecodeError(f"a varint of more than {VARINT_BYTES_MAX} bytes")

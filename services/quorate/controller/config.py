@@ -90,7 +90,7 @@ class ControllerSecurity(Security):
     streams_per_connection_max: int = setting(
         "quorate.streams.per.connection.max",
         types.integer(1, 100_000),
-        "1024",
+        "100",
         "Ours. The maximum number of concurrent calls and streams on one connection; the client "
         "queues further ones.",
     )

@@ -358,6 +358,29 @@ async def test_health_is_what_the_runtime_says() -> None:
         assert {await status(name) for name in SERVICES} == {1}
 
 
+async def test_calls_wait_while_the_server_is_busy() -> None:
+    """gRPC would end some with CANCELLED, which a client takes for an unknown outcome."""
+    limits = ServerLimits(calls_per_second_max=0)
+    calls = []
+    async with serving(Node(), limits=limits) as server:
+        # Without asyncio: these channels send while the event loop is blocked, as by a long step.
+        channels = [
+            grpc.insecure_channel(
+                address_of(server), options=[("grpc.use_local_subchannel_pool", 1)]
+            )
+            for _ in range(WAITING_CALLS // CALLS_EACH)
+        ]
+        for channel in channels:
+            vote: Any = channel.unary_unary(RPC_METHODS["Vote"].path)
+            calls += [vote.future(VOTE.SerializeToString()) for _ in range(CALLS_EACH)]
+        time.sleep(BUSY_S)  # noqa: ASYNC251
+        async with asyncio.timeout(NO_HANG_S):
+            codes = collections.Counter([await asyncio.to_thread(call.code) for call in calls])
+        for channel in channels:
+            channel.close()
+    assert codes == {grpc.StatusCode.OK: WAITING_CALLS}
+
+
 async def test_reflection_lists_the_services() -> None:
     async with serving(Node()) as server, channel_to(server) as channel:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)

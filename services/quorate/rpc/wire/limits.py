@@ -44,6 +44,16 @@ PORT_MAX = 65_535
 ONLY_IDENTITY = 1 << 0
 """gRPC's bitset of compression algorithms with "identity" (no compression) only."""
 
+STREAMS_PER_CONNECTION_MAX = 100
+"""The minimum that RFC 9113 (section 6.5.2) recommends. A connection's calls count until the server
+has read them, even if the client has reset them."""
+UNREAD_CALLS_MAX = 8_192
+"""Calls that wait until the server's event loop reads them, each 25 KiB at most as measured.
+
+gRPC ends further ones with CANCELLED, in random order from 1,000 on by default, so two clients that
+reset their calls at once would make the appends of the others fail with an unknown outcome.
+"""
+
 GrpcOptions = list[tuple[str, int]]
 
 
@@ -68,7 +78,7 @@ class ServerLimits:
     connections_max: int = 4_096
     connections_per_address_max: int = 1_024
     handshake_timeout_ms: int = 5_000
-    streams_per_connection_max: int = 1_024
+    streams_per_connection_max: int = STREAMS_PER_CONNECTION_MAX
     calls_per_second_max: int = 300
     ping_interval_min_ms: int = 1_000
 
@@ -87,6 +97,8 @@ class ServerLimits:
             ("grpc.keepalive_timeout_ms", 5_000),
             ("grpc.http2.ping_timeout_ms", 5_000),
             ("grpc.max_concurrent_streams", self.streams_per_connection_max),
+            ("grpc.server.max_pending_requests", UNREAD_CALLS_MAX),
+            ("grpc.server.max_pending_requests_hard_limit", UNREAD_CALLS_MAX),
             ("grpc.max_allowed_incoming_connections", self.connections_max),
             ("grpc.server_handshake_timeout_ms", self.handshake_timeout_ms),
         ]

@@ -389,7 +389,9 @@ async def test_what_a_longer_log_holds_is_read_until_it_is_replaced(tmp_path: Pa
 async def test_a_leader_reads_a_snapshot_for_a_follower_off_the_loop(tmp_path: Path) -> None:
     async with trio(tmp_path) as replicas:
         leader = await leader_of(replicas)
-        await leader.commit(2_000)
+        offset = await leader.commit(2_000)
+        # The followers may commit a record before the leader's disk has it.
+        await until("the leader's disk has it", lambda: leader.log.durable_end > offset)
         snapshot = await leader.snapshotter.write()
         assert snapshot is not None
         content = (leader.log.partition / _file_of(snapshot)).read_bytes()

@@ -93,6 +93,24 @@ async def test_the_address_with_the_most_makes_room_for_the_others(make: type[Li
     assert all(map(is_open, peers))
 
 
+async def test_a_closed_connection_does_not_count_until_grpc_closes_its_socket(
+    make: type[Listener],
+) -> None:
+    listener = make(100, 10)
+    clients = [listener.connect("127.0.0.2") for _ in range(15)]
+    await asyncio.sleep(SETTLED_S)
+    for client in clients[:10]:
+        client.sendall(b"x")
+    for _ in range(3):
+        listener.guard.look()
+        assert listener.guard.closed_count == 5
+    assert listener.guard.open_count == 10
+    assert [is_open(client) for client in clients] == [True] * 10 + [False] * 5
+    clients[0].shutdown(socket.SHUT_WR)  # gRPC has its last data still to read
+    listener.guard.look()
+    assert listener.guard.open_count == 10
+
+
 async def test_other_sockets_and_files_are_left_alone(make: type[Listener]) -> None:
     watched, other = make(8, 4), make(1000, 1000)
     for _ in range(20):

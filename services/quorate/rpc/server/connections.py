@@ -54,10 +54,15 @@ LOG_INTERVAL_S = 60.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _DESCRIPTORS = "/proc/self/fd"
 _INFO_BYTES = 136
-_INFO = struct.Struct("=52xI64xQQ")
+_INFO = struct.Struct("=B51xI64xQQ")
 """The fields of `struct tcp_info` that the guard reads (linux/tcp.h, since Linux 4.1).
 
-They are the milliseconds since data arrived, and the bytes that the peer has acknowledged and sent.
+They are the state, the milliseconds since data arrived, and the bytes that the peer has
+acknowledged and sent.
+"""
+_ESTABLISHED, _CLOSE_WAIT = 1, 8
+"""TCP states (linux/tcp_states.h). A connection that the guard has shut down is in neither, but its
+descriptor stays open until gRPC closes it.
 """
 
 
@@ -192,8 +197,11 @@ class ConnectionGuard:
                     address = found.getpeername()
                     host = str(address[0]).removeprefix("::ffff:")
                     info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-                    silent_ms, acked, received = _INFO.unpack_from(info)
-                    yield TcpConnection(silent_ms, descriptor, host, address[1], acked, received)
+                    state, silent_ms, acked, received = _INFO.unpack_from(info)
+                    if state in (_ESTABLISHED, _CLOSE_WAIT):
+                        yield TcpConnection(
+                            silent_ms, descriptor, host, address[1], acked, received
+                        )
 
 
 def _resident_bytes() -> int:

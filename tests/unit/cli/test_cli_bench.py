@@ -1,9 +1,11 @@
+import json
 import os
 import subprocess
 import sys
 import time
 
 import pytest
+from quorate.cli.bench.report import Measurement
 from quorate.cli.bench.workloads import processor_seconds
 
 WORK_50_MS = "import time\nwhile time.process_time() < 0.05: pass\nprint(flush=True)\ninput()"
@@ -30,3 +32,11 @@ def test_processor_time_is_that_of_the_named_process() -> None:
         child.communicate(b"\n")
     with pytest.raises(OSError, match="Invalid argument"):
         processor_seconds(child.pid)
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"), [(0.000123456789, 0.000123457), (28203.456, 28203.5), (7, 7.0)]
+)
+def test_a_line_has_the_significant_digits_of_a_figure(value: float, printed: float) -> None:
+    line = Measurement("metadata", "load the checkpoint", value, "s", 1).line()
+    assert json.loads(line)["value"] == printed

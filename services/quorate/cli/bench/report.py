@@ -33,12 +33,12 @@ class Measurement:
     more: Mapping[str, object] = field(default_factory=dict)
 
     def line(self) -> str:
-        """Return one line of JSON; the value is rounded to a thousandth."""
+        """Return one line of JSON; the value has six significant digits."""
         fields: dict[str, object] = {
             "peer": self.peer,
             "workload": self.workload,
             "metric": self.metric,
-            "value": round(self.value, 3),
+            "value": float(f"{self.value:.6g}"),
             "unit": self.unit,
             "n": self.n,
             "load1": self.load1,

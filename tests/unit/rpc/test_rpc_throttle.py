@@ -1,4 +1,4 @@
-"""Fair shares: who asks little never waits, and what waits is bounded."""
+"""Fair shares: a light client never waits, and the queue is bounded."""
 
 from __future__ import annotations
 

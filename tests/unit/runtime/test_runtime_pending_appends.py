@@ -1,4 +1,4 @@
-"""Who waits for a commit, and what they are told."""
+"""Appends that wait for their commit, and the results that they get."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ here are known by name, and each is ignored with a warning. A setting that would
 it were ignored is rejected instead. A name that neither Kafka nor Quorate knows is an error,
 because a misspelled timeout must not go unnoticed.
 
-`process.node_config` declares the settings that brokers have too, `settings` those of the
+`process.node_config` declares the settings that brokers have too, `migration.settings` those of the
 migration from ZooKeeper.
 """
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from quorate.broker.config import BrokerConfig
 from quorate.process.config_types import PROTOCOLS, WILDCARD_HOSTS
 from quorate.process.node_config import Security, has_authorizer, node_values
-from quorate.process.properties import ParsedProperties
-from quorate.process.setting import values_of
+from quorate.process.properties import ParsedProperties, values_of
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import format_address

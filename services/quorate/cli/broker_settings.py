@@ -16,8 +16,7 @@ from quorate.cli.config_docs import explained
 from quorate.cli.output import UsageError
 from quorate.controller.config import CONTROLLER
 from quorate.controller.migration.settings import ENABLE
-from quorate.process.properties import parse_properties
-from quorate.process.setting import ConfigDef
+from quorate.process.properties import ConfigDef, parse_properties
 
 BROKER = ConfigDef(
     "broker",

@@ -25,7 +25,8 @@ from quorate.process import config_types as types
 from quorate.process.config_types import INT_MAX, LONG_MAX
 from quorate.process.kafka_names import is_kafkas
 from quorate.process.node_config import NODE_REFUSED, NODE_SETTINGS, NodeConfig, Security
-from quorate.process.setting import ConfigDef, Setting, by_name, declared_in, setting
+from quorate.process.properties import ConfigDef
+from quorate.process.setting import Setting, by_name, declared_in, setting
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -24,8 +24,12 @@ from quorate.controller.config import (
 from quorate.controller.migration.settings import LISTENER, read_migration
 from quorate.process.config_types import WILDCARD_HOSTS
 from quorate.process.node_config import has_authorizer, node_values
-from quorate.process.properties import ConfigError, ParsedProperties, parse_properties
-from quorate.process.setting import values_of
+from quorate.process.properties import (
+    ConfigError,
+    ParsedProperties,
+    parse_properties,
+    values_of,
+)
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 
 

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from quorate.process import config_types as types
 from quorate.process.config_types import Address
-from quorate.process.properties import ParsedProperties
-from quorate.process.setting import Setting, declared_in, required, setting, values_of
+from quorate.process.properties import ParsedProperties, values_of
+from quorate.process.setting import Setting, declared_in, required, setting
 from quorate.raft.types import Endpoint, VoterSet
 from quorate.rpc.principals import PrincipalMapping
 from quorate.telemetry.logs import LogFormat

@@ -16,19 +16,39 @@ Source: Kafka's KafkaConfig for names; java.util.Properties for the file format.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from quorate.process.kafka_names import is_kafkas
-from quorate.process.setting import ConfigDef, Setting
+from quorate.process.setting import Setting, declarations
 
 PREFIX = "QUORATE_"
 
 
 class ConfigError(Exception):
     """The configuration is invalid. The text is one line for the user."""
+
+
+def _accept_all(_properties: ParsedProperties) -> None:
+    """Check nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDef:
+    """The settings of one kind of process, and how it treats other names."""
+
+    process: str
+    settings: Mapping[str, Setting]
+    refused: Mapping[str, str]
+    """The names that are errors, each with the reason."""
+    ignored: Callable[[str], bool]
+    """Whether a name has a meaning elsewhere, so that it causes only a warning."""
+    listed_by: str
+    """The command that prints the settings."""
+    check_texts: Callable[[ParsedProperties], None] = _accept_all
+    """Raises ConfigError for raw values that must be rejected before any value is parsed."""
 
 
 @dataclass(slots=True)
@@ -80,6 +100,17 @@ class ParsedProperties:
         if wanted == "PRIVATE KEY" and b"ENCRYPTED" in text:
             self.fail(name, "the private key is encrypted: decrypt it and protect the file instead")
         return path
+
+
+def values_of(configuration: type, parsed: ParsedProperties) -> dict[str, Any]:
+    """The values of the declared settings by field.
+
+    Raises ConfigError if a required one is not set.
+    """
+    return {
+        field: parsed.require(each.name) if each.is_required else parsed.get(each.name)
+        for field, each in declarations(configuration)
+    }
 
 
 def read_properties(path: Path) -> dict[str, tuple[str, int]]:

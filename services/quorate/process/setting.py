@@ -1,4 +1,4 @@
-"""Declares settings, and groups the settings of one kind of process.
+"""Declares settings.
 
 A setting whose parsed value is used unchanged is declared with `setting` or `required`, as a field
 of the configuration class that holds the value. It applies to the roles whose configurations have
@@ -9,14 +9,11 @@ the field. Settings that are validated together, or from which other values are 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import Any, TypeVar, cast, overload
 
 from quorate.process.config_types import ConfigType
-
-if TYPE_CHECKING:
-    from quorate.process.properties import ParsedProperties
 
 T = TypeVar("T")
 
@@ -76,45 +73,15 @@ def required(name: str, type_: ConfigType[T], doc: str) -> T:
 
 def declared_in(configuration: type) -> tuple[Setting, ...]:
     """The settings that the fields of a configuration declare."""
-    return tuple(declared for _, declared in _declarations(configuration))
+    return tuple(declared for _, declared in declarations(configuration))
 
 
-def values_of(configuration: type, parsed: ParsedProperties) -> dict[str, Any]:
-    """The values of the declared settings by field.
-
-    Raises ConfigError if a required one is not set.
-    """
-    return {
-        field: parsed.require(each.name) if each.is_required else parsed.get(each.name)
-        for field, each in _declarations(configuration)
-    }
-
-
-def _declarations(configuration: type) -> list[tuple[str, Setting]]:
+def declarations(configuration: type) -> list[tuple[str, Setting]]:
+    """The fields of a configuration that declare a setting, each with its setting."""
     fields = dataclasses.fields(configuration)
     return [(each.name, each.metadata[_KEY]) for each in fields if _KEY in each.metadata]
-
-
-def _accept_all(_properties: ParsedProperties) -> None:
-    """Check nothing."""
 
 
 def by_name(*groups: Iterable[Setting]) -> dict[str, Setting]:
     """The settings of all groups by name. A later group overrides an earlier one."""
     return {each.name: each for group in groups for each in group}
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigDef:
-    """The settings of one kind of process, and how it treats other names."""
-
-    process: str
-    settings: Mapping[str, Setting]
-    refused: Mapping[str, str]
-    """The names that are errors, each with the reason."""
-    ignored: Callable[[str], bool]
-    """Whether a name has a meaning elsewhere, so that it causes only a warning."""
-    listed_by: str
-    """The command that prints the settings."""
-    check_texts: Callable[[ParsedProperties], None] = _accept_all
-    """Raises ConfigError for raw values that must be rejected before any value is parsed."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from quorate.process.config_types import choice, integer, principals
-from quorate.process.properties import ConfigError, parse_properties
-from quorate.process.setting import ConfigDef, by_name, declared_in, required, setting, values_of
+from quorate.process.properties import ConfigDef, ConfigError, parse_properties, values_of
+from quorate.process.setting import by_name, declared_in, required, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,8 +38,13 @@ class NodeContext(logging.Filter):
         return True
 
 
-_ESCAPES = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
-"""Characters that break a line or control a terminal. Names and reasons come from callers."""
+_CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F)]
+_CONTROLS += range(0x2066, 0x206A)
+_ESCAPES = {code: f"\\u{code:04x}" for code in _CONTROLS}
+"""Characters that break a line, control a terminal or change the text direction.
+
+Names and reasons come from callers. The escapes are those of JSON.
+"""
 
 
 class TextFormatter(logging.Formatter):
@@ -76,7 +81,8 @@ class JsonFormatter(logging.Formatter):
         said["message"] = record.getMessage()
         if record.exc_info:
             said["error"] = self.formatException(record.exc_info)
-        return json.dumps(said, ensure_ascii=False)
+        # JSON requires escapes for the characters below U+0020 only.
+        return json.dumps(said, ensure_ascii=False).translate(_ESCAPES)
 
 
 def configure(

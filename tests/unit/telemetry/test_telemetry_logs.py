@@ -41,6 +41,19 @@ def test_text_is_one_line_whatever_a_caller_is_called() -> None:
     assert line.endswith("x\\u000d\\u000aERROR forged\\u001b[2J\\u2028\\u009b is refused")
 
 
+@pytest.mark.parametrize("log_format", LogFormat)
+def test_no_character_of_a_name_reaches_a_terminal_as_a_control(log_format: LogFormat) -> None:
+    """C1 controls (CSI is one character), DEL, separators of lines, and overrides of direction."""
+    name = "a\x7f\x85\x9b2J\u061c\u200e\u2028\u2029\u202e\u2066é😀"
+    said = io.StringIO()
+    configure("controller", 7, log_format, said)
+    logging.getLogger("quorate.x").warning("%s is refused", name)
+    (line,) = said.getvalue().splitlines()
+    assert "\\u007f\\u0085\\u009b2J\\u061c\\u200e\\u2028\\u2029\\u202e\\u2066é😀 is refused" in line
+    if log_format is LogFormat.JSON:
+        assert json.loads(line)["message"] == f"{name} is refused"
+
+
 def test_json_is_one_object_a_line() -> None:
     said = io.StringIO()
     context = configure("controller", 7, LogFormat.JSON, said)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import socket
+import threading
+import time
 from typing import Any
 
+import pytest
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import CurrentLeader, DescribeQuorumResponse, ReplicaStatus
 from quorate.raft.types import ReplicaKey, Voter, VoterSet
 from quorate.records.metadata import ZkMigrationState
 from quorate.rpc.wire.values import QuorumDescription
-from quorate_operator import observe, status
+from quorate_operator import observe, progress, status
 from quorate_operator.plan import Observed, OperatorPlan
-from quorate_operator.progress import MigrationProgress, parse_progress, read_progress
+from quorate_operator.progress import (
+    PAGE_BYTES_MAX,
+    MigrationProgress,
+    parse_progress,
+    read_progress,
+)
 from quorate_operator.resource import QuorumResource
 
 from tests.unit.operator.test_operator_objects import MIGRATION, resource
@@ -112,6 +121,45 @@ def test_the_progress_is_what_the_leader_says() -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     assert read_progress("127.0.0.1", port) is None
+
+
+@pytest.mark.parametrize("number", ["1.2.3", "9" * 400, "9" * 5_000, "2147483648000", ".", "1e1"])
+def test_a_number_that_no_leader_reports_is_no_progress(number: str) -> None:
+    """A pod that somebody has taken over chooses the page: the operator goes on without it."""
+    page = f"quorate_zkmigrationstate 2.0\nquorate_migratingzkbrokercount {number}\n"
+    assert parse_progress(page) is None
+
+
+def test_a_page_is_parsed_in_linear_time() -> None:
+    page = "quorate_zkmigrationstate{\n" * (PAGE_BYTES_MAX // 26)
+    began_s = time.process_time()
+    assert parse_progress(page) is None
+    assert time.process_time() - began_s < 5.0
+
+
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"]
+)
+def test_a_page_that_comes_byte_by_byte_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, head: bytes
+) -> None:
+    """Each byte comes within the timeout, so only a deadline ends the response."""
+    monkeypatch.setattr(progress, "TIMEOUT_S", 0.5)
+    served_s = 20.0
+
+    def serve(listening: socket.socket) -> None:
+        connected, _ = listening.accept()
+        with connected, contextlib.suppress(OSError):
+            connected.sendall(head)
+            for _ in range(int(served_s / 0.1)):
+                connected.sendall(b"x")
+                time.sleep(0.1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, args=(listening,), daemon=True).start()
+        began_s = time.monotonic()
+        assert read_progress("127.0.0.1", listening.getsockname()[1]) is None
+        assert time.monotonic() - began_s < served_s / 2
 
 
 def test_what_was_said_last_stays_in_the_status() -> None:

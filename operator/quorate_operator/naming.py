@@ -263,6 +263,27 @@ def variable(setting: str) -> str:
     return "QUORATE_" + setting.upper().replace(".", "_")
 
 
+PROFILE_ANNOTATIONS = (
+    "container.apparmor.security.beta.kubernetes.io/",
+    "container.seccomp.security.alpha.kubernetes.io/",
+    "seccomp.security.alpha.kubernetes.io/",
+)
+"""Prefixes of the annotations of a pod that choose AppArmor and seccomp profiles."""
+_DEFAULT_PROFILES = ("runtime/default", "docker/default")
+_OWN_PROFILE = "localhost/"
+
+
+def problem_of_annotation(name: str, value: str) -> str:
+    """Why `spec.podTemplate` may not contain an annotation; "" if it may.
+
+    The restricted Pod Security Standard allows the default profiles and those on the machine.
+    """
+    is_confined = value in _DEFAULT_PROFILES or value.startswith(_OWN_PROFILE)
+    if not name.startswith(PROFILE_ANNOTATIONS) or is_confined:
+        return ""
+    return f"podTemplate.annotations contains {name}={value}: pods must be confined"
+
+
 SETTING_PATTERN = "[a-z][a-z0-9]*([.][a-z0-9]+)*"
 _SETTING = re.compile(SETTING_PATTERN)
 _OWN_VARIABLES = frozenset(map(variable, OWN_SETTINGS))

@@ -16,6 +16,7 @@ from quorate_operator.naming import (
     given_node_secret,
     named_client_secret,
     operator_secret,
+    problem_of_annotation,
     problem_of_setting,
 )
 from quorate_operator.plan import Desired
@@ -173,6 +174,10 @@ class QuorumResource:
             return f"replicas is {self.replicas}: expected 1 to {NODES_MAX}"
         for name in sorted(self.part("config")):
             problem = problem_of_setting(name)
+            if problem:
+                return problem
+        for name, value in sorted((self.part("podTemplate").get("annotations") or {}).items()):
+            problem = problem_of_annotation(name, value)
             if problem:
                 return problem
         if self.is_migration and not (self.cluster_id and self.ids.first):

@@ -91,7 +91,10 @@ class MetadataView:
         return chosen.host, chosen.port
 
     def locate(self, topics: Sequence[str]) -> Located:
-        """Answer a Locate request for these topics, or for all topics if none is named."""
+        """Answer a Locate request for these topics, or for all topics if none is named.
+
+        A topic that is named twice is answered once.
+        """
         image = self._image
         brokers = tuple(
             LocatedBroker(
@@ -104,7 +107,7 @@ class MetadataView:
             )
             for broker in image.cluster.brokers.values()
         )
-        names = topics or tuple(image.topics.ids)
+        names = tuple(dict.fromkeys(topics)) or tuple(image.topics.ids)
         found = tuple(self._locate(name) for name in names)
         return Located(ErrorCode.NONE, brokers, found, self.offset)
 

@@ -59,12 +59,16 @@ def describe_topics(image: MetadataImage, read: r.DescribeTopics) -> r.DescribeT
     """Describe topics, one page at a time if the request has a limit.
 
     A missing topic gets UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID, a name that has another id
-    INCONSISTENT_TOPIC_ID.
+    INCONSISTENT_TOPIC_ID. A topic that is named twice is described once: each of its descriptions
+    may have thousands of partitions.
     """
     if read.topics is None:
         refs = [r.TopicRef(name) for name in sorted(image.topics.ids)]
     else:
-        refs = sorted(read.topics, key=lambda ref: image.topics.names.get(ref.topic_id, ref.name))
+        refs = sorted(
+            dict.fromkeys(read.topics),
+            key=lambda ref: image.topics.names.get(ref.topic_id, ref.name),
+        )
     if read.cursor is not None:
         refs = [ref for ref in refs if _name(image, ref) >= read.cursor[0]]
     described: list[r.TopicDescription] = []
@@ -164,9 +168,11 @@ def list_reassignments(
 def describe_configs(image: MetadataImage, read: r.DescribeConfigs) -> r.DescribeConfigsResponse:
     """Describe configs.
 
-    An unknown topic gets UNKNOWN_TOPIC_OR_PARTITION, an unknown resource type INVALID_REQUEST.
+    An unknown topic gets UNKNOWN_TOPIC_OR_PARTITION, an unknown resource type INVALID_REQUEST. A
+    resource that is named twice is described once.
     """
-    resources: Iterable[r.ConfigResource] = read.resources
+    resources: Iterable[r.ConfigResource] = dict.fromkeys(read.resources)
+    names = None if read.names is None else frozenset(read.names)
     if not read.resources:
         resources = (
             r.ConfigResource(kind, name)
@@ -174,12 +180,15 @@ def describe_configs(image: MetadataImage, read: r.DescribeConfigs) -> r.Describ
             if read.all_of_type in (0, kind)
         )
     return r.DescribeConfigsResponse(
-        tuple(_resource_configs(image, resource, read) for resource in resources)
+        tuple(_resource_configs(image, resource, read, names) for resource in resources)
     )
 
 
 def _resource_configs(
-    image: MetadataImage, resource: r.ConfigResource, read: r.DescribeConfigs
+    image: MetadataImage,
+    resource: r.ConfigResource,
+    read: r.DescribeConfigs,
+    names: frozenset[str] | None,
 ) -> r.ResourceConfigs:
     layers = _layers(image, resource)
     if layers is None:
@@ -204,7 +213,7 @@ def _resource_configs(
         for name, definition in definitions.items():
             if name not in values:
                 values[name] = _value(definition, name, definition.default, DEFAULT_SOURCE)
-    chosen = sorted(values if read.names is None else set(read.names) & set(values))
+    chosen = sorted(values if names is None else names & values.keys())
     return r.ResourceConfigs(resource, tuple(values[name] for name in chosen))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from quorate.broker.metadata_view import MetadataView
 from quorate.metadata import requests as r
 from quorate.metadata.describe import answer, effective_topic_config
+from quorate.metadata.image.delta import MetadataDelta
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint, VersionRange
 
@@ -75,6 +77,20 @@ def test_some_topics_and_what_is_wrong_with_them(cluster: Cluster) -> None:
         ("", E.UNKNOWN_TOPIC_ID),
         ("a", E.INCONSISTENT_TOPIC_ID),
     }
+
+
+def test_what_is_named_twice_is_described_once(cluster: Cluster) -> None:
+    """A name takes a few bytes of a request, its description as much as the topic is large."""
+    topics = answer(cluster.committed, r.DescribeTopics((r.TopicRef("b"), r.TopicRef("a")) * 9))
+    assert isinstance(topics, r.DescribeTopicsResponse)
+    assert [topic.name for topic in topics.topics] == ["a", "b"]
+    resources = (r.ConfigResource(4, "1"), r.ConfigResource(2, "b"), r.ConfigResource(2, "x"))
+    found = answer(cluster.committed, r.DescribeConfigs(resources * 9))
+    assert isinstance(found, r.DescribeConfigsResponse)
+    assert [each.resource for each in found.resources] == list(resources)
+    view = MetadataView(1)
+    view.follow(cluster.committed, MetadataDelta())
+    assert [topic.name for topic in view.locate(["b", "a", "b", "x", "x"]).topics] == ["b", "a", "x"]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 7, 100])

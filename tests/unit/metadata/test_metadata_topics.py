@@ -153,6 +153,36 @@ def test_a_batch_has_a_limit_and_the_rest_of_a_request_stands_for_itself() -> No
     assert len(cluster.committed.topics) == 2
 
 
+PLACED = "quorate.metadata.managers.topic_manager.place"
+
+
+@pytest.mark.parametrize("partitions", [9_999, 10_000])
+def test_only_what_fits_a_batch_is_placed(
+    monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    """Each topic costs a client a few bytes, and the placement of its partitions milliseconds."""
+    placed: list[int] = []
+
+    def counting(candidates: Any, count: int, *more: int) -> Any:
+        placed.append(count)
+        return place(candidates, count, *more)
+
+    cluster = Cluster(1)
+    names = [f"t{n}" for n in range(500)]
+    monkeypatch.setattr(PLACED, counting)
+    topics = tuple(r.NewTopic(name, partitions, 1) for name in names)
+    answer = cluster.ask(r.CreateTopics(topics, validate_only=True))
+    fits = E.NONE if partitions < 10_000 else E.POLICY_VIOLATION
+    assert [topic.error for topic in answer.topics] == [fits] + [E.POLICY_VIOLATION] * 499
+    assert sum(placed) <= 10_000
+    assert set(created(cluster, *(r.NewTopic(name, 1, 1) for name in names))) == {E.NONE}
+    placed.clear()
+    wanted = tuple(r.NewPartitions(name, partitions + 1) for name in names)
+    asked = cluster.ask(r.CreatePartitions(wanted, validate_only=True))
+    assert [part.error for part in asked.topics] == [E.NONE] + [E.POLICY_VIOLATION] * 499
+    assert sum(placed) <= 10_000
+
+
 def test_a_batch_has_a_limit_in_bytes_too() -> None:
     cluster = Cluster(3, settings=ControllerSettings(idle_interval_ms=0, batch_bytes_max=20_000))
     assert created(cluster, r.NewTopic("t", 100, 3), r.NewTopic("u", 100, 3)) == [

@@ -80,16 +80,29 @@ class RequestBatch:
 
     def add(self, part: Sequence[MetadataRecord]) -> None:
         """Add all records of a part. If they exceed a limit, add none: POLICY_VIOLATION."""
-        size = self.partition_bytes + sum(
+        size = sum(
             PARTITION_BYTES + REPLICA_BYTES * len(record.replicas)
             for record in part
             if isinstance(record, PartitionRecord)
         )
-        count = len(self.records) + len(part)
-        if count > self.settings.records_per_batch_max or size > self.settings.batch_bytes_max:
-            raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+        self._check(len(part), size)
         self.records += part
-        self.partition_bytes = size
+        self.partition_bytes += size
+
+    def require_room(self, partitions: int, factor: int, others: int) -> None:
+        """Raise POLICY_VIOLATION if a part with so many partitions would exceed a limit.
+
+        others: how many records it has besides. A few bytes of a request ask for thousands of
+        partitions, so this precedes their placement.
+        """
+        self._check(partitions + others, partitions * (PARTITION_BYTES + REPLICA_BYTES * factor))
+
+    def _check(self, count: int, size: int) -> None:
+        if (
+            len(self.records) + count > self.settings.records_per_batch_max
+            or self.partition_bytes + size > self.settings.batch_bytes_max
+        ):
+            raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
 
 
 NOBODY = -1

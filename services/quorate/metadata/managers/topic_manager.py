@@ -15,7 +15,11 @@ from collections.abc import Mapping, Sequence
 from quorate.metadata.image.partitions import RECOVERED
 from quorate.metadata.limits import collision_key, topic_name_fault
 from quorate.metadata.managers.config_manager import topic_config_records
-from quorate.metadata.managers.controller_context import TOO_MANY, ControllerContext, RefusedError
+from quorate.metadata.managers.controller_context import (
+    ControllerContext,
+    RefusedError,
+    RequestBatch,
+)
 from quorate.metadata.managers.placement import UsableBroker, place
 from quorate.metadata.metadata_version import DIRECTORIES, partition_version
 from quorate.metadata.requests import (
@@ -60,7 +64,7 @@ def create_topics(
         try:
             if topic.name in twice:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            made, answer = _created(context, topic, collisions)
+            made, answer = _created(context, topic, collisions, batch)
             batch.add(made)
             collisions[collision_key(topic.name)] = topic.name
         except RefusedError as refused:
@@ -71,7 +75,10 @@ def create_topics(
 
 
 def _created(
-    context: ControllerContext, topic: NewTopic, collisions: Mapping[str, str]
+    context: ControllerContext,
+    topic: NewTopic,
+    collisions: Mapping[str, str],
+    batch: RequestBatch,
 ) -> tuple[list[MetadataRecord], CreatedTopic]:
     fault = topic_name_fault(topic.name)
     if fault is not None:
@@ -85,7 +92,7 @@ def _created(
             f"Topic '{topic.name}' collides with existing topic: {other}",
         )
     configs = topic_config_records(context, topic.name, topic.configs)
-    assignments = _assignments(context, topic)
+    assignments = _assignments(context, topic, batch, others=1 + len(configs))
     topic_id = _new_id(context)
     records: list[MetadataRecord] = [TopicRecord(topic.name, topic_id, version=0), *configs]
     records += [
@@ -114,7 +121,9 @@ def _new_id(context: ControllerContext) -> str:
             return text
 
 
-def _assignments(context: ControllerContext, topic: NewTopic) -> Assignments:
+def _assignments(
+    context: ControllerContext, topic: NewTopic, batch: RequestBatch, others: int
+) -> Assignments:
     if topic.assignments:
         for count, name in (
             (topic.replication_factor, "replication factor"),
@@ -140,12 +149,13 @@ def _assignments(context: ControllerContext, topic: NewTopic) -> Assignments:
     partitions = context.settings.num_partitions if partitions == DEFAULT_COUNT else partitions
     if factor == DEFAULT_COUNT:
         factor = context.settings.default_replication_factor
-    return _placed(context, partitions, factor)
+    return _placed(context, partitions, factor, batch, others)
 
 
-def _placed(context: ControllerContext, partitions: int, factor: int) -> Assignments:
-    if partitions > context.settings.records_per_batch_max:
-        raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+def _placed(
+    context: ControllerContext, partitions: int, factor: int, batch: RequestBatch, others: int = 0
+) -> Assignments:
+    batch.require_room(partitions, factor, others)
     candidates = [
         UsableBroker(
             broker.broker_id, broker.rack, context.image.cluster.is_active(broker.broker_id)
@@ -279,7 +289,7 @@ def create_partitions(
         try:
             if names[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            batch.add(_more_partitions(context, topic))
+            batch.add(_more_partitions(context, topic, batch))
             outcomes.append(PartResult(topic.name))
         except RefusedError as refused:
             outcomes.append(PartResult(topic.name, refused.error, refused.message))
@@ -287,7 +297,9 @@ def create_partitions(
     return records, CreatePartitionsResponse(tuple(outcomes))
 
 
-def _more_partitions(context: ControllerContext, topic: NewPartitions) -> list[MetadataRecord]:
+def _more_partitions(
+    context: ControllerContext, topic: NewPartitions, batch: RequestBatch
+) -> list[MetadataRecord]:
     topic_id = context.image.topics.ids.get(topic.name)
     if topic_id is None:
         raise RefusedError(
@@ -307,7 +319,7 @@ def _more_partitions(context: ControllerContext, topic: NewPartitions) -> list[M
         )
     factor = len(existing[min(existing)].replicas) if existing else 1
     if topic.assignments is None:
-        assignments = _placed(context, more, factor)
+        assignments = _placed(context, more, factor, batch)
     else:
         if len(topic.assignments) != more:
             raise RefusedError(

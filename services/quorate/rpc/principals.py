@@ -5,7 +5,8 @@ Rules:
    specific part first, mapped by `ssl.principal.mapping.rules`. A certificate without a subject is
    named by its first DNS name, as `DNS=host`, which no subject can look like.
 2. Without TLS or without a certificate, the principal is `User:ANONYMOUS`.
-3. A DNS name `node-N` in a certificate identifies node N. Nothing else does.
+3. A DNS name `node-N` in a certificate identifies node N. Nothing else does. The names are read
+   from the certificate, because gRPC's cut a name at its first NUL character.
 4. The standard library's description of a certificate is converted to the same text as gRPC's:
    OpenSSL's form of RFC 2253. A subject with an attribute that is not in `_SHORT` has no principal:
    gRPC writes such an attribute in its encoded form, which the standard library does not expose.
@@ -29,6 +30,7 @@ from urllib.parse import unquote
 import re2
 
 from quorate.metadata.authorizer import ANONYMOUS
+from quorate.rpc.tls import dns_names_in
 
 _NODE = re.compile(r"node-(0|[1-9][0-9]{0,9})")
 _RULE = re.compile(
@@ -140,9 +142,13 @@ AuthContext = Mapping[str, Iterable[bytes]]
 def caller_of(auth: AuthContext, peer: str, mapping: PrincipalMapping) -> Caller:
     """The caller of a gRPC call. auth: gRPC's auth_context. peer: gRPC's name of the peer."""
     host = host_of(peer)
-    if not auth.get("x509_pem_cert"):
+    certificate = next(iter(auth.get("x509_pem_cert", ())), b"")
+    if not certificate:
         return Caller(host=host)
-    names = [name.decode("utf-8", "replace") for name in auth.get("peer_dns", ())]
+    try:
+        names = dns_names_in(certificate)
+    except ValueError:
+        names = ()
     subject = next(iter(auth.get("x509_subject", ())), b"").decode("utf-8", "replace")
     return _caller(subject, names, host, mapping)
 

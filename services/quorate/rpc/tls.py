@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -62,40 +63,62 @@ class TlsConfig:
 
 
 _SAN_OID = b"\x06\x03\x55\x1d\x11"
+_EXTENSIONS = 0xA3
 _DNS_NAME = 0x82
+CERTIFICATES_MAX = 1024
+"""How many certificates' names are kept, because every call asks for its caller's."""
 
 
 def dns_names(certificate: Path) -> tuple[str, ...]:
     """The DNS names in the first certificate of the node's own file. Raises TlsError."""
-    text = _read(certificate, "certificate", "CERTIFICATE").decode("latin-1")
     try:
-        block = text[text.index("-----BEGIN CERTIFICATE") :]
-        end = block.index("-----END CERTIFICATE-----") + len("-----END CERTIFICATE-----")
-        der = ssl.PEM_cert_to_DER_cert(block[:end])
-        return _dns_names(der)
-    except (ValueError, IndexError):
+        return dns_names_in(_read(certificate, "certificate", "CERTIFICATE"))
+    except ValueError:
         raise TlsError(f"{certificate}: the certificate cannot be read") from None
 
 
-def _dns_names(der: bytes) -> tuple[str, ...]:
+@lru_cache(maxsize=CERTIFICATES_MAX)
+def dns_names_in(pem: bytes) -> tuple[str, ...]:
+    """The DNS names in the first certificate of a text. Raises ValueError."""
+    text = pem.decode("latin-1")
+    block = text[text.index("-----BEGIN CERTIFICATE") :]
+    end = block.index("-----END CERTIFICATE-----") + len("-----END CERTIFICATE-----")
+    try:
+        return tuple(_dns_names(ssl.PEM_cert_to_DER_cert(block[:end])))
+    except IndexError:
+        raise ValueError("the certificate is truncated") from None
+
+
+def _dns_names(der: bytes) -> Iterator[str]:
     """The names of the subjectAltName extension.
 
-    RFC 5280: the extension is its id, optionally a critical flag, and an octet string of the names.
+    RFC 5280: a certificate begins with its TBSCertificate, which may have extensions. Each is its
+    id, optionally a critical flag, and an octet string, here of the names.
     """
-    start = der.find(_SAN_OID)
-    if start < 0:
-        return ()
-    position = start + len(_SAN_OID)
-    if der[position] == 0x01:
-        position += 3
-    _, position, _ = _element(der, position)
-    _, position, end = _element(der, position)
-    names: list[str] = []
+    _, position, _ = _element(der, 0)
+    for tag, begin, _ in _elements(der, position):
+        if tag != _EXTENSIONS:
+            continue
+        for _, position, end in _elements(der, begin):
+            identifier, *_, (_, names, _) = _between(der, position, end)
+            if der[position : identifier[2]] != _SAN_OID:
+                continue
+            for kind, start, stop in _elements(der, names):
+                if kind == _DNS_NAME:
+                    yield der[start:stop].decode("ascii", "replace")
+
+
+def _elements(der: bytes, position: int) -> Iterator[tuple[int, int, int]]:
+    """The DER elements inside the element at `position`, each as from `_element`."""
+    _, begin, end = _element(der, position)
+    return _between(der, begin, end)
+
+
+def _between(der: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
     while position < end:
-        tag, begin, position = _element(der, position)
-        if tag == _DNS_NAME:
-            names.append(der[begin:position].decode("ascii", "replace"))
-    return tuple(names)
+        found = _element(der, position)
+        yield found
+        position = found[2]
 
 
 def _element(der: bytes, position: int) -> tuple[int, int, int]:

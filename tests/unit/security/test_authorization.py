@@ -20,6 +20,7 @@ from quorate.runtime.authorization import PART_OPERATIONS, authorize_parts
 from quorate.runtime.authorizer import NodeAuthorizer, PeerIdentity
 from quorate.v1 import lifecycle_pb2, metadata_pb2, quorum_pb2, raft_pb2
 
+from tests import certificates
 from tests.tools.access import values_from
 
 FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -263,9 +264,8 @@ class Connection:
         self._auth: dict[str, list[bytes]] = {}
         if has_certificate:
             self._auth = {
-                "x509_pem_cert": [b"pem"],
+                "x509_pem_cert": [certificates.certificate_of(*map(str.encode, names))],
                 "x509_subject": [subject.encode()],
-                "peer_dns": [name.encode() for name in names],
             }
 
     def auth_context(self) -> dict[str, list[bytes]]:

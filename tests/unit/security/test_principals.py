@@ -20,14 +20,17 @@ from quorate.rpc.principals import (
 )
 from quorate.rpc.tls import dns_names
 
-from tests.certificates import make_authority, make_certificate, needs_openssl
+from tests.certificates import certificate_of, make_authority, make_certificate, needs_openssl
 
 PEER = "ipv4:10.1.2.3:40000"
 SUBJECT = "CN=kafka1.example.com,OU=ops,O=Acme\\, Inc,C=DE"
 
 
 def auth(subject: str = "", *dns: str) -> dict[str, list[bytes]]:
-    found = {"x509_pem_cert": [b"..."], "peer_dns": [name.encode() for name in dns]}
+    names = [name.encode() for name in dns]
+    found = {"x509_pem_cert": [certificate_of(*names)]}
+    # As gRPC has them: it takes a NUL character for the end.
+    found["peer_dns"] = [name.partition(b"\0")[0] for name in names]
     return found | ({"x509_subject": [subject.encode()]} if subject else {})
 
 
@@ -121,6 +124,27 @@ def test_hosts(peer: str, host: str) -> None:
 def test_only_node_n_names_a_node() -> None:
     names = ["node-0", "node-12", "node-01", "node--1", "node-1.x", "xnode-1", "NODE-5", "node-"]
     assert nodes_of(names) == {0, 12}
+
+
+FORGED_NAMES = b"\x30\x0f\x06\x03\x55\x1d\x11\x04\x0a\x30\x08\x82\x06node-1"
+"""What the extension with a certificate's names consists of."""
+
+
+def test_a_name_is_what_the_certificate_says_to_its_end() -> None:
+    nearly = caller_of(auth("", "node-1\0.example.org", "node-2"), PEER, PrincipalMapping())
+    assert nearly.nodes == frozenset({2})
+    assert nearly.principal == "User:DNS=node-1\0.example.org"
+    # Text that looks like the extension, where the subject chooses it.
+    for names in ((), (b"node-2",)):
+        pem = certificate_of(*names, subject=FORGED_NAMES)
+        forged = caller_of({"x509_pem_cert": [pem]}, PEER, PrincipalMapping())
+        assert forged.nodes == {2 for _ in names}
+
+
+@pytest.mark.parametrize("pem", [b"...", certificate_of(b"node-1")[:-40], b"\xff\0"])
+def test_a_certificate_that_cannot_be_read_names_nobody(pem: bytes) -> None:
+    found = caller_of({"x509_pem_cert": [pem], "peer_dns": [b"node-1"]}, PEER, PrincipalMapping())
+    assert found == Caller(None, "10.1.2.3", frozenset(), True)
 
 
 @given(st.text())

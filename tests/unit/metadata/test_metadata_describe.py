@@ -90,7 +90,11 @@ def test_what_is_named_twice_is_described_once(cluster: Cluster) -> None:
     assert [each.resource for each in found.resources] == list(resources)
     view = MetadataView(1)
     view.follow(cluster.committed, MetadataDelta())
-    assert [topic.name for topic in view.locate(["b", "a", "b", "x", "x"]).topics] == ["b", "a", "x"]
+    assert [topic.name for topic in view.locate(["b", "a", "b", "x", "x"]).topics] == [
+        "b",
+        "a",
+        "x",
+    ]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 7, 100])

@@ -157,9 +157,7 @@ PLACED = "quorate.metadata.managers.topic_manager.place"
 
 
 @pytest.mark.parametrize("partitions", [9_999, 10_000])
-def test_only_what_fits_a_batch_is_placed(
-    monkeypatch: pytest.MonkeyPatch, partitions: int
-) -> None:
+def test_only_what_fits_a_batch_is_placed(monkeypatch: pytest.MonkeyPatch, partitions: int) -> None:
     """Each topic costs a client a few bytes, and the placement of its partitions milliseconds."""
     placed: list[int] = []
 

@@ -136,6 +136,50 @@ async def test_a_websocket_needs_the_token() -> None:
     assert found.messages[0] == {"type": "websocket.close", "code": 1008, "reason": UNKNOWN_CALLER}
 
 
+async def raw(access: Access, *headers: tuple[bytes, bytes], query: bytes = b"") -> Any:
+    """The status of a request for the page with exactly these headers."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": query}
+    await access.around(application)({**scope, "headers": list(headers)}, receive, send)
+    return sent[0]["status"]
+
+
+async def test_headers_that_two_parties_would_read_differently_are_refused() -> None:
+    access = Access("127.0.0.1", 8080)
+    cookie = (b"cookie", cookie_of(access).encode())
+    mine, other = (b"host", LOCAL.encode()), (b"host", b"attacker.example")
+    assert await raw(access, mine, cookie) == 200
+    for hosts in ((mine, other), (other, mine), (mine, mine), ((b"host", b"127.0.0.1\0.x"),), ()):
+        assert await raw(access, *hosts, cookie) == 403, hosts
+    own, foreign = (b"origin", b"http://" + LOCAL.encode()), (b"origin", b"null")
+    assert await raw(access, mine, cookie, own) == 200
+    assert await raw(access, mine, cookie, own, foreign) == 403
+
+
+async def test_cookies_of_another_server_on_the_host_neither_open_nor_close_the_console() -> None:
+    """Any port of the host can set a cookie of this name, which comes first or last."""
+    access = Access("127.0.0.1", 8080)
+    host = (b"host", LOCAL.encode())
+    own = f"quorate-console-8080={token_of(access)}".encode()
+    for tossed in (
+        b"quorate-console-8080=x",
+        b"quorate-console-8080",
+        b"quorate-console-8080=\xff",
+    ):
+        assert await raw(access, host, (b"cookie", tossed)) == 403
+        for both in (tossed + b"; " + own, own + b"; " + tossed):
+            assert await raw(access, host, (b"cookie", both)) == 200
+    for query in (b"token=", b"token=%00", b"token=%ff", b"token=x&token=y", b"token"):
+        assert await raw(access, host, query=query) == 403
+
+
 async def test_every_response_has_the_headers() -> None:
     access = Access("127.0.0.1", 8080)
     for cookie in ("", cookie_of(access)):

@@ -161,8 +161,13 @@ def _admit_topics(
     def is_visible(name: str) -> bool:
         return not name or allows(Operation.DESCRIBE, _topic(name))
 
-    chosen = tuple(ref for ref in asked if is_visible(ref.name or names.get(ref.topic_id, "")))
-    hidden = () if request.topics is None else tuple(ref for ref in asked if ref not in chosen)
+    chosen: list[r.TopicRef] = []
+    hidden: list[r.TopicRef] = []
+    for ref in asked:
+        is_chosen = is_visible(ref.name or names.get(ref.topic_id, ""))
+        (chosen if is_chosen else hidden).append(ref)
+    if request.topics is None:
+        hidden.clear()
     failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     refused = tuple(r.TopicDescription(ref.name, ref.topic_id, error=failed) for ref in hidden)
 
@@ -173,7 +178,7 @@ def _admit_topics(
             seen = [topic for topic in seen if topic.error is ErrorCode.NONE]
         return replace(response, topics=(*(refused if request.cursor is None else ()), *seen))
 
-    return AuthorizationResult(replace(request, topics=chosen), finish=finish)
+    return AuthorizationResult(replace(request, topics=tuple(chosen)), finish=finish)
 
 
 def _visible_configs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import timeit
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -170,6 +171,24 @@ def test_who_asks_by_id_does_not_learn_the_name() -> None:
         r.TopicDescription("", ID_A, error=FAILED),
         r.TopicDescription("b", error=FAILED),
     )
+
+
+def test_the_time_for_hidden_topics_grows_with_their_number() -> None:
+    """A request names up to 14,500 topics: it must not compare each one with all others."""
+    allows = only((Operation.DESCRIBE, topic("a")))
+
+    def seconds(count: int) -> float:
+        refs = tuple(r.TopicRef("a" if n % 2 else f"h{n}") for n in range(count))
+        return min(
+            timeit.repeat(
+                lambda: authorize_parts("DescribeTopics", r.DescribeTopics(refs), allows, {}),
+                number=1,
+                repeat=3,
+            )
+        )
+
+    few, many = 250, 4_000
+    assert seconds(many) < 4 * (many / few) * seconds(few)
 
 
 def test_configs_that_one_may_not_see() -> None:

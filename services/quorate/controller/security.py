@@ -42,6 +42,12 @@ def node_authorizer(config: ControllerConfig) -> NodeAuthorizer | None:
             "quorate.peer.identity=off: any certificate signed by ssl.ca.location can act as "
             "any node, so acknowledged records can be lost"
         )
+    if security.authorizer and not controllers:
+        LOGGER.warning(
+            "%s is not set: any node that is not a registered broker, such as a broker after its "
+            "unregistration, can take part in elections",
+            CONTROLLER_PRINCIPALS,
+        )
     is_open = identity is PeerIdentity.OFF and not security.authorizer and not controllers
     if is_open and not config.unformatted_wait:
         return None

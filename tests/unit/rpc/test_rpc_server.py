@@ -33,6 +33,7 @@ from quorate.rpc.wire.limits import ServerLimits, format_address, parse_address
 from quorate.rpc.wire.methods import RPC_METHODS
 from quorate.v1 import common_pb2, quorum_pb2, raft_pb2
 
+from tests.pressure import http2
 from tests.tools.stubs import quorum_stub, raft_stub
 from tests.unit.rpc.rpc_support import (
     CLUSTER,
@@ -379,6 +380,23 @@ async def test_calls_wait_while_the_server_is_busy() -> None:
         for channel in channels:
             channel.close()
     assert codes == {grpc.StatusCode.OK: WAITING_CALLS}
+
+
+async def test_a_flood_of_pings_is_answered() -> None:
+    """gRPC counts no strikes: each one beyond the limit costs more than the last."""
+    pings = 2_000
+    ping = http2.frame(http2.PING, 0, 0, b"12345678")
+    answer = http2.frame(http2.PING, http2.ACK, 0, b"12345678")
+    async with serving(Node()) as server:
+        reader, writer = await asyncio.open_connection(HOST, server.ports[0])
+        writer.write(http2.PREFACE + http2.settings() + ping * pings)
+        received = b""
+        while received.count(answer) < pings:
+            chunk = await reader.read(65_536)
+            assert chunk, "the connection was closed"
+            received += chunk
+        assert b"too_many_pings" not in received
+        writer.close()
 
 
 async def test_reflection_lists_the_services() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 
 import grpc.aio
 import pytest
@@ -109,6 +110,33 @@ async def test_a_closed_connection_does_not_count_until_grpc_closes_its_socket(
     clients[0].shutdown(socket.SHUT_WR)  # gRPC has its last data still to read
     listener.guard.look()
     assert listener.guard.open_count == 10
+
+
+def calls_of(act: Callable[[], object]) -> int:
+    """How many functions written in C it calls, as system calls are."""
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "c_call"
+
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+async def test_an_inspection_makes_few_calls_for_each_connection(make: type[Listener]) -> None:
+    """They take the interpreter from the event loop, for thousands of connections."""
+    listener = make(1_000, 1_000)
+    before = calls_of(listener.guard.look)
+    for _ in range(100):
+        listener.connect("127.0.0.1")
+    more = calls_of(listener.guard.look) - before
+    assert listener.guard.open_count == 100
+    assert more <= 20 * 100, "with the clients' ends, which are in this process too"
 
 
 async def test_other_sockets_and_files_are_left_alone(make: type[Listener]) -> None:

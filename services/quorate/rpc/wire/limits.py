@@ -88,9 +88,9 @@ class ServerLimits:
             ("grpc.compression_enabled_algorithms_bitset", ONLY_IDENTITY),
             # Binding a port in use must fail, not share connections with another process.
             ("grpc.so_reuseport", 0),
-            # Answering a ping is cheap. Each ping beyond the strikes, however, is added to the error
-            # of a connection that closes after its next write, and copies that error: 10,000 pings
-            # take 0.3 s, and four times that for twice as many.
+            # Answering a ping is cheap. Each one beyond the strikes, however, is added to the error
+            # with which the connection closes after its next write, and copies that error: 10,000
+            # pings take 0.3 s, and twice as many take four times as long.
             ("grpc.http2.max_ping_strikes", 0),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.keepalive_time_ms", 30_000),

@@ -7,15 +7,16 @@ Rules:
 2. A connection is not evicted while its request is being processed, nor for `BROKER_S` after a
    broker's successful registration or heartbeat on it. If none can be evicted, the new connection
    is rejected.
-3. A connection is idle from when it is accepted, and after each response.
+3. A connection is idle from when it is accepted, and after each response. Connections are kept in
+   this order, so that an eviction does not search all of them.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quorate.rpc.principals import Caller
@@ -28,9 +29,9 @@ BROKER_S = 60.0
 @dataclass(slots=True, eq=False)
 class KafkaConnection:
     """One connection. caller: the authenticated principal and host. last_sent: the high watermark
-    that was sent last, -1 for none. end: closes it and logs the reason. idle_since_s: the start of
-    the idle time. broker_at_s: a broker's last successful registration or heartbeat. Both are times
-    of `Connections.now_s`.
+    that was sent last, -1 for none. end: closes it and logs the reason. is_busy: its request is
+    being processed. broker_at_s: a broker's last successful registration or heartbeat, a time of
+    `Connections.now_s`.
     """
 
     host: str
@@ -38,8 +39,11 @@ class KafkaConnection:
     last_sent: int = -1
     end: Callable[[str], None] = lambda _reason: None
     is_busy: bool = False
-    idle_since_s: float = 0.0
     broker_at_s: float = -math.inf
+
+
+_Ordered = OrderedDict[KafkaConnection, None]
+"""The connection that has been idle longest comes first."""
 
 
 class Connections:
@@ -56,8 +60,8 @@ class Connections:
         self._max = connections_max
         self._per_address_max = per_address_max
         self.now_s = now_s
-        self._open: dict[KafkaConnection, None] = {}
-        self._addresses: Counter[str] = Counter()
+        self._open: _Ordered = OrderedDict()
+        self._addresses: dict[str, _Ordered] = {}
         self.closed_count = 0
 
     def __len__(self) -> int:
@@ -65,19 +69,15 @@ class Connections:
 
     def admit(self, new: KafkaConnection) -> str:
         """Add a connection; returns the reason if it is rejected, or "" (rule 1)."""
-        if self._addresses[new.host] >= self._per_address_max:
-            same = [each for each in self._open if each.host == new.host]
-            if not self._end_idlest(same):
-                self.closed_count += 1
-                return (
-                    f"its address has {self._per_address_max} connections (max.connections.per.ip)"
-                )
+        same = self._addresses.get(new.host, OrderedDict())
+        if len(same) >= self._per_address_max and not self._end_idlest(same):
+            self.closed_count += 1
+            return f"its address has {self._per_address_max} connections (max.connections.per.ip)"
         if len(self._open) >= self._max and not self._end_idlest(self._open):
             self.closed_count += 1
             return f"there are {self._max} connections (max.connections)"
-        new.idle_since_s = self.now_s()
         self._open[new] = None
-        self._addresses[new.host] += 1
+        self._addresses.setdefault(new.host, OrderedDict())[new] = None
         return ""
 
     def leave(self, connection: KafkaConnection) -> None:
@@ -85,9 +85,17 @@ class Connections:
         if connection not in self._open:
             return
         del self._open[connection]
-        self._addresses[connection.host] -= 1
-        if not self._addresses[connection.host]:
+        same = self._addresses[connection.host]
+        del same[connection]
+        if not same:
             del self._addresses[connection.host]
+
+    def rest(self, connection: KafkaConnection) -> None:
+        """Its request has been answered: it is idle from now on."""
+        connection.is_busy = False
+        if connection in self._open:
+            self._open.move_to_end(connection)
+            self._addresses[connection.host].move_to_end(connection)
 
     def note_broker(self, connection: KafkaConnection, error: int) -> None:
         """Record the result of a broker's registration or heartbeat. error: Kafka's error code."""
@@ -98,12 +106,8 @@ class Connections:
         """Evict the connection that has been idle longest, if any can be evicted."""
         self._end_idlest(self._open)
 
-    def _end_idlest(self, among: Iterable[KafkaConnection]) -> bool:
-        found = min(
-            (each for each in among if self._gives_way(each)),
-            key=lambda each: each.idle_since_s,
-            default=None,
-        )
+    def _end_idlest(self, among: _Ordered) -> bool:
+        found = next((each for each in among if self._gives_way(each)), None)
         if found is None:
             return False
         self.leave(found)
@@ -113,5 +117,4 @@ class Connections:
 
     def _gives_way(self, connection: KafkaConnection) -> bool:
         """Whether a connection may be evicted (rule 2)."""
-        is_broker = self.now_s() - connection.broker_at_s < BROKER_S
-        return not connection.is_busy and not is_broker
+        return not connection.is_busy and self.now_s() - connection.broker_at_s >= BROKER_S

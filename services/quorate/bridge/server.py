@@ -45,7 +45,6 @@ from quorate.raft.errors import ErrorCode
 from quorate.rpc.errors import TlsError
 from quorate.rpc.principals import PrincipalMapping, caller_of_certificate
 from quorate.rpc.tls import ServerContext, TlsConfig
-from quorate.runtime.tasks import supervise
 from quorate.telemetry.limited_log import LimitedLog
 
 LOGGER = logging.getLogger(__name__)
@@ -101,7 +100,6 @@ class BridgeServer:
         self._context: ServerContext | None = None
         self._mapping = mapping or PrincipalMapping()
         self._sockets: list[socket.socket] = []
-        self._listening: list[asyncio.Task[None]] = []
         self._serving: set[asyncio.Task[None]] = set()
         self._closed = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
@@ -120,8 +118,7 @@ class BridgeServer:
             self._close_sockets()
             raise
         for each in self._sockets:
-            name = f"bridge-accept-{each.getsockname()[1]}"
-            self._listening.append(supervise(self._accept(each), name, self._failed))
+            self._listen(each)
 
     @property
     def addresses(self) -> Sequence[tuple[str, int]]:
@@ -129,41 +126,51 @@ class BridgeServer:
         return [each.getsockname()[:2] for each in self._sockets]
 
     async def stop(self) -> None:
-        tasks = (*self._listening, *self._serving)
+        self._close_sockets()
+        tasks = tuple(self._serving)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._close_sockets()
 
     def _close_sockets(self) -> None:
+        loop = asyncio.get_running_loop()
         for each in self._sockets:
+            loop.remove_reader(each)
             each.close()
         self._sockets.clear()
 
-    def _failed(self, error: BaseException) -> None:
-        LOGGER.error("bridge: %s: no new connections are accepted", error)
-
     # --- connections ------------------------------------------------------------------------------
 
-    async def _accept(self, listening: socket.socket) -> None:
+    def _listen(self, listening: socket.socket) -> None:
+        """Accept from now on, unless the server has stopped.
+
+        A callback takes half the time of `loop.sock_accept`, which registers anew for each one.
+        """
+        if listening in self._sockets:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Accept one connection. The event loop calls this again while others wait."""
         loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, address = await loop.sock_accept(listening)
-            except OSError as error:
-                self._closed.warning("", "bridge: cannot accept connections: %s", error)
-                self._connections.make_room()
-                await asyncio.sleep(ACCEPT_PAUSE_S)
-                continue
-            connection = KafkaConnection(address[0].removeprefix("::ffff:"))
-            if reason := self._connections.admit(connection):
-                self._note(connection, reason)
-                accepted.close()
-                continue
-            task = asyncio.create_task(self._keep(accepted, connection), name="bridge-connection")
-            connection.end = functools.partial(self._end, connection, task)
-            self._serving.add(task)
-            task.add_done_callback(self._serving.discard)
+        try:
+            accepted, address = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # its client has closed it
+        except OSError as error:
+            self._closed.warning("", "bridge: cannot accept connections: %s", error)
+            self._connections.make_room()
+            loop.remove_reader(listening)
+            loop.call_later(ACCEPT_PAUSE_S, self._listen, listening)
+            return
+        connection = KafkaConnection(address[0].removeprefix("::ffff:"))
+        if reason := self._connections.admit(connection):
+            self._note(connection, reason)
+            accepted.close()
+            return
+        task = asyncio.create_task(self._keep(accepted, connection), name="bridge-connection")
+        connection.end = functools.partial(self._end, connection, task)
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def _keep(self, accepted: socket.socket, connection: KafkaConnection) -> None:
         """Serve one connection until it ends."""
@@ -248,8 +255,7 @@ class BridgeServer:
             write_frame(writer, await self._answered(frame, connection))
             async with asyncio.timeout(FRAME_S):
                 await writer.drain()
-            connection.is_busy = False
-            connection.idle_since_s = self._connections.now_s()
+            self._connections.rest(connection)
 
     async def _frame(
         self, reader: asyncio.StreamReader, connection: KafkaConnection

@@ -38,7 +38,7 @@ class Room:
 def test_the_one_that_is_idle_for_longest_gives_way() -> None:
     room = Room(3, 100)
     first, second, _ = (room.dial(f"{host}")[0] for host in range(3))
-    first.idle_since_s = room.clock()  # it was answered just now
+    room.open.rest(first)  # it was answered just now
     _, refused = room.dial()
     assert not refused
     assert room.ended == [second]
@@ -54,6 +54,36 @@ def test_an_address_with_too_many_gives_up_one_of_its_own() -> None:
     assert not refused
     assert room.ended == [first]
     assert other not in room.ended
+
+
+def test_an_eviction_searches_no_more_than_one_connection() -> None:
+    room = Room(200, 100)
+    for host in ("a", "b"):
+        for _ in range(100):
+            room.dial(host)
+    asked = 0
+
+    def clock() -> float:
+        nonlocal asked
+        asked += 1
+        return room.clock.now_s
+
+    room.open.now_s = clock
+    for host in ("a", "b", "c"):
+        before = asked
+        _, refused = room.dial(host)
+        assert not refused
+        assert asked - before <= 1
+    assert len(room.ended) == 3
+
+
+def test_who_left_before_its_answer_stays_away() -> None:
+    room = Room(1, 1)
+    made, _ = room.dial()
+    made.is_busy = True
+    room.open.leave(made)
+    room.open.rest(made)
+    assert len(room.open) == 0
 
 
 def test_brokers_and_requests_under_way_stay() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import socket
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -142,6 +144,27 @@ async def test_nonsense_closes_the_connection_with_one_line(
     reader, writer = await dial(server)
     write_frame(writer, heartbeat())
     assert await read_frame(reader) is not None, "others are served"
+    writer.close()
+
+
+async def test_a_listener_that_cannot_accept_makes_room_and_goes_on(
+    server: BridgeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    evicted, _ = await dial(server)
+    await asyncio.sleep(0.05)
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files")]
+
+    def failing(listening: socket.socket) -> tuple[socket.socket, Any]:
+        if failures:
+            raise failures.pop()
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", failing)
+    reader, writer = await dial(server)
+    assert await evicted.read() == b""
+    write_frame(writer, heartbeat())
+    assert await read_frame(reader) is not None
+    assert "cannot accept connections: [Errno 24]" in caplog.text
     writer.close()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import uvloop
 
 from quorate.log.errors import LogError
+from quorate.process.malloc_arenas import limit_arenas
 from quorate.process.node_config import NodeConfig
 from quorate.process.shutdown import NodeError
 from quorate.raft.errors import RaftError
@@ -43,6 +44,7 @@ def run_node(
     """
     context = logs.configure(config.role, config.node_id, config.log_format)
     return_large_buffers()
+    limit_arenas()
     try:
         uvloop.run(run(context))
     except ENDINGS + endings as error:

@@ -6,7 +6,8 @@ module walks over the bytes, adds up the lengths of arrays, and stops when there
 Rules:
 1. An item is an element of an array, at any depth, or a tagged field. The length of an array is
    counted before its elements are walked, so that the limit on items also bounds the walk.
-2. Bytes that do not match the schema raise ValueError, as they raise an error in decoding.
+2. Bytes that do not match the schema raise ValueError, as they raise an error in decoding. A
+   message that ends too early raises TruncatedError, so the start of one can be checked as well.
 
 Source: Kafka's protocol guide ("Protocol Primitive Types"); KIP-482.
 """
@@ -28,6 +29,10 @@ FIXED: Final[dict[str, int]] = {
 """Sizes of the types with a fixed size, bytes."""
 
 
+class TruncatedError(ValueError):
+    """The message ends within a value."""
+
+
 class _Walk:
     """The walk over one message. at: its position in `data`. left: items that it may still find."""
 
@@ -41,7 +46,7 @@ class _Walk:
     def skip(self, size: int) -> None:
         self.at += size
         if self.at > len(self.data):
-            raise ValueError("the message is truncated")
+            raise TruncatedError("the message is truncated")
 
     def number(self, size: int) -> int:
         start = self.at
@@ -70,12 +75,15 @@ class _Walk:
 _Step = Callable[[_Walk], None]
 
 
-def check_items(kind: Any, data: bytes, at: int, items_max: int) -> None:
+def check_items(kind: Any, data: bytes, at: int, items_max: int) -> int:
     """Raise ValueError if a message has more than `items_max` items, or does not match its schema.
 
-    kind: kio's class of the message. at: the offset in `data` at which it begins.
+    kind: kio's class of the message. at: the offset in `data` at which it begins. Returns where it
+    ends.
     """
-    _entity(kind)(_Walk(data, at, items_max))
+    walk = _Walk(data, at, items_max)
+    _entity(kind)(walk)
+    return walk.at
 
 
 @cache

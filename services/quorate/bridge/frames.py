@@ -10,6 +10,8 @@ Rules:
 4. After its first chunk a frame waits for its turn. One chunk of `CHUNK_BYTES` is read every
    `PACE_S`, 64 MB/s over all frames. Large frames are rare, and without this limit a client that
    sends them keeps the event loop busy at little cost to itself.
+5. The first `INLINE_BYTES` of a request are checked before the rest is read: an array that is too
+   long says so at its beginning.
 """
 
 from __future__ import annotations
@@ -104,9 +106,15 @@ async def read_length(reader: asyncio.StreamReader, idle_s: float = IDLE_S) -> i
 
 
 async def read_rest(
-    reader: asyncio.StreamReader, length: int, receipt: Receipt | None = None
+    reader: asyncio.StreamReader,
+    length: int,
+    receipt: Receipt | None = None,
+    check: Callable[[bytes], None] | None = None,
 ) -> bytes:
-    """Read a frame after its length. Raises BadMessageError, TimeoutError."""
+    """Read a frame after its length. check: for the first bytes of a long one (rule 5).
+
+    Raises BadMessageError, TimeoutError.
+    """
     data = bytearray()
     async with asyncio.timeout(FRAME_S):
         while len(data) < length:
@@ -114,6 +122,9 @@ async def read_rest(
             if not chunk:
                 raise s.BadMessageError("the connection ended within a frame")
             data += chunk
+            if check is not None and INLINE_BYTES <= len(data) < length:
+                check(bytes(data[:INLINE_BYTES]))
+                check = None
             if receipt is not None:
                 receipt.add(len(chunk))
                 if len(data) < length:

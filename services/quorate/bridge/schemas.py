@@ -24,7 +24,7 @@ from kio.schema.errors import ErrorCode as KafkaError
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from quorate.bridge.bounds import check_items
+from quorate.bridge.bounds import TruncatedError, check_items
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID
 from quorate.records.primitives import uuid_from_bytes, uuid_to_bytes
@@ -146,6 +146,22 @@ def read_call(frame: bytes) -> Call:
     return replace(head, client_id=header.client_id or "", body=body)
 
 
+def check_start(start: bytes) -> None:
+    """Raise BadMessageError if the request that begins with these bytes is certainly refused."""
+    head = read_head(start)
+    if not is_served(head.api_key, head.version):
+        return
+    kind = request_type(head.api_key, head.version)
+    most = items_max(head.api_key)
+    try:
+        at = check_items(kind.__header_schema__, start, 0, most)
+        check_items(kind, start, at, most)
+    except TruncatedError:
+        pass  # what is wrong with the rest is found when it has arrived
+    except ValueError as error:
+        raise BadMessageError(f"{_name(kind)}: {error}") from None
+
+
 def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
     """Decode the correlation id and body of a response. Raises BadMessageError."""
     header, body = _read_message(response_type(api_key, version), frame)
@@ -184,11 +200,15 @@ def write(*parts: Any) -> bytes:
     return buffer.getvalue()
 
 
+def _name(kind: Any) -> str:
+    return f"API {kind.__api_key__} version {kind.__version__}"
+
+
 def _read_message(kind: Any, frame: bytes, items_max: int | None = None) -> list[Any]:
     """Decode the header and body of a message. items_max: None for responses to this node's own
     requests. Raises BadMessageError.
     """
-    what = f"API {kind.__api_key__} version {kind.__version__}"
+    what = _name(kind)
     (header,), at = _read(frame, 0, (kind.__header_schema__,), what)
     if items_max is not None:
         try:

@@ -275,7 +275,7 @@ class BridgeServer:
             )
         )
         try:
-            return await read_rest(reader, length, receipt)
+            return await read_rest(reader, length, receipt, s.check_start)
         finally:
             receipt.end()
 

@@ -147,6 +147,41 @@ async def test_nonsense_closes_the_connection_with_one_line(
     writer.close()
 
 
+def create_topics(count: int) -> bytes:
+    """A request with this many topics without a name."""
+    module = s.request_module(s.CREATE_TOPICS, 7)
+    topic = s.make(
+        module.CreatableTopic,
+        name="",
+        num_partitions=1,
+        replication_factor=1,
+        assignments=(),
+        configs=(),
+    )
+    length = bytes((count + 1 >> shift & 127 | (128 if shift < 14 else 0)) for shift in (0, 7, 14))
+    head = s.write_header(s.CREATE_TOPICS, 7, 1, "x")
+    return head + length + s.write(topic) * count + bytes(6)
+
+
+async def test_a_frame_of_too_many_items_is_refused_by_its_beginning(
+    server: BridgeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = create_topics(s.ITEMS_MAX + 1)
+    reader, writer = await dial(server)
+    writer.write(len(frame).to_bytes(4, "big") + frame[:INLINE_BYTES])
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    assert f"more than {s.ITEMS_MAX} items" in caplog.text
+    writer.close()
+
+
+def test_every_beginning_of_a_request_is_accepted() -> None:
+    frame = create_topics(20)
+    assert len(s.read_call(frame).body.topics) == 20
+    for end in range(8, len(frame)):
+        s.check_start(frame[:end])
+
+
 async def test_a_listener_that_cannot_accept_makes_room_and_goes_on(
     server: BridgeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -87,11 +87,8 @@ class _Steps:
     desired: Desired
     observed: Observed
     view: LeaderView
-    alive: frozenset[ReplicaKey] = frozenset()
+    alive: frozenset[ReplicaKey]
     refusals: list[PlanRefusal] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.alive = alive(self.observed)
 
     def refuse(self, reason: Reason, text: str) -> None:
         self.refusals.append(PlanRefusal(reason, text))
@@ -177,13 +174,7 @@ class _Steps:
 
     # 8
     def create_missing(self) -> tuple[Action, str] | None:
-        size = self.observed.size or 0
-        needed = self.desired.replicas
-        dead = ordinals(self.observed, self.view.voters - self.alive)
-        needed = max([needed, *(ordinal + 1 for ordinal in dead)])
-        if size < needed and not _is_foreign(self.observed, size, needed):
-            return Resize(needed, size), f"create the pods up to ordinal {needed - 1}"
-        return None
+        return _create_pods(self.desired, self.observed, self.view.voters - self.alive)
 
     # 9
     def remove_surplus(self) -> tuple[Action, str] | None:
@@ -213,16 +204,14 @@ class _Steps:
             )
             return None
         if voter == self.view.leader:
-            target = wanted[0]
-            text = f"transfer leadership to {target}, because {voter} will be removed"
-            return TransferLeadership(target), text
+            text = f"transfer leadership to {wanted[0]}, because {voter} will be removed"
+            return TransferLeadership(wanted[0]), text
         return RemoveVoter(voter), f"remove surplus voter {voter}"
 
     # 10
     def shrink(self) -> tuple[Action, str] | None:
         size = self.observed.size or 0
-        used = ordinals(self.observed, self.view.voters | self.view.committed)
-        needed = max([self.desired.replicas, *(ordinal + 1 for ordinal in used)])
+        needed = _needed(self.desired, self.observed, self.view.voters | self.view.committed)
         if needed < size:
             return Resize(needed, size), f"delete the pods from ordinal {needed} on"
         return None
@@ -269,6 +258,24 @@ class _Steps:
         return RestartPod(node.ordinal, node.uid), f"restart pod {node.ordinal}: outdated"
 
 
+def _needed(desired: Desired, observed: Observed, voters: frozenset[ReplicaKey]) -> int:
+    """The size of a StatefulSet with the pods of the wanted nodes and of these voters."""
+    return max([desired.replicas, *(ordinal + 1 for ordinal in ordinals(observed, voters))])
+
+
+def _create_pods(
+    desired: Desired, observed: Observed, voters: frozenset[ReplicaKey]
+) -> tuple[Action, str] | None:
+    """Create the missing pods of wanted nodes and of these voters.
+
+    Not if one of them would mount a volume that is not the Quorum's.
+    """
+    size, needed = observed.size or 0, _needed(desired, observed, voters)
+    if size >= needed or not observed.foreign_volumes.isdisjoint(range(size, needed)):
+        return None
+    return Resize(needed, size), f"create the pods up to ordinal {needed - 1}"
+
+
 def plan(desired: Desired, observed: Observed) -> OperatorPlan:
     """Return the next action for one Quorum, or the reasons why there is none."""
     stop = _reason_to_stop(desired, observed)
@@ -303,7 +310,7 @@ def _plan(desired: Desired, observed: Observed) -> OperatorPlan:
         return _without_leader(desired, observed)
     if observed.view.voters != observed.view.committed:
         return _waiting(Reason.CHANGE_UNCOMMITTED, "the last voter set change is uncommitted")
-    steps = _Steps(desired, observed, observed.view)
+    steps = _Steps(desired, observed, observed.view, alive(observed))
     for step in (
         steps.remove_dead,
         steps.format_empty,
@@ -316,7 +323,7 @@ def _plan(desired: Desired, observed: Observed) -> OperatorPlan:
     ):
         found = step()
         if found is not None:
-            return OperatorPlan(found[0], found[1], tuple(steps.refusals))
+            return OperatorPlan(*found, tuple(steps.refusals))
     _wait_for_pods(steps)
     return OperatorPlan(refusals=tuple(steps.refusals))
 
@@ -474,19 +481,12 @@ def _first_record(desired: Desired, observed: Observed) -> OperatorPlan:
 
 def _without_leader(desired: Desired, observed: Observed) -> OperatorPlan:
     """Step 3: only actions that need no agreement of the quorum."""
-    used = ordinals(observed, observed.known_voters)
-    size = observed.size or 0
-    needed = max([desired.replicas, *(ordinal + 1 for ordinal in used)])
-    if size < needed and not _is_foreign(observed, size, needed):
-        return OperatorPlan(Resize(needed, size), f"create the pods up to ordinal {needed - 1}")
+    found = _create_pods(desired, observed, observed.known_voters)
+    if found is not None:
+        return OperatorPlan(*found)
     problems = [f"node {node.id}: {_problem(node)}" for node in observed.nodes if not node.answers]
     text = "; ".join(["no leader", *problems])
     return _restart_dead(observed) or _waiting(Reason.WAITING_FOR_LEADER, text)
-
-
-def _is_foreign(observed: Observed, size: int, needed: int) -> bool:
-    """Whether one of the pods to be created would mount a volume that is not the Quorum's."""
-    return any(ordinal in observed.foreign_volumes for ordinal in range(size, needed))
 
 
 def _restart_dead(observed: Observed) -> OperatorPlan | None:

@@ -45,12 +45,11 @@ def is_safe(alive_replicas: Iterable[ReplicaKey], voters: frozenset[ReplicaKey])
 
 def disks_gone(observed: Observed) -> frozenset[ReplicaKey]:
     """The voters whose disk is provably gone: their own pod reports another disk, or none."""
-    gone = set()
-    for voter in observed.voters:
-        node = observed.node_of(voter)
-        if node is not None and node.answers and node.key != voter:
-            gone.add(voter)
-    return frozenset(gone)
+    return frozenset(
+        voter
+        for voter in observed.voters
+        if (node := observed.node_of(voter)) is not None and node.answers and node.key != voter
+    )
 
 
 def is_majority_gone(observed: Observed) -> bool:

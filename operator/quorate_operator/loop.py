@@ -28,7 +28,7 @@ from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
 from quorate_operator.identity import GivenIdentity, Identity
 from quorate_operator.kube import Kube, KubeError, Object
 from quorate_operator.lease import LeaderLease
-from quorate_operator.observe import Observer, Snapshot
+from quorate_operator.observe import Observer, Snapshot, labels_of
 from quorate_operator.plan import OperatorPlan, Reason, plan
 from quorate_operator.resource import QuorumResource
 
@@ -360,5 +360,4 @@ def _own_name(found: Object) -> str:
 
 
 def _quorum_of(found: Object) -> str:
-    labels = found["metadata"].get("labels") or {}
-    return str(labels.get(naming.INSTANCE_LABEL, ""))
+    return str(labels_of(found).get(naming.INSTANCE_LABEL, ""))

@@ -49,6 +49,8 @@ half of each of Kafka's defaults is ample.
 CLIENT_LABEL = f"{naming.GROUP}/client"
 """Pods with this label set to "true" may connect where the NetworkPolicy is enforced."""
 AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
+OPTIONAL = ("PodDisruptionBudget", "NetworkPolicy")
+"""The kinds of objects that not every Quorum has. Such an object has the Quorum's name."""
 KAFKA = "kafka"
 """The name of the Kafka protocol's port."""
 
@@ -65,13 +67,6 @@ def objects(quorum: QuorumResource) -> dict[str, Object]:
     if quorum.part("networkPolicy").get("enabled", True):
         made.append(_network_policy(quorum))
     return {key(each): _stamped(each) for each in made}
-
-
-def optional(quorum: QuorumResource) -> dict[str, bool]:
-    """Return the optional objects by "Kind/name", and whether this Quorum has each."""
-    wanted = objects(quorum)
-    names = (f"PodDisruptionBudget/{quorum.name}", f"NetworkPolicy/{quorum.name}")
-    return {name: name in wanted for name in names}
 
 
 def key(found: Object) -> str:
@@ -297,16 +292,8 @@ def _pod_spec(quorum: QuorumResource, template: Object) -> Object:
         "topologySpreadConstraints": template.get("topologySpreadConstraints")
         or [_spread(quorum, where) for where in ("topology.kubernetes.io/zone", HOSTNAME)],
     }
-    for name in (
-        "nodeSelector",
-        "tolerations",
-        "affinity",
-        "imagePullSecrets",
-        "priorityClassName",
-    ):
-        if template.get(name):
-            spec[name] = template[name]
-    return spec
+    names = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "priorityClassName")
+    return spec | {name: template[name] for name in names if template.get(name)}
 
 
 def _tls_volumes(quorum: QuorumResource) -> list[Object]:

@@ -13,7 +13,7 @@ import datetime as dt
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from quorate.metadata.acls import CLUSTER_NAME, LITERAL
@@ -37,7 +37,6 @@ from quorate_operator.authority import (
 )
 from quorate_operator.certificates import Issuer
 from quorate_operator.kube import Kube, Object
-from quorate_operator.naming import NodeIds
 from quorate_operator.ownership import conflict, controller_of, is_controlled_by
 from quorate_operator.plan import BootstrapRecord, LeaderView, Observed, ObservedNode
 from quorate_operator.progress import MigrationProgress, read_progress
@@ -65,6 +64,8 @@ class Snapshot:
     observed: Observed
     stateful_set: Object | None = None
     pods: dict[int, Object] = field(default_factory=dict)
+    """By ordinal, as are `claims` and `statuses`."""
+    claims: dict[int, Object] = field(default_factory=dict)
     statuses: dict[int, NodeStatus] = field(default_factory=dict)
     description: QuorumDescription | None = None
     authority: Authority | None = None
@@ -76,24 +77,6 @@ class Snapshot:
     @property
     def ready_count(self) -> int:
         return sum(node.ready for node in self.observed.nodes)
-
-
-@dataclass(slots=True)
-class _Objects:
-    """The Kubernetes objects of a Quorum. Pods and claims are keyed by ordinal."""
-
-    ids: NodeIds
-    stateful_set: Object | None
-    pods: dict[int, Object]
-    claims: dict[int, Object]
-    record: Object | None
-    marker: Object | None
-    stale: tuple[str, ...]
-    authority: Authority | None
-    given: Mapping[str, str]
-    conflicts: tuple[str, ...]
-    foreign_volumes: frozenset[int]
-    forbidden: tuple[str, ...]
 
 
 class _Owned:
@@ -112,10 +95,6 @@ class _Owned:
         self.conflicts[f"{kind}/{name}"] = conflict(kind, found, self._quorum.name)
         return None
 
-    def is_taken(self, kind: str, name: str) -> bool:
-        """Whether `get` found an object of that name that the Quorum does not control."""
-        return f"{kind}/{name}" in self.conflicts
-
     def claims(self) -> tuple[dict[int, Object], frozenset[int]]:
         """Return the Quorum's volume claims by ordinal, and the ordinals with a foreign claim.
         Claims outlive the StatefulSet and have no owner reference to the Quorum, so the name and
@@ -127,17 +106,13 @@ class _Owned:
             f"{naming.VOLUME}-{quorum.name}", self._kube.list(kind, quorum.namespace)
         )
         found = {ordinal: claim for ordinal, claim in found.items() if ordinal < naming.NODES_MAX}
-        own = {
-            ordinal: claim
-            for ordinal, claim in found.items()
-            if labels <= (claim["metadata"].get("labels") or {}).items()
-        }
+        own = {n: claim for n, claim in found.items() if labels <= labels_of(claim).items()}
         foreign = frozenset(found) - frozenset(own)
         for ordinal in foreign:
-            name = naming.claim(quorum.name, ordinal)
-            self.conflicts[f"{kind}/{name}"] = (
-                f"{kind}/{name} exists and lacks the labels of Quorum {quorum.name}: delete or "
-                "rename it, or rename the Quorum"
+            name = f"{kind}/{naming.claim(quorum.name, ordinal)}"
+            self.conflicts[name] = (
+                f"{name} exists and lacks the labels of Quorum {quorum.name}: delete or rename "
+                "it, or rename the Quorum"
             )
         return own, foreign
 
@@ -160,76 +135,87 @@ class Observer:
         tls: the configuration for connections to nodes; None without TLS, and before the operator
         has a certificate. probe: see `Identity.probe`.
         """
-        objects = await asyncio.to_thread(self._read, quorum)
+        seen = await asyncio.to_thread(self._read, quorum)
         statuses: dict[int, NodeStatus] = {}
         problems: dict[int, str] = {}
         description = None
-        stale = objects.stale
-        if not stale and await self._is_authority_due(quorum, objects, probe):
+        stale = seen.observed.stale
+        if not stale and await self._is_authority_due(quorum, seen, probe):
             stale = (f"Secret/{naming.authority_secret(quorum.name)}",)
         if tls is not None or not quorum.is_tls:
-            async with dial(quorum, [0], tls, self._locate) as client:
-                statuses, problems = await _ask_nodes(client, quorum, objects.pods, self._locate)
+            statuses, problems = await self._ask_nodes(quorum, seen.pods, tls)
             formatted = [ordinal for ordinal, status in statuses.items() if status.formatted]
             if formatted:
                 description = await _describe(quorum, formatted, tls, self._locate)
         nodes = tuple(
-            _node(ordinal, pod, objects, statuses.get(ordinal), problems.get(ordinal, ""))
-            for ordinal, pod in sorted(objects.pods.items())
+            _node(ordinal, pod, seen, statuses.get(ordinal), problems.get(ordinal, ""))
+            for ordinal, pod in sorted(seen.pods.items())
         )
-        observed = Observed(
-            ids=quorum.ids,
-            size=None if objects.stateful_set is None else _replicas(objects.stateful_set),
+        view = leader_view(description)
+        observed = replace(
+            seen.observed,
             stale=stale,
             nodes=nodes,
-            view=leader_view(description),
+            view=view,
             known_voters=_known_voters(quorum, description),
-            record=_record(objects.record),
-            is_marked=objects.marker is not None,
-            known_cluster_id=str(quorum.status.get("clusterId") or ""),
-            inherited=frozenset(_inherited(quorum, objects.claims)),
-            volumes=frozenset(objects.claims),
-            conflicts=objects.conflicts,
-            foreign_volumes=objects.foreign_volumes,
-            forbidden=objects.forbidden,
-            brokers_without_rights=await _without_rights(quorum, description, tls, self._locate),
+            brokers_without_rights=await _without_rights(quorum, view, tls, self._locate),
         )
-        return Snapshot(
-            observed,
-            objects.stateful_set,
-            objects.pods,
-            statuses,
-            description,
-            objects.authority,
-            objects.given,
-            await _progress(quorum, objects, observed.view),
+        progress = await _progress(quorum, seen.pods, view)
+        return replace(
+            seen, observed=observed, statuses=statuses, description=description, progress=progress
         )
 
     async def _is_authority_due(
-        self, quorum: QuorumResource, objects: _Objects, probe: TlsConfig | None
+        self, quorum: QuorumResource, seen: Snapshot, probe: TlsConfig | None
     ) -> bool:
         """Whether the next step of the authority's rotation is due (`authority.py`)."""
-        authority = objects.authority
+        authority = seen.authority
         if authority is None or not quorum.has_own_authority:
             return False
         confirmed: set[int] = set()
         if authority.phase is not Phase.STABLE:
             if probe is None:
                 return False
-            async with dial(quorum, [0], probe, self._locate) as client:
-                statuses, _ = await _ask_nodes(client, quorum, objects.pods, self._locate)
+            statuses, _ = await self._ask_nodes(quorum, seen.pods, probe)
             confirmed = set(statuses)
         return is_step_due(
             authority,
             quorum.authority_revision,
             quorum.rotation_wait_s,
-            set(objects.pods),
+            set(seen.pods),
             confirmed,
         )
 
+    async def _ask_nodes(
+        self, quorum: QuorumResource, pods: Mapping[int, Object], tls: TlsConfig | None
+    ) -> tuple[dict[int, NodeStatus], dict[int, str]]:
+        """Request NodeStatus from all pods with an address; return statuses, errors by ordinal."""
+        statuses: dict[int, NodeStatus] = {}
+        problems: dict[int, str] = {}
+
+        async def ask(client: QuorumClient, ordinal: int) -> None:
+            address = address_of(quorum, ordinal, self._locate)
+            try:
+                async with asyncio.timeout(STATUS_TIMEOUT_S):
+                    status = await client.node_status(address)
+            except TimeoutError:
+                problems[ordinal] = f"no answer within {STATUS_TIMEOUT_S} s"
+            except UnreachableError as error:
+                problems[ordinal] = next(iter(error.attempts.values()), str(error))
+            else:
+                if status.node_id == quorum.ids.of(ordinal):
+                    statuses[ordinal] = status
+                else:
+                    problems[ordinal] = f"it answers as node {status.node_id}"
+
+        async with dial(quorum, [0], tls, self._locate) as client:
+            await asyncio.gather(*(ask(client, n) for n, pod in pods.items() if _pod_ip(pod)))
+        return statuses, problems
+
     # --- Kubernetes -------------------------------------------------------------------------------
 
-    def _read(self, quorum: QuorumResource) -> _Objects:
+    def _read(self, quorum: QuorumResource) -> Snapshot:
+        """Return the Quorum's Kubernetes objects, and what follows from them alone."""
         kube, namespace = self._kube, quorum.namespace
         owned = _Owned(kube, quorum)
         forbidden = tuple(self._forbidden(quorum))
@@ -242,20 +228,22 @@ class Observer:
             given = secret_files(kube.get("Secret", namespace, naming.operator_secret(quorum.name)))
         pods = kube.list("Pod", namespace, naming.selector_text(quorum.name))
         claims, foreign_volumes = owned.claims()
-        return _Objects(
-            quorum.ids,
-            stateful_set,
-            _by_ordinal(quorum.name, (pod for pod in pods if _is_pod_of(pod, stateful_set))),
-            claims,
-            owned.get("ConfigMap", naming.record(quorum.name)),
-            owned.get("ConfigMap", naming.marker(quorum.name)),
-            tuple(self._stale(quorum, owned, stateful_set, authority)),
-            authority,
-            given,
-            tuple(text for _, text in sorted(owned.conflicts.items())),
-            foreign_volumes,
-            forbidden,
+        observed = Observed(
+            ids=quorum.ids,
+            size=None if stateful_set is None else int(stateful_set["spec"].get("replicas", 1)),
+            record=_record(owned.get("ConfigMap", naming.record(quorum.name))),
+            is_marked=owned.get("ConfigMap", naming.marker(quorum.name)) is not None,
+            stale=tuple(self._stale(quorum, owned, stateful_set, authority)),
+            known_cluster_id=str(quorum.status.get("clusterId") or ""),
+            inherited=frozenset(n for n, claim in claims.items() if _is_older(claim, quorum)),
+            volumes=frozenset(claims),
+            # All objects have been read: the dict has every conflict.
+            conflicts=tuple(text for _, text in sorted(owned.conflicts.items())),
+            foreign_volumes=foreign_volumes,
+            forbidden=forbidden,
         )
+        mine = _by_ordinal(quorum.name, (pod for pod in pods if _is_pod_of(pod, stateful_set)))
+        return Snapshot(observed, stateful_set, mine, claims, authority=authority, given=given)
 
     def _forbidden(self, quorum: QuorumResource) -> Iterable[str]:
         """Yield messages about images and Secrets in the spec that the Quorum may not use.
@@ -270,8 +258,7 @@ class Observer:
             if found is None:
                 yield f"Secret/{name} does not exist"
                 continue
-            labels = found["metadata"].get("labels") or {}
-            if labels.get(naming.USABLE_LABEL) != quorum.name:
+            if labels_of(found).get(naming.USABLE_LABEL) != quorum.name:
                 yield f"Secret/{name} needs the label {naming.USABLE_LABEL}={quorum.name}"
 
     def _stale(
@@ -282,9 +269,8 @@ class Observer:
         authority: Authority | None,
     ) -> Iterable[str]:
         """Yield the missing, outdated and unwanted objects, Secrets first: pods mount them."""
-        if quorum.has_own_authority and not owned.is_taken(
-            "Secret", naming.authority_secret(quorum.name)
-        ):
+        authority_name = f"Secret/{naming.authority_secret(quorum.name)}"
+        if quorum.has_own_authority and authority_name not in owned.conflicts:
             counts = {
                 naming.node_secret(quorum.name): naming.NODES_MAX,
                 **dict.fromkeys(quorum.client_secrets, 1),
@@ -293,28 +279,22 @@ class Observer:
                 counts[naming.broker_secret(quorum.name)] = quorum.broker_certificates
             for name, count in counts.items():
                 files = secret_files(owned.get("Secret", name))
-                if owned.is_taken("Secret", name):
+                if f"Secret/{name}" in owned.conflicts:
                     continue
                 if authority is None or issuer_of(quorum, authority).are_due(files, count):
                     yield f"Secret/{name}"
         wanted = manifests.objects(quorum)
         for name, manifest in wanted.items():
-            kind = manifest["kind"]
-            if kind == "StatefulSet":
-                found = stateful_set
-                if found is None:
-                    continue  # the plan creates it, with its size, after all other objects
-            else:
-                found = owned.get(kind, manifest["metadata"]["name"])
-                if owned.is_taken(kind, manifest["metadata"]["name"]):
-                    continue
+            kind, _, title = name.partition("/")
+            is_set = kind == "StatefulSet"
+            found = stateful_set if is_set else owned.get(kind, title)
+            if name in owned.conflicts or (is_set and found is None):
+                continue  # the plan creates the StatefulSet, with its size, after all others
             if found is None or manifests.stamp_of(found) != manifests.stamp_of(manifest):
                 yield name
-        for name, is_wanted in manifests.optional(quorum).items():
-            kind, _, title = name.partition("/")
-            if is_wanted:
-                continue
-            found = self._kube.get(kind, quorum.namespace, title)
+        for kind in manifests.OPTIONAL:
+            name = f"{kind}/{quorum.name}"
+            found = None if name in wanted else self._kube.get(kind, quorum.namespace, quorum.name)
             if found is not None and is_controlled_by(found, quorum.uid):
                 yield name
 
@@ -336,8 +316,8 @@ def _by_ordinal(prefix: str, objects: Iterable[Object]) -> dict[int, Object]:
     return found
 
 
-def _replicas(stateful_set: Object) -> int:
-    return int(stateful_set["spec"].get("replicas", 1))
+def labels_of(found: Object) -> dict[str, str]:
+    return found["metadata"].get("labels") or {}
 
 
 def _record(found: Object | None) -> BootstrapRecord | None:
@@ -347,11 +327,9 @@ def _record(found: Object | None) -> BootstrapRecord | None:
     return BootstrapRecord(str(data.get("clusterId", "")), data.get("adopted") == "true")
 
 
-def _inherited(quorum: QuorumResource, claims: dict[int, Object]) -> Iterable[int]:
-    """Yield the ordinals with claims older than the Quorum. Timestamps compare as text."""
-    for ordinal, claim in claims.items():
-        if claim["metadata"].get("creationTimestamp", "") < quorum.created:
-            yield ordinal
+def _is_older(claim: Object, quorum: QuorumResource) -> bool:
+    """Whether a claim is older than the Quorum. Timestamps compare as text."""
+    return bool(claim["metadata"].get("creationTimestamp", "") < quorum.created)
 
 
 def issuer_of(quorum: QuorumResource, authority: Authority) -> Issuer:
@@ -362,25 +340,29 @@ def issuer_of(quorum: QuorumResource, authority: Authority) -> Issuer:
 
 
 def _node(
-    ordinal: int, pod: Object, objects: _Objects, status: NodeStatus | None, problem: str
+    ordinal: int, pod: Object, seen: Snapshot, status: NodeStatus | None, problem: str
 ) -> ObservedNode:
     metadata = pod["metadata"]
-    claim = objects.claims.get(ordinal) or {}
+    claim = seen.claims.get(ordinal) or {}
     if claim.get("metadata", {}).get("deletionTimestamp"):
         problem = STUCK_VOLUME
     return ObservedNode(
         ordinal,
-        objects.ids.of(ordinal),
+        seen.observed.ids.of(ordinal),
         uid=metadata["uid"],
         answers=status is not None,
         directory_id=status.directory_id if status is not None and status.formatted else None,
         cluster_id=status.cluster_id if status is not None else "",
         ready=_is_ready(pod),
-        outdated=_is_outdated(pod, objects.stateful_set),
+        outdated=_is_outdated(pod, seen.stateful_set),
         terminating=bool(metadata.get("deletionTimestamp")),
         problem=pod_problem(pod) or problem,
         wrong_ensemble=_wrong_ensemble(pod),
     )
+
+
+def _pod_ip(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("podIP") or "")
 
 
 def _is_ready(pod: Object) -> bool:
@@ -395,7 +377,7 @@ def _is_outdated(pod: Object, stateful_set: Object | None) -> bool:
     status = stateful_set.get("status") or {}
     if status.get("observedGeneration", 0) < stateful_set["metadata"].get("generation", 0):
         return False
-    revision = (pod["metadata"].get("labels") or {}).get("controller-revision-hash")
+    revision = labels_of(pod).get("controller-revision-hash")
     return bool(status.get("updateRevision")) and revision != status["updateRevision"]
 
 
@@ -467,34 +449,6 @@ def address_of(quorum: QuorumResource, ordinal: int, locate: Locate) -> str:
     return format_address(*locate(quorum.name, quorum.namespace, ordinal))
 
 
-async def _ask_nodes(
-    client: QuorumClient, quorum: QuorumResource, pods: dict[int, Object], locate: Locate
-) -> tuple[dict[int, NodeStatus], dict[int, str]]:
-    """Request NodeStatus from all pods with an address; return statuses and errors by ordinal."""
-    statuses: dict[int, NodeStatus] = {}
-    problems: dict[int, str] = {}
-
-    async def ask(ordinal: int) -> None:
-        address = address_of(quorum, ordinal, locate)
-        try:
-            async with asyncio.timeout(STATUS_TIMEOUT_S):
-                status = await client.node_status(address)
-        except TimeoutError:
-            problems[ordinal] = f"no answer within {STATUS_TIMEOUT_S} s"
-        except UnreachableError as error:
-            problems[ordinal] = next(iter(error.attempts.values()), str(error))
-        else:
-            if status.node_id == quorum.ids.of(ordinal):
-                statuses[ordinal] = status
-            else:
-                problems[ordinal] = f"it answers as node {status.node_id}"
-
-    await asyncio.gather(
-        *(ask(ordinal) for ordinal, pod in pods.items() if (pod.get("status") or {}).get("podIP"))
-    )
-    return statuses, problems
-
-
 async def _describe(
     quorum: QuorumResource, ordinals: Iterable[int], tls: TlsConfig | None, locate: Locate
 ) -> QuorumDescription | None:
@@ -521,13 +475,9 @@ def cluster_action(principal: str) -> Acl:
 
 
 async def _without_rights(
-    quorum: QuorumResource,
-    description: QuorumDescription | None,
-    tls: TlsConfig | None,
-    locate: Locate,
+    quorum: QuorumResource, view: LeaderView | None, tls: TlsConfig | None, locate: Locate
 ) -> tuple[str, ...]:
     """Return the broker principals without the cluster action; none if no leader answers."""
-    view = leader_view(description)
     wanted = manifests.broker_principals(quorum)
     ordinal = None if view is None else quorum.ids.ordinal(view.leader.id)
     if not wanted or ordinal is None:
@@ -543,24 +493,23 @@ async def _without_rights(
 
 
 async def _progress(
-    quorum: QuorumResource, objects: _Objects, view: LeaderView | None
+    quorum: QuorumResource, pods: Mapping[int, Object], view: LeaderView | None
 ) -> MigrationProgress | None:
     if view is None or not quorum.is_migration:
         return None
     ordinal = quorum.ids.ordinal(view.leader.id)
-    pod = objects.pods.get(-1 if ordinal is None else ordinal) or {}
-    address = (pod.get("status") or {}).get("podIP")
+    pod = pods.get(-1 if ordinal is None else ordinal)
+    address = "" if pod is None else _pod_ip(pod)
     if not address:
         return None
-    return await asyncio.to_thread(read_progress, str(address), naming.HTTP_PORT)
+    return await asyncio.to_thread(read_progress, address, naming.HTTP_PORT)
 
 
 def leader_view(description: QuorumDescription | None) -> LeaderView | None:
     """Convert a description to the plan's input; None unless the leader itself sent it."""
     if description is None or not description.is_leaders_view:
         return None
-    response = description.response
-    known = [*response.voters, *response.observers]
+    response, known = description.response, replicas_of(description)
     leader = next((s for s in known if s.replica.id == response.leader.id), None)
     if leader is None:
         return None
@@ -573,11 +522,15 @@ def leader_view(description: QuorumDescription | None) -> LeaderView | None:
     )
 
 
+def replicas_of(description: QuorumDescription) -> list[ReplicaStatus]:
+    """Return the statuses of all voters and observers."""
+    return [*description.response.voters, *description.response.observers]
+
+
 def _is_caught_up(status: ReplicaStatus, leader: ReplicaStatus) -> bool:
     """Whether a replica is caught up. The leader's own timestamp is its current time."""
-    if status.last_caught_up_ms < 0:
-        return False
-    return leader.last_caught_up_ms - status.last_caught_up_ms <= CAUGHT_UP_MS
+    at_ms = status.last_caught_up_ms
+    return at_ms >= 0 and leader.last_caught_up_ms - at_ms <= CAUGHT_UP_MS
 
 
 def _known_voters(

@@ -15,7 +15,7 @@ import datetime as dt
 from typing import Any
 
 from quorate_operator import naming
-from quorate_operator.observe import Snapshot
+from quorate_operator.observe import Snapshot, replicas_of
 from quorate_operator.plan import (
     OperatorPlan,
     PlanRefusal,
@@ -190,15 +190,9 @@ def _data_loss_risk(seen: Snapshot) -> Said:
 
 def _members(quorum: QuorumResource, seen: Snapshot) -> list[Object]:
     observed, view = seen.observed, seen.observed.view
-    ends: dict[int, int] = {}
-    leader_end = -1
-    if seen.description is not None:
-        response = seen.description.response
-        for each in (*response.voters, *response.observers):
-            if each.log_end_offset >= 0:
-                ends[each.replica.id] = each.log_end_offset
-        if view is not None:
-            leader_end = ends.get(view.leader.id, -1)
+    replicas = [] if seen.description is None else replicas_of(seen.description)
+    ends = {each.replica.id: each.log_end_offset for each in replicas if each.log_end_offset >= 0}
+    leader_end = -1 if view is None else ends.get(view.leader.id, -1)
     members = []
     for node in observed.nodes:
         status = seen.statuses.get(node.ordinal)

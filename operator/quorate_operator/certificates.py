@@ -47,10 +47,6 @@ class Pair:
     key: str
 
 
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
 def _pem(key: ec.EllipticCurvePrivateKey) -> str:
     return key.private_bytes(
         serialization.Encoding.PEM,
@@ -79,7 +75,7 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 def new_authority(name: str, *, days: int = AUTHORITY_DAYS, now: dt.datetime | None = None) -> Pair:
     """Create a self-signed authority. Its name is unique, because chains are found by name."""
-    now = now or _now()
+    now = now or dt.datetime.now(dt.UTC)
     key = ec.generate_private_key(ec.SECP256R1())
     name = f"{name} {secrets.token_hex(4)}"
     certificate = (
@@ -112,7 +108,7 @@ def issue(
     hosts: further DNS names. key_text: the private key to certify, PEM; if it is not a valid one,
     a new key is generated. Raises CertificateError.
     """
-    now = now or _now()
+    now = now or dt.datetime.now(dt.UTC)
     issuer, issuer_key = _load(authority)
     key = _key(key_text) or ec.generate_private_key(ec.SECP256R1())
     names = [x509.DNSName(each) for each in dict.fromkeys((name, *hosts))]
@@ -165,7 +161,7 @@ def is_due(authority: Pair, certificate: str, *, now: dt.datetime | None = None)
         found.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):
         return True
-    return _is_used_up(found, now or _now())
+    return _is_used_up(found, now)
 
 
 def is_old(certificate: str, *, now: dt.datetime | None = None) -> bool:
@@ -174,12 +170,12 @@ def is_old(certificate: str, *, now: dt.datetime | None = None) -> bool:
         found = x509.load_pem_x509_certificate(certificate.encode())
     except ValueError as error:
         raise CertificateError(f"the authority cannot be read: {error}") from None
-    return _is_used_up(found, now or _now())
+    return _is_used_up(found, now)
 
 
-def _is_used_up(found: x509.Certificate, now: dt.datetime) -> bool:
+def _is_used_up(found: x509.Certificate, now: dt.datetime | None) -> bool:
     lifetime = found.not_valid_after_utc - found.not_valid_before_utc
-    return now >= found.not_valid_before_utc + lifetime * 2 / 3
+    return (now or dt.datetime.now(dt.UTC)) >= found.not_valid_before_utc + lifetime * 2 / 3
 
 
 # --- a Quorum's -----------------------------------------------------------------------------------
@@ -191,6 +187,13 @@ def node_hosts(quorum: str, namespace: str, ordinal: int) -> Sequence[str]:
     service = f"{naming.service(quorum)}.{namespace}.svc"
     names = (host, service, f"{naming.pod(quorum, ordinal)}.{service}")
     return (*names, *(f"{name}.cluster.local" for name in names), "localhost")
+
+
+def broker_hosts(quorum: str, namespace: str, ordinal: int) -> Sequence[str]:
+    """The further names of a broker. Controllers identify all nodes by `node-N`."""
+    host = naming.broker_host(quorum, namespace, ordinal)
+    node = naming.node_name(naming.BROKER_ID_FIRST + ordinal)
+    return (node, host, f"{host}.cluster.local", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,28 +216,21 @@ class Issuer:
         ids: naming.NodeIds = naming.SAME_IDS,
     ) -> dict[str, str]:
         """The files of all nodes: ca.crt, node-N.crt, node-N.key. N is the node's id."""
-        files = {CA_FILE: self.trusted}
-        for ordinal in range(naming.NODES_MAX):
-            name = naming.node_name(ids.of(ordinal))
-            hosts = node_hosts(quorum, namespace, ordinal)
-            pair = self._kept(known, name) or self._renewed(known, name, hosts)
-            files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
-        return files
+        hosts = {
+            naming.node_name(ids.of(ordinal)): node_hosts(quorum, namespace, ordinal)
+            for ordinal in range(naming.NODES_MAX)
+        }
+        return self._files(known, hosts)
 
     def broker_files(
         self, quorum: str, namespace: str, count: int, known: Mapping[str, str] | None = None
     ) -> dict[str, str]:
         """The files of `count` brokers: ca.crt, broker-N.crt, broker-N.key."""
-        files = {CA_FILE: self.trusted}
-        for ordinal in range(count):
-            name = naming.broker_name(ordinal)
-            host = naming.broker_host(quorum, namespace, ordinal)
-            # Controllers identify nodes, brokers included, by this name.
-            node = naming.node_name(naming.BROKER_ID_FIRST + ordinal)
-            hosts = (node, host, f"{host}.cluster.local", "localhost")
-            pair = self._kept(known, name) or self._renewed(known, name, hosts)
-            files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
-        return files
+        hosts = {
+            naming.broker_name(ordinal): broker_hosts(quorum, namespace, ordinal)
+            for ordinal in range(count)
+        }
+        return self._files(known, hosts)
 
     def client_files(
         self, known: Mapping[str, str] | None = None, name: str = naming.CLIENT
@@ -243,10 +239,19 @@ class Issuer:
         pair = self._kept(known, "tls") or issue(self.signer, name, (), self.days)
         return {CA_FILE: self.trusted, "tls.crt": pair.certificate, "tls.key": pair.key}
 
-    def _renewed(self, known: Mapping[str, str] | None, name: str, hosts: Iterable[str]) -> Pair:
-        """Issue a certificate for the existing key, because pods have mounted it."""
-        key = (known or {}).get(f"{name}.key", "")
-        return issue(self.signer, name, hosts, self.days, key_text=key)
+    def _files(
+        self, known: Mapping[str, str] | None, hosts: Mapping[str, Sequence[str]]
+    ) -> dict[str, str]:
+        """The files of several nodes. hosts: the host names by the certificate's common name."""
+        files = {CA_FILE: self.trusted}
+        for name, further in hosts.items():
+            # A new certificate is for the existing key, because pods have mounted it.
+            key = (known or {}).get(f"{name}.key", "")
+            pair = self._kept(known, name) or issue(
+                self.signer, name, further, self.days, key_text=key
+            )
+            files |= {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
+        return files
 
     def _kept(self, known: Mapping[str, str] | None, name: str) -> Pair | None:
         files = known or {}

@@ -43,7 +43,8 @@ from quorate_operator.authority import (
     next_step,
     secret_files,
 )
-from quorate_operator.kube import Kube, KubeError, Object
+from quorate_operator.kube import Kube, KubeError
+from quorate_operator.naming import Object
 from quorate_operator.observe import (
     Locate,
     Snapshot,

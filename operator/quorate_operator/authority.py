@@ -35,9 +35,7 @@ from typing import Any
 
 from quorate_operator import certificates
 from quorate_operator.certificates import Pair
-from quorate_operator.naming import GROUP
-
-Object = dict[str, Any]
+from quorate_operator.naming import GROUP, Object
 
 REVISION_ANNOTATION = f"{GROUP}/authority-revision"
 SINCE_ANNOTATION = f"{GROUP}/authority-since"

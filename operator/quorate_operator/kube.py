@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kubernetes import client
 from urllib3.exceptions import HTTPError
 
-Object = dict[str, Any]
+from quorate_operator.naming import Object
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quorate_operator.kube import Kube, KubeError, Object
+from quorate_operator.kube import Kube, KubeError
+from quorate_operator.naming import Object
 
 LOGGER = logging.getLogger(__name__)
 

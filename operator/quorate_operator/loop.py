@@ -26,8 +26,9 @@ from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 from quorate_operator import certificates, naming, status
 from quorate_operator.act import ActionFailedError, Actor, LeaseLostError
 from quorate_operator.identity import GivenIdentity, Identity
-from quorate_operator.kube import Kube, KubeError, Object
+from quorate_operator.kube import Kube, KubeError
 from quorate_operator.lease import LeaderLease
+from quorate_operator.naming import Object
 from quorate_operator.observe import Observer, Snapshot, labels_of
 from quorate_operator.plan import OperatorPlan, Reason, plan
 from quorate_operator.resource import QuorumResource

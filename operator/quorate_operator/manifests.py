@@ -30,11 +30,10 @@ from quorate_operator.naming import (
     TLS_PATH,
     VOLUME,
     ZOOKEEPER_TLS_PATH,
+    Object,
     variable,
 )
 from quorate_operator.resource import QuorumResource
-
-Object = dict[str, Any]
 
 USER_ID = 10001
 TIMEOUTS = {

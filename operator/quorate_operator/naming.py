@@ -11,6 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
+
+Object = dict[str, Any]
+"""An object of Kubernetes, or a part of one, as JSON."""
 
 GROUP = "quorate.dev"
 VERSION = "v1alpha1"

@@ -36,7 +36,8 @@ from quorate_operator.authority import (
     secret_files,
 )
 from quorate_operator.certificates import Issuer
-from quorate_operator.kube import Kube, Object
+from quorate_operator.kube import Kube
+from quorate_operator.naming import Object
 from quorate_operator.ownership import conflict, controller_of, is_controlled_by
 from quorate_operator.plan import BootstrapRecord, LeaderView, Observed, ObservedNode
 from quorate_operator.progress import MigrationProgress, read_progress

@@ -13,11 +13,8 @@ Source: Kubernetes, "Server-Side Apply", "Upgrading from client-side apply to se
 
 from __future__ import annotations
 
-from typing import Any
+from quorate_operator.naming import KIND, Object
 
-from quorate_operator.naming import KIND
-
-Object = dict[str, Any]
 SPEC, REPLICAS = "f:spec", "f:replicas"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from quorate_operator.naming import (
     API_VERSION,
@@ -11,6 +10,7 @@ from quorate_operator.naming import (
     KIND,
     NODES_MAX,
     NodeIds,
+    Object,
     client_name,
     client_secret,
     given_node_secret,
@@ -20,8 +20,6 @@ from quorate_operator.naming import (
     problem_of_setting,
 )
 from quorate_operator.plan import Desired
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ A condition's time is that of its last status change.
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 from quorate_operator import naming
+from quorate_operator.naming import Object
 from quorate_operator.observe import Snapshot, replicas_of
 from quorate_operator.plan import (
     OperatorPlan,
@@ -28,7 +28,6 @@ from quorate_operator.plan import (
 )
 from quorate_operator.resource import QuorumResource
 
-Object = dict[str, Any]
 MESSAGE_CHARACTERS_MAX = 1024
 Said = tuple[bool | None, str, str]
 """A condition's status (None: unknown), reason and message."""

@@ -20,6 +20,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import closing
 from functools import partial
 from typing import Any, TypeVar
 
@@ -142,13 +143,10 @@ class Actor:
 
     async def _mutate(self, what: str, call: Coroutine[Any, Any, T]) -> T:
         """Await a call that changes something; `what` names the change. Raises LeaseLostError."""
-        try:
+        with closing(call):
             if not await self._is_leading():
                 raise LeaseLostError("this process no longer holds the lease")
-        except BaseException:
-            call.close()
-            raise
-        result = await call
+            result = await call
         self._mutated(what)
         return result
 
@@ -212,8 +210,7 @@ class Actor:
         self, quorum: QuorumResource, seen: Snapshot, replicas: int, before: int
     ) -> None:
         assert seen.stateful_set is not None
-        found = int(seen.stateful_set["spec"].get("replicas", 1))
-        assert found == before, "the plan is based on this observation"
+        assert seen.observed.size == before, "the plan is based on this observation"
         version = seen.stateful_set["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
         await self._mutate(
@@ -273,11 +270,10 @@ class Actor:
             await self._create_once(quorum, made)
             found = authority_of(await self._own(quorum, "Secret", name))
         if found is None:
-            text = (
+            raise certificates.CertificateError(
                 f"the Secret {name} holds no certificate authority: delete it to have a new one "
                 "created"
             )
-            raise certificates.CertificateError(text)
         return found
 
     async def _issue(self, quorum: QuorumResource, seen: Snapshot, name: str) -> None:
@@ -287,21 +283,20 @@ class Actor:
             return
         issuer = issuer_of(quorum, authority)
         known = secret_files(await self._own(quorum, "Secret", name))
+        kind = "Opaque"
         if name == naming.node_secret(quorum.name):
             files = await asyncio.to_thread(
                 issuer.node_files, quorum.name, quorum.namespace, known, quorum.ids
             )
-            kind = "Opaque"
         elif name == naming.broker_secret(quorum.name):
             count = quorum.broker_certificates
             files = await asyncio.to_thread(
                 issuer.broker_files, quorum.name, quorum.namespace, count, known
             )
-            kind = "Opaque"
         else:
+            kind = "kubernetes.io/tls"
             called = quorum.client_secrets[name]
             files = await asyncio.to_thread(issuer.client_files, known, called)
-            kind = "kubernetes.io/tls"
         made = manifests.secret(quorum, name, files, kind)
         await self._put(quorum, made, manifests.digest(made))
 

@@ -111,8 +111,7 @@ class Operator:
             ("StatefulSet", _quorum_of),
             ("PersistentVolumeClaim", _quorum_of),
         ):
-            arguments = (kind, name)
-            threading.Thread(target=self._watch, args=arguments, daemon=True).start()
+            threading.Thread(target=self._watch, args=(kind, name), daemon=True).start()
         watch_lease = asyncio.create_task(self._watch_lease())
         try:
             while True:
@@ -223,7 +222,6 @@ class Operator:
         earlier = worker.failure if is_retry else ""
         worker.waits = worker.waits + 1 if planned == worker.waiting_for else 0
         worker.waiting_for, worker.failure = planned, ""
-        failure = ""
         if planned.action is not None:
             LOGGER.info("%s/%s: %s", *key, planned.text)
             # The status keeps the failure during a retry, because each change of it wakes the task.
@@ -231,12 +229,11 @@ class Operator:
             try:
                 await self._actor.act(planned.action, quorum, seen, _tls(quorum, worker))
             except ActionFailedError as error:
-                failure = str(error)
-                LOGGER.warning("%s/%s: %s", *key, failure)
-        worker.failure = failure
-        if planned.action is None or failure:
-            await self._report(quorum, seen, planned, worker, failure)
-        return _pause_s(planned, failure, worker.waits)
+                worker.failure = str(error)
+                LOGGER.warning("%s/%s: %s", *key, worker.failure)
+        if planned.action is None or worker.failure:
+            await self._report(quorum, seen, planned, worker, worker.failure)
+        return _pause_s(planned, worker.failure, worker.waits)
 
     async def _observe(self, quorum: QuorumResource, worker: _Worker) -> Snapshot:
         tls = _tls(quorum, worker)
@@ -278,9 +275,7 @@ class Operator:
 
         A retry of a failed action creates none: `failure` is then that of the last attempt.
         """
-        said: set[tuple[str, str]] = set()
-        for refusal in planned.refusals:
-            said.add((refusal.reason.value, refusal.text))
+        said = {(refusal.reason.value, refusal.text) for refusal in planned.refusals}
         if failure:
             said.add((FAILED, failure))
         known = {reason for reason, _ in worker.said}
@@ -320,9 +315,9 @@ def _identify(quorum: QuorumResource, worker: _Worker, seen: Snapshot) -> bool:
     """Update the worker's identity from the observed certificates. Return whether it changed."""
     known = worker.identity
     if quorum.has_own_authority:
-        if seen.authority is None:
-            return False
-        if isinstance(known, Identity) and known.authority.material == seen.authority.material:
+        if seen.authority is None or (
+            isinstance(known, Identity) and known.authority.material == seen.authority.material
+        ):
             return False
         worker.identity = Identity(seen.authority)
         return True

@@ -128,7 +128,6 @@ async def run(options: argparse.Namespace) -> int:
     except asyncio.CancelledError:
         await asyncio.to_thread(lease.release)
         LOGGER.info("stopped")
-        return 0
     return 0
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from quorate_operator import naming
@@ -41,11 +41,11 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     result |= {
         "QUORATE_PROCESS_ROLES": "controller",
         "QUORATE_NODE_ID": str(node_id),
-        "QUORATE_LISTENERS": _joined(f"{name}://:{port}" for name, port in ports.items()),
-        "QUORATE_ADVERTISED_LISTENERS": _joined(
+        "QUORATE_LISTENERS": ",".join(f"{name}://:{port}" for name, port in ports.items()),
+        "QUORATE_ADVERTISED_LISTENERS": ",".join(
             f"{name}://{host}:{port}" for name, port in ports.items()
         ),
-        "QUORATE_LISTENER_SECURITY_PROTOCOL_MAP": _joined(
+        "QUORATE_LISTENER_SECURITY_PROTOCOL_MAP": ",".join(
             f"{name}:{protocol}" for name, protocol in protocols.items()
         ),
         "QUORATE_CONTROLLER_QUORUM_AUTO_JOIN_ENABLE": "false",
@@ -76,7 +76,7 @@ def broker_settings(environment: Mapping[str, str]) -> dict[str, str]:
         "QUORATE_LOG_DIRS": f"{naming.DATA_PATH}/data",
         "QUORATE_QUORATE_HTTP_LISTENER": f":{naming.HTTP_PORT}",
     }
-    return result | _tls_settings(environment, f"broker-{ordinal}")
+    return result | _tls_settings(environment, naming.broker_name(ordinal))
 
 
 def _identity(environment: Mapping[str, str]) -> tuple[str, str, int]:
@@ -114,10 +114,6 @@ def _protocol(environment: Mapping[str, str]) -> str:
 
 def _is_set(environment: Mapping[str, str], name: str) -> bool:
     return environment.get(name, "false") == "true"
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return ",".join(parts)
 
 
 def _zookeeper_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -18,8 +18,9 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,16 @@ def timestamp() -> str:
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
+def _suffixes() -> Iterator[str]:
+    """Yield what tells names of the same second apart: nothing, -2, -3 and so on."""
+    return chain([""], (f"-{number}" for number in count(2)))
+
+
 def create_backup_folder(directory: Path) -> Path:
     """Create a backup folder with a durable name. RecoveryError if no name is free."""
     name = BACKUP_PREFIX + timestamp()
-    for number in range(1, NAMES_MAX + 1):
-        folder = directory / (name if number == 1 else f"{name}-{number}")
+    for suffix in islice(_suffixes(), NAMES_MAX):
+        folder = directory / f"{name}{suffix}"
         try:
             folder.mkdir(DIRECTORY_MODE)
         except FileExistsError:
@@ -68,11 +74,14 @@ def back_up(directory: Path) -> Path:
     """
     partition = partition_directory(directory)
     chosen = [path for path in directory.iterdir() if _is_small_file(path)]
-    segments = list(files_by_offset(partition, LOG_SUFFIX))
-    for path in partition.iterdir():
-        kept_as_is = path in segments[:-1] or path.name.endswith(CHECKPOINT_SUFFIX)
-        if path.is_file() and not kept_as_is:
-            chosen.append(path)
+    closed_segments = list(files_by_offset(partition, LOG_SUFFIX))[:-1]
+    chosen += [
+        path
+        for path in partition.iterdir()
+        if path.is_file()
+        and path not in closed_segments
+        and not path.name.endswith(CHECKPOINT_SUFFIX)
+    ]
     needed = sum(path.stat().st_size for path in chosen)
     free = shutil.disk_usage(directory).free
     if needed * 2 > free:
@@ -159,10 +168,7 @@ def force_epoch(
 def write_report(directory: Path, report: dict[str, Any]) -> Path:
     """Write a report of the remedy, and of possible data loss, to the directory."""
     name = REPORT_PREFIX + timestamp()
-    number = 1
-    path = directory / f"{name}.json"
-    while path.exists():
-        number += 1
-        path = directory / f"{name}-{number}.json"
+    paths = (directory / f"{name}{suffix}.json" for suffix in _suffixes())
+    path = next(path for path in paths if not path.exists())
     Disk().replace_file(path, (json.dumps(report, indent=2) + "\n").encode())
     return path

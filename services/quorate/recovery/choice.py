@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from quorate.raft.epochs import EPOCH_MAX
-from quorate.raft.types import ReplicaKey, Voter, VoterSet
+from quorate.raft.types import ReplicaKey, Voter, VoterSet, same_replica
 from quorate.recovery.errors import RecoveryError
 from quorate.recovery.examine import Examination
 
@@ -74,15 +74,11 @@ def judge(found: Sequence[Examination]) -> RecoveryVerdict:
     if best is None:
         return RecoveryVerdict(None, lines=("none of these directories has a sound log",))
     at_hand = [each.key for each in found if each.is_sound]
-    present = tuple(v.key for v in best.voters if any(_is(v, key) for key in at_hand))
+    present = tuple(v.key for v in best.voters if any(same_replica(v.key, key) for key in at_hand))
     missing = tuple(v.key for v in best.voters if v.key not in present)
     is_complete = len(present) >= best.voters.majority if len(best.voters) else False
     lines = _sentences(best, present, missing, is_complete)
     return RecoveryVerdict(best, present, missing, is_complete, lines)
-
-
-def _is(voter: Voter, key: ReplicaKey) -> bool:
-    return key in VoterSet((voter,))
 
 
 def _sentences(

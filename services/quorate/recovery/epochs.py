@@ -32,7 +32,7 @@ from typing import Any
 from quorate.log.metadata_log import partition_directory
 from quorate.log.quorum_state import QUORUM_STATE_FILE, QuorumStateFile
 from quorate.raft.epochs import EPOCH_MAX
-from quorate.raft.types import ElectionState, ReplicaKey
+from quorate.raft.types import ElectionState, ReplicaKey, same_replica
 from quorate.recovery.change import back_up_files, timestamp, write_report
 from quorate.recovery.choice import check_one_quorum
 from quorate.recovery.errors import RecoveryError
@@ -133,9 +133,7 @@ def _present_voters(
 
 def _is(voter: ReplicaKey, replica: ReplicaKey) -> bool:
     """Whether the replica is the voter. Compares only the ids if either has no directory id."""
-    if voter.directory_id is None or replica.directory_id is None:
-        return voter.id == replica.id
-    return voter == replica
+    return same_replica(voter, replica) or same_replica(replica, voter)
 
 
 def reset_epochs(directories: Sequence[Path], voter_ids: Collection[int] = ()) -> EpochReset:

@@ -128,29 +128,11 @@ class _ReadOnlyDisk(Disk):
     ) -> int:
         return position + sum(map(len, buffers))
 
-    def sync_data(self, descriptor: int) -> None:
-        pass
+    def _ignore(self, *_: Any, **__: Any) -> None:
+        """Write nothing."""
 
-    def sync(self, descriptor: int) -> None:
-        pass
-
-    def allocate(self, descriptor: int, start: int, length: int) -> None:
-        pass
-
-    def truncate(self, descriptor: int, size: int) -> None:
-        pass
-
-    def rename(self, source: Path, target: Path) -> None:
-        pass
-
-    def unlink(self, path: Path) -> None:
-        pass
-
-    def sync_directory(self, directory: Path) -> None:
-        pass
-
-    def replace_file(self, path: Path, content: bytes) -> None:
-        pass
+    sync_data = sync = allocate = truncate = _ignore
+    rename = unlink = sync_directory = replace_file = _ignore
 
 
 class _ReadOnlySegments(SegmentList):
@@ -195,16 +177,14 @@ def _with_log(found: Examination, log: RecoveredLog) -> Examination:
 
 def _readable_part(found: Examination, partition: Path) -> Examination:
     """Examine the segments up to the damage; a checkpoint's state is not included."""
-    end = OffsetAndEpoch(0, 0)
-    start: int | None = None
-    for path in files_by_offset(partition, LOG_SUFFIX):
-        if start is None:
-            start = int(path.stem)
-            end = OffsetAndEpoch(start, 0)
-        elif int(path.stem) != end.offset:
+    paths = list(files_by_offset(partition, LOG_SUFFIX))
+    start = int(paths[0].stem) if paths else 0
+    end = OffsetAndEpoch(start, 0)
+    for path in paths:
+        if int(path.stem) != end.offset:
             break
         found, end = _readable_segment(found, end, path)
-    return replace(found, start=start or 0, end=end)
+    return replace(found, start=start, end=end)
 
 
 def _readable_segment(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -79,9 +79,9 @@ def parse_address(text: str, *, wildcard: bool = False) -> Address:
     return Address(host, int(port))
 
 
-def split_list(text: str) -> list[str]:
-    """The non-empty entries of a comma-separated list, without surrounding whitespace."""
-    return [entry.strip() for entry in text.split(",") if entry.strip()]
+def split_list(text: str, separator: str = ",") -> list[str]:
+    """The non-empty entries of a list, without surrounding whitespace."""
+    return [entry.strip() for entry in text.split(separator) if entry.strip()]
 
 
 def integer(minimum: int, maximum: int = INT_MAX) -> ConfigType[int]:
@@ -97,13 +97,11 @@ def integer(minimum: int, maximum: int = INT_MAX) -> ConfigType[int]:
 
 
 def milliseconds(minimum: int, maximum: int = INT_MAX) -> ConfigType[int]:
-    base = integer(minimum, maximum)
-    return ConfigType("int (ms)", base.accepts, base.parse)
+    return replace(integer(minimum, maximum), name="int (ms)")
 
 
 def size(minimum: int, maximum: int = LONG_MAX) -> ConfigType[int]:
-    base = integer(minimum, maximum)
-    return ConfigType("int (bytes)", base.accepts, base.parse)
+    return replace(integer(minimum, maximum), name="int (bytes)")
 
 
 def boolean() -> ConfigType[bool]:
@@ -139,9 +137,7 @@ def text() -> ConfigType[str]:
 def names() -> ConfigType[tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         names = [name.upper() for name in split_list(text)]
-        for name in names:
-            if not _LISTENER_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is not a listener name")
+        _check_entries(names, _LISTENER_NAME, "a listener name")
         _refuse_duplicates(names)
         return tuple(names)
 
@@ -250,9 +246,7 @@ def ratio() -> ConfigType[float]:
 def roles() -> ConfigType[tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         roles = split_list(text)
-        for role in roles:
-            if role not in ("broker", "controller"):
-                raise ValueError(f"{role!r} is not a role")
+        _check_entries(roles, re.compile("broker|controller"), "a role")
         _refuse_duplicates(roles)
         if roles != ["controller"]:
             raise ValueError(
@@ -274,10 +268,8 @@ def identifier() -> ConfigType[str]:
 
 def principals() -> ConfigType[tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
-        principals = [entry.strip() for entry in text.split(";") if entry.strip()]
-        for principal in principals:
-            if not re.fullmatch(r"User:.+", principal):
-                raise ValueError(f"{principal!r} is not User:NAME")
+        principals = split_list(text, ";")
+        _check_entries(principals, re.compile("User:.+"), "User:NAME")
         return tuple(principals)
 
     return ConfigType("list", "User:NAME;User:NAME;…", parse)
@@ -288,12 +280,10 @@ def controller_principals() -> ConfigType[tuple[tuple[str, int | None], ...]]:
 
     def parse(text: str) -> tuple[tuple[str, int | None], ...]:
         found: list[tuple[str, int | None]] = []
-        for entry in text.split(";"):
-            if not entry.strip():
-                continue
-            parts = re.fullmatch(r"(?:(0|[1-9][0-9]{0,9})@)?(User:.+)", entry.strip())
+        for entry in split_list(text, ";"):
+            parts = re.fullmatch(r"(?:(0|[1-9][0-9]{0,9})@)?(User:.+)", entry)
             if parts is None:
-                raise ValueError(f"{entry.strip()!r} is neither User:NAME nor ID@User:NAME")
+                raise ValueError(f"{entry!r} is neither User:NAME nor ID@User:NAME")
             found.append((parts[2], None if parts[1] is None else int(parts[1])))
         return tuple(found)
 
@@ -302,6 +292,12 @@ def controller_principals() -> ConfigType[tuple[tuple[str, int | None], ...]]:
 
 def mapping_rules() -> ConfigType[PrincipalMapping]:
     return ConfigType("string", "DEFAULT, RULE:pattern/replacement/[LU],…", PrincipalMapping.parse)
+
+
+def _check_entries(entries: list[str], pattern: re.Pattern[str], what: str) -> None:
+    for entry in entries:
+        if not pattern.fullmatch(entry):
+            raise ValueError(f"{entry!r} is not {what}")
 
 
 def _refuse_duplicates(entries: list[str]) -> None:

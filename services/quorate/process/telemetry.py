@@ -131,10 +131,9 @@ class NodeTelemetry:
         try:
             await self._http.start(address.host, address.port)
         except OSError as error:
-            text = (
+            raise TelemetryError(
                 f"quorate.http.listener={address}: cannot listen on this address: {error.strerror}"
-            )
-            raise TelemetryError(text) from None
+            ) from None
 
     def watch(
         self,
@@ -167,10 +166,9 @@ class NodeTelemetry:
 
     def _close(self) -> None:
         """Export the pending metrics and spans. May block."""
-        if self._metrics is not None:
-            self._metrics.close()
-        if self._tracing is not None:
-            self._tracing.close()
+        for each in (self._metrics, self._tracing):
+            if each is not None:
+                each.close()
 
     # --- metrics ----------------------------------------------------------------------------------
 
@@ -262,8 +260,7 @@ class NodeTelemetry:
                 self._appended.sample(now_s, recorder.appended_records)
                 self._fetched.sample(now_s, recorder.fetched_records)
                 committed = node.high_watermark
-                known, _, _ = self._progress
-                if committed != known or committed >= node.core.log.end_offset:
+                if committed != self._progress[0] or committed >= node.core.log.end_offset:
                     self._progress = (committed, node.epoch, now_s)
             await asyncio.sleep(SAMPLE_PERIOD_S)
 
@@ -304,8 +301,7 @@ class NodeTelemetry:
         why = self._why_not_attached()
         if why or self._driver is None:
             return why
-        node = self._driver.node
-        core = node.core
+        node, core = self._driver.node, self._driver.node.core
         if node.epoch_before(node.high_watermark) != node.epoch:
             return f"no record of epoch {node.epoch} is committed yet"
         timeout_s = core.config.fetch_timeout_ms / 1000
@@ -314,10 +310,7 @@ class NodeTelemetry:
         is_behind = committed == node.high_watermark < core.log.end_offset
         if is_behind and waited_s > timeout_s + SAMPLE_PERIOD_S:
             return f"offset {committed} has not been committed for {waited_s:.0f} s"
-        role = core.role
-        if isinstance(role, Leader):
-            return _why_no_majority(self._driver)
-        return ""
+        return _why_no_majority(self._driver) if isinstance(core.role, Leader) else ""
 
 
 def _sampling_failed(error: BaseException) -> None:

@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate.log.disk import Disk
 from quorate.log.errors import MetaPropertiesError
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties
 from quorate.log.metadata_log import PARTITION_DIRECTORY
-from quorate.log.segments import LOG_SUFFIX, parse_offset_name
-from quorate.log.snapshots import CHECKPOINT_SUFFIX, parse_snapshot_name
+from quorate.log.segments import LOG_SUFFIX, files_by_offset, parse_offset_name
+from quorate.log.snapshots import CHECKPOINT_SUFFIX, SnapshotStore, parse_snapshot_name
 from quorate.raft.types import OffsetAndEpoch
 from quorate.spark.errors import NotALogError
 from quorate.spark.framing import hop, read_chunks
@@ -59,6 +60,16 @@ class LogReplica:
             return self.segments[0].base_offset
         return self.snapshots[-1].id.offset if self.snapshots else 0
 
+    def segments_between(self, start: int, end: int) -> Iterator[tuple[SegmentFile, int | None]]:
+        """Yield the segments that can hold offsets in [start, end).
+
+        With each, yields the base offset of the next segment, None if it is the last one.
+        """
+        following = [*(segment.base_offset for segment in self.segments[1:]), None]
+        for segment, after in zip(self.segments, following, strict=False):
+            if segment.base_offset < end and (after is None or after > start):
+                yield segment, after
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -91,26 +102,19 @@ def find_replica(path: Path) -> LogReplica:
             f"{path} is not a metadata log: neither it nor {PARTITION_DIRECTORY} in it contains "
             "*.log or *.checkpoint files named by their offsets"
         )
-    return LogReplica(
-        *_named(path, directory, partition),
-        segments,
-        snapshots,
-    )
+    name, properties = str(path), _properties(directory, partition)
+    if properties is not None:
+        name = f"{properties.node_id}-{properties.directory_id or 'unknown'}"
+    return LogReplica(name, directory, partition, properties, segments, snapshots)
 
 
-def _named(
-    path: Path, directory: Path, partition: Path
-) -> tuple[str, Path, Path, MetaProperties | None]:
-    properties: MetaProperties | None = None
-    if (directory / META_PROPERTIES_FILE).exists() and partition.name == PARTITION_DIRECTORY:
-        try:
-            properties = MetaProperties.read(directory)
-        except MetaPropertiesError as error:
-            raise NotALogError(str(error)) from None
-    if properties is None:
-        return str(path), directory, partition, None
-    name = f"{properties.node_id}-{properties.directory_id or 'unknown'}"
-    return name, directory, partition, properties
+def _properties(directory: Path, partition: Path) -> MetaProperties | None:
+    if partition.name != PARTITION_DIRECTORY or not (directory / META_PROPERTIES_FILE).exists():
+        return None
+    try:
+        return MetaProperties.read(directory)
+    except MetaPropertiesError as error:
+        raise NotALogError(str(error)) from None
 
 
 def _single(path: Path) -> LogReplica:
@@ -150,21 +154,14 @@ def find_replicas(paths: list[Path]) -> list[LogReplica]:
 
 
 def _segments(partition: Path) -> tuple[SegmentFile, ...]:
-    found = []
-    for path in partition.glob("*" + LOG_SUFFIX):
-        offset = parse_offset_name(path.stem)
-        if offset is not None:
-            found.append(SegmentFile(path, offset))
-    return tuple(sorted(found, key=lambda segment: segment.base_offset))
+    return tuple(
+        SegmentFile(path, int(path.stem)) for path in files_by_offset(partition, LOG_SUFFIX)
+    )
 
 
 def _snapshots(partition: Path) -> tuple[SnapshotFile, ...]:
-    found = []
-    for path in partition.glob("*" + CHECKPOINT_SUFFIX):
-        snapshot = parse_snapshot_name(path.stem)
-        if snapshot is not None:
-            found.append(SnapshotFile(path, snapshot))
-    return tuple(sorted(found, key=lambda snapshot: snapshot.id))
+    store = SnapshotStore(partition, Disk())
+    return tuple(SnapshotFile(store.path(snapshot), snapshot) for snapshot in store.ids())
 
 
 @contextmanager
@@ -184,8 +181,7 @@ def cut(path: Path, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
     if not marks:
         return [Piece(str(path), 0, size, 0, None)]
     ends = [position for position, _ in marks[1:]] + [size]
-    following: list[int | None] = [offset for _, offset in marks[1:]]
-    following.append(None)
+    following = [*(offset for _, offset in marks[1:]), None]
     return [
         Piece(str(path), position, end, offset, after)
         for (position, offset), end, after in zip(marks, ends, following, strict=True)
@@ -195,12 +191,17 @@ def cut(path: Path, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
 def end_offset(replica: LogReplica) -> int:
     """The offset after the last whole batch of the log."""
     for segment in reversed(replica.segments):
-        last = None
-        for piece in cut(segment.path)[-1:]:
-            with opened(segment.path) as (descriptor, _):
-                for chunk in read_chunks(descriptor, piece.start, piece.end):
-                    if len(chunk.starts):
-                        last = int(chunk.last_offsets[-1]) + 1
-        if last is not None:
-            return last
+        end = end_of_file(segment.path, cut(segment.path)[-1].start)
+        if end is not None:
+            return end
     return replica.start_offset
+
+
+def end_of_file(path: Path, start: int = 0) -> int | None:
+    """The offset after the last whole batch from a position on, None if there is none."""
+    end = None
+    with opened(path) as (descriptor, size):
+        for chunk in read_chunks(descriptor, start, size):
+            if len(chunk.starts):
+                end = int(chunk.last_offsets[-1]) + 1
+    return end

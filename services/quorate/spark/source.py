@@ -71,9 +71,6 @@ class FilePart(InputPartition):
     to_offset: int
     last: bool
 
-    def __post_init__(self) -> None:
-        super().__init__(None)
-
 
 @dataclass
 class LivePart(InputPartition):
@@ -82,18 +79,12 @@ class LivePart(InputPartition):
     from_offset: int
     to_offset: int
 
-    def __post_init__(self) -> None:
-        super().__init__(None)
-
 
 @dataclass
 class LiveSnapshot(InputPartition):
     """A running quorum's newest snapshot. to_offset: the end of the read, which is not checked."""
 
     to_offset: int
-
-    def __post_init__(self) -> None:
-        super().__init__(None)
 
 
 def read_part(options: SourceOptions, part: InputPartition) -> Iterator[RecordBatch]:
@@ -158,27 +149,23 @@ def _read_live_snapshot(options: SourceOptions) -> Iterator[RecordBatch]:
         yield rows(options.layer, framing.whole(data), origin, 0, OFFSET_MAX, verify=options.verify)
 
 
-def file_parts(options: SourceOptions, replica: LogReplica, start: int, end: int) -> list[FilePart]:
-    """The pieces of a replica's segments that can hold offsets in [start, end)."""
-    found: list[FilePart] = []
-    for index, segment in enumerate(replica.segments):
-        following = replica.segments[index + 1 :][:1]
-        if segment.base_offset >= end or (following and following[0].base_offset <= start):
-            continue
+def file_parts(
+    options: SourceOptions, replica: LogReplica, start: int, end: int
+) -> Iterator[FilePart]:
+    """Yield the pieces of a replica's segments that can hold offsets in [start, end)."""
+    for segment, after in replica.segments_between(start, end):
         origin = ChunkOrigin(replica.name, str(segment.path))
         for piece in cut(segment.path, options.piece_bytes):
             if piece.first_offset >= end:
                 continue
             if piece.next_offset is not None and piece.next_offset <= start:
                 continue
-            last = not following and piece.next_offset is None
-            found.append(FilePart(origin, piece.start, piece.end, start, end, last))
-    return found
+            last = after is None and piece.next_offset is None
+            yield FilePart(origin, piece.start, piece.end, start, end, last)
 
 
 def snapshot_parts(options: SourceOptions, replica: LogReplica) -> list[FilePart]:
     """The selected checkpoints, one part each: a checkpoint is only as large as the state."""
-    wanted = chosen_snapshots(replica, options.snapshots)
     return [
         FilePart(
             ChunkOrigin(replica.name, str(snapshot.path), snapshot.id.offset),
@@ -188,7 +175,7 @@ def snapshot_parts(options: SourceOptions, replica: LogReplica) -> list[FilePart
             OFFSET_MAX,
             False,
         )
-        for snapshot in wanted
+        for snapshot in chosen_snapshots(replica, options.snapshots)
     ]
 
 
@@ -234,16 +221,14 @@ class QuorateReader(DataSourceReader):
                 raise lost(start, extent.start)
             start = extent.start
         end = min(extent.end, options.end_or_max)
-        found: list[InputPartition] = []
-        if options.snapshots == NEWEST:
-            found.append(LiveSnapshot(end))
-        return found + ranges(start, end, options.records_per_partition)
+        snapshots = [LiveSnapshot(end)] if options.snapshots == NEWEST else []
+        return [*snapshots, *ranges(start, end, options.records_per_partition)]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return read_part(self._options, partition)
 
 
-def ranges(start: int, end: int, size: int) -> list[InputPartition]:
+def ranges(start: int, end: int, size: int) -> list[LivePart]:
     return [LivePart(first, min(first + size, end)) for first in range(start, end, size)]
 
 
@@ -311,9 +296,7 @@ class QuorateStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise lost(begin, replica.start_offset)
         if not replica.segments:
             raise NotALogError(f"{replica.partition} no longer has any segments")
-        found: list[InputPartition] = []
-        found += file_parts(options, replica, begin, stop)
-        return found
+        return list(file_parts(options, replica, begin, stop))
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         return read_part(self._options, partition)

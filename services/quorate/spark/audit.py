@@ -19,8 +19,8 @@ Source: Raft's safety properties (Ongaro, figure 3.2), KIP-595, KIP-630, KIP-853
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -67,13 +67,6 @@ VIOLATIONS_SCHEMA = pa.schema(
 _PLACE = ("replica", "segment", "file", "position", "size", "base_offset", "last_offset", "epoch")
 
 
-@dataclass(slots=True)
-class _Audit:
-    replicas: list[LogReplica]
-    known_committed: int | None
-    findings: list[Finding] = field(default_factory=list)
-
-
 def inspect(spark: SparkSession, replicas: Sequence[LogReplica]) -> DataFrame:
     """Return every batch and every fault of all files, in INSPECTED_SCHEMA."""
     rows: list[tuple[str, str, int, int | None]] = []
@@ -96,65 +89,51 @@ def audit(
         raise OptionError("there are no replicas to audit")
     names = [replica.name for replica in replicas]
     twice = {name for name in names if names.count(name) > 1}
-    work = _Audit(list(replicas), high_watermark)
+    findings: list[Finding] = []
     if twice:
-        work.findings.append(
-            Finding(
-                AuditRule.IDENTITY,
-                0,
-                min(twice),
-                text="two directories have this id and directory id",
-            )
-        )
-        work.replicas = [_renamed(r) if r.name in twice else r for r in replicas]
-    found = inspect(spark, work.replicas).persist()
+        text = "two directories have this id and directory id"
+        findings.append(Finding(AuditRule.IDENTITY, 0, min(twice), text=text))
+        replicas = [
+            replace(r, name=f"{r.name} in {r.directory}") if r.name in twice else r
+            for r in replicas
+        ]
+    found = inspect(spark, replicas).persist()
     try:
-        _check(work, found)
+        findings += _check(replicas, found, high_watermark)
     finally:
         found.unpersist()
-    return _result(spark, work.findings)
+    return _result(spark, findings)
 
 
-def _renamed(replica: LogReplica) -> LogReplica:
-    return LogReplica(
-        f"{replica.name} in {replica.directory}",
-        replica.directory,
-        replica.partition,
-        replica.properties,
-        replica.segments,
-        replica.snapshots,
-    )
-
-
-def _check(work: _Audit, found: DataFrame) -> None:
-    log = found.where(F.col("snapshot").isNull())
-    sound = log.where(F.col("fault").isNull())
-    work.findings += _faults(found)
-    facts = _facts(work, sound)
-    work.findings += _sequence(sound)
+def _check(
+    replicas: Sequence[LogReplica], found: DataFrame, high_watermark: int | None
+) -> list[Finding]:
+    sound = found.where(F.col("snapshot").isNull() & F.col("fault").isNull())
+    findings = list(_faults(found))
+    facts = _facts(replicas, sound)
+    findings += _sequence(sound)
     controls = [
         ControlBatch.of(row)
         for row in found.where(F.col("controls").isNotNull())
         .select(*_PLACE, "snapshot", "controls")
         .collect()
     ]
-    work.findings += control_findings(controls, facts)
-    committed = committed_offset(controls, facts, work.known_committed)
-    work.findings += _differences(sound, facts, committed)
-    work.findings += file_findings(facts)
-    work.findings += tail_findings(controls, facts, committed)
-    damaged = {finding.file for finding in work.findings if finding.file}
-    work.findings += snapshot_findings(work.replicas, damaged)
+    findings += control_findings(controls, facts)
+    committed = committed_offset(controls, facts, high_watermark)
+    findings += _differences(sound, facts, committed)
+    findings += file_findings(facts)
+    findings += tail_findings(controls, facts, committed)
+    damaged = {finding.file for finding in findings if finding.file}
+    return [*findings, *snapshot_findings(replicas, damaged)]
 
 
-def _faults(found: DataFrame) -> list[Finding]:
+def _faults(found: DataFrame) -> Iterator[Finding]:
     """Find bytes that are no batch, wrong checksums, and records that cannot be read."""
     wrong = found.where(F.col("fault").isNotNull() | ~F.coalesce("crc_valid", F.lit(True)))
     last = (
         found.where(F.col("snapshot").isNull()).groupBy("replica").agg(F.max("segment").alias("m"))
     )
     newest = {row.replica: row.m for row in last.collect()}
-    findings: list[Finding] = []
     for row in (
         wrong.select(*_PLACE, "snapshot", "fault", "crc_valid").limit(FINDINGS_MAX).collect()
     ):
@@ -165,21 +144,18 @@ def _faults(found: DataFrame) -> list[Finding]:
             rule, text = AuditRule.CHECKSUM, "the checksum is wrong"
         else:
             rule, text = AuditRule.BYTES, row.fault
-        findings.append(
-            Finding(
-                rule,
-                row.base_offset,
-                row.replica,
-                text=text,
-                file=row.file,
-                position=row.position,
-                size=row.size,
-            )
+        yield Finding(
+            rule,
+            row.base_offset,
+            row.replica,
+            text=text,
+            file=row.file,
+            position=row.position,
+            size=row.size,
         )
-    return findings
 
 
-def _facts(work: _Audit, sound: DataFrame) -> dict[str, Facts]:
+def _facts(replicas: Sequence[LogReplica], sound: DataFrame) -> dict[str, Facts]:
     """Collect the start and end of each log, its last epoch, and the start of each epoch."""
     extents = {
         row.replica: row
@@ -195,7 +171,7 @@ def _facts(work: _Audit, sound: DataFrame) -> dict[str, Facts]:
     for row in sound.groupBy("replica", "epoch").agg(F.min("base_offset").alias("start")).collect():
         epochs.setdefault(row.replica, {})[row.epoch] = row.start
     facts: dict[str, Facts] = {}
-    for replica in work.replicas:
+    for replica in replicas:
         extent = extents.get(replica.name)
         ends = [snapshot.id.offset for snapshot in replica.snapshots]
         facts[replica.name] = Facts(
@@ -228,13 +204,10 @@ def _sequence(sound: DataFrame) -> list[Finding]:
         | ((F.col("segment") != F.col("_segment")) & (F.col("base_offset") != F.col("segment")))
         | (F.col("_epoch").isNull() & (F.col("base_offset") != F.col("segment")))
     )
-    findings: list[Finding] = []
-    for row in odd.limit(FINDINGS_MAX).collect():
-        findings += _odd(row)
-    return findings
+    return [finding for row in odd.limit(FINDINGS_MAX).collect() for finding in _odd(row)]
 
 
-def _odd(row: Any) -> list[Finding]:
+def _odd(row: Any) -> Iterator[Finding]:
     """Describe what is wrong with a batch that does not directly follow its predecessor."""
     place: dict[str, Any] = {"file": row.file, "position": row.position, "size": row.size}
     before: dict[str, Any] = {
@@ -243,34 +216,33 @@ def _odd(row: Any) -> list[Finding]:
         "other_size": row._size or 0,
     }
     offset, replica = row.base_offset, row.replica
-    findings: list[Finding] = []
     misnamed = f"the segment named {row.segment} begins with offset {offset}"
     if row._last_offset is None:
-        return [Finding(AuditRule.ORDER, offset, replica, text=misnamed, **place)]
+        yield Finding(AuditRule.ORDER, offset, replica, text=misnamed, **place)
+        return
     expected = row._last_offset + 1
     if offset > expected:
         missing = f"offsets {expected} to {offset - 1} are missing"
-        findings.append(Finding(AuditRule.GAP, expected, replica, text=missing, **place, **before))
+        yield Finding(AuditRule.GAP, expected, replica, text=missing, **place, **before)
     elif offset < expected:
         text = f"offset {offset} follows offset {expected - 1}"
         rule = AuditRule.DUPLICATE if offset >= row._base_offset else AuditRule.ORDER
-        findings.append(Finding(rule, offset, replica, text=text, **place, **before))
+        yield Finding(rule, offset, replica, text=text, **place, **before)
     elif row.segment not in (row._segment, offset):
-        findings.append(Finding(AuditRule.ORDER, offset, replica, text=misnamed, **place))
+        yield Finding(AuditRule.ORDER, offset, replica, text=misnamed, **place)
     if row.epoch < row._epoch:
         text = f"epoch {row.epoch} follows epoch {row._epoch}"
-        findings.append(Finding(AuditRule.EPOCH, offset, replica, text=text, **place, **before))
+        yield Finding(AuditRule.EPOCH, offset, replica, text=text, **place, **before)
     elif row.epoch > row._epoch:
         first = row.controls[0]["type"] if row.controls else None
         if first != "LEADER_CHANGE":
             text = f"epoch {row.epoch} begins without its leader's LeaderChange"
-            findings.append(Finding(AuditRule.EPOCH, offset, replica, text=text, **place, **before))
-    return findings
+            yield Finding(AuditRule.EPOCH, offset, replica, text=text, **place, **before)
 
 
 def _differences(sound: DataFrame, facts: dict[str, Facts], committed: int) -> list[Finding]:
     """Find offsets at which replicas hold different batches (log matching) or lack a batch."""
-    extents = [(name, one.start, one.end) for name, one in facts.items() if one.end > one.start]
+    extents = [(one.start, one.end) for one in facts.values() if one.end > one.start]
     if len(extents) < 2:
         return []
     sides = sound.groupBy("base_offset").agg(
@@ -278,19 +250,14 @@ def _differences(sound: DataFrame, facts: dict[str, Facts], committed: int) -> l
         F.countDistinct("epoch", "crc", "size").alias("versions"),
         F.countDistinct("replica").alias("holders"),
     )
-    expected = None
-    for _, start, end in extents:
-        here = ((F.col("base_offset") >= start) & (F.col("base_offset") < end)).cast("int")
-        expected = here if expected is None else expected + here
-    assert expected is not None
-    differing = sides.where((F.col("versions") > 1) | (F.col("holders") < expected))
-    findings: list[Finding] = []
-    for row in differing.orderBy("base_offset").limit(FINDINGS_MAX).collect():
-        findings += _difference(row, facts, committed)
-    return findings
+    offset = F.col("base_offset")
+    reached = (((offset >= start) & (offset < end)).cast("int") for start, end in extents)
+    differing = sides.where((F.col("versions") > 1) | (F.col("holders") < sum(reached, F.lit(0))))
+    rows = differing.orderBy("base_offset").limit(FINDINGS_MAX).collect()
+    return [finding for row in rows for finding in _difference(row, facts, committed)]
 
 
-def _difference(row: Any, facts: dict[str, Facts], committed: int) -> list[Finding]:
+def _difference(row: Any, facts: dict[str, Facts], committed: int) -> Iterator[Finding]:
     offset = row.base_offset
     versions: dict[tuple[int, int, int], list[Any]] = {}
     for side in row.sides:
@@ -302,7 +269,6 @@ def _difference(row: Any, facts: dict[str, Facts], committed: int) -> list[Findi
         "other_position": right.position,
         "other_size": right.size,
     }
-    findings: list[Finding] = []
     for sides in ranked[1:]:
         for side in sides:
             same_epoch = side.epoch == right.epoch
@@ -315,27 +281,22 @@ def _difference(row: Any, facts: dict[str, Facts], committed: int) -> list[Findi
                 else f", in epoch {side.epoch} instead of {right.epoch}, below {committed}, which "
                 "is committed"
             )
-            findings.append(
-                Finding(
-                    rule,
-                    offset,
-                    side.replica,
-                    right.replica,
-                    text,
-                    side.file,
-                    side.position,
-                    side.size,
-                    **place,
-                )
+            yield Finding(
+                rule,
+                offset,
+                side.replica,
+                right.replica,
+                text,
+                side.file,
+                side.position,
+                side.size,
+                **place,
             )
     holders = {side.replica for side in row.sides}
     for name, one in facts.items():
         if name not in holders and one.start <= offset < one.end and offset < committed:
             text = f"no batch begins at this offset, but one does on {right.replica}"
-            findings.append(
-                Finding(AuditRule.DIVERGENCE, offset, name, right.replica, text, **place)
-            )
-    return findings
+            yield Finding(AuditRule.DIVERGENCE, offset, name, right.replica, text, **place)
 
 
 def _result(spark: SparkSession, findings: Sequence[Finding]) -> DataFrame:

@@ -6,7 +6,7 @@ They are plain Python over data that Spark has collected. See `audit` for the wh
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -14,9 +14,8 @@ from typing import Any
 
 from quorate.log.errors import LogError
 from quorate.log.offset_files import read_epochs
-from quorate.log.quorum_state import QuorumStateFile
+from quorate.log.quorum_state import QUORUM_STATE_FILE, QuorumStateFile
 from quorate.log.snapshots import parse_snapshot_name
-from quorate.raft.types import ElectionState
 from quorate.spark.files import LogReplica
 
 PRODUCER_SNAPSHOT = ".snapshot"
@@ -134,49 +133,46 @@ class Facts:
 # --- control records ------------------------------------------------------------------------------
 
 
-def control_findings(batches: Sequence[ControlBatch], facts: dict[str, Facts]) -> list[Finding]:
+def control_findings(batches: Sequence[ControlBatch], facts: dict[str, Facts]) -> Iterator[Finding]:
     """Check leaders, voter sets, and the placement of control records."""
     log = sorted(
         (b for b in batches if b.snapshot is None), key=lambda b: (b.replica, b.base_offset)
     )
-    findings = _placed(log, facts)
-    findings += _one_leader(log)
+    yield from _placed(log, facts)
+    yield from _one_leader(log)
     for name in facts:
-        findings += _voter_sets([b for b in log if b.replica == name])
-    return findings + _checkpoints([b for b in batches if b.snapshot is not None])
+        yield from _voter_sets([b for b in log if b.replica == name])
+    yield from _checkpoints([b for b in batches if b.snapshot is not None])
 
 
-def _placed(log: Sequence[ControlBatch], facts: dict[str, Facts]) -> list[Finding]:
+def _placed(log: Sequence[ControlBatch], facts: dict[str, Facts]) -> Iterator[Finding]:
     """Check that LeaderChange occurs only at the start of an epoch.
 
     A log must have no snapshot header or footer, and no control records of unknown types.
     """
-    findings: list[Finding] = []
     led: dict[tuple[str, int], ControlBatch] = {}
     for batch in log:
         for index, (kind, _) in enumerate(batch.controls):
             if kind in ("SNAPSHOT_HEADER", "SNAPSHOT_FOOTER"):
                 text = f"{kind} occurs in the log"
-                findings.append(batch.finding(AuditRule.CONTROL, text, at=index))
+                yield batch.finding(AuditRule.CONTROL, text, at=index)
             elif kind == "LEADER_CHANGE":
                 first = led.setdefault((batch.replica, batch.epoch), batch)
                 begins = facts[batch.replica].epochs.get(batch.epoch, batch.base_offset)
                 if index or first is not batch:
                     text = f"a second LeaderChange in epoch {batch.epoch}"
-                    findings.append(batch.finding(AuditRule.CONTROL, text, first, at=index))
+                    yield batch.finding(AuditRule.CONTROL, text, first, at=index)
                 elif begins < batch.base_offset and begins > facts[batch.replica].start:
                     text = (
                         f"LeaderChange occurs within epoch {batch.epoch}, which began at {begins}"
                     )
-                    findings.append(batch.finding(AuditRule.CONTROL, text))
+                    yield batch.finding(AuditRule.CONTROL, text)
             elif kind.startswith(("UNKNOWN", "ABORT", "COMMIT")):
                 text = f"{kind} is not a control record of a metadata log"
-                findings.append(batch.finding(AuditRule.CONTROL, text, at=index))
-    return findings
+                yield batch.finding(AuditRule.CONTROL, text, at=index)
 
 
-def _one_leader(log: Sequence[ControlBatch]) -> list[Finding]:
-    findings: list[Finding] = []
+def _one_leader(log: Sequence[ControlBatch]) -> Iterator[Finding]:
     leaders: dict[int, tuple[int, ControlBatch]] = {}
     for batch in log:
         for kind, data in batch.controls:
@@ -186,7 +182,7 @@ def _one_leader(log: Sequence[ControlBatch]) -> list[Finding]:
             known, by = leaders.setdefault(batch.epoch, (leader, batch))
             if known != leader:
                 text = f"epoch {batch.epoch} is led by {leader} here and by {known} on {by.replica}"
-                findings.append(batch.finding(AuditRule.ONE_LEADER, text, by))
+                yield batch.finding(AuditRule.ONE_LEADER, text, by)
             voters = {one["voterId"] for one in data["voters"]}
             granting = {one["voterId"] for one in data["grantingVoters"]}
             if voters and 2 * len(granting & voters) <= len(voters):
@@ -194,17 +190,15 @@ def _one_leader(log: Sequence[ControlBatch]) -> list[Finding]:
                     f"{leader} was elected in epoch {batch.epoch} by {sorted(granting)}, not a "
                     f"majority of {sorted(voters)}"
                 )
-                findings.append(batch.finding(AuditRule.ONE_LEADER, text))
-    return findings
+                yield batch.finding(AuditRule.ONE_LEADER, text)
 
 
 def voter_keys(data: dict[str, Any]) -> frozenset[str]:
     return frozenset(f"{v['voterId']}-{v['voterDirectoryId']}" for v in data["voters"])
 
 
-def _voter_sets(log: Sequence[ControlBatch]) -> list[Finding]:
+def _voter_sets(log: Sequence[ControlBatch]) -> Iterator[Finding]:
     """Check that successive voter sets differ by at most one voter (KIP-853)."""
-    findings: list[Finding] = []
     before: tuple[frozenset[str], ControlBatch] | None = None
     for batch in log:
         for index, (kind, data) in enumerate(batch.controls):
@@ -213,21 +207,19 @@ def _voter_sets(log: Sequence[ControlBatch]) -> list[Finding]:
             keys = voter_keys(data)
             if before is not None and len(keys ^ before[0]) > 1:
                 text = f"the voters change from {_shown(before[0])} to {_shown(keys)} in one step"
-                findings.append(batch.finding(AuditRule.VOTERS, text, before[1], at=index))
+                yield batch.finding(AuditRule.VOTERS, text, before[1], at=index)
             before = (keys, batch)
-    return findings
 
 
 def _shown(keys: Iterable[str]) -> str:
     return "{" + ", ".join(sorted(keys)) + "}"
 
 
-def _checkpoints(batches: Sequence[ControlBatch]) -> list[Finding]:
+def _checkpoints(batches: Sequence[ControlBatch]) -> Iterator[Finding]:
     """Check that each checkpoint has a header first, a footer last, and no LeaderChange.
 
     Its control batches must have the epoch in the file name.
     """
-    findings: list[Finding] = []
     by_file: dict[str, list[ControlBatch]] = {}
     for batch in batches:
         by_file.setdefault(batch.file, []).append(batch)
@@ -240,21 +232,18 @@ def _checkpoints(batches: Sequence[ControlBatch]) -> list[Finding]:
             or first.controls[:1] == ()
             or first.controls[0][0] != "SNAPSHOT_HEADER"
         ):
-            findings.append(
-                first.finding(AuditRule.SNAPSHOT, "it does not begin with SnapshotHeader")
-            )
+            yield first.finding(AuditRule.SNAPSHOT, "it does not begin with SnapshotHeader")
         if last.controls[-1:] == () or last.controls[-1][0] != "SNAPSHOT_FOOTER":
-            findings.append(last.finding(AuditRule.SNAPSHOT, "it does not end with SnapshotFooter"))
+            yield last.finding(AuditRule.SNAPSHOT, "it does not end with SnapshotFooter")
         named = parse_snapshot_name(Path(first.file).stem)
         other = next((b for b in found if named is not None and b.epoch != named.epoch), None)
         if named is not None and other is not None:
             text = f"a checkpoint of epoch {named.epoch} contains a batch of epoch {other.epoch}"
-            findings.append(other.finding(AuditRule.SNAPSHOT, text))
+            yield other.finding(AuditRule.SNAPSHOT, text)
         for batch in found:
             if any(kind == "LEADER_CHANGE" for kind, _ in batch.controls):
                 text = "the checkpoint contains a LeaderChange"
-                findings.append(batch.finding(AuditRule.CONTROL, text))
-    return findings
+                yield batch.finding(AuditRule.CONTROL, text)
 
 
 # --- committed offsets ----------------------------------------------------------------------------
@@ -305,9 +294,8 @@ def committed_offset(
 
 def tail_findings(
     batches: Sequence[ControlBatch], facts: dict[str, Facts], committed: int
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Find logs that end before an offset that, by their disk or the quorum, they once held."""
-    findings: list[Finding] = []
     for one in facts.values():
         for reason, offset in _evidence(one.replica):
             if offset > one.end:
@@ -315,10 +303,8 @@ def tail_findings(
                 file = str(one.replica.segments[-1].path) if one.replica.segments else ""
                 size = one.replica.segments[-1].path.stat().st_size if file else 0
                 begin = max(0, size - 256)
-                findings.append(
-                    Finding(
-                        AuditRule.LOST_TAIL, one.end, one.name, "", text, file, begin, size - begin
-                    )
+                yield Finding(
+                    AuditRule.LOST_TAIL, one.end, one.name, "", text, file, begin, size - begin
                 )
                 break
     voters = last_voters(batches, _ahead(facts).name)
@@ -331,10 +317,7 @@ def tail_findings(
                     f"the log ends at {present[key].end}; offset {committed} is committed, but "
                     f"only {_shown(holding)} of {_shown(voters)} hold it"
                 )
-                findings.append(
-                    Finding(AuditRule.LOST_TAIL, present[key].end, present[key].name, text=text)
-                )
-    return findings
+                yield Finding(AuditRule.LOST_TAIL, present[key].end, present[key].name, text=text)
 
 
 def _evidence(replica: LogReplica) -> Iterable[tuple[str, int]]:
@@ -354,91 +337,71 @@ def _evidence(replica: LogReplica) -> Iterable[tuple[str, int]]:
 # --- small files ----------------------------------------------------------------------------------
 
 
-def file_findings(facts: dict[str, Facts]) -> list[Finding]:
+def file_findings(facts: dict[str, Facts]) -> Iterator[Finding]:
     """Check meta.properties, quorum-state and leader-epoch-checkpoint.
 
     They must agree with those of the other replicas and with the logs.
     """
-    findings = _clusters(facts)
+    yield from _clusters(facts)
     leaders: dict[int, tuple[int, str]] = {}
     for one in facts.values():
-        partition = one.replica.partition
-        state = _state(one, findings)
-        if state is not None:
-            if state.epoch < one.epoch:
-                text = f"quorum-state is at epoch {state.epoch}, but the log at {one.epoch}"
-                findings.append(
-                    Finding(
-                        AuditRule.STATE,
-                        one.end,
-                        one.name,
-                        text=text,
-                        file=str(partition / "quorum-state"),
-                        size=256,
-                    )
-                )
-            if state.leader_id is not None and state.leader_id >= 0:
-                known, by = leaders.setdefault(state.epoch, (state.leader_id, one.name))
-                if known != state.leader_id:
-                    text = (
-                        f"quorum-state names {state.leader_id} as leader of epoch {state.epoch}, "
-                        f"but {known} on {by}"
-                    )
-                    findings.append(
-                        Finding(
-                            AuditRule.ONE_LEADER,
-                            one.end,
-                            one.name,
-                            by,
-                            text,
-                            str(partition / "quorum-state"),
-                            0,
-                            256,
-                        )
-                    )
-        findings += _epoch_file(one)
-        findings += _beginning(one)
-    return findings
+        yield from _quorum_state(one, leaders)
+        yield from _epoch_file(one)
+        yield from _beginning(one)
 
 
-def _state(one: Facts, findings: list[Finding]) -> ElectionState | None:
+def _quorum_state(one: Facts, leaders: dict[int, tuple[int, str]]) -> Iterator[Finding]:
+    """Check quorum-state. leaders: the leader of each epoch, and the replica that names it."""
+    path = one.replica.partition / QUORUM_STATE_FILE
     try:
-        return QuorumStateFile(one.replica.partition).read()
+        state = QuorumStateFile(one.replica.partition).read()
     except LogError as error:
-        findings.append(Finding(AuditRule.STATE, one.end, one.name, text=str(error)))
-        return None
+        yield Finding(AuditRule.STATE, one.end, one.name, text=str(error))
+        return
+    if state is None:
+        return
+    if state.epoch < one.epoch:
+        text = f"quorum-state is at epoch {state.epoch}, but the log at {one.epoch}"
+        yield Finding(AuditRule.STATE, one.end, one.name, text=text, file=str(path), size=256)
+    if state.leader_id is not None and state.leader_id >= 0:
+        known, by = leaders.setdefault(state.epoch, (state.leader_id, one.name))
+        if known != state.leader_id:
+            text = (
+                f"quorum-state names {state.leader_id} as leader of epoch {state.epoch}, "
+                f"but {known} on {by}"
+            )
+            rule = AuditRule.ONE_LEADER
+            yield Finding(rule, one.end, one.name, by, text, str(path), size=256)
 
 
-def _clusters(facts: dict[str, Facts]) -> list[Finding]:
+def _clusters(facts: dict[str, Facts]) -> Iterator[Finding]:
     by_cluster: dict[str, list[Facts]] = {}
     for one in facts.values():
         if one.replica.properties is not None:
             by_cluster.setdefault(one.replica.properties.cluster_id, []).append(one)
     if len(by_cluster) < 2:
-        return []
+        return
     ranked = sorted(by_cluster.items(), key=lambda item: (-len(item[1]), item[0]))
     right, among = ranked[0]
     file = "meta.properties"
-    return [
-        Finding(
-            AuditRule.CLUSTER,
-            one.start,
-            one.name,
-            among[0].name,
-            f"it belongs to cluster {cluster}, but {among[0].name} to {right}",
-            str(one.replica.directory / file),
-            0,
-            256,
-            str(among[0].replica.directory / file),
-            0,
-            256,
-        )
-        for cluster, wrong in ranked[1:]
-        for one in wrong
-    ]
+    for cluster, wrong in ranked[1:]:
+        for one in wrong:
+            yield Finding(
+                AuditRule.CLUSTER,
+                one.start,
+                one.name,
+                among[0].name,
+                f"it belongs to cluster {cluster}, but {among[0].name} to {right}",
+                str(one.replica.directory / file),
+                0,
+                256,
+                str(among[0].replica.directory / file),
+                0,
+                256,
+            )
 
 
-def _epoch_file(one: Facts) -> list[Finding]:
+def _epoch_file(one: Facts) -> Iterator[Finding]:
     """Check the epoch starts in leader-epoch-checkpoint.
 
     The file may lack the newest and the oldest epochs.
@@ -447,38 +410,24 @@ def _epoch_file(one: Facts) -> list[Finding]:
     try:
         entries = read_epochs(one.replica.partition)
     except (LogError, ValueError, OSError) as error:
-        return [
-            Finding(
-                AuditRule.STATE, one.start, one.name, text=f"{path.name}: {error}", file=str(path)
-            )
-        ]
-    findings = []
+        text = f"{path.name}: {error}"
+        yield Finding(AuditRule.STATE, one.start, one.name, text=text, file=str(path))
+        return
     for entry in entries:
         begins = one.epochs.get(entry.epoch)
         if begins is None or begins <= one.start or entry.offset == begins:
             continue
         text = f"{path.name}: epoch {entry.epoch} begins at {entry.offset}, in the log at {begins}"
-        findings.append(
-            Finding(AuditRule.EPOCH, begins, one.name, text=text, file=str(path), size=256)
-        )
-    return findings
+        yield Finding(AuditRule.EPOCH, begins, one.name, text=text, file=str(path), size=256)
 
 
-def _beginning(one: Facts) -> list[Finding]:
+def _beginning(one: Facts) -> Iterator[Finding]:
     """Check that a checkpoint covers everything before the start of the log."""
     if one.start == 0 or not one.replica.segments:
-        return []
+        return
     ends = [snapshot.id.offset for snapshot in one.replica.snapshots]
     if any(one.start <= end for end in ends):
-        return []
+        return
     text = f"the log begins at {one.start}, but no checkpoint covers the records before it"
-    return [
-        Finding(
-            AuditRule.GAP,
-            max(ends, default=0),
-            one.name,
-            text=text,
-            file=str(one.replica.segments[0].path),
-            size=61,
-        )
-    ]
+    file = str(one.replica.segments[0].path)
+    yield Finding(AuditRule.GAP, max(ends, default=0), one.name, text=text, file=file, size=61)

@@ -25,7 +25,7 @@ from quorate.spark.audit_rules import AuditRule, Finding
 from quorate.spark.columns import ChunkOrigin, records_between
 from quorate.spark.envelope import Records
 from quorate.spark.errors import DamagedError
-from quorate.spark.files import LogReplica, SnapshotFile, opened
+from quorate.spark.files import LogReplica, SnapshotFile, end_of_file, opened
 from quorate.spark.options import OFFSET_MAX
 from quorate.spark.replay import SCRAM, Data, StateReplay
 
@@ -74,9 +74,8 @@ def _decoded(replay: StateReplay, records: Records) -> Iterator[tuple[AnyRecord,
             continue
 
 
-def snapshot_findings(replicas: Sequence[LogReplica], damaged: set[str]) -> list[Finding]:
+def snapshot_findings(replicas: Sequence[LogReplica], damaged: set[str]) -> Iterator[Finding]:
     """Find checkpoints that disagree. Skips files in `damaged`, which are already reported."""
-    findings: list[Finding] = []
     seen: dict[int, tuple[LogReplica, SnapshotFile, Things]] = {}
     for replica in replicas:
         for snapshot in replica.snapshots:
@@ -89,15 +88,14 @@ def snapshot_findings(replicas: Sequence[LogReplica], damaged: set[str]) -> list
             other = seen.setdefault(end, (replica, snapshot, stored))
             if other[0] is not replica:
                 source = ("checkpoint", other[0].name)
-                findings += _compare(replica, snapshot, stored, other[2], source)
+                yield from _compare(replica, snapshot, stored, other[2], source)
             for by in [replica, *(r for r in replicas if r is not replica)]:
                 parts = _way(by, end, damaged)
                 expected = None if parts is None else _load(parts)
                 if expected is not None:
                     source = ("log", by.name)
-                    findings += _compare(replica, snapshot, stored, expected, source)
+                    yield from _compare(replica, snapshot, stored, expected, source)
                     break
-    return findings
 
 
 def _way(replica: LogReplica, end: int, damaged: set[str]) -> list[Part] | None:
@@ -119,24 +117,12 @@ def _way(replica: LogReplica, end: int, damaged: set[str]) -> list[Part] | None:
         begin = bases[-1].id.offset
         parts.append((bases[-1].path, 0, OFFSET_MAX))
     covered = begin
-    for index, segment in enumerate(replica.segments):
-        following = replica.segments[index + 1 :][:1]
-        if (following and following[0].base_offset <= begin) or segment.base_offset >= end:
-            continue
+    for segment, after in replica.segments_between(begin, end):
         if str(segment.path) in damaged:
             return None
         parts.append((segment.path, begin, end))
-        covered = following[0].base_offset if following else _end(segment.path)
+        covered = (end_of_file(segment.path) or 0) if after is None else after
     return parts if covered >= end else None
-
-
-def _end(path: Path) -> int:
-    last = 0
-    with opened(path) as (descriptor, size):
-        for chunk in framing.read_chunks(descriptor, 0, size):
-            if len(chunk.starts):
-                last = int(chunk.last_offsets[-1]) + 1
-    return last
 
 
 def _compare(
@@ -150,26 +136,20 @@ def _compare(
     differing = [
         key for key in sorted({*stored, *expected}) if stored.get(key) != expected.get(key)
     ]
-    findings = []
-    for kind, key in differing[:DIFFERENCES_MAX]:
-        here, there = stored.get((kind, key)), expected.get((kind, key))
-        text = (
-            f"{snapshot.path.name}: {kind} {key} is {_shown(here)}, "
-            f"but {_shown(there)} by the {what} of {by}"
+    return [
+        Finding(
+            AuditRule.SNAPSHOT,
+            snapshot.id.offset,
+            replica.name,
+            by if by != replica.name else "",
+            f"{snapshot.path.name}: {kind} {key} is {_shown(stored.get((kind, key)))}, "
+            f"but {_shown(expected.get((kind, key)))} by the {what} of {by}",
+            str(snapshot.path),
+            0,
+            snapshot.path.stat().st_size,
         )
-        findings.append(
-            Finding(
-                AuditRule.SNAPSHOT,
-                snapshot.id.offset,
-                replica.name,
-                by if by != replica.name else "",
-                text,
-                str(snapshot.path),
-                0,
-                snapshot.path.stat().st_size,
-            )
-        )
-    return findings
+        for kind, key in differing[:DIFFERENCES_MAX]
+    ]
 
 
 def _shown(fields: Data | None) -> str:

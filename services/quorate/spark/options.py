@@ -31,8 +31,8 @@ NONE, NEWEST, ALL = "none", "newest", "all"
 RECORDS_PER_PARTITION = 500_000
 OFFSET_MAX = (1 << 63) - 1
 
-_KNOWN = frozenset(
-    name.lower()
+_NAMES = {
+    name.lower(): name
     for name in (
         "path",
         "paths",
@@ -51,7 +51,8 @@ _KNOWN = frozenset(
         "recordsPerPartition",
         "pieceBytes",
     )
-)
+}
+"""The names of the options by their lower-case form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class SourceOptions:
     @classmethod
     def of(cls, given: Mapping[str, str]) -> SourceOptions:
         """Parse options. Raises OptionError for unknown, missing, invalid or contradictory ones."""
-        unknown = [name for name in given if name.lower() not in _KNOWN]
+        unknown = [name for name in given if name.lower() not in _NAMES]
         if unknown:
             raise OptionError(f"unknown option {', '.join(sorted(unknown))}")
         values = _Values(given)
@@ -92,7 +93,7 @@ class SourceOptions:
             raise OptionError("the layer raw of a running quorum has no snapshots")
         return cls(
             paths,
-            QuorumConnection.of(bootstrap, values.lowered) if bootstrap else None,
+            QuorumConnection.of(bootstrap, values.texts) if bootstrap else None,
             layer,
             values.offset("startOffset", EARLIEST, {EARLIEST: None, LATEST: -1}),
             values.offset("endOffset", LATEST, {LATEST: None}),
@@ -122,10 +123,10 @@ def _layer(text: str) -> str:
 
 class _Values:
     def __init__(self, given: Mapping[str, str]) -> None:
-        self.lowered = _AnyCase({name.lower(): str(value) for name, value in given.items()})
+        self.texts = {_NAMES[name.lower()]: str(value) for name, value in given.items()}
 
     def text(self, name: str, default: str) -> str:
-        return self.lowered.get(name, default).strip()
+        return self.texts.get(name, default).strip()
 
     def truth(self, name: str) -> bool:
         text = self.text(name, "true").lower()
@@ -148,10 +149,3 @@ class _Values:
         if not text.isdecimal() or int(text) == 0:
             raise OptionError(f"{name} {text!r}: expected a positive number")
         return int(text)
-
-
-class _AnyCase(dict[str, str]):
-    """A dict of lower-case keys, whose `get` is case-insensitive."""
-
-    def get(self, key: str, default: str | None = None) -> str:  # type: ignore[override]
-        return super().get(key.lower(), default)  # type: ignore[return-value]

@@ -38,7 +38,7 @@ from quorate.records.metadata import (
 )
 from quorate.records.metadata.schema import FieldSpec, Kind, Structure
 from quorate.spark import kernels
-from quorate.spark.envelope import Records, read_records
+from quorate.spark.envelope import Records, damaged, read_records
 from quorate.spark.errors import DamagedError
 from quorate.spark.fields import arrow_type, decode_group, is_flat, slices
 from quorate.spark.framing import Chunk, Ints, Mask
@@ -152,9 +152,9 @@ def records_between(
 ) -> Records:
     """A chunk's records with offsets in [start, end). Raises DamagedError for a damaged chunk."""
     chunk = _overlapping(chunk, start, end)
-    if verify:
-        _verify(chunk, origin)
     try:
+        if verify:
+            _verify(chunk)
         records = read_records(chunk)
     except DamagedError as error:
         raise DamagedError(f"{origin.file}: {error.reason}") from None
@@ -167,15 +167,10 @@ def _overlapping(chunk: Chunk, start: int, end: int) -> Chunk:
     return chunk if keep.all() else chunk.select(keep)
 
 
-def _verify(chunk: Chunk, origin: ChunkOrigin) -> None:
+def _verify(chunk: Chunk) -> None:
     valid = chunk.crc_valid()
     if not valid.all():
-        at = int(np.argmax(~valid))
-        position = chunk.file_position + int(chunk.starts[at])
-        offset = chunk.headers[at]["base_offset"]
-        raise DamagedError(
-            f"{origin.file}: the batch at byte {position}, offset {offset}: the checksum is wrong"
-        )
+        raise damaged(chunk, int(np.argmax(~valid)), "the checksum is wrong")
 
 
 def _native(values: Any, form: Any) -> pa.Array:
@@ -392,8 +387,7 @@ def typed_rows(cls: type[MetadataRecord], records: Records, origin: ChunkOrigin)
         mine = np.flatnonzero(kind == key)
         version = key & 0xFFFF
         columns: list[pa.Array] | None = None
-        declared = cls.VERSIONS.min <= version <= cls.VERSIONS.max
-        if is_flat(cls) and declared:
+        if is_flat(cls) and cls.VERSIONS.min <= version <= cls.VERSIONS.max:
             ends = frames[kernels.MESSAGE_END][mine]
             group = decode_group(cls, version, records.data, frames[kernels.MESSAGE_AT][mine], ends)
             if not group.irregular.any():
@@ -423,13 +417,13 @@ def _objects(
     """Columns of records that are decoded one by one."""
     found: list[MetadataRecord] = []
     for row in mine.tolist():
+        offset = records.offset[row]
         try:
             record = decode(records.value(row) or b"")
         except RecordsError as error:
-            text = f"{origin.file}: offset {records.offset[row]}: {error}"
-            raise DamagedError(text) from None
+            raise DamagedError(f"{origin.file}: offset {offset}: {error}") from None
         if isinstance(record, UnknownRecord):
-            text = f"{cls.TYPE} version {record.version} at offset {records.offset[row]} is unknown"
+            text = f"{cls.TYPE} version {record.version} at offset {offset} is unknown"
             raise DamagedError(f"{origin.file}: {text}")
         found.append(record)
     return [

@@ -9,7 +9,7 @@ Source: KIP-98 (message format 2), as in `records.batch.iter_records`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -26,41 +26,19 @@ class Records:
     chunk: Chunk
     data: Bytes
     found: Ints
+    batch: Ints = field(init=False)
+    """The index of each record's batch."""
+    offset: Ints = field(init=False)
+    timestamp: Ints = field(init=False)
+    key_at: Ints = field(init=False)
+    key_size: Ints = field(init=False)
+    """-1 for null, as in `value_size`."""
+    value_at: Ints = field(init=False)
+    value_size: Ints = field(init=False)
 
-    @property
-    def batch(self) -> Ints:
-        """The index of each record's batch."""
-        return self._row(kernels.BATCH)
-
-    @property
-    def offset(self) -> Ints:
-        return self._row(kernels.OFFSET)
-
-    @property
-    def timestamp(self) -> Ints:
-        return self._row(kernels.TIMESTAMP)
-
-    @property
-    def key_size(self) -> Ints:
-        """-1 for null."""
-        return self._row(kernels.KEY_SIZE)
-
-    @property
-    def key_at(self) -> Ints:
-        return self._row(kernels.KEY_AT)
-
-    @property
-    def value_size(self) -> Ints:
-        """-1 for null."""
-        return self._row(kernels.VALUE_SIZE)
-
-    @property
-    def value_at(self) -> Ints:
-        return self._row(kernels.VALUE_AT)
-
-    def _row(self, number: int) -> Ints:
-        row: Ints = self.found[number]
-        return row
+    def __post_init__(self) -> None:
+        self.batch, self.offset, self.timestamp = self.found[: kernels.KEY_AT]
+        self.key_at, self.key_size, self.value_at, self.value_size = self.found[kernels.KEY_AT :]
 
     def __len__(self) -> int:
         return int(self.found.shape[1])
@@ -87,7 +65,7 @@ def read_records(chunk: Chunk) -> Records:
     headers = chunk.headers
     if chunk.is_compressed.any():
         first = int(np.argmax(chunk.is_compressed))
-        raise _damaged(
+        raise damaged(
             chunk, first, "its records are compressed, but metadata logs are never compressed"
         )
     batches = np.empty((6, len(headers)), np.int64)
@@ -100,12 +78,12 @@ def read_records(chunk: Chunk) -> Records:
     room = (batches[kernels.END] - batches[kernels.START]) // _RECORD_BYTES_MIN
     if (batches[kernels.COUNT] > room).any():
         at = int(np.argmax(batches[kernels.COUNT] > room))
-        raise _damaged(chunk, at, _REASONS[kernels.PASSES_END])
+        raise damaged(chunk, at, _REASONS[kernels.PASSES_END])
     data = chunk.data
     found = np.empty((7, int(batches[kernels.COUNT].sum())), np.int64)
     wrong, at, number = kernels.walk(data.ctypes.data, batches, found)
     if wrong != kernels.WHOLE:
-        raise _damaged(chunk, at, _REASONS[wrong].format(number))
+        raise damaged(chunk, at, _REASONS[wrong].format(number))
     appended = (headers["attributes"] & LOG_APPEND_TIME) != 0
     if appended.any():
         batch, timestamp = found[kernels.BATCH], found[kernels.TIMESTAMP]
@@ -123,7 +101,8 @@ _REASONS = {
 }
 
 
-def _damaged(chunk: Chunk, at: int, reason: str) -> DamagedError:
+def damaged(chunk: Chunk, at: int, reason: str) -> DamagedError:
+    """The error for a damaged batch of a chunk."""
     position = chunk.file_position + int(chunk.starts[at])
     return DamagedError(
         f"the batch at byte {position}, offset {chunk.headers[at]['base_offset']}: {reason}"

@@ -36,7 +36,9 @@ FIXED: dict[Kind, tuple[str, int]] = {
     Kind.INT32: (">i4", 4),
     Kind.INT64: (">i8", 8),
     Kind.FLOAT64: (">f8", 8),
+    Kind.UUID: ("V16", 16),
 }
+"""The form and the width of the kinds of fixed size."""
 _ARROW: dict[Kind, pa.DataType] = {
     Kind.BOOL: pa.bool_(),
     Kind.INT8: pa.int32(),
@@ -49,7 +51,6 @@ _ARROW: dict[Kind, pa.DataType] = {
     Kind.BYTES: pa.binary(),
     Kind.UUID: pa.string(),
 }
-UUID_BYTES = 16
 UUID_CHARACTERS = 22
 
 _ALPHABET = np.frombuffer(
@@ -302,29 +303,21 @@ def _read(spec: FieldSpec, cursor: _Cursor) -> Column:
     """Read one field of all records at the cursor."""
     kind = spec.kind
     assert isinstance(kind, Kind)
-    if kind in FIXED or kind is Kind.UUID:
-        width = UUID_BYTES if kind is Kind.UUID else FIXED[kind][1]
-        if not spec.is_array:
-            at = cursor.at
-            cursor.advance(at + width)
-            return Column(spec, _values(kind, cursor.data, np.minimum(at, cursor.ends)))
-        sizes, begin = cursor.length(width)
-        nulls = sizes < 0
-        if not spec.nullable:
-            cursor.bad |= nulls
-        sizes = np.maximum(sizes, 0)
-        return Column(
-            spec,
-            _values(kind, cursor.data, _flat_positions(begin, sizes, width)),
-            sizes,
-            None,
-            nulls,
-        )
-    assert not spec.is_array, spec
-    sizes, begin = cursor.length(1)
+    is_fixed = kind in FIXED
+    width = FIXED[kind][1] if is_fixed else 1
+    if is_fixed and not spec.is_array:
+        at = cursor.at
+        cursor.advance(at + width)
+        return Column(spec, _values(kind, cursor.data, np.minimum(at, cursor.ends)))
+    sizes, begin = cursor.length(width)
     nulls = sizes < 0
     if not spec.nullable:
         cursor.bad |= nulls
+    if is_fixed:
+        sizes = np.maximum(sizes, 0)
+        values = _values(kind, cursor.data, _flat_positions(begin, sizes, width))
+        return Column(spec, values, sizes, None, nulls)
+    assert not spec.is_array, spec
     values = slices(cursor.data, begin, sizes)
     if kind is Kind.STRING:
         cursor.bad |= sizes > STRING_BYTES_MAX
@@ -333,11 +326,10 @@ def _read(spec: FieldSpec, cursor: _Cursor) -> Column:
 
 
 def _values(kind: Kind, data: Bytes, at: Ints) -> Any:
-    if kind is Kind.UUID:
-        raw = np.ascontiguousarray(gather(data, at, "V16", UUID_BYTES))
-        return uuid_texts(raw.view(np.uint8).reshape(len(at), UUID_BYTES))
     form, width = FIXED[kind]
     values = gather(data, at, form, width)
+    if kind is Kind.UUID:
+        return uuid_texts(np.ascontiguousarray(values).view(np.uint8).reshape(len(at), width))
     if kind is Kind.BOOL:
         return pa.array(values != 0)
     if kind is Kind.FLOAT64:

@@ -34,7 +34,7 @@ from quorate.records.metadata import (
     UnregisterBrokerRecord,
 )
 from quorate.spark.errors import OptionError
-from quorate.spark.layers import with_order
+from quorate.spark.layers import batch_of, with_order
 from quorate.spark.replay import Place, Replay
 from quorate.spark.shards import Shard, together
 
@@ -177,7 +177,7 @@ def _brokers(rows: DataFrame) -> DataFrame:
         shard = Shard(replay)
         for batch in found:
             shard.apply(batch)
-            yield _standing_rows(replay.taken())
+            yield batch_of(replay.taken(), _STANDING_SCHEMA)
 
     ordered = together(mine, types, *_PLACE)
     events = ordered.mapInArrow(play, from_arrow_schema(_STANDING_SCHEMA))
@@ -188,14 +188,6 @@ def _brokers(rows: DataFrame) -> DataFrame:
         F.col("standing"),
         F.array().cast("array<string>"),
     )
-
-
-def _standing_rows(events: list[tuple[Any, ...]]) -> pa.RecordBatch:
-    columns = list(zip(*events, strict=True)) or [()] * len(_STANDING_SCHEMA)
-    arrays = [
-        pa.array(values, kind) for values, kind in zip(columns, _STANDING_SCHEMA.types, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_STANDING_SCHEMA)
 
 
 def _intervals(events: DataFrame) -> DataFrame:

@@ -7,7 +7,7 @@ extracts the records of one type as typed columns from any ledger: read, stored 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -87,6 +87,13 @@ def _with_default(cls: type[MetadataRecord], spec: FieldSpec) -> Column:
     kind = field_types(cls)[spec.json_name].dataType
     default: Any = F.array() if spec.default == () else F.lit(spec.default)
     return F.coalesce(column, default.cast(kind)).alias(column_name(spec))
+
+
+def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> RecordBatch:
+    """Rows with a value for each column of a schema, as one RecordBatch."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
+    return RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def with_order(found: DataFrame) -> DataFrame:

@@ -26,7 +26,7 @@ from quorate.records.metadata import API_KEYS, RECORD_TYPES
 from quorate.spark import replay
 from quorate.spark.errors import CompactedError, OptionError
 from quorate.spark.fields import arrow_type
-from quorate.spark.layers import with_order
+from quorate.spark.layers import batch_of, with_order
 from quorate.spark.replay import StateReplay, fields_text
 from quorate.spark.shards import Shard, everywhere, sharded
 
@@ -141,11 +141,7 @@ def state(rows: DataFrame, buckets: int = BUCKETS_MIN) -> DataFrame:
         left = replay.rows()
         while some := list(islice(left, ROWS_AT_ONCE)):
             rows = [(kind, key, fields_text(fields), at) for kind, key, fields, at in some]
-            arrays = [
-                pa.array(values, wanted)
-                for values, wanted in zip(zip(*rows, strict=True), STATE_SCHEMA.types, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=STATE_SCHEMA)
+            yield batch_of(rows, STATE_SCHEMA)
 
     ordered = sharded(rows, buckets, "offset")
     return ordered.mapInArrow(play, from_arrow_schema(STATE_SCHEMA))

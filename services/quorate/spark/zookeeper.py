@@ -27,6 +27,7 @@ from quorate.migration.reading import read_all
 from quorate.migration.znodes import Tree, ZNode
 from quorate.records.primitives import uuid_from_bytes
 from quorate.spark.errors import NotALogError, PipelineError
+from quorate.spark.layers import batch_of
 from quorate.spark.replay import (
     ACLS,
     CONFIGS,
@@ -159,15 +160,8 @@ def _comparable(found: DataFrame) -> DataFrame:
     def reduce(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([(n, pa.string()) for n in ("kind", "key", "fields")])
         for batch in batches:
-            rows = [
-                _reduced(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
-            ]
-            arrays = (
-                [pa.array(list(c), pa.string()) for c in zip(*rows, strict=True)]
-                if rows
-                else [pa.array([], pa.string())] * 3
-            )
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            yield batch_of([_reduced(*row) for row in rows], schema)
 
     kinds = found.where(F.col("kind").isin(*_COMPARED)).select("kind", "key", "fields")
     return kinds.mapInArrow(reduce, "kind string, key string, fields string")

@@ -11,6 +11,7 @@ import html
 import io
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -86,46 +87,43 @@ def _of(intervals: Sequence[Interval], kind: str) -> list[Interval]:
     return [interval for interval in intervals if interval["kind"] == kind]
 
 
-def _bars(axis: Any, lanes: dict[str, list[tuple[datetime, datetime, str]]], title: str) -> None:
-    names = list(lanes)
-    for row, name in enumerate(names):
-        for begin, stop, colour in lanes[name]:
-            axis.barh(row, stop - begin, left=begin, height=0.7, color=colour, edgecolor="white")
-    axis.set_yticks(range(len(names)), names, fontsize=8)
+def _colour(node_id: str) -> str:
+    return _COLOURS[sum(node_id.encode()) % len(_COLOURS)]
+
+
+def _bars(axis: Any, bars: list[tuple[str, Interval, str]], end: datetime, title: str) -> None:
+    """Draw intervals as bars: (lane, interval, colour). The lanes are sorted by name."""
+    rows = {lane: row for row, lane in enumerate(sorted({lane for lane, *_ in bars}))}
+    for lane, one, colour in sorted(bars, key=itemgetter(0)):
+        begin = one["started"]
+        width = (one["ended"] or end) - begin
+        axis.barh(rows[lane], width, left=begin, height=0.7, color=colour, edgecolor="white")
+    axis.set_yticks(range(len(rows)), list(rows), fontsize=8)
     axis.invert_yaxis()
     axis.set_title(title, loc="left", fontsize=10)
 
 
 def _leaders(axis: Any, intervals: Sequence[Interval], end: datetime) -> None:
-    lanes: dict[str, list[tuple[datetime, datetime, str]]] = {}
-    for one in _of(intervals, LEADER):
-        name = str(one["value"]).split(" ", 1)[0]
-        colour = _COLOURS[sum(name.encode()) % len(_COLOURS)]
-        lanes.setdefault(f"replica {name}", []).append(
-            (one["started"], one["ended"] or end, colour)
-        )
-    _bars(axis, dict(sorted(lanes.items())), "leader")
+    led = [(str(one["value"]).split(" ", 1)[0], one) for one in _of(intervals, LEADER)]
+    bars = [(f"replica {leader}", one, _colour(leader)) for leader, one in led]
+    _bars(axis, bars, end, "leader")
 
 
 def _voters(axis: Any, intervals: Sequence[Interval], end: datetime) -> None:
-    lanes: dict[str, list[tuple[datetime, datetime, str]]] = {}
-    for one in _of(intervals, VOTERS):
-        for key in str(one["value"]).split(", "):
-            colour = _COLOURS[sum(key.split("-")[0].encode()) % len(_COLOURS)]
-            lanes.setdefault(key, []).append((one["started"], one["ended"] or end, colour))
-    _bars(axis, dict(sorted(lanes.items())), "voters (id-directory)")
+    bars = [
+        (key, one, _colour(key.split("-")[0]))
+        for one in _of(intervals, VOTERS)
+        for key in str(one["value"]).split(", ")
+    ]
+    _bars(axis, bars, end, "voters (id-directory)")
 
 
 def _brokers(axis: Any, intervals: Sequence[Interval], end: datetime) -> None:
-    lanes: dict[str, list[tuple[datetime, datetime, str]]] = {}
-    for one in _of(intervals, BROKER):
-        colour = _STANDING.get(str(one["value"]), "#888888")
-        lanes.setdefault(f"broker {one['subject']}", []).append(
-            (one["started"], one["ended"] or end, colour)
-        )
-    _bars(
-        axis, dict(sorted(lanes.items())), "brokers: green active, red fenced, yellow shutting down"
-    )
+    bars = [
+        (f"broker {one['subject']}", one, _STANDING.get(str(one["value"]), "#888888"))
+        for one in _of(intervals, BROKER)
+    ]
+    _bars(axis, bars, end, "brokers: green active, red fenced, yellow shutting down")
 
 
 def _isrs(axis: Any, intervals: Sequence[Interval], end: datetime) -> None:

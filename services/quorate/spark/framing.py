@@ -221,7 +221,8 @@ def read_chunks(
                 wanted = size
                 continue
             chunk.fault = f"incomplete: {min(got, left)} of a batch's bytes"
-        if chunk.fault is not None and not _is_written(descriptor, position + chunk.size, end):
+        after = position + chunk.size
+        if chunk.fault is not None and end_of_data(descriptor, after, end) <= after:
             chunk.fault = None
             if len(chunk.starts):
                 yield chunk
@@ -229,18 +230,12 @@ def read_chunks(
         yield chunk
         if chunk.fault is not None:
             return
-        position += chunk.size
-        wanted = chunk_bytes
+        position, wanted = after, chunk_bytes
 
 
 def _batch_size(buffer: bytearray) -> int:
     length: int = _PREFIX.unpack_from(buffer)[1]
     return length + PREFIX_SIZE
-
-
-def _is_written(descriptor: int, start: int, end: int) -> bool:
-    """Whether [start, end) holds anything but zeros."""
-    return end_of_data(descriptor, start, end) > start
 
 
 def hop(descriptor: int, size: int, step: int) -> list[tuple[int, int]]:

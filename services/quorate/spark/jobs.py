@@ -55,10 +55,9 @@ class Source:
             chosen = [r for r in replicas if self.replica in (r.name, r.name.split("-", 1)[0])]
             if len(chosen) != 1:
                 names = ", ".join(r.name for r in replicas)
-                text = (
+                raise OptionError(
                     f"{self.replica!r} matches {len(chosen)} of the replicas {names}, expected one"
                 )
-                raise OptionError(text)
         else:
             # Of several with the same end offset, the one that starts first holds the most.
             chosen = [max(replicas, key=lambda r: (end_offset(r), -r.start_offset))]
@@ -97,10 +96,8 @@ def _place(replica: LogReplica) -> Path:
 
 def ledger_of(spark: SparkSession, source: Source, offset: int | None = None) -> DataFrame:
     """Read the ledger with the snapshots that a state before `offset` needs."""
-    snapshots = _snapshots(source)
-    if source.bootstrap and offset is not None:
-        return source.read(spark, columns.LEDGER, endOffset=offset, snapshots=snapshots)
-    return source.read(spark, columns.LEDGER, snapshots=snapshots)
+    end = offset if source.bootstrap else None
+    return source.read(spark, columns.LEDGER, endOffset=end, snapshots=_snapshots(source))
 
 
 def _snapshots(source: Source) -> str:

@@ -14,7 +14,7 @@ systems: a path may be local or have a scheme. A table must have only one writer
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -192,18 +192,14 @@ def without(rows: DataFrame, held: Sequence[Range], offsets: Range) -> DataFrame
     return rows
 
 
-def _merged(ranges: Sequence[Range]) -> Iterator[Range]:
-    current: Range | None = None
+def _merged(ranges: Sequence[Range]) -> list[Range]:
+    merged: list[Range] = []
     for begin, end in sorted(ranges):
-        if current is None:
-            current = (begin, end)
-        elif begin <= current[1]:
-            current = (current[0], max(current[1], end))
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            yield current
-            current = (begin, end)
-    if current is not None:
-        yield current
+            merged.append((begin, end))
+    return merged
 
 
 def save(rows: DataFrame, path: str, sink: Sink = Sink.PARQUET) -> None:

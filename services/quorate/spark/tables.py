@@ -19,7 +19,7 @@ for Spark's own Parquet writer. For other file systems, and for Delta, use `sink
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -87,7 +87,7 @@ def write_layer(spark: SparkSession, given: Mapping[str, str], root: str, name: 
 def _written(
     spark: SparkSession,
     options: SourceOptions,
-    parts: Iterable[InputPartition],
+    parts: Sequence[InputPartition],
     directory: Path,
     codec: str,
 ) -> list[_File]:
@@ -95,13 +95,12 @@ def _written(
         found = _write(options, mine, directory, codec)
         return [found] if found.rows else []
 
-    each = list(parts)
-    if not each:
+    if not parts:
         return []
     context = spark.sparkContext
-    rounds = -(-len(each) * options.piece_bytes // (context.defaultParallelism * FILE_BYTES))
-    tasks = min(len(each), rounds * context.defaultParallelism)
-    return context.parallelize(each, tasks).mapPartitions(write).collect()
+    rounds = -(-len(parts) * options.piece_bytes // (context.defaultParallelism * FILE_BYTES))
+    tasks = min(len(parts), rounds * context.defaultParallelism)
+    return context.parallelize(parts, tasks).mapPartitions(write).collect()
 
 
 def _write(

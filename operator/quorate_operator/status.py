@@ -12,6 +12,7 @@ A condition's time is that of its last status change.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 
 from quorate_operator import naming
 from quorate_operator.naming import Object
@@ -73,7 +74,7 @@ def build(quorum: QuorumResource, seen: Snapshot, plan: OperatorPlan, failure: s
         "currentAction": plan.text or (plan.refusals[0].text if plan.refusals else ""),
         "migration": _migration(quorum, seen),
         "authority": _authority(seen),
-        "members": _members(quorum, seen),
+        "members": list(_members(quorum, seen)),
         "conditions": conditions,
     }
 
@@ -187,12 +188,11 @@ def _data_loss_risk(seen: Snapshot) -> Said:
     return False, "AsWanted", ""
 
 
-def _members(quorum: QuorumResource, seen: Snapshot) -> list[Object]:
+def _members(quorum: QuorumResource, seen: Snapshot) -> Iterator[Object]:
     observed, view = seen.observed, seen.observed.view
     replicas = [] if seen.description is None else replicas_of(seen.description)
     ends = {each.replica.id: each.log_end_offset for each in replicas if each.log_end_offset >= 0}
     leader_end = -1 if view is None else ends.get(view.leader.id, -1)
-    members = []
     for node in observed.nodes:
         status = seen.statuses.get(node.ordinal)
         if status is None:
@@ -214,8 +214,7 @@ def _members(quorum: QuorumResource, seen: Snapshot) -> list[Object]:
             member["directoryId"] = node.directory_id
         if leader_end >= 0 and node.id in ends:
             member["lag"] = max(0, leader_end - ends[node.id])
-        members.append(member)
-    return members
+        yield member
 
 
 def is_same(one: Object, other: Object) -> bool:

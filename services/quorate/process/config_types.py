@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -24,6 +24,7 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Kafka's security protocols, SASL's included, which no listener of ours speaks."""
 
 _LISTENER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_NODE_ID = re.compile(r"[0-9]{1,10}")
 _HOST = re.compile(r"[A-Za-z0-9_.%:-]*")
 
 
@@ -146,13 +147,10 @@ def names() -> ConfigType[tuple[str, ...]]:
 
 def listeners() -> ConfigType[tuple[Endpoint, ...]]:
     def parse(text: str) -> tuple[Endpoint, ...]:
-        endpoints = []
-        for entry in split_list(text):
-            name, separator, address = entry.partition("://")
-            if not separator or not _LISTENER_NAME.fullmatch(name):
-                raise ValueError(f"{entry!r} is not NAME://host:port")
-            host, port = parse_address(address, wildcard=True)
-            endpoints.append(Endpoint(name.upper(), host, port))
+        endpoints = [
+            Endpoint(name.upper(), *parse_address(address, wildcard=True))
+            for name, address in _pairs(text, "://", _LISTENER_NAME, "NAME://host:port")
+        ]
         _refuse_duplicates([endpoint.name for endpoint in endpoints])
         return tuple(endpoints)
 
@@ -167,12 +165,10 @@ def addresses() -> ConfigType[tuple[Address, ...]]:
 
 def static_voters() -> ConfigType[tuple[StaticVoter, ...]]:
     def parse(text: str) -> tuple[StaticVoter, ...]:
-        voters = []
-        for entry in split_list(text):
-            voter_id, separator, address = entry.partition("@")
-            if not separator or not re.fullmatch(r"[0-9]{1,10}", voter_id):
-                raise ValueError(f"{entry!r} is not id@host:port")
-            voters.append(StaticVoter(int(voter_id), parse_address(address)))
+        voters = [
+            StaticVoter(int(voter_id), parse_address(address))
+            for voter_id, address in _pairs(text, "@", _NODE_ID, "id@host:port")
+        ]
         _refuse_duplicates([str(voter.id) for voter in voters])
         return tuple(voters)
 
@@ -298,6 +294,17 @@ def _check_entries(entries: list[str], pattern: re.Pattern[str], what: str) -> N
     for entry in entries:
         if not pattern.fullmatch(entry):
             raise ValueError(f"{entry!r} is not {what}")
+
+
+def _pairs(
+    text: str, separator: str, left: re.Pattern[str], form: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the two parts of each entry of a list. Raises ValueError if one is not of the form."""
+    for entry in split_list(text):
+        name, found, rest = entry.partition(separator)
+        if not found or not left.fullmatch(name):
+            raise ValueError(f"{entry!r} is not {form}")
+        yield name, rest
 
 
 def _refuse_duplicates(entries: list[str]) -> None:

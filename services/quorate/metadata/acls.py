@@ -15,7 +15,7 @@ Source: KIP-290 (prefixed patterns), KIP-801; Kafka's ResourcePatternFilter and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from quorate.metadata.image.delta import MetadataDelta
@@ -101,24 +101,15 @@ def _matches_pattern(chosen: AclFilter, acl: Acl) -> bool:
     return name.startswith(acl.resource_name)
 
 
+@dataclass(slots=True, repr=False)
 class AclsImage:
     """acls: the ACL records by id; ids: the id of each ACL."""
 
-    __slots__ = ("acls", "ids")
-
-    def __init__(self) -> None:
-        self.acls: dict[str, AccessControlEntryRecord] = {}
-        self.ids: dict[Acl, str] = {}
+    acls: dict[str, AccessControlEntryRecord] = field(default_factory=dict)
+    ids: dict[Acl, str] = field(default_factory=dict, compare=False)
 
     def copy(self) -> AclsImage:
-        made = AclsImage()
-        made.acls, made.ids = self.acls.copy(), self.ids.copy()
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AclsImage) and self.acls == other.acls
-
-    __hash__ = None  # type: ignore[assignment]
+        return AclsImage(self.acls.copy(), self.ids.copy())
 
     def matching(self, chosen: AclFilter) -> list[AccessControlEntryRecord]:
         return [record for record in self.acls.values() if matches(chosen, acl_of(record))]

@@ -9,7 +9,7 @@ KIP-1066 (cordoned directories).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.metadata_version import CONTROLLER_REGISTRATION, at_level
@@ -34,28 +34,15 @@ def is_active(broker: Broker | None) -> bool:
     return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
 
+@dataclass(slots=True, repr=False)
 class ClusterImage:
     """Registrations by id."""
 
-    __slots__ = ("brokers", "controllers")
-
-    def __init__(self) -> None:
-        self.brokers: dict[int, Broker] = {}
-        self.controllers: dict[int, Controller] = {}
+    brokers: dict[int, Broker] = field(default_factory=dict)
+    controllers: dict[int, Controller] = field(default_factory=dict)
 
     def copy(self) -> ClusterImage:
-        made = ClusterImage()
-        made.brokers, made.controllers = self.brokers.copy(), self.controllers.copy()
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ClusterImage)
-            and self.brokers == other.brokers
-            and self.controllers == other.controllers
-        )
-
-    __hash__ = None  # type: ignore[assignment]
+        return ClusterImage(self.brokers.copy(), self.controllers.copy())
 
     def is_active(self, broker_id: int) -> bool:
         return is_active(self.brokers.get(broker_id))

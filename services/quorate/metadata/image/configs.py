@@ -8,6 +8,7 @@ Source: KIP-631 (ConfigRecord), KIP-226, KIP-339 (incremental changes).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from quorate.metadata.image.delta import MetadataDelta
@@ -29,23 +30,14 @@ class ConfigResourceType(IntEnum):
     GROUP = 32
 
 
+@dataclass(slots=True, repr=False)
 class ConfigsImage:
     """resources: config names and values by resource, never empty. Inner mappings are frozen."""
 
-    __slots__ = ("resources",)
-
-    def __init__(self) -> None:
-        self.resources: dict[ResourceKey, Mapping[str, str]] = {}
+    resources: dict[ResourceKey, Mapping[str, str]] = field(default_factory=dict)
 
     def copy(self) -> ConfigsImage:
-        made = ConfigsImage()
-        made.resources = self.resources.copy()
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ConfigsImage) and self.resources == other.resources
-
-    __hash__ = None  # type: ignore[assignment]
+        return ConfigsImage(self.resources.copy())
 
     def of(self, resource_type: int, name: str) -> Mapping[str, str]:
         return self.resources.get((resource_type, name), _EMPTY)

@@ -6,6 +6,7 @@ Source: KIP-584, KIP-778, KIP-866.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION
@@ -17,28 +18,15 @@ from quorate.records.metadata import (
 )
 
 
+@dataclass(slots=True, repr=False)
 class FeaturesImage:
     """levels: by feature name, without level 0. zk_migration: see ZkMigrationState."""
 
-    __slots__ = ("levels", "zk_migration")
-
-    def __init__(self) -> None:
-        self.levels: dict[str, int] = {}
-        self.zk_migration: int = ZkMigrationState.NONE
+    levels: dict[str, int] = field(default_factory=dict)
+    zk_migration: int = ZkMigrationState.NONE
 
     def copy(self) -> FeaturesImage:
-        made = FeaturesImage()
-        made.levels, made.zk_migration = self.levels.copy(), self.zk_migration
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, FeaturesImage)
-            and self.levels == other.levels
-            and self.zk_migration == other.zk_migration
-        )
-
-    __hash__ = None  # type: ignore[assignment]
+        return FeaturesImage(self.levels.copy(), self.zk_migration)
 
     @property
     def metadata_version(self) -> int:

@@ -18,6 +18,7 @@ Source: KIP-631, KIP-630, KIP-868; Kafka's MetadataImage and MetadataDelta.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from quorate.metadata.acls import AclsImage
@@ -51,58 +52,46 @@ class ReplayError(Exception):
         self.reason = reason
 
 
+@dataclass(slots=True, repr=False)
 class MetadataImage:
-    """The cluster's metadata. offset, epoch, timestamp_ms: of the last applied record, else -1."""
+    """The cluster's metadata. offset, epoch, timestamp_ms: of the last applied record, else -1.
 
-    __slots__ = (
-        "_held_back",
-        "acls",
-        "cluster",
-        "configs",
-        "epoch",
-        "features",
-        "offset",
-        "producer_ids",
-        "quotas",
-        "scram",
-        "timestamp_ms",
-        "tokens",
-        "topics",
-        "unknown",
-    )
+    Images are equal if their state is, regardless of the log that produced it.
+    """
 
-    def __init__(self) -> None:
-        self.offset = -1
-        self.epoch = -1
-        self.timestamp_ms = -1
-        self.features = FeaturesImage()
-        self.cluster = ClusterImage()
-        self.topics = TopicsImage()
-        self.configs = ConfigsImage()
-        self.quotas = QuotasImage()
-        self.producer_ids = ProducerIdsImage()
-        self.acls = AclsImage()
-        self.scram = ScramImage()
-        self.tokens = TokensImage()
-        self.unknown: list[UnknownRecord] = []
-        self._held_back: list[tuple[int, AnyRecord]] | None = None
+    offset: int = field(default=-1, compare=False)
+    epoch: int = field(default=-1, compare=False)
+    timestamp_ms: int = field(default=-1, compare=False)
+    features: FeaturesImage = field(default_factory=FeaturesImage)
+    cluster: ClusterImage = field(default_factory=ClusterImage)
+    topics: TopicsImage = field(default_factory=TopicsImage)
+    configs: ConfigsImage = field(default_factory=ConfigsImage)
+    quotas: QuotasImage = field(default_factory=QuotasImage)
+    producer_ids: ProducerIdsImage = field(default_factory=ProducerIdsImage)
+    acls: AclsImage = field(default_factory=AclsImage)
+    scram: ScramImage = field(default_factory=ScramImage)
+    tokens: TokensImage = field(default_factory=TokensImage)
+    unknown: list[UnknownRecord] = field(default_factory=list)
+    _held_back: list[tuple[int, AnyRecord]] | None = None
 
     def copy(self) -> MetadataImage:
         """An independent copy (rule 1)."""
-        made = MetadataImage()
-        made.offset, made.epoch, made.timestamp_ms = self.offset, self.epoch, self.timestamp_ms
-        for part in _PARTS:
-            setattr(made, part, getattr(self, part).copy())
-        made._held_back = None if self._held_back is None else self._held_back.copy()
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the state is equal, regardless of the log that produced it."""
-        return isinstance(other, MetadataImage) and all(
-            getattr(self, part) == getattr(other, part) for part in (*_PARTS, "_held_back")
+        return MetadataImage(
+            self.offset,
+            self.epoch,
+            self.timestamp_ms,
+            self.features.copy(),
+            self.cluster.copy(),
+            self.topics.copy(),
+            self.configs.copy(),
+            self.quotas.copy(),
+            self.producer_ids.copy(),
+            self.acls.copy(),
+            self.scram.copy(),
+            self.tokens.copy(),
+            self.unknown.copy(),
+            None if self._held_back is None else self._held_back.copy(),
         )
-
-    __hash__ = None  # type: ignore[assignment]
 
     @property
     def in_transaction(self) -> bool:
@@ -239,19 +228,6 @@ class MetadataImage:
     def _pass(self, _record: rec.NoOpRecord, _delta: MetadataDelta) -> None:
         pass
 
-
-_PARTS: Final = (
-    "features",
-    "cluster",
-    "topics",
-    "configs",
-    "quotas",
-    "producer_ids",
-    "acls",
-    "scram",
-    "tokens",
-    "unknown",
-)
 
 _OF_TRANSACTIONS: Final = frozenset(
     {rec.BeginTransactionRecord, rec.EndTransactionRecord, rec.AbortTransactionRecord}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from quorate.metadata.image.partitions import NO_LEADER, Partition, PartitionKey
 
@@ -21,27 +22,20 @@ _Page = tuple[str, int]
 """(topic id, page number)"""
 
 
+@dataclass(slots=True, repr=False)
 class PartitionSet:
     """A set of partitions whose order depends only on past additions and removals.
 
     Pages are in insertion order; partitions within a page are sorted by number.
     """
 
-    __slots__ = ("pages",)
-
-    def __init__(self) -> None:
-        self.pages: dict[_Page, int] = {}
+    pages: dict[_Page, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.pages)
 
     def __len__(self) -> int:
         return sum(bits.bit_count() for bits in self.pages.values())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PartitionSet) and self.pages == other.pages
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __contains__(self, key: PartitionKey) -> bool:
         topic_id, number = key

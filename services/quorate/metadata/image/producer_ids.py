@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.records.metadata import MetadataRecord, ProducerIdsRecord
@@ -12,6 +12,7 @@ BLOCK_SIZE = 1000
 """The number of ids in a block that a broker gets."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ProducerIdsImage:
     """The last allocated block of producer ids.
 
@@ -19,15 +20,10 @@ class ProducerIdsImage:
     that is known. Kafka's snapshots hold only the next id, so equality ignores the broker.
     """
 
-    __slots__ = ("last",)
-
-    def __init__(self) -> None:
-        self.last: ProducerIdsRecord | None = None
+    last: ProducerIdsRecord | None = None
 
     def copy(self) -> ProducerIdsImage:
-        made = ProducerIdsImage()
-        made.last = self.last
-        return made
+        return ProducerIdsImage(self.last)
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -9,6 +9,7 @@ Source: KIP-546, KIP-612 (addresses), KIP-599 (controller mutations).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from quorate.metadata.image.delta import MetadataDelta
@@ -31,23 +32,14 @@ def entity_key(parts: Iterable[tuple[str, str | None]]) -> QuotaEntityKey:
     return tuple(sorted(parts, key=lambda part: part[0]))
 
 
+@dataclass(slots=True, repr=False)
 class QuotasImage:
     """entities: quota keys and values by entity, never empty. Inner mappings are frozen."""
 
-    __slots__ = ("entities",)
-
-    def __init__(self) -> None:
-        self.entities: dict[QuotaEntityKey, Mapping[str, float]] = {}
+    entities: dict[QuotaEntityKey, Mapping[str, float]] = field(default_factory=dict)
 
     def copy(self) -> QuotasImage:
-        made = QuotasImage()
-        made.entities = self.entities.copy()
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, QuotasImage) and self.entities == other.entities
-
-    __hash__ = None  # type: ignore[assignment]
+        return QuotasImage(self.entities.copy())
 
     def records(self) -> Iterator[MetadataRecord]:
         for entity, quotas in self.entities.items():

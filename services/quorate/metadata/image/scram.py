@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from quorate.metadata.image.delta import MetadataDelta
@@ -20,23 +20,14 @@ MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384
 
 
+@dataclass(slots=True, repr=False)
 class ScramImage:
     """credentials: the credential records by (user, mechanism)."""
 
-    __slots__ = ("credentials",)
-
-    def __init__(self) -> None:
-        self.credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
+    credentials: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
 
     def copy(self) -> ScramImage:
-        made = ScramImage()
-        made.credentials = self.credentials.copy()
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ScramImage) and self.credentials == other.credentials
-
-    __hash__ = None  # type: ignore[assignment]
+        return ScramImage(self.credentials.copy())
 
     def records(self, level: int) -> Iterator[MetadataRecord]:
         if level >= SCRAM:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.metadata_version import DELEGATION_TOKENS
@@ -14,23 +14,14 @@ from quorate.records.metadata import (
 )
 
 
+@dataclass(slots=True, repr=False)
 class TokensImage:
     """tokens: the token records by token id."""
 
-    __slots__ = ("tokens",)
-
-    def __init__(self) -> None:
-        self.tokens: dict[str, DelegationTokenRecord] = {}
+    tokens: dict[str, DelegationTokenRecord] = field(default_factory=dict)
 
     def copy(self) -> TokensImage:
-        made = TokensImage()
-        made.tokens = self.tokens.copy()
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TokensImage) and self.tokens == other.tokens
-
-    __hash__ = None  # type: ignore[assignment]
+        return TokensImage(self.tokens.copy())
 
     def records(self, level: int) -> Iterator[MetadataRecord]:
         if level >= DELEGATION_TOKENS:

@@ -10,6 +10,7 @@ Source: KIP-631; Kafka's TopicsImage.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.partition_index import PartitionIndex
@@ -25,6 +26,7 @@ from quorate.records.metadata import (
 )
 
 
+@dataclass(slots=True, repr=False)
 class TopicsImage:
     """The topics of the cluster and their partitions.
 
@@ -32,34 +34,20 @@ class TopicsImage:
     active controller's index, updated with each partition change; None elsewhere.
     """
 
-    __slots__ = ("_owned", "_partitions", "ids", "index", "names", "partition_count")
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self.ids: dict[str, str] = {}
-        self.index: PartitionIndex | None = None
-        self.partition_count = 0
-        self._partitions: dict[str, dict[int, Partition]] = {}
-        self._owned: dict[str, dict[int, Partition]] = {}
+    names: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict, compare=False)
+    partition_count: int = field(default=0, compare=False)
+    _partitions: dict[str, dict[int, Partition]] = field(default_factory=dict)
+    _owned: dict[str, dict[int, Partition]] = field(default_factory=dict, compare=False)
+    index: PartitionIndex | None = field(default=None, compare=False)
 
     def copy(self) -> TopicsImage:
         """A copy without the index."""
-        made = TopicsImage()
-        made.names, made.ids = self.names.copy(), self.ids.copy()
-        made.partition_count = self.partition_count
-        made._partitions = self._partitions.copy()
         # Both images share the dictionaries: neither may change them in place.
         self._owned = {}
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, TopicsImage)
-            and self.names == other.names
-            and self._partitions == other._partitions
+        return TopicsImage(
+            self.names.copy(), self.ids.copy(), self.partition_count, self._partitions.copy()
         )
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __len__(self) -> int:
         return len(self.names)

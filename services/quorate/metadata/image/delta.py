@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from quorate.metadata.image.partitions import PartitionKey
@@ -37,20 +37,11 @@ class MetadataDelta:
 
     def add(self, later: MetadataDelta) -> None:
         """Append a later delta to this one."""
-        for topic_id, name in later.topics_deleted.items():
-            self.topic_deleted(topic_id, name)
-        self.topics_created |= later.topics_created
-        self.partitions |= later.partitions
-        self.brokers |= later.brokers
-        self.controllers |= later.controllers
-        self.configs |= later.configs
-        self.features |= later.features
-        self.scram_users |= later.scram_users
-        self.quotas |= later.quotas
-        self.acls |= later.acls
-        self.producer_ids |= later.producer_ids
-        self.delegation_tokens |= later.delegation_tokens
-        self.zk_migration |= later.zk_migration
+        self.topics_created -= later.topics_deleted.keys()
+        for each in fields(self):
+            merged = getattr(self, each.name)
+            merged |= getattr(later, each.name)
+            setattr(self, each.name, merged)
 
     def __bool__(self) -> bool:
         return self != MetadataDelta()

@@ -89,7 +89,9 @@ def no_quotas_altered(
     request: r.AlterClientQuotas, error: ErrorCode, text: str
 ) -> r.AlterClientQuotasResponse:
     return r.AlterClientQuotasResponse(
-        tuple(r.QuotaOutcome(change.entity, error, text) for change in request.changes)
+        tuple(
+            r.QuotaOutcome(change.entity, error=error, message=text) for change in request.changes
+        )
     )
 
 
@@ -207,4 +209,6 @@ def _deleted(module: Any, acl: r.Acl) -> Any:
 
 
 def no_acls_deleted(request: r.DeleteAcls, error: ErrorCode, text: str) -> r.DeleteAclsResponse:
-    return r.DeleteAclsResponse(tuple(r.DeletedAcls((), error, text) for _ in request.filters))
+    return r.DeleteAclsResponse(
+        tuple(r.DeletedAcls(error=error, message=text) for _ in request.filters)
+    )

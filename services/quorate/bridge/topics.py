@@ -190,7 +190,9 @@ def no_leaders_elected(
 ) -> r.ElectLeadersResponse:
     wanted = request.partitions or ()
     return r.ElectLeadersResponse(
-        tuple(r.PartitionOutcome(topic, index, error, text) for topic, index in wanted), error, text
+        tuple(r.PartitionOutcome(*key, error=error, message=text) for key in wanted),
+        error=error,
+        message=text,
     )
 
 
@@ -231,7 +233,7 @@ def reassigned(module: Any, response: r.AlterPartitionReassignmentsResponse) -> 
 def not_reassigned(
     _request: r.AlterPartitionReassignments, error: ErrorCode, text: str
 ) -> r.AlterPartitionReassignmentsResponse:
-    return r.AlterPartitionReassignmentsResponse((), error, text)
+    return r.AlterPartitionReassignmentsResponse((), error=error, message=text)
 
 
 def list_reassignments(body: Any) -> r.ListPartitionReassignments:

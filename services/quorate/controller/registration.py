@@ -113,7 +113,7 @@ class Registration:
             answer = await metadata.handle(self.request(), REQUEST_TIMEOUT_MS)
             if isinstance(answer.response, RegisterControllerResponse):
                 return answer.response
-            return RegisterControllerResponse(answer.error, answer.message)
+            return RegisterControllerResponse(error=answer.error, message=answer.message)
         endpoints = [
             *config.bootstrap_endpoints,
             *self._components.driver.node.current_leader.endpoints,

@@ -295,7 +295,9 @@ def describe_quotas(
         elif (chosen.match == 0) != (chosen.name is not None):
             fault = "An exact match requires a name, and other matches do not allow one."
         if fault:
-            return r.DescribeClientQuotasResponse((), ErrorCode.INVALID_REQUEST, fault)
+            return r.DescribeClientQuotasResponse(
+                (), error=ErrorCode.INVALID_REQUEST, message=fault
+            )
     entries = [
         (entity, tuple(sorted(quotas.items())))
         for entity, quotas in image.quotas.entities.items()
@@ -348,7 +350,7 @@ def describe_acls(image: MetadataImage, read: r.DescribeAcls) -> r.DescribeAclsR
     """Describe the ACLs that match a filter. INVALID_REQUEST for unknown codes in the filter."""
     fault = acl_filter_fault(read.filter)
     if fault:
-        return r.DescribeAclsResponse((), ErrorCode.INVALID_REQUEST, fault)
+        return r.DescribeAclsResponse((), error=ErrorCode.INVALID_REQUEST, message=fault)
     found = sorted(
         (acl_of(record) for record in image.acls.matching(read.filter)),
         key=lambda acl: (

@@ -62,11 +62,11 @@ def alter_partition(
     """The records of the accepted proposals, and a result for each proposal."""
     if not 0 <= request.version <= LATEST_VERSION:
         message = f"AlterPartition has versions 0 to {LATEST_VERSION}"
-        return [], AlterPartitionResponse((), ErrorCode.UNSUPPORTED_VERSION, message)
+        return [], AlterPartitionResponse(error=ErrorCode.UNSUPPORTED_VERSION, message=message)
     try:
         context.check_broker_epoch(request.broker_id, request.broker_epoch)
     except RefusedError as refused:
-        return [], AlterPartitionResponse((), refused.error, refused.message)
+        return [], AlterPartitionResponse(error=refused.error, message=refused.message)
     records: list[MetadataRecord] = []
     seen: set[tuple[str, int]] = set()
     topics = []

@@ -248,8 +248,8 @@ def unregister(
     broker = context.image.cluster.brokers.get(request.broker_id)
     if broker is None:
         return [], UnregisterBrokerResponse(
-            ErrorCode.BROKER_ID_NOT_REGISTERED,
-            f"Broker ID {request.broker_id} is not currently registered",
+            error=ErrorCode.BROKER_ID_NOT_REGISTERED,
+            message=f"Broker ID {request.broker_id} is not currently registered",
         )
     records = broker_leaves(context, request.broker_id)
     records.append(UnregisterBrokerRecord(request.broker_id, broker.broker_epoch, version=0))

@@ -32,12 +32,12 @@ def register_controller(
     """Register a controller. An identical registration produces no record."""
     if context.image.features.metadata_version < CONTROLLER_REGISTRATION:
         return [], RegisterControllerResponse(
-            ErrorCode.UNSUPPORTED_VERSION,
-            f"metadata.version is below {release_of(CONTROLLER_REGISTRATION)}, which introduced "
-            "controller registration.",
+            error=ErrorCode.UNSUPPORTED_VERSION,
+            message=f"metadata.version is below {release_of(CONTROLLER_REGISTRATION)}, which "
+            "introduced controller registration.",
         )
     if fault := _malformed(request):
-        return [], RegisterControllerResponse(ErrorCode.INVALID_REGISTRATION, fault)
+        return [], RegisterControllerResponse(error=ErrorCode.INVALID_REGISTRATION, message=fault)
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,

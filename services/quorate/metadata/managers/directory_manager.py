@@ -45,11 +45,11 @@ def assign_replicas(
     """The records of the accepted assignments, and a result for each replica."""
     if context.image.level < DIRECTORIES:
         text = "Directory assignment is not supported yet."
-        return [], AssignReplicasToDirsResponse((), ErrorCode.UNSUPPORTED_VERSION, text)
+        return [], AssignReplicasToDirsResponse(error=ErrorCode.UNSUPPORTED_VERSION, message=text)
     try:
         context.check_broker_epoch(request.broker_id, request.broker_epoch)
     except RefusedError as refused:
-        return [], AssignReplicasToDirsResponse((), refused.error, refused.message)
+        return [], AssignReplicasToDirsResponse(error=refused.error, message=refused.message)
     records: list[MetadataRecord] = []
     answers = []
     seen: set[tuple[str, int]] = set()

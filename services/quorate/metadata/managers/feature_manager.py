@@ -81,7 +81,7 @@ def update_features(
                 levels[update.name] = update.level
         _check_dependencies(levels)
     except RefusedError as refused:
-        return [], UpdateFeaturesResponse(refused.error, refused.message)
+        return [], UpdateFeaturesResponse(error=refused.error, message=refused.message)
     # metadata.version comes first: the other records may need it.
     records.sort(key=lambda r: isinstance(r, FeatureLevelRecord) and r.name != METADATA_VERSION)
     records += _elr_records(context, levels)

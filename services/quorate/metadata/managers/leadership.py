@@ -130,7 +130,7 @@ def elect_leaders(
     """Run requested elections. An unclean one ignores unclean.leader.election.enable."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         message = f"Unknown election type {request.election_type}"
-        return [], ElectLeadersResponse((), ErrorCode.INVALID_REQUEST, message)
+        return [], ElectLeadersResponse((), error=ErrorCode.INVALID_REQUEST, message=message)
     is_unclean = request.election_type == UNCLEAN
     records: list[MetadataRecord] = []
     outcomes = []
@@ -150,7 +150,9 @@ def elect_leaders(
         except RefusedError as refused:
             if request.partitions is None and refused.error in _NOT_OF_INTEREST:
                 continue
-            outcomes.append(PartitionOutcome(topic, index, refused.error, refused.message))
+            outcomes.append(
+                PartitionOutcome(topic, index, error=refused.error, message=refused.message)
+            )
     return records, ElectLeadersResponse(tuple(outcomes))
 
 

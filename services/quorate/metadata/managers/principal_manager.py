@@ -128,13 +128,13 @@ def delete_acls(
     for chosen in request.filters:
         fault = acl_filter_fault(chosen)
         if fault:
-            results.append(DeletedAcls((), ErrorCode.INVALID_REQUEST, fault))
+            results.append(DeletedAcls(error=ErrorCode.INVALID_REQUEST, message=fault))
             continue
         found = [
             record for record in context.image.acls.matching(chosen) if record.id not in removed
         ]
         if len(removed) + len(found) > context.settings.records_per_batch_max:
-            results.append(DeletedAcls((), ErrorCode.POLICY_VIOLATION, TOO_MANY))
+            results.append(DeletedAcls(error=ErrorCode.POLICY_VIOLATION, message=TOO_MANY))
             continue
         removed |= {record.id for record in found}
         results.append(DeletedAcls(tuple(map(acl_of, found))))
@@ -163,7 +163,9 @@ def alter_quotas(
             records += _quota_records(context, key, change)
             entries.append(QuotaOutcome(change.entity))
         except RefusedError as refused:
-            entries.append(QuotaOutcome(change.entity, refused.error, refused.message))
+            entries.append(
+                QuotaOutcome(change.entity, error=refused.error, message=refused.message)
+            )
     return [] if request.validate_only else records, AlterClientQuotasResponse(tuple(entries))
 
 

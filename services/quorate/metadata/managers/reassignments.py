@@ -47,7 +47,7 @@ def alter_reassignments(
                 records.append(record)
             outcomes.append(PartitionOutcome(*key))
         except RefusedError as refused:
-            outcomes.append(PartitionOutcome(*key, refused.error, refused.message))
+            outcomes.append(PartitionOutcome(*key, error=refused.error, message=refused.message))
     return records, AlterPartitionReassignmentsResponse(tuple(outcomes))
 
 

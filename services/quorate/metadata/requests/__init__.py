@@ -4,8 +4,8 @@ Rules:
 1. A request that changes metadata is a `Request`: the active controller handles it
    (`controller.MetadataController`). A `Read` is answered from a committed image
    (`describe.answer`). Each has one response class.
-2. Errors are values: a `PartResult` per part, and an `error` on the whole response where Kafka has
-   one. A message is English text for people, and may be empty.
+2. Errors are values: a `RequestOutcome` per part, and one of the whole response where Kafka has an
+   error there. A message is English text for people, and may be empty.
 3. Topic ids, directory ids and incarnation ids are UUIDs in Kafka's text form; `ZERO_UUID` stands
    for none.
 4. Codes that are numbers in Kafka's protocol stay numbers: resource types, operations, mechanisms

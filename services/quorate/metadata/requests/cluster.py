@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quorate.metadata.requests.common import NO_BROKER, NO_EPOCH, Read, Request, Response
+from quorate.metadata.requests.common import (
+    NO_BROKER,
+    NO_EPOCH,
+    Read,
+    Request,
+    RequestOutcome,
+    Response,
+)
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID, Endpoint, VersionRange
 
@@ -29,11 +36,8 @@ class UpdateFeatures(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateFeaturesResponse(Response):
+class UpdateFeaturesResponse(Response, RequestOutcome):
     """`error` is that of the first rejected update."""
-
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +102,11 @@ class AllocateProducerIds(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocateProducerIdsResponse(Response):
+class AllocateProducerIdsResponse(Response, RequestOutcome):
     """The broker's block: `count` ids from `start` on."""
 
     start: int = -1
     count: int = 0
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +117,8 @@ class UnregisterBroker(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class UnregisterBrokerResponse(Response):
+class UnregisterBrokerResponse(Response, RequestOutcome):
     """BROKER_ID_NOT_REGISTERED if the broker is not registered."""
-
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 # --- requests of controllers ----------------------------------------------------------------------
@@ -150,11 +149,8 @@ class RegisterController(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterControllerResponse(Response):
+class RegisterControllerResponse(Response, RequestOutcome):
     """UNSUPPORTED_VERSION if metadata.version does not support controller registration."""
-
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 # --- requests of brokers --------------------------------------------------------------------------
@@ -192,12 +188,10 @@ class RegisterBroker(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterBrokerResponse(Response):
+class RegisterBrokerResponse(Response, RequestOutcome):
     """broker_epoch: the epoch that the broker must send in every later request."""
 
     broker_epoch: int = NO_EPOCH
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,15 +207,13 @@ class BrokerHeartbeat(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerHeartbeatResponse(Response):
+class BrokerHeartbeatResponse(Response, RequestOutcome):
     """caught_up: the broker has replayed its registration. should_shut_down: it may stop."""
 
     caught_up: bool = False
     is_fenced: bool = True
     in_controlled_shutdown: bool = False
     should_shut_down: bool = False
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,12 +245,10 @@ class AssignedReplica:
 
 
 @dataclass(frozen=True, slots=True)
-class AssignReplicasToDirsResponse(Response):
+class AssignReplicasToDirsResponse(Response, RequestOutcome):
     """Results in the order of the request. With an `error`, the whole request was rejected."""
 
     replicas: tuple[AssignedReplica, ...] = ()
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,9 +316,7 @@ class AlteredTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterPartitionResponse(Response):
+class AlterPartitionResponse(Response, RequestOutcome):
     """With an `error` such as STALE_BROKER_EPOCH, the whole request was rejected."""
 
     topics: tuple[AlteredTopic, ...] = ()
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""

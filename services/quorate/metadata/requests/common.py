@@ -38,6 +38,14 @@ class Refused(Response):
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOutcome:
+    """The base of results: an error, NONE for success, and its message."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class PartResult:
     """The result of one part of a request. `name` identifies the part, for people and programs."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quorate.metadata.requests.common import PartResult, Read, Request, Response
+from quorate.metadata.requests.common import (
+    PartResult,
+    Read,
+    Request,
+    RequestOutcome,
+    Response,
+)
 from quorate.raft.errors import ErrorCode
 
 # --- configuration --------------------------------------------------------------------------------
@@ -92,13 +98,11 @@ class ConfigValue:
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceConfigs:
+class ResourceConfigs(RequestOutcome):
     """The configs of a resource, sorted by name."""
 
     resource: ConfigResource
     configs: tuple[ConfigValue, ...] = ()
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +144,10 @@ class AlterClientQuotas(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaOutcome:
+class QuotaOutcome(RequestOutcome):
     """The result of the changes of one entity."""
 
     entity: QuotaEntityKey
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +179,10 @@ class DescribeClientQuotas(Read):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeClientQuotasResponse(Response):
+class DescribeClientQuotasResponse(Response, RequestOutcome):
     """(entity, ((key, value), …)), sorted by entity."""
 
     entries: tuple[tuple[QuotaEntityKey, tuple[tuple[str, float], ...]], ...]
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +227,11 @@ class DescribeUserScramCredentials(Read):
 
 
 @dataclass(frozen=True, slots=True)
-class UserScramCredentials:
+class UserScramCredentials(RequestOutcome):
     """credentials: (mechanism, iterations)."""
 
     name: str
     credentials: tuple[tuple[int, int], ...] = ()
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,12 +295,10 @@ class DeleteAcls(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedAcls:
+class DeletedAcls(RequestOutcome):
     """The ACLs that one filter removed."""
 
     acls: tuple[Acl, ...] = ()
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,9 +316,7 @@ class DescribeAcls(Read):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeAclsResponse(Response):
+class DescribeAclsResponse(Response, RequestOutcome):
     """Sorted by resource, then by principal."""
 
     acls: tuple[Acl, ...]
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quorate.metadata.requests.common import DEFAULT_COUNT, PartResult, Read, Request, Response
+from quorate.metadata.requests.common import (
+    DEFAULT_COUNT,
+    PartResult,
+    Read,
+    Request,
+    RequestOutcome,
+    Response,
+)
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID
 
@@ -172,22 +179,18 @@ class ElectLeaders(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionOutcome:
+class PartitionOutcome(RequestOutcome):
     """The result for one partition."""
 
     topic: str
     partition: int
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ElectLeadersResponse(Response):
+class ElectLeadersResponse(Response, RequestOutcome):
     """A request for all partitions returns only those that needed an election."""
 
     partitions: tuple[PartitionOutcome, ...]
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +211,10 @@ class AlterPartitionReassignments(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class AlterPartitionReassignmentsResponse(Response):
+class AlterPartitionReassignmentsResponse(Response, RequestOutcome):
     """One entry for each partition."""
 
     partitions: tuple[PartitionOutcome, ...]
-    error: ErrorCode = ErrorCode.NONE
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

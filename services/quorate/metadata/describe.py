@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from quorate.metadata import requests as r
 from quorate.metadata.acls import OPERATIONS, PATTERN_TYPES, RESOURCE_TYPES, acl_of
@@ -29,27 +30,22 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 TOPIC_SOURCE, BROKER_SOURCE, DEFAULT_BROKER_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 5
 GROUP_SOURCE, CLIENT_METRICS_SOURCE = 8, 7
 
+CONFIG_DEFINITIONS: Final[Mapping[int, Mapping[str, ConfigKey]]] = {
+    ConfigResourceType.TOPIC: config_defs.TOPIC,
+    ConfigResourceType.BROKER: config_defs.BROKER,
+    ConfigResourceType.CLIENT_METRICS: config_defs.CLIENT_METRICS,
+    ConfigResourceType.GROUP: config_defs.GROUP,
+}
+"""The definitions of configs by resource type."""
+
 
 def answer(
     image: MetadataImage, read: r.Read, supported: Mapping[str, VersionRange] = SUPPORTED
 ) -> r.Response:
     """The response to a Read. supported: the features and levels that the node can serve."""
-    match read:
-        case r.DescribeTopics():
-            return describe_topics(image, read)
-        case r.DescribeConfigs():
-            return describe_configs(image, read)
-        case r.DescribeClientQuotas():
-            return describe_quotas(image, read)
-        case r.DescribeUserScramCredentials():
-            return describe_scram(image, read)
-        case r.DescribeAcls():
-            return describe_acls(image, read)
-        case r.DescribeCluster():
-            return describe_cluster(image, read, supported)
-        case r.ListPartitionReassignments():
-            return list_reassignments(image, read)
-    raise AssertionError(f"no function handles {type(read).__name__}")
+    if isinstance(read, r.DescribeCluster):
+        return describe_cluster(image, read, supported)
+    return _ANSWERS[type(read)](image, read)
 
 
 # --- topics ---------------------------------------------------------------------------------------
@@ -190,8 +186,8 @@ def _resource_configs(
     read: r.DescribeConfigs,
     names: frozenset[str] | None,
 ) -> r.ResourceConfigs:
-    layers = _layers(image, resource)
-    if layers is None:
+    definitions = CONFIG_DEFINITIONS.get(resource.type)
+    if definitions is None:
         return r.ResourceConfigs(
             resource,
             error=ErrorCode.INVALID_REQUEST,
@@ -203,11 +199,10 @@ def _resource_configs(
             error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             message=f"The topic '{resource.name}' does not exist.",
         )
-    definitions, found = layers
     values: dict[str, r.ConfigValue] = {}
-    for configs, source in found:
+    for configs, source in _layers(image, resource):
         for name, value in configs.items():
-            if name not in values and (source in _OWN or read.with_defaults):
+            if name not in values:
                 values[name] = _value(definitions.get(name), name, value, source)
     if read.with_defaults:
         for name, definition in definitions.items():
@@ -217,28 +212,25 @@ def _resource_configs(
     return r.ResourceConfigs(resource, tuple(values[name] for name in chosen))
 
 
-_OWN = frozenset(
-    {TOPIC_SOURCE, BROKER_SOURCE, DEFAULT_BROKER_SOURCE, GROUP_SOURCE, CLIENT_METRICS_SOURCE}
-)
-_Layers = tuple[Mapping[str, ConfigKey], list[tuple[Mapping[str, str], int]]]
+_SOURCES: Final[Mapping[int, int]] = {
+    ConfigResourceType.TOPIC: TOPIC_SOURCE,
+    ConfigResourceType.BROKER: BROKER_SOURCE,
+    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_SOURCE,
+    ConfigResourceType.GROUP: GROUP_SOURCE,
+}
 
 
-def _layers(image: MetadataImage, resource: r.ConfigResource) -> _Layers | None:
-    """The definitions and the sources of values by precedence; None for an unknown type."""
-    own = image.configs.of(resource.type, resource.name)
-    default = image.configs.of(ConfigResourceType.BROKER, "")
-    match resource.type:
-        case ConfigResourceType.TOPIC:
-            return config_defs.TOPIC, [(own, TOPIC_SOURCE)]
-        case ConfigResourceType.BROKER:
-            if not resource.name:
-                return config_defs.BROKER, [(own, DEFAULT_BROKER_SOURCE)]
-            return config_defs.BROKER, [(own, BROKER_SOURCE), (default, DEFAULT_BROKER_SOURCE)]
-        case ConfigResourceType.CLIENT_METRICS:
-            return config_defs.CLIENT_METRICS, [(own, CLIENT_METRICS_SOURCE)]
-        case ConfigResourceType.GROUP:
-            return config_defs.GROUP, [(own, GROUP_SOURCE)]
-    return None
+def _layers(
+    image: MetadataImage, resource: r.ConfigResource
+) -> list[tuple[Mapping[str, str], int]]:
+    """The values that are set, and their source, by precedence."""
+    layers = []
+    if resource.type != ConfigResourceType.BROKER or resource.name:
+        own = image.configs.of(resource.type, resource.name)
+        layers.append((own, _SOURCES[resource.type]))
+    if resource.type == ConfigResourceType.BROKER:
+        layers.append((image.configs.of(resource.type, ""), DEFAULT_BROKER_SOURCE))
+    return layers
 
 
 def _value(
@@ -249,17 +241,9 @@ def _value(
     return r.ConfigValue(name, None if secret else value, source, secret)
 
 
-_DEFINITIONS = {
-    ConfigResourceType.TOPIC: config_defs.TOPIC,
-    ConfigResourceType.BROKER: config_defs.BROKER,
-    ConfigResourceType.CLIENT_METRICS: config_defs.CLIENT_METRICS,
-    ConfigResourceType.GROUP: config_defs.GROUP,
-}
-
-
 def is_sensitive(resource_type: int, name: str) -> bool:
     """Whether the value of a config must be hidden, as in `_value`."""
-    definition = _DEFINITIONS.get(resource_type, {}).get(name)  # type: ignore[call-overload]
+    definition = CONFIG_DEFINITIONS.get(resource_type, {}).get(name)
     return definition is None or definition.is_sensitive
 
 
@@ -351,18 +335,7 @@ def describe_acls(image: MetadataImage, read: r.DescribeAcls) -> r.DescribeAclsR
     fault = acl_filter_fault(read.filter)
     if fault:
         return r.DescribeAclsResponse((), error=ErrorCode.INVALID_REQUEST, message=fault)
-    found = sorted(
-        (acl_of(record) for record in image.acls.matching(read.filter)),
-        key=lambda acl: (
-            acl.resource_type,
-            acl.resource_name,
-            acl.pattern_type,
-            acl.principal,
-            acl.host,
-            acl.operation,
-            acl.permission_type,
-        ),
-    )
+    found = sorted(map(acl_of, image.acls.matching(read.filter)))
     return r.DescribeAclsResponse(tuple(found))
 
 
@@ -440,3 +413,14 @@ def _features(node: Broker | Controller) -> tuple[tuple[str, VersionRange], ...]
         (f.name, VersionRange(f.min_supported_version, f.max_supported_version))
         for f in sorted(node.features, key=lambda feature: feature.name)
     )
+
+
+_ANSWERS: Final[Mapping[type[r.Read], Callable[[MetadataImage, Any], r.Response]]] = {
+    r.DescribeTopics: describe_topics,
+    r.DescribeConfigs: describe_configs,
+    r.DescribeClientQuotas: describe_quotas,
+    r.DescribeUserScramCredentials: describe_scram,
+    r.DescribeAcls: describe_acls,
+    r.ListPartitionReassignments: list_reassignments,
+}
+"""The functions that answer reads from the image alone."""

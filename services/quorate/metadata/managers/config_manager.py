@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from quorate.metadata.config import config_defs
 from quorate.metadata.config.config_types import VALUE_BYTES_MAX, ConfigKey, split_list
+from quorate.metadata.describe import CONFIG_DEFINITIONS
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.limits import fits, topic_name_fault
 from quorate.metadata.managers.controller_context import TOO_MANY, ControllerContext, RefusedError
@@ -35,12 +35,6 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 MIN_ISR = "min.insync.replicas"
 
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)??(?=ssl|sasl|principal|max)")
-_DEFINITIONS: Final[Mapping[int, Mapping[str, ConfigKey]]] = {
-    ConfigResourceType.TOPIC: config_defs.TOPIC,
-    ConfigResourceType.BROKER: config_defs.BROKER,
-    ConfigResourceType.CLIENT_METRICS: config_defs.CLIENT_METRICS,
-    ConfigResourceType.GROUP: config_defs.GROUP,
-}
 
 
 def alter_configs(
@@ -169,7 +163,7 @@ def _value(resource: ConfigResource, op: ConfigOp, old: str | None) -> str | Non
         raise RefusedError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {op.name}")
     if op.operation == SET:
         return op.value
-    definition = _DEFINITIONS[resource.type].get(op.name)
+    definition = CONFIG_DEFINITIONS[resource.type].get(op.name)
     if definition is None or not definition.is_list:
         verb = "APPEND" if op.operation == APPEND else "SUBTRACT"
         raise RefusedError(
@@ -216,12 +210,12 @@ def check_configs(
 def _definition(resource: ConfigResource, name: str) -> ConfigKey | None:
     if resource.type == ConfigResourceType.BROKER:
         name = _LISTENER_PREFIX.sub("", name)
-    return _DEFINITIONS[resource.type].get(name)
+    return CONFIG_DEFINITIONS[resource.type].get(name)
 
 
 def _check_name(resource: ConfigResource, name: str) -> None:
     if resource.type != ConfigResourceType.BROKER:
-        if name not in _DEFINITIONS[resource.type]:
+        if name not in CONFIG_DEFINITIONS[resource.type]:
             kind = ConfigResourceType(resource.type).name.lower().replace("_", " ")
             raise RefusedError(ErrorCode.INVALID_CONFIG, f"Unknown {kind} config name: {name}")
         return

@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from quorate.metadata.config import config_defs
-from quorate.metadata.image.configs import ConfigResourceType
+from quorate.metadata.describe import effective_topic_config
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partition_index import PartitionIndex
 from quorate.metadata.image.partitions import Partition, PartitionKey
@@ -207,12 +206,7 @@ class ControllerContext:
         The config must have a default.
         """
         topic = self.image.topics.names.get(topic_id, "")
-        own = self.image.configs.of(ConfigResourceType.TOPIC, topic).get(name)
-        if own is not None:
-            return own
-        definition = config_defs.TOPIC[name]
-        cluster = self.image.configs.of(ConfigResourceType.BROKER, "")
-        found = cluster.get(definition.synonym or name, definition.default)
+        found = effective_topic_config(self.image, topic, name)
         assert found is not None, f"{name} has no default"
         return found
 

@@ -244,7 +244,7 @@ class DescribeUserScramCredentialsResponse(Response):
 # --- access control -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Acl:
     """An access control entry. Numbers are Kafka's codes (`acls` names them). host: "*" for any."""
 

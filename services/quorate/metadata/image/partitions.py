@@ -8,6 +8,8 @@ Source: KIP-631 (PartitionChangeRecord), KIP-966; Kafka's PartitionRegistration.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from quorate.records.metadata import PartitionChangeRecord, PartitionRecord
 from quorate.records.metadata.partitions import (
     NO_LEADER,
@@ -37,28 +39,10 @@ PartitionKey = tuple[str, int]
 
 def normalized(record: PartitionRecord) -> Partition:
     """The record with empty ELR lists replaced by None, so that equal partitions compare equal."""
-    if record.eligible_leader_replicas == () or record.last_known_elr == ():
-        return _with(record, record.isr)
-    return record
-
-
-def _with(old: Partition, isr: tuple[int, ...]) -> Partition:
-    return PartitionRecord(
-        old.partition_id,
-        old.topic_id,
-        old.replicas,
-        isr,
-        old.removing_replicas,
-        old.adding_replicas,
-        old.leader,
-        old.leader_recovery_state,
-        old.leader_epoch,
-        old.partition_epoch,
-        old.directories,
-        old.eligible_leader_replicas or None,
-        old.last_known_elr or None,
-        unknown_tags=old.unknown_tags,
-        version=old.version,
+    return replace(
+        record,
+        eligible_leader_replicas=record.eligible_leader_replicas or None,
+        last_known_elr=record.last_known_elr or None,
     )
 
 

@@ -10,7 +10,7 @@ Source: KIP-631; Kafka's TopicsImage.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.partition_index import PartitionIndex
@@ -165,23 +165,5 @@ class TopicsImage:
         for topic_id in topic_ids:
             for old in list(self._partitions[topic_id].values()):
                 if old.eligible_leader_replicas or old.last_known_elr:
-                    self._set(without_elr(old), old, delta)
-
-
-def without_elr(old: Partition) -> Partition:
-    """The partition with no eligible leader replicas."""
-    return PartitionRecord(
-        old.partition_id,
-        old.topic_id,
-        old.replicas,
-        old.isr,
-        old.removing_replicas,
-        old.adding_replicas,
-        old.leader,
-        old.leader_recovery_state,
-        old.leader_epoch,
-        old.partition_epoch,
-        old.directories,
-        unknown_tags=old.unknown_tags,
-        version=old.version,
-    )
+                    new = replace(old, eligible_leader_replicas=None, last_known_elr=None)
+                    self._set(new, old, delta)

@@ -373,17 +373,12 @@ def _directories_failed(
             broker.broker_id, broker.broker_epoch, log_dirs=left, version=2
         )
     ]
-    is_active = context.image.cluster.is_active
     for key in list(context.index.in_isr.get(broker.broker_id, ())):
         partition = context.partition(key)
         where = dict(zip(partition.replicas, partition.directories, strict=False))
         if where.get(broker.broker_id) not in gone:
             continue
-        change = Change.of(
-            context, partition, lambda other: other != broker.broker_id and is_active(other)
-        )
-        change.isr = tuple(other for other in partition.isr if other != broker.broker_id)
-        record = change.build()
+        record = Change.without(context, partition, broker.broker_id).build()
         if record is not None:
             records.append(record)
     return records

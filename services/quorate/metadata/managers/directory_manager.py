@@ -95,12 +95,7 @@ def _assigned(
     )
     record: PartitionChangeRecord | None = None
     if not _is_good(context, broker_id, directory_id):
-        is_active = context.image.cluster.is_active
-        change = Change.of(
-            context, partition, lambda other: other != broker_id and is_active(other)
-        )
-        change.isr = tuple(other for other in partition.isr if other != broker_id)
-        record = change.build()
+        record = Change.without(context, partition, broker_id).build()
     if directories == partition.directories:
         return record
     if record is None:

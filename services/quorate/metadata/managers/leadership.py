@@ -10,7 +10,7 @@ Source: KIP-841, KIP-460 (ElectLeaders), KIP-704; Kafka's ReplicationControlMana
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from quorate.metadata.image.partitions import NO_LEADER, Partition, PartitionKey
 from quorate.metadata.managers.controller_context import (
@@ -148,15 +148,12 @@ def elect_leaders(
             records.append(_elected(context, context.find(topic, index), is_unclean=is_unclean))
             outcomes.append(PartitionOutcome(topic, index))
         except RefusedError as refused:
-            if request.partitions is None and refused.error in _NOT_OF_INTEREST:
+            if request.partitions is None and refused.error is ErrorCode.ELECTION_NOT_NEEDED:
                 continue
             outcomes.append(
                 PartitionOutcome(topic, index, error=refused.error, message=refused.message)
             )
     return records, ElectLeadersResponse(tuple(outcomes))
-
-
-_NOT_OF_INTEREST = frozenset({ErrorCode.ELECTION_NOT_NEEDED})
 
 
 def _elected(
@@ -201,15 +198,10 @@ def _changes(
     context: ControllerContext, keys: Iterable[PartitionKey], election: Election
 ) -> list[MetadataRecord]:
     records: list[MetadataRecord] = []
-    for partition in _partitions(context, keys):
-        record = Change.of(context, partition, election=election).build()
+    for key in keys:
+        record = Change.of(context, context.partition(key), election=election).build()
         if record is not None:
             records.append(record)
             if len(records) >= context.settings.records_per_batch_max:
                 break
     return records
-
-
-def _partitions(context: ControllerContext, keys: Iterable[PartitionKey]) -> Iterator[Partition]:
-    for key in keys:
-        yield context.partition(key)

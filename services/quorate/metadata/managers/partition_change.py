@@ -97,6 +97,14 @@ class Change:
             partition.last_known_elr or (),
         )
 
+    @classmethod
+    def without(cls, context: ControllerContext, partition: Partition, broker_id: int) -> Change:
+        """The change that removes an active broker from the ISR and from leadership."""
+        is_active = context.image.cluster.is_active
+        change = cls.of(context, partition, lambda other: other != broker_id and is_active(other))
+        change.isr = tuple(other for other in partition.isr if other != broker_id)
+        return change
+
     def build(self) -> PartitionChangeRecord | None:
         """The record of the change, None if nothing changes."""
         old = self.partition

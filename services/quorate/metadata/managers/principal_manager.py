@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-from base64 import urlsafe_b64encode
 from collections import Counter
 
 from quorate.metadata import acls
@@ -46,6 +45,7 @@ from quorate.records.metadata import (
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
+from quorate.records.primitives import uuid_from_bytes
 
 # --- ACLs -----------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ def create_acls(
 
 def _new_id(context: ControllerContext) -> str:
     while True:
-        text = urlsafe_b64encode(context.random_uuid()).decode().rstrip("=")
+        text = uuid_from_bytes(context.random_uuid())
         if text not in context.image.acls.acls:
             return text
 

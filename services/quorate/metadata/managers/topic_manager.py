@@ -8,7 +8,6 @@ Source: KIP-4, KIP-195, KIP-516 (ids), KIP-841 (only active replicas start in an
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 
@@ -45,6 +44,7 @@ from quorate.records.metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from quorate.records.primitives import uuid_from_bytes
 
 Assignments = Sequence[tuple[int, ...]]
 
@@ -111,8 +111,7 @@ def _created(
 def _new_id(context: ControllerContext) -> str:
     """A new topic id without a leading dash, which Kafka's tools would parse as an option."""
     while True:
-        text = urlsafe_b64encode(context.random_uuid()).decode().rstrip("=")
-        assert len(text) == len(ZERO_UUID), "random_uuid gives sixteen bytes"
+        text = uuid_from_bytes(context.random_uuid())
         if (
             text[0] != "-"
             and text[:21] != ZERO_UUID[:21]

@@ -45,7 +45,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "SnapshotNotFound": FROZEN,
         "VoterSet.without_directories": FROZEN,
         "compare": LIBRARY,
-        "effective_topic_config": FOR_TESTS,
         "typed": LIBRARY,
         **dict.fromkeys(
             (

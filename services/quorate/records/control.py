@@ -54,35 +54,37 @@ LEADER_CHANGE_VERSION_MAX = 1
 
 def encode_control(record: ControlRecord) -> tuple[bytes, bytes]:
     """The key and the value of a control record."""
+    if isinstance(record, UnknownControl):
+        return _key(record.type), bytes(record.data)
+    version = record.version if isinstance(record, LeaderChange) else 0
+    if not 0 <= version <= LEADER_CHANGE_VERSION_MAX:
+        raise ValueError(f"LeaderChange has no version {version}")
     writer = Writer()
+    writer.int16(version)
     match record:
         case LeaderChange():
             kind = LEADER_CHANGE
             _write_leader_change(writer, record)
         case KRaftVersion():
             kind = KRAFT_VERSION
-            writer.int16(0)
             writer.int16(record.level)
-            writer.tagged_fields()
         case Voters():
             kind = KRAFT_VOTERS
-            _write_voters(writer, record)
+            writer.compact_array(record.voters.voters, _write_voter)
         case SnapshotHeader():
             kind = SNAPSHOT_HEADER
-            writer.int16(0)
             writer.int64(record.last_contained_log_timestamp)
-            writer.tagged_fields()
         case SnapshotFooter():
             kind = SNAPSHOT_FOOTER
-            writer.int16(0)
-            writer.tagged_fields()
-        case UnknownControl():
-            kind = record.type
-            writer.raw(record.data)
+    writer.tagged_fields()
+    return _key(kind), writer.to_bytes()
+
+
+def _key(kind: int) -> bytes:
     key = Writer()
     key.int16(KEY_VERSION)
     key.int16(kind)
-    return key.to_bytes(), writer.to_bytes()
+    return key.to_bytes()
 
 
 def control_type(key: Buffer | None) -> int:
@@ -125,20 +127,15 @@ def _directory(text: str) -> str | None:
 
 
 def _write_leader_change(writer: Writer, record: LeaderChange) -> None:
-    if not 0 <= record.version <= LEADER_CHANGE_VERSION_MAX:
-        raise ValueError(f"LeaderChange has no version {record.version}")
-
     def write_voter(out: Writer, key: ReplicaKey) -> None:
         out.int32(key.id)
         if record.version >= 1:
             out.uuid(key.directory_id or ZERO_UUID)
         out.tagged_fields()
 
-    writer.int16(record.version)
     writer.int32(record.leader_id)
     writer.compact_array(record.voters, write_voter)
     writer.compact_array(record.granting, write_voter)
-    writer.tagged_fields()
 
 
 def _read_leader_change(reader: Reader, version: int) -> LeaderChange:
@@ -202,12 +199,6 @@ def _read_voter(reader: Reader) -> Voter:
     reader.tagged_fields()
     reader.tagged_fields()
     return Voter(key, endpoints, versions)
-
-
-def _write_voters(writer: Writer, record: Voters) -> None:
-    writer.int16(0)
-    writer.compact_array(record.voters.voters, _write_voter)
-    writer.tagged_fields()
 
 
 def _read_voters(reader: Reader, _version: int) -> Voters:

@@ -10,33 +10,37 @@ Positions are in bytes from the beginning of the buffer that was handed in.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class RecordsError(Exception):
     """The root of this package's exceptions."""
 
 
-class TruncatedBatchError(RecordsError):
+class _BatchError(RecordsError):
+    """An error at a position. SUMMARY: begins the message."""
+
+    SUMMARY: ClassVar[str]
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"{self.SUMMARY} at byte {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+class TruncatedBatchError(_BatchError):
     """A batch begins at `position` and the bytes end before it does."""
 
-    def __init__(self, position: int, reason: str) -> None:
-        super().__init__(f"incomplete batch at byte {position}: {reason}")
-        self.position = position
-        self.reason = reason
+    SUMMARY = "incomplete batch"
 
 
-class CorruptBatchError(RecordsError):
+class CorruptBatchError(_BatchError):
     """What lies at `position` contradicts itself."""
 
-    def __init__(self, position: int, reason: str) -> None:
-        super().__init__(f"corrupt at byte {position}: {reason}")
-        self.position = position
-        self.reason = reason
+    SUMMARY = "corrupt"
 
 
-class UnsupportedBatchError(RecordsError):
+class UnsupportedBatchError(_BatchError):
     """What lies at `position` is a format that this implementation does not read."""
 
-    def __init__(self, position: int, reason: str) -> None:
-        super().__init__(f"unsupported at byte {position}: {reason}")
-        self.position = position
-        self.reason = reason
+    SUMMARY = "unsupported"

@@ -21,6 +21,7 @@ import dataclasses
 import struct
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 from quorate.records.errors import CorruptBatchError
@@ -72,6 +73,10 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     if value >> 32:
         raise CorruptBatchError(start, "a varint is larger than 32 bits")
     return value, position
+
+
+def has_fixed_size(spec: FieldSpec) -> bool:
+    return not spec.is_array and spec.kind in FIXED_FORMATS
 
 
 def structure_step(cls: type[Structure], version: int) -> Step:
@@ -126,15 +131,12 @@ class _Source:
         self._version = version
 
     def read(self, specs: list[FieldSpec]) -> None:
-        run: list[FieldSpec] = []
-        for spec in specs:
-            if not spec.is_array and spec.kind in FIXED_FORMATS:
-                run.append(spec)
-                continue
-            self._fixed(run)
-            run = []
-            self._one(spec)
-        self._fixed(run)
+        for is_fixed, run in groupby(specs, has_fixed_size):
+            if is_fixed:
+                self._fixed(list(run))
+            else:
+                for spec in run:
+                    self._one(spec)
 
     def _name(self) -> str:
         self.values.append(f"v{len(self.values)}")
@@ -147,13 +149,12 @@ class _Source:
 
     def _fixed(self, run: list[FieldSpec]) -> None:
         """Neighbours of fixed size, at once."""
-        if run:
-            form = struct.Struct(">" + "".join(FIXED_FORMATS[spec.kind] for spec in run))  # type: ignore[index]
-            values = "".join(f"{self._name()}, " for _ in run)
-            self.lines += [
-                f"{values}= {self._refer(form.unpack_from)}(data, position)",
-                f"position += {form.size}",
-            ]
+        form = struct.Struct(">" + "".join(FIXED_FORMATS[spec.kind] for spec in run))  # type: ignore[index]
+        values = "".join(f"{self._name()}, " for _ in run)
+        self.lines += [
+            f"{values}= {self._refer(form.unpack_from)}(data, position)",
+            f"position += {form.size}",
+        ]
 
     def _one(self, spec: FieldSpec) -> None:
         """A field; what is usual of a list's or a UUID's bytes is read in place."""
@@ -268,7 +269,7 @@ def _value_step(kind: Kind | type[Structure], nullable: bool, version: int) -> S
     if kind is Kind.STRING:
         return _string_step(nullable)
     if kind is Kind.BYTES:
-        return _nullable_bytes if nullable else _bytes
+        return _bytes_step(nullable)
     if kind is Kind.UUID:
         return _uuid
     return _fixed(FIXED_FORMATS[kind])
@@ -294,7 +295,7 @@ def _uuid(data: bytes, position: int, out: list[Any]) -> int:
     return end
 
 
-def _length(data: bytes, position: int, what: str) -> tuple[int, int]:
+def _length(data: bytes, position: int, what: str, nullable: bool) -> tuple[int, int]:
     """A compact length, -1 for null, and where the content begins; it must be able to fit."""
     length = data[position]
     at = position + 1
@@ -302,11 +303,9 @@ def _length(data: bytes, position: int, what: str) -> tuple[int, int]:
         length, at = read_varint(data, position)
     if length - 1 > len(data) - at:
         raise CorruptBatchError(position, f"a {what} of {length - 1} passes the end")
+    if length == 0 and not nullable:
+        raise CorruptBatchError(position, f"null where a {what} must be")
     return length - 1, at
-
-
-def _no_null(position: int, what: str) -> CorruptBatchError:
-    return CorruptBatchError(position, f"null where a {what} must be")
 
 
 def _string_step(nullable: bool) -> Step:
@@ -318,10 +317,8 @@ def _string_step(nullable: bool) -> Step:
             if end > len(data):
                 raise CorruptBatchError(position, f"a string of {length - 1} passes the end")
         else:
-            length, at = _length(data, position, "string")
+            length, at = _length(data, position, "string", nullable)
             if length < 0:
-                if not nullable:
-                    raise _no_null(position, "string")
                 out.append(None)
                 return at
             if length > STRING_BYTES_MAX:
@@ -336,29 +333,23 @@ def _string_step(nullable: bool) -> Step:
     return step
 
 
-def _nullable_bytes(data: bytes, position: int, out: list[Any]) -> int:
-    length, at = _length(data, position, "byte string")
-    if length < 0:
-        out.append(None)
-        return at
-    end = at + length
-    out.append(data[at:end])
-    return end
+def _bytes_step(nullable: bool) -> Step:
+    def step(data: bytes, position: int, out: list[Any]) -> int:
+        length, at = _length(data, position, "byte string", nullable)
+        if length < 0:
+            out.append(None)
+            return at
+        end = at + length
+        out.append(data[at:end])
+        return end
 
-
-def _bytes(data: bytes, position: int, out: list[Any]) -> int:
-    end = _nullable_bytes(data, position, out)
-    if out[-1] is None:
-        raise _no_null(position, "byte string")
-    return end
+    return step
 
 
 def _array(element: Step, nullable: bool) -> Step:
     def step(data: bytes, position: int, out: list[Any]) -> int:
-        length, at = _length(data, position, "list")
+        length, at = _length(data, position, "list", nullable)
         if length < 0:
-            if not nullable:
-                raise _no_null(position, "list")
             out.append(None)
             return at
         items: list[Any] = []
@@ -385,10 +376,8 @@ def _fixed_array(formats: str, nullable: bool) -> Step:
         if 0 < length <= _SHORT_LISTS:
             out.append(unpackers[length - 1](data, position + 1))
             return position + 1 + (length - 1) * size
-        length, at = _length(data, position, "list")
+        length, at = _length(data, position, "list", nullable)
         if length < 0:
-            if not nullable:
-                raise _no_null(position, "list")
             out.append(None)
             return at
         end = at + length * size
@@ -402,10 +391,8 @@ def _fixed_array(formats: str, nullable: bool) -> Step:
 
 def _uuid_array(nullable: bool) -> Step:
     def step(data: bytes, position: int, out: list[Any]) -> int:
-        length, at = _length(data, position, "list")
+        length, at = _length(data, position, "list", nullable)
         if length < 0:
-            if not nullable:
-                raise _no_null(position, "list")
             out.append(None)
             return at
         end = at + length * UUID_BYTES

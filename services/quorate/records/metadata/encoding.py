@@ -19,11 +19,17 @@ import binascii
 import struct
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 from quorate.records.errors import RecordsError
-from quorate.records.metadata.decoding import FIXED_FORMATS, STRING_BYTES_MAX, UUIDS_REMEMBERED
+from quorate.records.metadata.decoding import (
+    FIXED_FORMATS,
+    STRING_BYTES_MAX,
+    UUIDS_REMEMBERED,
+    has_fixed_size,
+)
 from quorate.records.metadata.schema import FieldSpec, Kind, Structure
 from quorate.records.primitives import (
     COMPACT_LENGTH_MAX,
@@ -137,17 +143,11 @@ def _tag_writer(cls: type[Structure], tagged: list[FieldSpec], version: int) -> 
 
 def _puts(specs: list[FieldSpec], version: int) -> list[tuple[Callable[[Any], Any], Put]]:
     puts: list[tuple[Callable[[Any], Any], Put]] = []
-    run: list[FieldSpec] = []
-    for spec in specs:
-        if not spec.is_array and spec.kind in FIXED_FORMATS:
-            run.append(spec)
-            continue
-        if run:
-            puts.append(_fixed_run(run))
-            run = []
-        puts.append((attrgetter(spec.name), _field_put(spec, version)))
-    if run:
-        puts.append(_fixed_run(run))
+    for is_fixed, run in groupby(specs, has_fixed_size):
+        if is_fixed:
+            puts.append(_fixed_run(list(run)))
+        else:
+            puts += [(attrgetter(spec.name), _field_put(spec, version)) for spec in run]
     return puts
 
 

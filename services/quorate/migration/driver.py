@@ -1,7 +1,7 @@
 """The migration's state machine: inputs in, outputs out, no I/O and no clock.
 
 The states and their order are those of KIP-866 ("Migration driver"). Each state waits for a
-condition; entering one may emit an output, which the caller executes.
+condition; most emit an output when they are entered, which the caller executes.
 
 UNINITIALIZED               the log has not been read yet
 INACTIVE                    this controller does not lead, or there is nothing to migrate
@@ -199,13 +199,7 @@ class Driver:
         Until the copy is complete, its responses and writes could contradict ZooKeeper (KIP-866
         "KRaft Controller Pre-Migration State").
         """
-        if self.migration_state is ZkMigrationState.PRE_MIGRATION:
-            return False
-        return not self.enabled or self.migration_state in (
-            ZkMigrationState.NONE,
-            ZkMigrationState.POST_MIGRATION,
-            ZkMigrationState.MIGRATION,
-        )
+        return self.migration_state is not ZkMigrationState.PRE_MIGRATION
 
     @property
     def waits_for(self) -> str:
@@ -294,10 +288,8 @@ class Driver:
         self._succeeded()
         if self.migration_state is ZkMigrationState.MIGRATION:
             self._move(State.SYNC_KRAFT_TO_ZK, "the copy is already in the log")
-            self._outputs.append(Synchronize())
         else:
             self._move(State.ZK_MIGRATION, "ZooKeeper is claimed")
-            self._outputs.append(ReadTree())
 
     def tree_read(self, epoch: int, tree: Tree) -> None:
         """The metadata znodes have been read."""
@@ -309,7 +301,6 @@ class Driver:
         if self._is_current(epoch, State.ZK_MIGRATION):
             self._succeeded()
             self._move(State.SYNC_KRAFT_TO_ZK, "the copy is complete")
-            self._outputs.append(Synchronize())
 
     def synchronized(self, epoch: int, offset: int) -> None:
         """ZooKeeper matches the log up to `offset`."""
@@ -317,7 +308,6 @@ class Driver:
             self._succeeded()
             self.written_offset = offset
             self._move(State.KRAFT_CONTROLLER_TO_BROKER_COMM, f"ZooKeeper is at offset {offset}")
-            self._outputs.append(TellBrokers())
 
     def brokers_told(self, epoch: int, now_ms: int) -> None:
         """The full state is queued for every ZooKeeper-mode broker."""
@@ -339,7 +329,6 @@ class Driver:
         if self.state is State.DUAL_WRITE:
             self._writing = False
             self._move(State.SYNC_KRAFT_TO_ZK, "the image came from a snapshot")
-            self._outputs.append(Synchronize())
         self._advance(now_ms)
 
     def fenced(self, epoch: int) -> None:
@@ -361,19 +350,11 @@ class Driver:
         if self._retry_at_ms is None or now_ms < self._retry_at_ms:
             return
         self._retry_at_ms = None
-        match self.state:
-            case State.WAIT_FOR_BROKERS:
-                self._outputs.append(ReadBrokers())
-            case State.BECOME_CONTROLLER:
-                self._claim()
-            case State.ZK_MIGRATION:
-                self._outputs.append(ReadTree())
-            case State.SYNC_KRAFT_TO_ZK:
-                self._outputs.append(Synchronize())
-            case State.KRAFT_CONTROLLER_TO_BROKER_COMM:
-                self._outputs.append(TellBrokers())
-            case _:
-                self._advance(now_ms)
+        output = self._output()
+        if output is None:
+            self._advance(now_ms)
+        else:
+            self._outputs.append(output)
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -384,15 +365,12 @@ class Driver:
         if self.state is State.WAIT_FOR_CONTROLLER_QUORUM and self._controllers_ready:
             if self.migration_state is ZkMigrationState.MIGRATION:
                 self._move(State.BECOME_CONTROLLER, "a migration is under way")
-                self._claim()
                 return
             self._move(State.WAIT_FOR_BROKERS, "every controller is ready")
-            self._outputs.append(ReadBrokers())
         if self.state is State.WAIT_FOR_BROKERS and self._known_brokers is not None:
             # No registered broker means that the cluster is starting, not that it has no brokers.
             if self._registered and self._known_brokers <= self._registered:
                 self._move(State.BECOME_CONTROLLER, "every broker has registered")
-                self._claim()
             elif self._retry_at_ms is None:
                 # Brokers may join or leave ZooKeeper during the wait.
                 self._retry_at_ms = now_ms + POLL_MS
@@ -405,9 +383,21 @@ class Driver:
             self._writing = True
             self._outputs.append(WriteChanges(self.offset))
 
-    def _claim(self) -> None:
-        assert self.epoch is not None, "only a leader claims"
-        self._outputs.append(Claim(self.epoch))
+    def _output(self) -> Output | None:
+        """The output of the current state, on entry and on each retry; None if it has none."""
+        match self.state:
+            case State.WAIT_FOR_BROKERS:
+                return ReadBrokers()
+            case State.BECOME_CONTROLLER:
+                assert self.epoch is not None, "only a leader claims"
+                return Claim(self.epoch)
+            case State.ZK_MIGRATION:
+                return ReadTree()
+            case State.SYNC_KRAFT_TO_ZK:
+                return Synchronize()
+            case State.KRAFT_CONTROLLER_TO_BROKER_COMM:
+                return TellBrokers()
+        return None
 
     def _is_current(self, epoch: int, state: State) -> bool:
         """Whether a result belongs to an output of this epoch and state."""
@@ -427,3 +417,6 @@ class Driver:
         assert state in TRANSITIONS[self.state], f"{self.state} to {state}"
         self._outputs.append(Moved(self.state, state, reason))
         self.state = state
+        output = self._output()
+        if output is not None:
+            self._outputs.append(output)

@@ -79,9 +79,12 @@ class ZkMigrationClient:
     @property
     def zk_epoch(self) -> int:
         """The number that the claim wrote to `/controller_epoch`. Raises FencedError if none."""
+        return self._claimed().zk_epoch
+
+    def _claimed(self) -> ZkClaim:
         if self._lease is None:
             raise FencedError("ZooKeeper is not claimed by this controller")
-        return self._lease.zk_epoch
+        return self._lease
 
     def known_brokers(self) -> frozenset[int]:
         """Every broker that must take part (see `reading`); reads no partition znodes."""
@@ -137,11 +140,10 @@ class ZkMigrationClient:
 
     def _sure(self) -> ZkClaim:
         """The claim, read again after a write of unknown outcome. Raises MigrationError."""
-        if self._lease is None:
-            raise FencedError("ZooKeeper is not claimed by this controller")
+        claim = self._claimed()
         if self._is_unsure:
-            self._lease = self.client.refresh(self._lease)
-        return self._lease
+            claim = self._lease = self.client.refresh(claim)
+        return claim
 
     def _write(
         self, image: MetadataImage, operations: Iterable[ZNodeOperation], began: float

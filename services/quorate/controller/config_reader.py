@@ -222,19 +222,18 @@ def _tls(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> TlsFiles 
     if encrypted is None:
         return None
     because = f", and the listener {encrypted} is encrypted"
-    store = "ssl.keystore.location"
-    certificate = "ssl.certificate.location" if "ssl.certificate.location" in parsed else store
-    key = "ssl.key.location" if "ssl.key.location" in parsed else store
-    if store not in parsed:
-        certificate, key = "ssl.certificate.location", "ssl.key.location"
-    parsed.require(certificate, because)
-    parsed.require(key, because)
-    ca = "ssl.truststore.location"
-    if "ssl.ca.location" in parsed or ca not in parsed:
-        ca = "ssl.ca.location"
-    parsed.require(ca, because)
+    certificate = _name_of(parsed, "ssl.certificate.location", "ssl.keystore.location")
+    key = _name_of(parsed, "ssl.key.location", "ssl.keystore.location")
+    ca = _name_of(parsed, "ssl.ca.location", "ssl.truststore.location")
+    for name in (certificate, key, ca):
+        parsed.require(name, because)
     return TlsFiles(
         certificate=parsed.pem(certificate, "CERTIFICATE"),
         key=parsed.pem(key, "PRIVATE KEY"),
         ca=parsed.pem(ca, "CERTIFICATE"),
     )
+
+
+def _name_of(parsed: ParsedProperties, name: str, store: str) -> str:
+    """The setting that names a PEM file: Kafka's `store` if only that is set, else `name`."""
+    return store if store in parsed and name not in parsed else name

@@ -188,10 +188,12 @@ def format_directory(
         if known is None:
             own_id = directory_id if is_metadata else random_uuid()
             properties = MetaProperties(cluster_id, config.node_id, own_id)
-            if is_metadata:
-                _write(directory, properties, voters, levels)
-            else:
-                _write(directory, properties, VoterSet(), {})
+            _write(
+                directory,
+                properties,
+                voters if is_metadata else VoterSet(),
+                levels if is_metadata else {},
+            )
             done.append(FormattedDirectory(directory, kind, own_id))
         else:
             done.append(FormattedDirectory(directory, kind, known.directory_id, True))

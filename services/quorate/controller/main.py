@@ -27,7 +27,6 @@ from quorate.metadata.controller import ControllerSettings, MetadataController
 from quorate.process.component import Component, running
 from quorate.process.extension import ExtensionFactory, NodeComponents
 from quorate.process.node import BATCH_BYTES_MAX, Node, raft_config
-from quorate.process.properties import ConfigError
 from quorate.process.run import run_node, tune_for_serving
 from quorate.process.server import NodeServer
 from quorate.process.shutdown import NodeError, Shutdown
@@ -267,9 +266,4 @@ def _tls(config: ControllerConfig) -> TlsConfig | None:
     files = config.tls
     if files is None:
         return None
-    if files.ca is None:
-        raise ConfigError(
-            f"{config.source}: ssl.ca.location is not set: controllers verify each other's "
-            "certificates"
-        )
     return TlsConfig(files.certificate, files.key, files.ca)

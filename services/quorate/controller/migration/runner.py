@@ -43,6 +43,7 @@ from quorate.log.meta_properties import random_uuid
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.managers.feature_manager import bootstrap_records
+from quorate.metadata.metadata_version import METADATA_VERSION
 from quorate.metadata.requests import (
     BrokerHeartbeat,
     DescribeCluster,
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
-LEVEL = 21
+FIRST_LEVELS = {METADATA_VERSION: 21}
 """3.9-IV0, the last metadata.version that brokers in ZooKeeper mode support."""
 APPEND_TIMEOUT_MS = 30_000
 UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
@@ -230,7 +231,7 @@ class MigrationRunner:
         elif _is_new(image):
             await self._append(
                 [
-                    *([] if image.features.metadata_version else _first_records()),
+                    *([] if image.features.metadata_version else bootstrap_records(FIRST_LEVELS)),
                     ZkMigrationStateRecord(ZkMigrationState.PRE_MIGRATION, version=0),
                 ]
             )
@@ -367,8 +368,7 @@ class MigrationRunner:
                 LOGGER.error("migration: %s", error)
                 self._driver.fenced(epoch)
             except (MigrationError, OSError) as error:
-                waits = "will be retried"
-                LOGGER.warning("migration: %s: %s, %s", type(output).__name__, error, waits)
+                LOGGER.warning("migration: %s: %s, will be retried", type(output).__name__, error)
                 self._driver.failed(epoch, self._now_ms)
             except Exception as error:
                 LOGGER.exception("migration: %s failed", type(output).__name__)
@@ -482,10 +482,6 @@ def _is_new(image: MetadataImage) -> bool:
         and not image.configs.resources
         and not image.in_transaction
     )
-
-
-def _first_records() -> list[MetadataRecord]:
-    return bootstrap_records({"metadata.version": LEVEL})
 
 
 def _open_zk_client(components: NodeComponents[ControllerConfig]) -> ZkMigrationClient:

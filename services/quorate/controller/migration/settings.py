@@ -60,37 +60,31 @@ IDENTIFICATION = "zookeeper.ssl.endpoint.identification.algorithm"
 CLIENT_PORT = 2181
 
 
-def _ensemble() -> ConfigType[str]:
-    def parse(text: str) -> str:
-        hosts, slash, root = text.partition("/")
-        for entry in split_list(hosts):
-            has_port = ":" in entry.rpartition("]")[2]
-            parse_address(entry if has_port else f"{entry}:{CLIENT_PORT}")
-        if not split_list(hosts):
-            raise ValueError("it names no host")
-        if slash and (not root or root.endswith("/")):
-            raise ValueError(f"{slash}{root} is not a path")
-        return text
-
-    return ConfigType("string", "host:port,…/chroot", parse)
+def _ensemble(text: str) -> str:
+    hosts, slash, root = text.partition("/")
+    for entry in split_list(hosts):
+        has_port = ":" in entry.rpartition("]")[2]
+        parse_address(entry if has_port else f"{entry}:{CLIENT_PORT}")
+    if not split_list(hosts):
+        raise ValueError("it names no host")
+    if slash and (not root or root.endswith("/")):
+        raise ValueError(f"{slash}{root} is not a path")
+    return text
 
 
-def _listener_name() -> ConfigType[str]:
-    def parse(text: str) -> str:
-        if not text.replace("_", "").replace("-", "").isalnum():
-            raise ValueError("not a valid listener name")
-        return text.upper()
-
-    return ConfigType("string", "the name of a listener", parse)
+def _listener_name(text: str) -> str:
+    if not text.replace("_", "").replace("-", "").isalnum():
+        raise ValueError("not a valid listener name")
+    return text.upper()
 
 
-def _identification() -> ConfigType[bool]:
-    def parse(text: str) -> bool:
-        if text.upper() not in ("HTTPS", ""):
-            raise ValueError("not one of them")
-        return bool(text)
+def _identification(text: str) -> bool:
+    if text.upper() not in ("HTTPS", ""):
+        raise ValueError("not one of them")
+    return bool(text)
 
-    return ConfigType("string", "HTTPS, or nothing", parse)
+
+_LISTENER_NAME = ConfigType("string", "the name of a listener", _listener_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +140,14 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         CONNECT,
-        _ensemble(),
+        ConfigType("string", "host:port,…/chroot", _ensemble),
         None,
         "The ZooKeeper ensemble of the cluster to migrate; required by "
         "zookeeper.metadata.migration.enable.",
     ),
     Setting(
         LISTENER,
-        _listener_name(),
+        _LISTENER_NAME,
         None,
         "Ours. The one of controller.listener.names to which Kafka's own brokers connect, those "
         "of a cluster that is or was migrated. It speaks Kafka's protocol, all others gRPC. It "
@@ -171,7 +165,7 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         BROKER_LISTENER,
-        _listener_name(),
+        _LISTENER_NAME,
         None,
         "The brokers' listener on which they receive leaders and ISRs during the migration. It "
         "must be PLAINTEXT. If not set: a broker's first PLAINTEXT listener.",
@@ -223,7 +217,7 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         IDENTIFICATION,
-        _identification(),
+        ConfigType("string", "HTTPS, or nothing", _identification),
         "HTTPS",
         "HTTPS: ZooKeeper's certificate must match its host name. Empty: it need not.",
     ),

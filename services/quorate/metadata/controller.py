@@ -212,14 +212,18 @@ class MetadataController:
     ) -> tuple[list[MetadataRecord], r.Response]:
         context = self._active.context
         context.controllers = self._controllers
-        match request:
-            case r.BrokerHeartbeat():
-                return broker_manager.heartbeat(context, request, now_ms)
-            case r.RegisterBroker():
-                return broker_manager.register(context, request, self._cluster_id, now_ms, offset)
-            case r.AllocateProducerIds():
-                return _allocate_producer_ids(context, request)
-        return _HANDLERS[type(request)](context, request)
+        try:
+            match request:
+                case r.BrokerHeartbeat():
+                    return broker_manager.heartbeat(context, request, now_ms)
+                case r.RegisterBroker():
+                    return broker_manager.register(
+                        context, request, self._cluster_id, now_ms, offset
+                    )
+            return _HANDLERS[type(request)](context, request)
+        except RefusedError as refused:
+            refusal = _REFUSALS[type(request)]
+            return [], refusal(error=refused.error, message=refused.message)
 
     def _note_shutdown(self, broker_id: int, last_offset: int) -> None:
         """Record the offset that the other brokers must replay before this broker may stop."""
@@ -397,16 +401,10 @@ def _allocate_producer_ids(
     context: ControllerContext, request: r.AllocateProducerIds
 ) -> tuple[list[MetadataRecord], r.AllocateProducerIdsResponse]:
     """Allocate the next block. Blocks are consecutive, so no id is allocated twice (KIP-730)."""
-    try:
-        context.check_broker_epoch(request.broker_id, request.broker_epoch)
-    except RefusedError as refused:
-        return [], r.AllocateProducerIdsResponse(error=refused.error, message=refused.message)
+    context.check_broker_epoch(request.broker_id, request.broker_epoch)
     start = context.image.producer_ids.next_producer_id
     if start > PRODUCER_ID_MAX - BLOCK_SIZE:
-        message = "All producer ids have been allocated."
-        return [], r.AllocateProducerIdsResponse(
-            error=ErrorCode.UNKNOWN_SERVER_ERROR, message=message
-        )
+        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been allocated.")
     record = ProducerIdsRecord(
         request.broker_id, request.broker_epoch, start + BLOCK_SIZE, version=0
     )
@@ -436,7 +434,21 @@ _HANDLERS: Final[dict[type[Any], _Handler]] = {
     r.RegisterController: controller_manager.register_controller,
     r.AlterPartition: alter_partition.alter_partition,
     r.AssignReplicasToDirs: directory_manager.assign_replicas,
+    r.AllocateProducerIds: _allocate_producer_ids,
 }
+
+_REFUSALS: Final[dict[type[Any], Callable[..., r.Response]]] = {
+    r.AllocateProducerIds: r.AllocateProducerIdsResponse,
+    r.AlterPartition: r.AlterPartitionResponse,
+    r.AssignReplicasToDirs: r.AssignReplicasToDirsResponse,
+    r.BrokerHeartbeat: r.BrokerHeartbeatResponse,
+    r.ElectLeaders: r.ElectLeadersResponse,
+    r.RegisterBroker: r.RegisterBrokerResponse,
+    r.RegisterController: r.RegisterControllerResponse,
+    r.UnregisterBroker: r.UnregisterBrokerResponse,
+    r.UpdateFeatures: r.UpdateFeaturesResponse,
+}
+"""The responses to requests that a handler can reject as a whole."""
 
 _TRANSACTION_KINDS: Final = frozenset(
     {BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord}

@@ -61,12 +61,10 @@ def alter_partition(
 ) -> tuple[list[MetadataRecord], AlterPartitionResponse]:
     """The records of the accepted proposals, and a result for each proposal."""
     if not 0 <= request.version <= LATEST_VERSION:
-        message = f"AlterPartition has versions 0 to {LATEST_VERSION}"
-        return [], AlterPartitionResponse(error=ErrorCode.UNSUPPORTED_VERSION, message=message)
-    try:
-        context.check_broker_epoch(request.broker_id, request.broker_epoch)
-    except RefusedError as refused:
-        return [], AlterPartitionResponse(error=refused.error, message=refused.message)
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_VERSION, f"AlterPartition has versions 0 to {LATEST_VERSION}"
+        )
+    context.check_broker_epoch(request.broker_id, request.broker_epoch)
     records: list[MetadataRecord] = []
     seen: set[tuple[str, int]] = set()
     topics = []

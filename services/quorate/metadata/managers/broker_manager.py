@@ -78,10 +78,7 @@ def register(
     context: ControllerContext, request: RegisterBroker, cluster_id: str, now_ms: int, offset: int
 ) -> tuple[list[MetadataRecord], RegisterBrokerResponse]:
     """Register a broker. A new incarnation's epoch is `offset`, that of the first record."""
-    try:
-        _check_registration(context, request, cluster_id, now_ms)
-    except RefusedError as refused:
-        return [], RegisterBrokerResponse(error=refused.error, message=refused.message)
+    _check_registration(context, request, cluster_id, now_ms)
     existing = context.image.cluster.brokers.get(request.broker_id)
     is_same = existing is not None and existing.incarnation_id == request.incarnation_id
     epoch = existing.broker_epoch if existing is not None and is_same else offset
@@ -247,9 +244,9 @@ def unregister(
 ) -> tuple[list[MetadataRecord], UnregisterBrokerResponse]:
     broker = context.image.cluster.brokers.get(request.broker_id)
     if broker is None:
-        return [], UnregisterBrokerResponse(
-            error=ErrorCode.BROKER_ID_NOT_REGISTERED,
-            message=f"Broker ID {request.broker_id} is not currently registered",
+        raise RefusedError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            f"Broker ID {request.broker_id} is not currently registered",
         )
     records = broker_leaves(context, request.broker_id)
     records.append(UnregisterBrokerRecord(request.broker_id, broker.broker_epoch, version=0))
@@ -263,10 +260,7 @@ def heartbeat(
     context: ControllerContext, request: BrokerHeartbeat, now_ms: int
 ) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
     """Process a heartbeat: return the records of a state change, and the broker's state."""
-    try:
-        context.check_broker_epoch(request.broker_id, request.broker_epoch)
-    except RefusedError as refused:
-        return [], BrokerHeartbeatResponse(error=refused.error, message=refused.message)
+    context.check_broker_epoch(request.broker_id, request.broker_epoch)
     broker = context.image.cluster.brokers[request.broker_id]
     context.sessions.touch(broker.broker_id, broker.broker_epoch, request.metadata_offset, now_ms)
     caught_up = request.metadata_offset >= broker.broker_epoch

@@ -55,7 +55,10 @@ class CurrentControllers:
 
 
 class RefusedError(Exception):
-    """One part of a request is rejected. The manager that handles the part catches this."""
+    """A request, or one part of it, is rejected.
+
+    The manager that handles a part catches this; the controller catches what leaves a manager.
+    """
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)

@@ -18,7 +18,7 @@ from quorate.metadata.managers.broker_manager import (
     malformed_node,
     registered_endpoints,
 )
-from quorate.metadata.managers.controller_context import ControllerContext
+from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
 from quorate.metadata.metadata_version import CONTROLLER_REGISTRATION, release_of
 from quorate.metadata.requests import RegisterController, RegisterControllerResponse
 from quorate.raft.errors import ErrorCode
@@ -31,13 +31,13 @@ def register_controller(
 ) -> tuple[list[MetadataRecord], RegisterControllerResponse]:
     """Register a controller. An identical registration produces no record."""
     if context.image.features.metadata_version < CONTROLLER_REGISTRATION:
-        return [], RegisterControllerResponse(
-            error=ErrorCode.UNSUPPORTED_VERSION,
-            message=f"metadata.version is below {release_of(CONTROLLER_REGISTRATION)}, which "
-            "introduced controller registration.",
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"metadata.version is below {release_of(CONTROLLER_REGISTRATION)}, which introduced "
+            "controller registration.",
         )
     if fault := _malformed(request):
-        return [], RegisterControllerResponse(error=ErrorCode.INVALID_REGISTRATION, message=fault)
+        raise RefusedError(ErrorCode.INVALID_REGISTRATION, fault)
     record = RegisterControllerRecord(
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,

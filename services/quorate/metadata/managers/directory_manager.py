@@ -44,12 +44,10 @@ def assign_replicas(
 ) -> tuple[list[MetadataRecord], AssignReplicasToDirsResponse]:
     """The records of the accepted assignments, and a result for each replica."""
     if context.image.level < DIRECTORIES:
-        text = "Directory assignment is not supported yet."
-        return [], AssignReplicasToDirsResponse(error=ErrorCode.UNSUPPORTED_VERSION, message=text)
-    try:
-        context.check_broker_epoch(request.broker_id, request.broker_epoch)
-    except RefusedError as refused:
-        return [], AssignReplicasToDirsResponse(error=refused.error, message=refused.message)
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet."
+        )
+    context.check_broker_epoch(request.broker_id, request.broker_epoch)
     records: list[MetadataRecord] = []
     answers = []
     seen: set[tuple[str, int]] = set()

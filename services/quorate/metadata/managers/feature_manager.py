@@ -71,17 +71,14 @@ def update_features(
     times = Counter(update.name for update in request.updates)
     levels = dict(context.image.features.levels)
     records: list[MetadataRecord] = []
-    try:
-        for update in request.updates:
-            if times[update.name] > 1:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, f"{update.name} is named twice.")
-            _check(context, update)
-            if levels.get(update.name, 0) != update.level:
-                records.append(FeatureLevelRecord(update.name, update.level, version=0))
-                levels[update.name] = update.level
-        _check_dependencies(levels)
-    except RefusedError as refused:
-        return [], UpdateFeaturesResponse(error=refused.error, message=refused.message)
+    for update in request.updates:
+        if times[update.name] > 1:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, f"{update.name} is named twice.")
+        _check(context, update)
+        if levels.get(update.name, 0) != update.level:
+            records.append(FeatureLevelRecord(update.name, update.level, version=0))
+            levels[update.name] = update.level
+    _check_dependencies(levels)
     # metadata.version comes first: the other records may need it.
     records.sort(key=lambda r: isinstance(r, FeatureLevelRecord) and r.name != METADATA_VERSION)
     records += _elr_records(context, levels)

@@ -129,8 +129,9 @@ def elect_leaders(
 ) -> tuple[list[MetadataRecord], ElectLeadersResponse]:
     """Run requested elections. An unclean one ignores unclean.leader.election.enable."""
     if request.election_type not in (PREFERRED, UNCLEAN):
-        message = f"Unknown election type {request.election_type}"
-        return [], ElectLeadersResponse((), error=ErrorCode.INVALID_REQUEST, message=message)
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
+        )
     is_unclean = request.election_type == UNCLEAN
     records: list[MetadataRecord] = []
     outcomes = []

@@ -190,7 +190,7 @@ class PartitionOutcome(RequestOutcome):
 class ElectLeadersResponse(Response, RequestOutcome):
     """A request for all partitions returns only those that needed an election."""
 
-    partitions: tuple[PartitionOutcome, ...]
+    partitions: tuple[PartitionOutcome, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,6 @@ LOGGER = logging.getLogger(__name__)
 FIRST_LEVELS = {METADATA_VERSION: 21}
 """3.9-IV0, the last metadata.version that brokers in ZooKeeper mode support."""
 APPEND_TIMEOUT_MS = 30_000
-UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
 
 LOOK_PERIOD_S = 0.2
 """How often leadership and registrations are checked, seconds."""
@@ -178,7 +177,7 @@ class MigrationRunner:
     def _changed(self, image: MetadataImage, changes: MetadataDelta) -> None:
         """Called by the loader for each change of the image."""
         if not self._tasks:
-            if image.features.zk_migration not in UNDER_WAY:
+            if not image.features.migration_is_under_way:
                 return
             self._run()
         if self._changes is not None:
@@ -317,7 +316,7 @@ class MigrationRunner:
             await self._warn_of_another_cluster()
             await self._log_known.wait()
         image = self._loader.image
-        if not _is_new(image) and image.features.zk_migration not in UNDER_WAY:
+        if not _is_new(image) and not image.features.migration_is_under_way:
             return
         try:
             await asyncio.to_thread(self._zookeeper.check_cluster)

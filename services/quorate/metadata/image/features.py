@@ -33,6 +33,11 @@ class FeaturesImage:
         """The finalized level of metadata.version, 0 if none is finalized."""
         return self.levels.get(METADATA_VERSION, 0)
 
+    @property
+    def migration_is_under_way(self) -> bool:
+        """Whether a migration from ZooKeeper has begun and not ended."""
+        return self.zk_migration in (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
+
     def records(self) -> Iterator[MetadataRecord]:
         """The records of the levels, metadata.version first: readers need it for the others."""
         for name in sorted(self.levels, key=lambda name: (name != METADATA_VERSION, name)):

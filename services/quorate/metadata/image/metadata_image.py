@@ -35,7 +35,7 @@ from quorate.metadata.metadata_version import LATEST_LEVEL
 from quorate.records import metadata as rec
 from quorate.records.metadata import RECORD_TYPES, MetadataRecord, UnknownRecord, type_name
 
-__all__ = ["AnyRecord", "MetadataImage", "ReplayError"]
+__all__ = ["AnyRecord", "MetadataImage", "ReplayError", "type_of"]
 
 AnyRecord = MetadataRecord | UnknownRecord
 
@@ -179,7 +179,7 @@ class MetadataImage:
                 else:
                     self._apply(record, offset, delta)
         except ValueError as error:
-            raise ReplayError(offset, f"{_name(record)}: {error}") from error
+            raise ReplayError(offset, f"{type_of(record)}: {error}") from error
         self.offset = max(self.offset, offset)
 
     def _apply(self, record: AnyRecord, offset: int, delta: MetadataDelta) -> None:
@@ -211,7 +211,7 @@ class MetadataImage:
             try:
                 self._apply(record, offset, delta)
             except ValueError as error:
-                raise ReplayError(offset, f"{_name(record)}: {error}") from error
+                raise ReplayError(offset, f"{type_of(record)}: {error}") from error
 
     def _abort(self, _record: rec.AbortTransactionRecord, _delta: MetadataDelta) -> None:
         self._taken()
@@ -264,5 +264,6 @@ _REPLAY: Final[dict[type[Any], Callable[[MetadataImage, Any, MetadataDelta], Non
 """The replay function of each declared record type."""
 
 
-def _name(record: AnyRecord) -> str:
+def type_of(record: AnyRecord) -> str:
+    """Kafka's name of the record's type."""
     return type_name(record.api_key if isinstance(record, UnknownRecord) else record.API_KEY)

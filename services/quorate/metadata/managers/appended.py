@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from quorate.metadata.acls import acl_of
 from quorate.metadata.image.configs import ConfigResourceType
-from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage
+from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, type_of
 from quorate.metadata.limits import collision_key, fits, is_uuid, topic_name_fault
-from quorate.metadata.managers.broker_manager import LEVEL_MAX, NODE_ID_MAX, UNDER_WAY
+from quorate.metadata.managers.broker_manager import LEVEL_MAX, NODE_ID_MAX
 from quorate.metadata.managers.controller_context import RefusedError
 from quorate.metadata.managers.principal_manager import check_acl, credential_fault, quota_fault
 from quorate.metadata.metadata_version import SUPPORTED
@@ -44,12 +44,12 @@ class Appended:
         """Why a client may not append a record, None if it may. image: includes earlier records."""
         check = _CHECKS.get(type(record))
         if check is None:
-            return f"{_name(record)}: clients cannot append records of this type"
+            return f"{type_of(record)}: clients cannot append records of this type"
         try:
             reason = check(self, record, image)
         except RefusedError as refused:
             reason = refused.message
-        return reason and f"{_name(record)}: {reason}"
+        return reason and f"{type_of(record)}: {reason}"
 
     def _feature(self, record: rec.FeatureLevelRecord, _image: MetadataImage) -> str | None:
         if self._begins_with_level:
@@ -141,10 +141,10 @@ class Appended:
         return unfinished_migration(image)
 
     def _broker(self, record: rec.RegisterBrokerRecord, image: MetadataImage) -> str | None:
-        state = image.features.zk_migration
-        if state not in UNDER_WAY:
+        if not image.features.migration_is_under_way:
             return "clients can register brokers only while a migration from ZooKeeper is under way"
-        if not record.is_migrating_zk_broker and state == rec.ZkMigrationState.PRE_MIGRATION:
+        is_before_copy = image.features.zk_migration == rec.ZkMigrationState.PRE_MIGRATION
+        if is_before_copy and not record.is_migrating_zk_broker:
             return "brokers in KRaft mode cannot be registered before the metadata has been copied"
         if not 0 <= record.broker_id <= NODE_ID_MAX or record.broker_epoch < 0:
             return "its id and epoch must be 0 or more"
@@ -186,11 +186,6 @@ def unfinished_migration(image: MetadataImage) -> str | None:
 def _is_id(text: str) -> bool:
     """Whether it is a UUID that Kafka does not reserve (one that is zero but for its last byte)."""
     return is_uuid(text) and text[:20] != ZERO_UUID[:20]
-
-
-def _name(record: AnyRecord) -> str:
-    api_key = record.api_key if isinstance(record, rec.UnknownRecord) else record.API_KEY
-    return rec.type_name(api_key)
 
 
 _CHECKS: Final[dict[type[Any], Callable[[Appended, Any, MetadataImage], str | None]]] = {

@@ -68,7 +68,6 @@ from quorate.records.metadata.nodes import IN_CONTROLLED_SHUTDOWN as ENTERS_SHUT
 PORT_MAX = 65_535
 LEVEL_MAX = 32_767
 NODE_ID_MAX = 2**31 - 1
-UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
 
 
 # --- registration ---------------------------------------------------------------------------------
@@ -152,13 +151,14 @@ def _check_mode(context: ControllerContext, request: RegisterBroker) -> None:
     Brokers in ZooKeeper mode can register only during a migration. Others cannot register in
     PRE_MIGRATION, before the metadata has been copied.
     """
-    state = context.image.features.zk_migration
-    if request.is_migrating_zk_broker and state not in UNDER_WAY:
+    features = context.image.features
+    if request.is_migrating_zk_broker and not features.migration_is_under_way:
         raise RefusedError(
             ErrorCode.BROKER_ID_NOT_REGISTERED,
             "Controller does not support registering ZK brokers.",
         )
-    if not request.is_migrating_zk_broker and state == ZkMigrationState.PRE_MIGRATION:
+    is_before_copy = features.zk_migration == ZkMigrationState.PRE_MIGRATION
+    if is_before_copy and not request.is_migrating_zk_broker:
         raise RefusedError(
             ErrorCode.BROKER_ID_NOT_REGISTERED,
             "Controller is in pre-migration mode and cannot register KRaft brokers until the "

@@ -41,12 +41,9 @@ from quorate.records.metadata import (
     MetadataRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
-    ZkMigrationState,
 )
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-
-UNDER_WAY = (ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION)
 
 BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {METADATA_VERSION: LATEST_LEVEL}
 """The default feature levels of a quorum's new metadata."""
@@ -108,7 +105,7 @@ def _check(context: ControllerContext, update: FeatureUpdate) -> None:
     current = context.image.features.levels.get(update.name, 0)
     if update.level == current:
         return
-    if update.name == METADATA_VERSION and context.image.features.zk_migration in UNDER_WAY:
+    if update.name == METADATA_VERSION and context.image.features.migration_is_under_way:
         raise _refuse(
             update, "Unable to modify metadata.version while a ZK migration is in progress."
         )

@@ -81,12 +81,13 @@ def receivers(image: MetadataImage) -> dict[int, Broker]:
 
 def reached_at(broker: Broker, listener: str | None) -> RegisteredEndpoint | None:
     """The endpoint at which a broker is reached; None if it has none for `listener`."""
-    for endpoint in broker.end_points:
-        if listener == endpoint.name or (
-            listener is None and endpoint.security_protocol == PLAINTEXT
-        ):
-            return endpoint
-    return None
+    found = (
+        endpoint
+        for endpoint in broker.end_points
+        if listener == endpoint.name
+        or (listener is None and endpoint.security_protocol == PLAINTEXT)
+    )
+    return next(found, None)
 
 
 def everything(image: MetadataImage, sender: Sender, brokers: Iterable[int]) -> ControlRequests:

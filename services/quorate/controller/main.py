@@ -264,6 +264,4 @@ def _metadata_controller(
 
 def _tls(config: ControllerConfig) -> TlsConfig | None:
     files = config.tls
-    if files is None:
-        return None
-    return TlsConfig(files.certificate, files.key, files.ca)
+    return None if files is None else TlsConfig(files.certificate, files.key, files.ca)

@@ -155,10 +155,10 @@ class MetadataController:
         sessions = BrokerSessions(self.settings.session_timeout_ms)
         for broker in image.cluster.brokers.values():
             if not broker.fenced:
-                sessions.begin(broker.broker_id, broker.broker_epoch, now_ms)
+                session = sessions.begin(broker.broker_id, broker.broker_epoch, now_ms)
                 if broker.in_controlled_shutdown:
                     # Only the previous controller knew the exact offset. This is its upper bound.
-                    _session(sessions, broker.broker_id).shutdown_offset = next_offset - 1
+                    session.shutdown_offset = next_offset - 1
         context = ControllerContext(
             image, index, sessions, self.settings, self._random_uuid, self._enforce_eligibility
         )
@@ -389,12 +389,6 @@ class MetadataController:
         if interval and is_in_use and now_ms - active.written_ms >= interval:
             return [NoOpRecord(version=0)]
         return []
-
-
-def _session(sessions: BrokerSessions, broker_id: int) -> Any:
-    found = sessions.get(broker_id)
-    assert found is not None, f"broker {broker_id} has a session"
-    return found
 
 
 def _allocate_producer_ids(

@@ -14,12 +14,8 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 def fits(*texts: str | None) -> bool:
     """Whether a record can hold each of the texts."""
-    return all(text is None or _fits(text) for text in texts)
-
-
-def _fits(text: str) -> bool:
     try:
-        return len(text.encode()) <= TEXT_BYTES_MAX
+        return all(text is None or len(text.encode()) <= TEXT_BYTES_MAX for text in texts)
     except UnicodeEncodeError:
         return False
 

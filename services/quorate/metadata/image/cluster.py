@@ -57,10 +57,7 @@ class ClusterImage:
     # --- replay -----------------------------------------------------------------------------------
 
     def apply_register(self, record: RegisterBrokerRecord, delta: MetadataDelta) -> None:
-        features = _by_name(record.features)
-        if features != record.features:
-            record = replace(record, features=features)
-        self.brokers[record.broker_id] = record
+        self.brokers[record.broker_id] = replace(record, features=_by_name(record.features))
         delta.brokers.add(record.broker_id)
 
     def apply_unregister(self, record: UnregisterBrokerRecord, delta: MetadataDelta) -> None:
@@ -98,9 +95,7 @@ class ClusterImage:
 
     def apply_controller(self, record: RegisterControllerRecord, delta: MetadataDelta) -> None:
         features = _by_name(record.features)
-        if features != record.features:
-            record = replace(record, features=features)
-        self.controllers[record.controller_id] = record
+        self.controllers[record.controller_id] = replace(record, features=features)
         delta.controllers.add(record.controller_id)
 
     def _registered(self, broker_id: int, epoch: int) -> Broker:

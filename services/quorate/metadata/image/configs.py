@@ -49,8 +49,7 @@ class ConfigsImage:
 
     def apply(self, record: ConfigRecord, delta: MetadataDelta) -> None:
         key = (record.resource_type, record.resource_name)
-        found = self.resources.get(key)
-        configs = {} if found is None else dict(found)
+        configs = dict(self.resources.get(key, _EMPTY))
         if record.value is None:
             configs.pop(record.name, None)
         else:

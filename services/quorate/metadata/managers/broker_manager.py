@@ -204,20 +204,20 @@ def malformed_node(request: RegisterBroker | RegisterController) -> str:
 def _check_directories(context: ControllerContext, request: RegisterBroker) -> None:
     """Require distinct directory ids that no other broker has registered (KIP-858)."""
     fault = ""
-    if any(directory in RESERVED_DIRECTORIES for directory in request.log_dirs):
+    named = set(request.log_dirs)
+    owners = (
+        broker.broker_id
+        for broker in context.image.cluster.brokers.values()
+        if broker.broker_id != request.broker_id and not named.isdisjoint(broker.log_dirs)
+    )
+    if not named.isdisjoint(RESERVED_DIRECTORIES):
         fault = "Reserved directory ID in request"
-    elif len(set(request.log_dirs)) < len(request.log_dirs):
+    elif len(named) < len(request.log_dirs):
         fault = "Duplicate directory ID in request"
     elif not all(map(is_uuid, request.log_dirs)):
         fault = "Malformed directory ID in request"
-    else:
-        named = set(request.log_dirs)
-        for broker in context.image.cluster.brokers.values():
-            if broker.broker_id != request.broker_id and not named.isdisjoint(broker.log_dirs):
-                fault = (
-                    f"Broker {broker.broker_id} is already registered with one of the directories"
-                )
-                break
+    elif (owner := next(owners, None)) is not None:
+        fault = f"Broker {owner} is already registered with one of the directories"
     if fault:
         raise RefusedError(ErrorCode.INVALID_REGISTRATION, fault)
 

@@ -176,10 +176,12 @@ def _why_limited(found: VersionRange | None) -> str:
 
 
 def _range(node: RegisterBrokerRecord | RegisterControllerRecord, name: str) -> VersionRange | None:
-    for feature in node.features:
-        if feature.name == name:
-            return VersionRange(feature.min_supported_version, feature.max_supported_version)
-    return None
+    ranges = (
+        VersionRange(feature.min_supported_version, feature.max_supported_version)
+        for feature in node.features
+        if feature.name == name
+    )
+    return next(ranges, None)
 
 
 def _check_dependencies(levels: Mapping[str, int]) -> None:

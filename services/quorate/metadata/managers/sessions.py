@@ -34,10 +34,11 @@ class BrokerSessions:
         self.timeout_ms = timeout_ms
         self._sessions: dict[int, BrokerSession] = {}
 
-    def begin(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+    def begin(self, broker_id: int, broker_epoch: int, now_ms: int) -> BrokerSession:
         """Start a new session, replacing any previous one."""
         self._sessions.pop(broker_id, None)
-        self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
+        session = self._sessions[broker_id] = BrokerSession(broker_epoch, now_ms)
+        return session
 
     def end(self, broker_id: int) -> None:
         self._sessions.pop(broker_id, None)

@@ -199,11 +199,8 @@ def check_replicas(
             f"includes a partition with {len(replicas)} replica(s), but this is not consistent "
             f"with previous partitions, which have {factor} replica(s)."
         )
-    else:
-        for broker in replicas:
-            if broker not in context.image.cluster.brokers:
-                message = f"includes broker {broker}, but no such broker is registered."
-                break
+    elif unknown := [each for each in replicas if each not in context.image.cluster.brokers]:
+        message = f"includes broker {unknown[0]}, but no such broker is registered."
     if message:
         raise RefusedError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment {message}"

@@ -258,18 +258,19 @@ class MigrationRunner:
 
     def _readiness(self, image: MetadataImage) -> dict[int, bool | None]:
         """Whether each voter has registered with the setting; None if it has not registered."""
-        found: dict[int, bool | None] = {}
-        for voter in self._raft.node.voters:
-            registered = image.cluster.controllers.get(voter.id)
-            found[voter.id] = None if registered is None else registered.zk_migration_ready
-        return found
+        ready = {
+            controller_id: controller.zk_migration_ready
+            for controller_id, controller in image.cluster.controllers.items()
+        }
+        return {voter.id: ready.get(voter.id) for voter in self._raft.node.voters}
 
     async def _lead_without_setting(self, state: ZkMigrationState, image: MetadataImage) -> None:
         """Step 5."""
         if state is not ZkMigrationState.MIGRATION:
             return
-        readiness = self._readiness(image)
-        if not any(ready is not False for ready in readiness.values()):
+        readiness = self._readiness(image).items()
+        with_it = [node for node, ready in readiness if ready is not False]
+        if not with_it:
             brokers = image.cluster.brokers.values()
             left = sorted(b.broker_id for b in brokers if b.is_migrating_zk_broker)
             if left:
@@ -286,7 +287,6 @@ class MigrationRunner:
             return
         if asyncio.get_running_loop().time() - self._prepared_at < GRACE_S:
             return
-        with_it = sorted(node for node, ready in readiness.items() if ready is not False)
         text = (
             f"a migration from ZooKeeper is under way, but {ENABLE} is not true here, while "
             f"controllers {_list(with_it)} have it: set it and zookeeper.connect here, or "

@@ -104,8 +104,8 @@ def decode_control(key: Buffer | None, value: Buffer | None) -> ControlRecord:
     CorruptBatchError when they do not; UnsupportedBatchError when the schema's version is newer.
     """
     kind = control_type(key)
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
+    known = _KNOWN.get(kind)
+    if known is None:
         return UnknownControl(kind, b"" if value is None else bytes(value))
     name = TYPE_NAMES[kind]
     if value is None:
@@ -117,7 +117,14 @@ def decode_control(key: Buffer | None, value: Buffer | None) -> ControlRecord:
         raise CorruptBatchError(0, f"{name} has version {version}")
     if version > newest:
         raise UnsupportedBatchError(0, f"{name} has version {version}, newer than {newest}")
-    record = decoder(reader, version)
+    read_fields, make = known
+    start = reader.position
+    fields = read_fields(reader, version)
+    reader.tagged_fields()
+    try:
+        record: ControlRecord = make(*fields)
+    except ValueError as error:
+        raise CorruptBatchError(start, str(error)) from error
     reader.expect_end(name)
     return record
 
@@ -138,7 +145,7 @@ def _write_leader_change(writer: Writer, record: LeaderChange) -> None:
     writer.compact_array(record.granting, write_voter)
 
 
-def _read_leader_change(reader: Reader, version: int) -> LeaderChange:
+def _read_leader_change(reader: Reader, version: int) -> tuple[Any, ...]:
     def read_voter(source: Reader) -> ReplicaKey:
         voter_id = source.int32()
         directory = _directory(source.uuid()) if version >= 1 else None
@@ -148,25 +155,7 @@ def _read_leader_change(reader: Reader, version: int) -> LeaderChange:
     leader_id = reader.int32()
     voters = tuple(reader.compact_array(read_voter))
     granting = tuple(reader.compact_array(read_voter))
-    reader.tagged_fields()
-    return LeaderChange(leader_id, voters, granting, version)
-
-
-def _read_kraft_version(reader: Reader, _version: int) -> KRaftVersion:
-    level = reader.int16()
-    reader.tagged_fields()
-    return KRaftVersion(level)
-
-
-def _read_snapshot_header(reader: Reader, _version: int) -> SnapshotHeader:
-    timestamp = reader.int64()
-    reader.tagged_fields()
-    return SnapshotHeader(timestamp)
-
-
-def _read_snapshot_footer(reader: Reader, _version: int) -> SnapshotFooter:
-    reader.tagged_fields()
-    return SnapshotFooter()
+    return leader_id, voters, granting, version
 
 
 def _write_endpoint(writer: Writer, endpoint: Endpoint) -> None:
@@ -201,23 +190,17 @@ def _read_voter(reader: Reader) -> Voter:
     return Voter(key, endpoints, versions)
 
 
-def _read_voters(reader: Reader, _version: int) -> Voters:
-    start = reader.position
-    voters = reader.compact_array(_read_voter)
-    reader.tagged_fields()
-    try:
-        return Voters(VoterSet.of(voters))
-    except ValueError as error:
-        raise CorruptBatchError(start, str(error)) from error
-
-
-_DECODERS: dict[int, Callable[[Reader, int], ControlRecord]] = {
-    LEADER_CHANGE: _read_leader_change,
-    SNAPSHOT_HEADER: _read_snapshot_header,
-    SNAPSHOT_FOOTER: _read_snapshot_footer,
-    KRAFT_VERSION: _read_kraft_version,
-    KRAFT_VOTERS: _read_voters,
+_KNOWN: dict[int, tuple[Callable[[Reader, int], tuple[Any, ...]], Callable[..., ControlRecord]]] = {
+    LEADER_CHANGE: (_read_leader_change, LeaderChange),
+    SNAPSHOT_HEADER: (lambda reader, _: (reader.int64(),), SnapshotHeader),
+    SNAPSHOT_FOOTER: (lambda _reader, _: (), SnapshotFooter),
+    KRAFT_VERSION: (lambda reader, _: (reader.int16(),), KRaftVersion),
+    KRAFT_VOTERS: (
+        lambda reader, _: (reader.compact_array(_read_voter),),
+        lambda voters: Voters(VoterSet.of(voters)),
+    ),
 }
+"""By type: reads the fields before the tagged ones, and makes the record of them."""
 
 
 def control_json(record: ControlRecord) -> dict[str, Any]:

@@ -80,14 +80,14 @@ def uuid_bytes(text: str) -> bytes:
 
 def structure_put(cls: type[Structure], version: int) -> Put:
     """Writes a whole object of `cls`."""
-    check = _absence_check([spec for spec in cls.FIELDS if not spec.exists_in(version)], version)
+    absent = [spec for spec in cls.FIELDS if not spec.exists_in(version)]
     present = [spec for spec in cls.FIELDS if spec.exists_in(version)]
     puts = _puts([spec for spec in present if spec.tag is None], version)
     put_tags = _tag_writer(cls, [spec for spec in present if spec.tag is not None], version)
 
     def put(value: Any, out: list[bytes]) -> None:
-        if check is not None:
-            check(value)
+        if absent:
+            _check_absence(value, absent, version)
         for get, put_field in puts:
             put_field(get(value), out)
         put_tags(value, out)
@@ -95,19 +95,13 @@ def structure_put(cls: type[Structure], version: int) -> Put:
     return put
 
 
-def _absence_check(absent: list[FieldSpec], version: int) -> Callable[[Any], None] | None:
-    if not absent:
-        return None
-
-    def check(value: Any) -> None:
-        for spec in absent:
-            if not spec.is_default(getattr(value, spec.name)):
-                raise UnsupportedVersionError(
-                    f"{type(value).__name__} has no {spec.name} in version {version}, "
-                    f"and it is not the default: {getattr(value, spec.name)!r}"
-                )
-
-    return check
+def _check_absence(value: Any, absent: list[FieldSpec], version: int) -> None:
+    for spec in absent:
+        if not spec.is_default(getattr(value, spec.name)):
+            raise UnsupportedVersionError(
+                f"{type(value).__name__} has no {spec.name} in version {version}, "
+                f"and it is not the default: {getattr(value, spec.name)!r}"
+            )
 
 
 def _tag_writer(cls: type[Structure], tagged: list[FieldSpec], version: int) -> Put:

@@ -18,7 +18,7 @@ from quorate.metadata.config.config_types import VALUE_BYTES_MAX, ConfigKey, spl
 from quorate.metadata.describe import CONFIG_DEFINITIONS
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.limits import fits, topic_name_fault
-from quorate.metadata.managers.controller_context import TOO_MANY, ControllerContext, RefusedError
+from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
 from quorate.metadata.metadata_version import ELR
 from quorate.metadata.requests import (
     AlterConfigsResponse,
@@ -42,7 +42,7 @@ def alter_configs(
 ) -> tuple[list[MetadataRecord], AlterConfigsResponse]:
     """Alter configs, each resource atomically and independently of the others."""
     times = Counter(change.resource for change in request.changes)
-    records: list[MetadataRecord] = []
+    batch = context.batch()
     outcomes = []
     for change in request.changes:
         try:
@@ -50,14 +50,12 @@ def alter_configs(
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
-            made = _altered(context, change)
-            if len(records) + len(made) > context.settings.records_per_batch_max:
-                raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
-            records += made
+            batch.add(_altered(context, change))
             outcomes.append(ConfigOutcome(change.resource))
         except RefusedError as refused:
             outcomes.append(ConfigOutcome(change.resource, refused.error, refused.message))
-    return [] if request.validate_only else records, AlterConfigsResponse(tuple(outcomes))
+    records = [] if request.validate_only else batch.records
+    return records, AlterConfigsResponse(tuple(outcomes))
 
 
 def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataRecord]:

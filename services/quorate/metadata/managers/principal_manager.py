@@ -54,33 +54,30 @@ def create_acls(
     context: ControllerContext, request: CreateAcls
 ) -> tuple[list[MetadataRecord], CreateAclsResponse]:
     """Create ACLs. An ACL that exists already is not an error."""
-    records: list[MetadataRecord] = []
+    batch = context.batch()
     made: set[Acl] = set()
     results = []
     for acl in request.acls:
         try:
             check_acl(acl)
             if acl not in context.image.acls.ids and acl not in made:
-                if len(records) >= context.settings.records_per_batch_max:
-                    raise RefusedError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
-                made.add(acl)
-                records.append(
-                    AccessControlEntryRecord(
-                        _new_id(context),
-                        acl.resource_type,
-                        acl.resource_name,
-                        acl.pattern_type,
-                        acl.principal,
-                        acl.host,
-                        acl.operation,
-                        acl.permission_type,
-                        version=0,
-                    )
+                record = AccessControlEntryRecord(
+                    _new_id(context),
+                    acl.resource_type,
+                    acl.resource_name,
+                    acl.pattern_type,
+                    acl.principal,
+                    acl.host,
+                    acl.operation,
+                    acl.permission_type,
+                    version=0,
                 )
+                batch.add([record])
+                made.add(acl)
             results.append(PartResult(acl.resource_name))
         except RefusedError as refused:
             results.append(PartResult(acl.resource_name, refused.error, refused.message))
-    return records, CreateAclsResponse(tuple(results))
+    return batch.records, CreateAclsResponse(tuple(results))
 
 
 def _new_id(context: ControllerContext) -> str:

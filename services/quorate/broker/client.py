@@ -21,8 +21,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from crc32c import crc32c
 
@@ -35,6 +33,7 @@ from quorate.records.batch import (
     iter_batches,
     iter_records,
 )
+from quorate.rpc.client.leader_client import AsyncClosing
 from quorate.rpc.client.partition_client import (
     BrokerConnections,
     PartitionFetchStream,
@@ -116,7 +115,7 @@ def sequenced(batch: bytearray, identity: ProducerIdentity, sequence: int) -> by
     return batch
 
 
-class _Client:
+class _Client(AsyncClosing):
     """The common base of producers and readers."""
 
     def __init__(self, bootstrap: Sequence[str], tls: TlsConfig | None) -> None:
@@ -124,17 +123,6 @@ class _Client:
             raise MisuseError("a client needs the address of at least one broker")
         self._connections = BrokerConnections(tls, "quorate-client")
         self._topology = Topology(bootstrap, self._connections)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         await self._connections.close()

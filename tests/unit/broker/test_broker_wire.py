@@ -71,9 +71,9 @@ def test_fetches_and_what_they_yield() -> None:
 
 def test_offsets_places_and_producer_ids() -> None:
     offsets = PartitionOffsets(ErrorCode.NONE, 1, 2, 3, 4, 5)
-    assert convert.decode_offsets(convert.encode_offsets(offsets)) == offsets
+    assert convert.OFFSETS.decode(convert.OFFSETS.encode(offsets)) == offsets
     identity = ProducerIdentity(ErrorCode.NONE, 1 << 40, 0)
-    assert convert.decode_identity(convert.encode_identity(identity)) == identity
+    assert convert.IDENTITY.decode(convert.IDENTITY.encode(identity)) == identity
     located = Located(
         ErrorCode.NONE,
         (LocatedBroker(1, (Endpoint("PLAINTEXT", "h", 9092),), "r", True, True, 17),),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,16 +90,11 @@ class Appender:
     """Sends batches to the current leader. Each is a span of `tracing`, if given."""
 
     def __init__(
-        self,
-        search: LeaderSearch,
-        channels: Channels,
-        connect_timeout_ms: int,
-        tracing: Tracing | None = None,
+        self, search: LeaderSearch, channels: Channels, tracing: Tracing | None = None
     ) -> None:
         self._tracing = tracing
         self._search = search
         self._channels = channels
-        self._connect_timeout_ms = connect_timeout_ms
         self._connections: dict[Address, AppendConnection] = {}
         self._tasks: set[asyncio.Task[AppendResult]] = set()
 
@@ -134,11 +129,12 @@ class Appender:
         if size > BATCH_BYTES_MAX:
             raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, too_large(size, BATCH_BYTES_MAX))
 
-        async def call(address: Address, remaining_ms: float) -> AppendOutcome:
-            return await self._send(address, records, remaining_ms)
-
         try:
-            outcome = await self._search.ask(call, timeout_ms, may_repeat=APPENDING.is_repeatable)
+            outcome = await self._search.ask(
+                lambda address, left_ms: self._send(address, records, left_ms),
+                timeout_ms,
+                may_repeat=APPENDING.is_repeatable,
+            )
         except TransportError as error:
             if error.kind is TransportKind.TOO_LARGE:
                 raise AdminError(ErrorCode.MESSAGE_TOO_LARGE, error.text) from None
@@ -166,12 +162,7 @@ class Appender:
         connection = self._connections.get(address)
         if connection is not None and connection.is_open:
             return connection
-        link = self._channels.acquire(*address)
-        try:
-            await self._channels.connected(link, min(timeout_ms, self._connect_timeout_ms))
-        except BaseException:
-            self._channels.release(link)
-            raise
+        link = await self._channels.connect(*address, timeout_ms)
         connection = self._connections.get(address)
         if connection is not None and connection.is_open:
             # Another task was faster.
@@ -204,6 +195,13 @@ class _WaitingAppend:
     record: OpaqueRecord
     size: int
     offset: asyncio.Future[int]
+
+
+def _fail(appends: Iterable[_WaitingAppend], error: ClientError) -> None:
+    """Fail the appends of all callers that still wait."""
+    for waiting in appends:
+        if not waiting.offset.done():
+            waiting.offset.set_exception(renewed(error))
 
 
 class Coalescer:
@@ -271,11 +269,7 @@ class Coalescer:
     async def close(self) -> None:
         """Stop sending: waiting values fail, and messages in flight are abandoned."""
         self._is_closed = True
-        for waiting in self._waiting:
-            if not waiting.offset.done():
-                waiting.offset.set_exception(
-                    ClientError("the client was closed before this was sent")
-                )
+        _fail(self._waiting, ClientError("the client was closed before this was sent"))
         self._waiting.clear()
         self._waiting_bytes = 0
         self._room.set()
@@ -285,21 +279,13 @@ class Coalescer:
         try:
             result = await self._send([waiting.record for waiting in taken])
         except ClientError as error:
-            for waiting in taken:
-                if not waiting.offset.done():
-                    waiting.offset.set_exception(renewed(error))
+            _fail(taken, error)
         except asyncio.CancelledError:
-            for waiting in taken:
-                if not waiting.offset.done():
-                    text = "the client was closed"
-                    waiting.offset.set_exception(OutcomeUnknownError(text))
+            _fail(taken, OutcomeUnknownError("the client was closed"))
             raise
         except Exception as error:
             LOGGER.exception("appending %d values failed", len(taken))
-            for waiting in taken:
-                if not waiting.offset.done():
-                    text = f"appending failed: {error!r}"
-                    waiting.offset.set_exception(OutcomeUnknownError(text))
+            _fail(taken, OutcomeUnknownError(f"appending failed: {error!r}"))
         else:
             for offset, waiting in enumerate(taken, result.base_offset):
                 if not waiting.offset.done():

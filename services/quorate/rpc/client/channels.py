@@ -228,6 +228,16 @@ class Channels:
         link.users += 1
         return link
 
+    async def connect(self, host: str, port: int, timeout_ms: float) -> Link:
+        """Like `acquire`, but the channel has a connection. Raises as `connected`."""
+        link = self.acquire(host, port)
+        try:
+            await self.connected(link, timeout_ms)
+        except BaseException:
+            self.release(link)
+            raise
+        return link
+
     def release(self, link: Link) -> None:
         link.users -= 1
         link.last_used = asyncio.get_running_loop().time()
@@ -285,12 +295,13 @@ class Channels:
         task.add_done_callback(self._closing.discard)
 
     async def connected(self, link: Link, timeout_ms: float) -> None:
-        """Wait until the channel has a connection.
+        """Wait until the channel has a connection, for the time of one attempt at most.
 
         Raises TransportError (REFUSED, UNREACHABLE, UNAUTHENTICATED) as soon as an attempt has
         failed, or when the timeout has passed.
         """
         channel = link.channel
+        timeout_ms = min(timeout_ms, self._limits.connect_timeout_ms)
         state = channel.get_state(try_to_connect=True)
         if state is grpc.ChannelConnectivity.READY:
             return

@@ -8,20 +8,23 @@ broke may have been appended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import grpc.aio
+from google.protobuf.message import Message
 
 from quorate.raft.errors import MisuseError, ViolationError
 from quorate.raft.types import Endpoint
 from quorate.rpc.client.channels import EOF, Channels, Link, call_error, status_error
 from quorate.rpc.client.client_stream import ClientStream
+from quorate.rpc.client.routing import Address
 from quorate.rpc.client.stream_call import StreamCall
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire import partition_convert as convert
 from quorate.rpc.wire.limits import ChannelLimits
+from quorate.rpc.wire.methods import PARTITION_METHODS
 from quorate.rpc.wire.partition_values import (
     Located,
     PartitionFetch,
@@ -34,10 +37,13 @@ from quorate.rpc.wire.partition_values import (
 )
 from quorate.v1 import partition_pb2 as pb
 
-SERVICE = "/quorate.v1.Partition/"
+PRODUCE = PARTITION_METHODS["Produce"]
+FETCH = PARTITION_METHODS["Fetch"]
 FETCH_GRACE_MS = 2_000
 """How much longer than `max_wait_ms` a response may take, milliseconds."""
 CALL_TIMEOUT_MS = 5_000
+
+T = TypeVar("T")
 
 
 class BrokerConnections:
@@ -48,55 +54,50 @@ class BrokerConnections:
 
     async def open_produce(self, host: str, port: int) -> ProduceStream:
         """Open a connected stream for batches."""
-        link = await self._connect(host, port)
+        link = await self._channels.connect(host, port, CALL_TIMEOUT_MS)
         return ProduceStream(link, self._channels)
 
     async def open_fetch(self, host: str, port: int) -> PartitionFetchStream:
         """Open a connected stream for fetches."""
-        link = await self._connect(host, port)
+        link = await self._channels.connect(host, port, CALL_TIMEOUT_MS)
         return PartitionFetchStream(link, self._channels)
-
-    async def _connect(self, host: str, port: int) -> Link:
-        link = self._channels.acquire(host, port)
-        try:
-            await self._channels.connected(link, ChannelLimits().connect_timeout_ms)
-        except BaseException:
-            self._channels.release(link)
-            raise
-        return link
 
     async def locate(
         self, host: str, port: int, topics: Sequence[str], timeout_ms: float = CALL_TIMEOUT_MS
     ) -> Located:
-        with self._channels.use(host, port) as link:
-            message = pb.LocateRequest(topics=topics)
-            answer = await self._channels.unary(
-                link, SERVICE + "Locate", message, pb.LocateResponse, timeout_ms
-            )
-            return convert.decode_located(answer)
+        message = pb.LocateRequest(topics=topics)
+        return await self._call((host, port), "Locate", message, convert.decode_located, timeout_ms)
 
     async def list_offsets(
         self, host: str, port: int, key: PartitionKey, timeout_ms: float = CALL_TIMEOUT_MS
     ) -> PartitionOffsets:
-        with self._channels.use(host, port) as link:
-            message = pb.ListOffsetsRequest(partition=convert.key_to_wire(key))
-            answer = await self._channels.unary(
-                link, SERVICE + "ListOffsets", message, pb.ListOffsetsResponse, timeout_ms
-            )
-            return convert.decode_offsets(answer)
+        message = pb.ListOffsetsRequest(partition=convert.key_to_wire(key))
+        return await self._call(
+            (host, port), "ListOffsets", message, convert.OFFSETS.decode, timeout_ms
+        )
 
     async def init_producer_id(
         self, host: str, port: int, timeout_ms: float = CALL_TIMEOUT_MS
     ) -> ProducerIdentity:
-        with self._channels.use(host, port) as link:
+        message = pb.InitProducerIdRequest()
+        return await self._call(
+            (host, port), "InitProducerId", message, convert.IDENTITY.decode, timeout_ms
+        )
+
+    async def _call(
+        self,
+        address: Address,
+        name: str,
+        message: Message,
+        decode: Callable[[Any], T],
+        timeout_ms: float,
+    ) -> T:
+        method = PARTITION_METHODS[name]
+        with self._channels.use(*address) as link:
             answer = await self._channels.unary(
-                link,
-                SERVICE + "InitProducerId",
-                pb.InitProducerIdRequest(),
-                pb.InitProducerIdResponse,
-                timeout_ms,
+                link, method.path, message, method.response, timeout_ms
             )
-            return convert.decode_identity(answer)
+            return decode(answer)
 
     async def close(self) -> None:
         await self._channels.close()
@@ -107,7 +108,7 @@ class ProduceStream(ClientStream[ProduceResponse]):
 
     def __init__(self, link: Link, channels: Channels) -> None:
         super().__init__(
-            link, channels, SERVICE + "Produce", pb.ProduceResponse, convert.decode_produce_response
+            link, channels, PRODUCE.path, pb.ProduceResponse, convert.decode_produce_response
         )
 
     async def produce(self, request: ProduceRequest, timeout_ms: float) -> ProduceResponse:
@@ -125,7 +126,7 @@ class PartitionFetchStream:
     def __init__(self, link: Link, channels: Channels) -> None:
         self._link = link
         self._channels = channels
-        self._call = link.stream(SERVICE + "Fetch", pb.PartitionFetchResponse)
+        self._call = link.stream(FETCH.path, pb.PartitionFetchResponse)
         self._is_busy = False
         self.is_open = True
 

@@ -22,10 +22,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any
 
-from quorate.raft.errors import ErrorCode, MisuseError, ViolationError
+from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.messages import (
     AddVoterRequest,
     AdminResponse,
@@ -36,17 +35,9 @@ from quorate.raft.messages import (
 from quorate.raft.types import Endpoint, ReplicaKey, VoterSet
 from quorate.records.batch import Record
 from quorate.rpc.client.appending import BATCHES_IN_FLIGHT_MAX, Appender, Coalescer
-from quorate.rpc.client.channels import Channels
+from quorate.rpc.client.leader_client import ANSWER_SLACK_MS, LeaderClient
 from quorate.rpc.client.reading import LogReader
-from quorate.rpc.client.routing import (
-    NOT_LEADER,
-    Address,
-    Call,
-    LeaderSearch,
-    NodeResponse,
-    Route,
-    now_ms,
-)
+from quorate.rpc.client.routing import Address, now_ms
 from quorate.rpc.errors import (
     AdminError,
     ClientError,
@@ -54,12 +45,10 @@ from quorate.rpc.errors import (
     OutcomeUnknownError,
     ReadBrokenError,
     TransportError,
-    TransportKind,
     UnreachableError,
 )
-from quorate.rpc.tls import TlsConfig
-from quorate.rpc.wire.codecs import CODECS, Codec
-from quorate.rpc.wire.limits import ChannelLimits, format_address, parse_address
+from quorate.rpc.wire.codecs import CODEC_OF
+from quorate.rpc.wire.limits import format_address, parse_address
 from quorate.rpc.wire.values import (
     OPAQUE_KEY,
     AppendResult,
@@ -76,9 +65,6 @@ from quorate.rpc.wire.values import (
     UpgradeType,
 )
 
-if TYPE_CHECKING:
-    from quorate.telemetry.tracing import Tracing
-
 __all__ = [
     "AdminError",
     "ClientError",
@@ -89,76 +75,33 @@ __all__ = [
     "UnreachableError",
 ]
 
-ANSWER_SLACK_MS = 500
-"""How much longer than the server a client waits: the server's timeout error is more precise."""
 STATUS_TIMEOUT_MS = 1_000
 """For requests that a node answers at once from its own state."""
 LEADER_WAIT_MS = 1_500
 """How long a description waits for the leader's view before it falls back to another node's."""
 DESCRIBE_PAUSE_MS = 100
 
-A = TypeVar("A", bound=NodeResponse)
 
+class QuorumClient(LeaderClient):
+    """A client of one quorum; `LeaderClient` has its options."""
 
-_DESCRIBE = CODECS["DescribeQuorum"]
-_ADD_VOTER = CODECS["AddVoter"]
-_REMOVE_VOTER = CODECS["RemoveVoter"]
-_TRANSFER = CODECS["TransferLeadership"]
-_DESCRIBE_FEATURES = CODECS["DescribeFeatures"]
-_UPDATE_FEATURES = CODECS["UpdateFeatures"]
-_FORMAT = CODECS["Format"]
-_STATUS = CODECS["NodeStatus"]
+    TIMEOUT_ADVICE = "; the request may still succeed"
 
-
-class QuorumClient:
-    """A client of one quorum. Use it as an asynchronous context manager, or call `close`.
-
-    bootstrap: `host:port` of some nodes. request_timeout_ms: the default timeout of a call.
-    """
-
-    def __init__(
-        self,
-        bootstrap: Sequence[str],
-        *,
-        tls: TlsConfig | None = None,
-        request_timeout_ms: int = 30_000,
-        client_id: str = "quorate-client",
-        limits: ChannelLimits | None = None,
-        tracing: Tracing | None = None,
-    ) -> None:
-        if not bootstrap:
-            raise MisuseError("a client needs the address of at least one node")
-        self.request_timeout_ms = request_timeout_ms
-        self._limits = limits or ChannelLimits()
-        self._channels = Channels(tls, self._limits, client_id, notices_silence=True)
-        self._route = Route([parse_address(text) for text in bootstrap])
-        self._search = LeaderSearch(self._route)
-        connect_ms = self._limits.connect_timeout_ms
-        self._tracing = tracing
-        self._appender = Appender(self._search, self._channels, connect_ms, tracing)
-        self._reader = LogReader(self._search, self._channels, connect_ms)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._appender = Appender(self._search, self._channels, self.tracing)
+        self._reader = LogReader(self._search, self._channels)
         self._coalescer = Coalescer(
             lambda records: self._appender.append(records, self.request_timeout_ms)
         )
         self._batches = asyncio.Semaphore(BATCHES_IN_FLIGHT_MAX)
         self._cluster_id = ""
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def close(self) -> None:
         """Close all connections. Appends in flight end with OutcomeUnknownError."""
         await self._appender.close()
         await self._coalescer.close()
-        await self._channels.close()
+        await super().close()
 
     # --- the quorum -------------------------------------------------------------------------------
 
@@ -207,7 +150,7 @@ class QuorumClient:
         try:
             status, response = await asyncio.gather(
                 self._status(address),
-                self._unary(address, _DESCRIBE, request, STATUS_TIMEOUT_MS),
+                self._unary(address, request, STATUS_TIMEOUT_MS),
             )
         except TransportError as error:
             code, _, text = error.text.partition(" ")
@@ -237,15 +180,10 @@ class QuorumClient:
         AdminError, NoLeaderError, UnreachableError.
         """
         request = AddVoterRequest(
-            self._cluster_id,
-            voter,
-            tuple(endpoints),
-            ack_when_committed=ack_when_committed,
+            self._cluster_id, voter, tuple(endpoints), ack_when_committed=ack_when_committed
         )
-
         await self._change(
-            _ADD_VOTER,
-            lambda left: replace(request, timeout_ms=left),
+            request,
             timeout_ms,
             {ErrorCode.DUPLICATE_VOTER: lambda voters: voter in voters},
         )
@@ -258,11 +196,8 @@ class QuorumClient:
         force: remove it even if the remaining voters that fetch are no majority; nothing commits
         then until enough of them come back. Without it, AdminError(REQUEST_TIMED_OUT).
         """
-        request = RemoveVoterRequest(self._cluster_id, voter, force=force)
-
         await self._change(
-            _REMOVE_VOTER,
-            lambda left: replace(request, timeout_ms=left),
+            RemoveVoterRequest(self._cluster_id, voter, force=force),
             timeout_ms,
             {ErrorCode.VOTER_NOT_FOUND: lambda voters: voters.get(voter.id) is None},
         )
@@ -271,23 +206,17 @@ class QuorumClient:
         self, target: ReplicaKey, *, timeout_ms: int | None = None
     ) -> None:
         """Transfer leadership to another voter; returns once it leads. Raises as `add_voter`."""
-        request = TransferLeadershipRequest(self._cluster_id, target)
-        await self._change(
-            _TRANSFER,
-            lambda left: replace(request, timeout_ms=left),
-            timeout_ms,
-        )
+        await self._change(TransferLeadershipRequest(self._cluster_id, target), timeout_ms)
 
     async def describe_features(self) -> DescribeFeaturesResponse:
         """The features with their supported and finalized levels. Raises as `add_voter`."""
+        request = DescribeFeaturesRequest(self._cluster_id)
 
         async def call(address: Address, left_ms: float) -> DescribeFeaturesResponse:
-            answer: DescribeFeaturesResponse = await self._unary(
-                address, _DESCRIBE_FEATURES, DescribeFeaturesRequest(self._cluster_id), left_ms
-            )
+            answer: DescribeFeaturesResponse = await self._unary(address, request, left_ms)
             return answer
 
-        answer = await self._ask(_DESCRIBE_FEATURES, call, None)
+        answer, _ = await self.ask_leader(CODEC_OF[DescribeFeaturesRequest].method, call, None)
         if answer.error is not ErrorCode.NONE:
             raise AdminError(answer.error, answer.message)
         return answer
@@ -305,11 +234,7 @@ class QuorumClient:
         request = UpdateFeaturesRequest(
             self._cluster_id, feature, level, upgrade_type, validate_only
         )
-        await self._change(
-            _UPDATE_FEATURES,
-            lambda left: replace(request, timeout_ms=left),
-            timeout_ms,
-        )
+        await self._change(request, timeout_ms)
 
     # --- one node ---------------------------------------------------------------------------------
 
@@ -327,10 +252,7 @@ class QuorumClient:
         """
         try:
             response: FormatResponse = await self._unary(
-                parse_address(address),
-                _FORMAT,
-                request,
-                self.request_timeout_ms,
+                parse_address(address), request, self.request_timeout_ms
             )
         except TransportError as error:
             if error.nothing_done:
@@ -404,66 +326,36 @@ class QuorumClient:
 
     async def _status(self, address: Address) -> NodeStatus:
         timeout_ms = min(STATUS_TIMEOUT_MS, self.request_timeout_ms)
-        status: NodeStatus = await self._unary(address, _STATUS, NodeStatusRequest(), timeout_ms)
+        status: NodeStatus = await self._unary(address, NodeStatusRequest(), timeout_ms)
         return status
 
-    async def _unary(self, address: Address, codec: Codec, request: Any, timeout_ms: float) -> Any:
+    async def _unary(self, address: Address, request: Any, timeout_ms: float) -> Any:
         """Make one call to one node. Raises TransportError, also for an invalid response."""
-        if self._tracing is None:
-            return await self._call(address, codec, request, timeout_ms)
-        with self._tracing.calling(f"quorate.{codec.method.name}", {"server.port": address[1]}):
-            return await self._call(address, codec, request, timeout_ms)
-
-    async def _call(self, address: Address, codec: Codec, request: Any, timeout_ms: float) -> Any:
-        method, message = codec.method, codec.encode_request(request)
-        with self._channels.use(*address) as link:
-            connect_ms = min(timeout_ms, self._limits.connect_timeout_ms)
-            await self._channels.connected(link, connect_ms)
-            answer = await self._channels.unary(
-                link, method.path, message, method.response, timeout_ms
-            )
-            try:
-                return codec.decode_response(answer)
-            except ViolationError as error:
-                raise TransportError(TransportKind.FAILED, link.address, str(error)) from None
-
-    async def _ask(self, codec: Codec, call: Call[A], timeout_ms: int | None) -> A:
-        timeout_ms = timeout_ms or self.request_timeout_ms
-        try:
-            return await self._search.ask(call, timeout_ms, may_repeat=codec.method.is_repeatable)
-        except TransportError as error:
-            text = f"no answer within {timeout_ms} ms ({error}); the request may still succeed"
-            raise AdminError(ErrorCode.REQUEST_TIMED_OUT, text) from None
+        codec = CODEC_OF[type(request)]
+        message = codec.encode_request(request)
+        return await self.call_node(
+            address, codec.method, message, codec.decode_response, timeout_ms
+        )
 
     async def _change(
         self,
-        codec: Codec,
-        request: Callable[[int], Any],
+        request: Any,
         timeout_ms: int | None,
         done_if: Mapping[ErrorCode, Callable[[VoterSet], bool]] | None = None,
     ) -> None:
         """Request a change from the leader until it answers; see rule 2.
 
-        request: builds the request for a timeout in milliseconds. done_if: errors that an earlier
-        attempt's success may cause, each with a check of the leader's voter set that confirms it.
+        done_if: errors that an earlier attempt's success may cause, each with a check of the
+        leader's voter set that confirms it.
         """
-        may_be_done = False
 
         async def call(address: Address, left_ms: float) -> AdminResponse:
-            nonlocal may_be_done
-            asked = request(max(1, int(left_ms)))
-            try:
-                answer: AdminResponse = await self._unary(
-                    address, codec, asked, left_ms + ANSWER_SLACK_MS
-                )
-            except TransportError as error:
-                may_be_done = may_be_done or not error.nothing_done
-                raise
-            # A leader that resigned while it handled the request adds a message.
-            may_be_done = may_be_done or (answer.error in NOT_LEADER and answer.message != "")
+            asked = replace(request, timeout_ms=max(1, int(left_ms)))
+            answer: AdminResponse = await self._unary(address, asked, left_ms + ANSWER_SLACK_MS)
             return answer
 
-        response = await self._ask(codec, call, timeout_ms)
+        method = CODEC_OF[type(request)].method
+        response, may_be_done = await self.ask_leader(method, call, timeout_ms)
         if response.error is ErrorCode.NONE:
             return
         is_done = (done_if or {}).get(response.error)

@@ -26,13 +26,13 @@ from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import BatchHeader, Record, iter_batches, iter_records, verify_crc
 from quorate.records.errors import RecordsError
 from quorate.rpc.client.channels import EOF, Channels, Link, call_error, status_error
+from quorate.rpc.client.leader_client import ANSWER_SLACK_MS
 from quorate.rpc.client.routing import Address, LeaderSearch
 from quorate.rpc.errors import AdminError, ReadBrokenError, TransportError, TransportKind
 from quorate.rpc.wire.codecs import CODECS
 from quorate.rpc.wire.values import ReadChunk, ReadRequest
 
 READ = CODECS["Read"]
-ANSWER_SLACK_MS = 500
 
 
 @dataclass(slots=True)
@@ -55,10 +55,9 @@ class _OpenRead:
 class LogReader:
     """The reads of one client."""
 
-    def __init__(self, search: LeaderSearch, channels: Channels, connect_timeout_ms: int) -> None:
+    def __init__(self, search: LeaderSearch, channels: Channels) -> None:
         self._search = search
         self._channels = channels
-        self._connect_timeout_ms = connect_timeout_ms
 
     async def read(self, request: ReadRequest) -> AsyncIterator[Record]:
         """The records in order, those of a snapshot first if the log starts after `from_offset`."""
@@ -104,12 +103,11 @@ class LogReader:
             seen.is_reopened = seen.any
 
     async def _open(self, request: ReadRequest) -> _OpenRead:
-        async def call(address: Address, remaining_ms: float) -> _OpenRead:
-            return await self._open_at(address, request, remaining_ms)
-
         try:
             opened = await self._search.ask(
-                call, request.timeout_ms, may_repeat=READ.method.is_repeatable
+                lambda address, left_ms: self._open_at(address, request, left_ms),
+                request.timeout_ms,
+                may_repeat=READ.method.is_repeatable,
             )
         except TransportError as error:
             text = f"no answer within {request.timeout_ms} ms ({error})"
@@ -123,10 +121,9 @@ class LogReader:
     async def _open_at(
         self, address: Address, request: ReadRequest, timeout_ms: float
     ) -> _OpenRead:
-        link = self._channels.acquire(*address)
+        link = await self._channels.connect(*address, timeout_ms)
         call: Any = None
         try:
-            await self._channels.connected(link, min(timeout_ms, self._connect_timeout_ms))
             wanted = READ.encode_request(replace(request, timeout_ms=max(1, int(timeout_ms))))
             call = link.server_stream(READ.method.path, READ.method.response)(wanted)
             first = await _next(link, call, timeout_ms + ANSWER_SLACK_MS)

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.raft.types import NO_NODE
@@ -148,9 +148,13 @@ class PartitionServicer:
         self.behaviors: Mapping[str, Callable[[Any, Context], Any]] = {
             "Produce": self._stream_batches,
             "Fetch": self._stream_fetches,
-            "ListOffsets": self._list_offsets,
-            "Locate": self._locate,
-            "InitProducerId": self._init_producer_id,
+            "ListOffsets": self._unary(
+                _LIST_OFFSETS, self._offsets, PartitionOffsets, convert.OFFSETS.encode
+            ),
+            "Locate": self._unary(_LOCATE, self._located, Located, convert.encode_located),
+            "InitProducerId": self._unary(
+                _INIT, self._identity, ProducerIdentity, convert.IDENTITY.encode
+            ),
         }
         assert self.behaviors.keys() == PARTITION_METHODS.keys()
 
@@ -242,13 +246,6 @@ class PartitionServicer:
 
     # --- one request, one answer ------------------------------------------------------------------
 
-    async def _list_offsets(
-        self, data: bytes, context: Context
-    ) -> partition_pb2.ListOffsetsResponse:
-        return convert.encode_offsets(
-            await self._answer(_LIST_OFFSETS, data, context, self._offsets, PartitionOffsets)
-        )
-
     async def _offsets(
         self, message: partition_pb2.ListOffsetsRequest, request_context: _PartitionContext
     ) -> PartitionOffsets:
@@ -258,48 +255,42 @@ class PartitionServicer:
             return PartitionOffsets(failed)
         return await self._handler.list_offsets(key)
 
-    async def _locate(self, data: bytes, context: Context) -> partition_pb2.LocateResponse:
-        return convert.encode_located(
-            await self._answer(_LOCATE, data, context, self._located, Located)
-        )
-
     async def _located(
         self, message: partition_pb2.LocateRequest, request_context: _PartitionContext
     ) -> Located:
         asked = tuple(message.topics)
         return request_context.visible(await self._handler.locate(asked), asked)
 
-    async def _init_producer_id(
-        self, data: bytes, context: Context
-    ) -> partition_pb2.InitProducerIdResponse:
-        return convert.encode_identity(
-            await self._answer(_INIT, data, context, self._identity, ProducerIdentity)
-        )
-
     async def _identity(
         self, _message: Any, _request_context: _PartitionContext
     ) -> ProducerIdentity:
         return await self._handler.init_producer_id()
 
-    async def _answer(
+    def _unary(
         self,
         rpc: RpcMethod,
-        data: bytes,
-        context: Context,
         handle: Callable[[Any, _PartitionContext], Coroutine[Any, Any, Any]],
         refuse: Callable[..., Any],
-    ) -> Any:
-        """The response's value. refuse: builds one from an error and its message."""
-        request_context = _PartitionContext(self._authorizer, context)
-        if (refused := request_context.refusal(rpc)) is not None:
-            return refuse(refused.error, message=refused.message)
-        try:
-            return await handle(await read_request(rpc, data, _as_it_is), request_context)
-        except DecodeError:
-            raise
-        except Exception as error:
-            code, text = _failed(rpc.name, context, error)
-            return refuse(code, message=text)
+        encode: Callable[[Any], Message],
+    ) -> Callable[[bytes, Context], Coroutine[Any, Any, Message]]:
+        """The behavior of a method. refuse: builds a response from an error and its message."""
+
+        async def answer(data: bytes, context: Context) -> Any:
+            request_context = _PartitionContext(self._authorizer, context)
+            if (refused := request_context.refusal(rpc)) is not None:
+                return refuse(refused.error, message=refused.message)
+            try:
+                return await handle(await read_request(rpc, data, _as_it_is), request_context)
+            except DecodeError:
+                raise
+            except Exception as error:
+                code, text = _failed(rpc.name, context, error)
+                return refuse(code, message=text)
+
+        async def behave(data: bytes, context: Context) -> Message:
+            return encode(await answer(data, context))
+
+        return behave
 
 
 def _as_it_is(message: Any) -> Any:

@@ -16,6 +16,7 @@ from quorate.rpc.fields import (
     position_to_wire,
     required,
 )
+from quorate.rpc.wire.codec import MessageCodec
 from quorate.rpc.wire.limits import POSITIONS_MAX
 from quorate.rpc.wire.partition_values import (
     NO_EPOCH,
@@ -191,28 +192,8 @@ def _fetched(message: pb.FetchedPartition) -> FetchedPartition:
 # --- offsets, places, producer ids ----------------------------------------------------------------
 
 
-def encode_offsets(response: PartitionOffsets) -> pb.ListOffsetsResponse:
-    return pb.ListOffsetsResponse(
-        error_code=error_to_wire(response.error),
-        error_message=response.message,
-        log_start=response.log_start,
-        high_watermark=response.high_watermark,
-        log_end=response.log_end,
-        leader_id=known(response.leader_id),
-        leader_epoch=known(response.leader_epoch),
-    )
-
-
-def decode_offsets(message: pb.ListOffsetsResponse) -> PartitionOffsets:
-    return PartitionOffsets(
-        error_from_wire(message.error_code),
-        message.log_start,
-        message.high_watermark,
-        message.log_end,
-        message.leader_id if message.HasField("leader_id") else NO_NODE,
-        message.leader_epoch if message.HasField("leader_epoch") else NO_EPOCH,
-        message.error_message,
-    )
+OFFSETS = MessageCodec(PartitionOffsets, pb.ListOffsetsResponse)
+IDENTITY = MessageCodec(ProducerIdentity, pb.InitProducerIdResponse)
 
 
 def encode_located(located: Located) -> pb.LocateResponse:
@@ -288,21 +269,3 @@ def _topic_from_wire(message: pb.LocatedTopic) -> LocatedTopic:
     )
     topic_id = _topic_id(message.topic_id) if error is ErrorCode.NONE else ""
     return LocatedTopic(message.name, error, topic_id, partitions)
-
-
-def encode_identity(identity: ProducerIdentity) -> pb.InitProducerIdResponse:
-    return pb.InitProducerIdResponse(
-        error_code=error_to_wire(identity.error),
-        error_message=identity.message,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
-    )
-
-
-def decode_identity(message: pb.InitProducerIdResponse) -> ProducerIdentity:
-    return ProducerIdentity(
-        error_from_wire(message.error_code),
-        message.producer_id,
-        message.producer_epoch,
-        message.error_message,
-    )

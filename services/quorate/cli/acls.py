@@ -22,7 +22,8 @@ from quorate.cli.connection import (
     connected,
 )
 from quorate.cli.metadata_run import check, failure, run_metadata, tell_failures
-from quorate.cli.output import AsJson, UsageError, print_json, print_line
+from quorate.cli.option_groups import with_groups
+from quorate.cli.output import AsJson, UsageError, print_json, print_line, print_result
 
 if TYPE_CHECKING:
     from quorate.metadata.requests import Acl, AclFilter, PartResult
@@ -48,71 +49,6 @@ ANYBODY = (None, None, 1, 1)
 CLUSTER_NAME = "kafka-cluster"
 WILDCARD = "*"
 
-Topic = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="A topic.")]
-Group = Annotated[list[str] | None, typer.Option("--group", metavar="NAME", help="A group.")]
-Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster.")]
-TransactionalId = Annotated[
-    list[str] | None,
-    typer.Option("--transactional-id", metavar="ID", help="A transactional id."),
-]
-DelegationToken = Annotated[
-    list[str] | None, typer.Option("--delegation-token", metavar="ID", help="A delegation token.")
-]
-UserPrincipal = Annotated[
-    list[str] | None,
-    typer.Option("--user-principal", metavar="NAME", help="A user principal, as the resource."),
-]
-PatternType = Annotated[
-    str,
-    typer.Option(
-        "--resource-pattern-type",
-        metavar="TYPE",
-        help="literal or prefixed; list and remove also accept any and match.",
-    ),
-]
-AllowPrincipal = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-principal", metavar="TYPE:NAME", help="The principal to allow, such as User:alice."
-    ),
-]
-DenyPrincipal = Annotated[
-    list[str] | None,
-    typer.Option("--deny-principal", metavar="TYPE:NAME", help="The principal to deny."),
-]
-AllowHost = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-host",
-        metavar="HOST",
-        help="A host that the allowed principal may connect from; default: any.",
-    ),
-]
-DenyHost = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--deny-host",
-        metavar="HOST",
-        help="A host that the denied principal may not connect from; default: any.",
-    ),
-]
-Operation = Annotated[
-    list[str] | None,
-    typer.Option("--operation", metavar="NAME", help="Read, Write, Describe, …; default: All."),
-]
-
-
-@app.callback()
-@connected
-def acls(context: typer.Context) -> None:
-    """List, add and remove access control entries.
-
-    \b
-    quorate acls --bootstrap-controller H:P list --topic orders
-    quorate acls … add --allow-principal User:alice --operation Read --topic orders
-    quorate acls … remove --force --topic orders
-    """
-
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
@@ -128,8 +64,156 @@ class Pattern:
         return f"ResourcePattern(resourceType={resource}, name={self.name}, patternType={pattern})"
 
 
+Names = list[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The options that name resources."""
+
+    topic: Annotated[Names, typer.Option("--topic", metavar="NAME", help="A topic.")] = None
+    group: Annotated[Names, typer.Option("--group", metavar="NAME", help="A group.")] = None
+    cluster: Annotated[bool, typer.Option("--cluster", help="The cluster.")] = False
+    transactional_id: Annotated[
+        Names, typer.Option("--transactional-id", metavar="ID", help="A transactional id.")
+    ] = None
+    delegation_token: Annotated[
+        Names, typer.Option("--delegation-token", metavar="ID", help="A delegation token.")
+    ] = None
+    user_principal: Annotated[
+        Names,
+        typer.Option("--user-principal", metavar="NAME", help="A user principal, as the resource."),
+    ] = None
+    resource_pattern_type: Annotated[
+        str,
+        typer.Option(
+            "--resource-pattern-type",
+            metavar="TYPE",
+            help="literal or prefixed; list and remove also accept any and match.",
+        ),
+    ] = "literal"
+
+    def patterns(self, *, is_filter: bool, needs_one: bool = True) -> list[Pattern]:
+        """Return the resources that the options name. Raises UsageError."""
+        kind = self.resource_pattern_type.strip().upper()
+        number = PATTERNS.get(kind)
+        if number is None or (not is_filter and kind in ("ANY", "MATCH")):
+            accepted = "any, match, literal, prefixed" if is_filter else "literal, prefixed"
+            raise UsageError(
+                f"--resource-pattern-type {self.resource_pattern_type}: accepted: {accepted}"
+            )
+        named = {
+            "TOPIC": self.topic,
+            "GROUP": self.group,
+            "TRANSACTIONAL_ID": self.transactional_id,
+            "DELEGATION_TOKEN": self.delegation_token,
+            "USER": self.user_principal,
+        }
+        found = [
+            Pattern(RESOURCES[kind], name.strip(), number)
+            for kind, names in named.items()
+            for name in names or ()
+        ]
+        if self.cluster:
+            found.append(Pattern(RESOURCES["CLUSTER"], CLUSTER_NAME, PATTERNS["LITERAL"]))
+        if any(not each.name for each in found):
+            raise UsageError("a resource name is empty")
+        if needs_one and not found:
+            raise UsageError("a resource is missing: --topic, --group, --cluster, …")
+        return found
+
+
+_Entry = tuple[str, str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """The options that name principals, hosts and operations."""
+
+    allow_principal: Annotated[
+        Names,
+        typer.Option(
+            "--allow-principal",
+            metavar="TYPE:NAME",
+            help="The principal to allow, such as User:alice.",
+        ),
+    ] = None
+    deny_principal: Annotated[
+        Names,
+        typer.Option("--deny-principal", metavar="TYPE:NAME", help="The principal to deny."),
+    ] = None
+    allow_host: Annotated[
+        Names,
+        typer.Option(
+            "--allow-host",
+            metavar="HOST",
+            help="A host that the allowed principal may connect from; default: any.",
+        ),
+    ] = None
+    deny_host: Annotated[
+        Names,
+        typer.Option(
+            "--deny-host",
+            metavar="HOST",
+            help="A host that the denied principal may not connect from; default: any.",
+        ),
+    ] = None
+    operation: Annotated[
+        Names,
+        typer.Option("--operation", metavar="NAME", help="Read, Write, Describe, …; default: All."),
+    ] = None
+
+    def entries(self) -> list[_Entry]:
+        """Return (principal, host, operation, permission) of all combinations.
+
+        Raises UsageError.
+        """
+        if self.allow_host and not self.allow_principal:
+            raise UsageError("--allow-host requires --allow-principal")
+        if self.deny_host and not self.deny_principal:
+            raise UsageError("--deny-host requires --deny-principal")
+        numbers = [_operation(name) for name in self.operation or ("All",)]
+        found: list[_Entry] = []
+        for principals, hosts, permission in (
+            (self.allow_principal, self.allow_host, ALLOW),
+            (self.deny_principal, self.deny_host, DENY),
+        ):
+            for principal in principals or ():
+                if ":" not in principal:
+                    raise UsageError(
+                        f"principal {principal}: expected TYPE:NAME, such as User:alice"
+                    )
+                for host, number in itertools.product(hosts or (WILDCARD,), numbers):
+                    found.append((principal, host, number, permission))
+        return found
+
+
+def _operation(name: str) -> int:
+    from quorate.metadata.acls import OPERATIONS
+
+    # Ignore case and underscores: Kafka accepts DescribeConfigs, describe_configs and similar.
+    wanted = name.strip().replace("_", "").upper()
+    for number, text in OPERATIONS.items():
+        if text.replace("_", "") == wanted:
+            return number
+    raise UsageError(f"--operation {name}: accepted: {', '.join(OPERATIONS.values())}")
+
+
+@app.callback()
+@connected
+def acls(context: typer.Context) -> None:
+    """List, add and remove access control entries.
+
+    \b
+    quorate acls --bootstrap-controller H:P list --topic orders
+    quorate acls … add --allow-principal User:alice --operation Read --topic orders
+    quorate acls … remove --force --topic orders
+    """
+
+
 @app.command("list")
 @asking
+@with_groups
 def list_acls(
     context: typer.Context,
     *,
@@ -137,22 +221,13 @@ def list_acls(
         list[str] | None,
         typer.Option("--principal", metavar="TYPE:NAME", help="Only entries of this principal."),
     ] = None,
-    topic: Topic = None,
-    group: Group = None,
-    cluster: Cluster = False,
-    transactional_id: TransactionalId = None,
-    delegation_token: DelegationToken = None,
-    user_principal: UserPrincipal = None,
-    resource_pattern_type: PatternType = "literal",
+    resources: Resources,
     as_json: AsJson = False,
 ) -> None:
     """Print the entries of the given resources, or of all resources."""
-    patterns = _patterns(
-        (topic, group, cluster, transactional_id, delegation_token, user_principal),
-        resource_pattern_type,
-        is_filter=True,
-        needs_one=False,
-    ) or [Pattern(RESOURCES["ANY"], None, PATTERNS["ANY"])]
+    patterns = resources.patterns(is_filter=True, needs_one=False) or [
+        Pattern(RESOURCES["ANY"], None, PATTERNS["ANY"])
+    ]
 
     async def ask(client: MetadataClient) -> list[Acl]:
         found: dict[Acl, None] = {}
@@ -162,11 +237,7 @@ def list_acls(
         return list(found)
 
     found = run_metadata(context, ask, READ_TIMEOUT_S)
-    if as_json:
-        print_json([_json(each) for each in found])
-        return
-    for line in acl_lines(found):
-        print_line(line)
+    print_result(as_json, [_json(each) for each in found], *acl_lines(found))
 
 
 async def _find(client: MetadataClient, pattern: Pattern, principal: str | None) -> Sequence[Acl]:
@@ -225,32 +296,19 @@ def _json(acl: Acl) -> dict[str, Any]:
 
 @app.command("add")
 @asking
+@with_groups
 def add(
     context: typer.Context,
     *,
-    allow_principal: AllowPrincipal = None,
-    deny_principal: DenyPrincipal = None,
-    allow_host: AllowHost = None,
-    deny_host: DenyHost = None,
-    operation: Operation = None,
-    topic: Topic = None,
-    group: Group = None,
-    cluster: Cluster = False,
-    transactional_id: TransactionalId = None,
-    delegation_token: DelegationToken = None,
-    user_principal: UserPrincipal = None,
-    resource_pattern_type: PatternType = "literal",
+    grants: Grants,
+    resources: Resources,
     as_json: AsJson = False,
 ) -> None:
     """Add an entry for each combination of operation, principal, host and resource."""
     from quorate.metadata.requests import Acl, CreateAcls
 
-    patterns = _patterns(
-        (topic, group, cluster, transactional_id, delegation_token, user_principal),
-        resource_pattern_type,
-        is_filter=False,
-    )
-    entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
+    patterns = resources.patterns(is_filter=False)
+    entries = grants.entries()
     if not entries:
         raise UsageError("--allow-principal or --deny-principal is missing")
     wanted = tuple(
@@ -258,10 +316,10 @@ def add(
         for p, entry in itertools.product(patterns, entries)
     )
 
-    async def ask(client: MetadataClient) -> Any:
-        return (await client.ask(CreateAcls(wanted))).results
-
-    results = run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True)
+    request = CreateAcls(wanted)
+    results = run_metadata(
+        context, lambda client: client.ask(request), CHANGE_TIMEOUT_S, changes=True
+    ).results
     failures = [
         (_entry(acl), text)
         for acl, result in zip(wanted, results, strict=True)
@@ -288,33 +346,20 @@ def added_json(acls: Iterable[Acl], results: Iterable[PartResult]) -> list[dict[
 
 @app.command("remove")
 @asking
+@with_groups
 def remove(
     context: typer.Context,
     *,
-    allow_principal: AllowPrincipal = None,
-    deny_principal: DenyPrincipal = None,
-    allow_host: AllowHost = None,
-    deny_host: DenyHost = None,
-    operation: Operation = None,
-    topic: Topic = None,
-    group: Group = None,
-    cluster: Cluster = False,
-    transactional_id: TransactionalId = None,
-    delegation_token: DelegationToken = None,
-    user_principal: UserPrincipal = None,
-    resource_pattern_type: PatternType = "literal",
+    grants: Grants,
+    resources: Resources,
     force: Annotated[bool, typer.Option("--force", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove the given entries; without a principal, all entries of the given resources."""
     from quorate.metadata.requests import AclFilter, DeleteAcls
 
-    patterns = _patterns(
-        (topic, group, cluster, transactional_id, delegation_token, user_principal),
-        resource_pattern_type,
-        is_filter=True,
-    )
-    entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
+    patterns = resources.patterns(is_filter=True)
+    entries = grants.entries()
     chosen: Sequence[tuple[str | None, str | None, int, int]] = entries or [ANYBODY]
     filters: list[AclFilter] = [
         AclFilter(p.resource_type, p.name, p.pattern_type, *entry)
@@ -324,88 +369,15 @@ def remove(
     if not force and not typer.confirm(f"Remove these ACLs from {what}?", err=True):
         raise typer.Abort
 
-    async def ask(client: MetadataClient) -> Any:
-        return (await client.ask(DeleteAcls(tuple(filters)))).results
-
-    results = run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True)
+    request = DeleteAcls(tuple(filters))
+    results = run_metadata(
+        context, lambda client: client.ask(request), CHANGE_TIMEOUT_S, changes=True
+    ).results
     for result in results:
         check(result)
     removed = [acl for result in results for acl in result.acls]
-    if as_json:
-        print_json([_json(acl) for acl in removed])
-        return
-    for acl in removed:
-        print_line(f"Removed {_entry(acl)}")
-
-
-# --- reading options ------------------------------------------------------------------------------
-
-_Resources = tuple[
-    list[str] | None, list[str] | None, bool, list[str] | None, list[str] | None, list[str] | None
-]
-
-
-def _patterns(
-    given: _Resources, pattern: str, *, is_filter: bool, needs_one: bool = True
-) -> list[Pattern]:
-    """Return the resources that the options name. Raises UsageError."""
-    kind = pattern.strip().upper()
-    number = PATTERNS.get(kind)
-    if number is None or (not is_filter and kind in ("ANY", "MATCH")):
-        accepted = "any, match, literal, prefixed" if is_filter else "literal, prefixed"
-        raise UsageError(f"--resource-pattern-type {pattern}: accepted: {accepted}")
-    topic, group, cluster, transactional_id, token, user = given
-    named = (("TOPIC", topic), ("GROUP", group), ("TRANSACTIONAL_ID", transactional_id))
-    named += (("DELEGATION_TOKEN", token), ("USER", user))  # type: ignore[assignment]
-    found = [
-        Pattern(RESOURCES[kind], name.strip(), number)
-        for kind, names in named
-        for name in names or ()
-    ]
-    if cluster:
-        found.append(Pattern(RESOURCES["CLUSTER"], CLUSTER_NAME, PATTERNS["LITERAL"]))
-    if any(not each.name for each in found):
-        raise UsageError("a resource name is empty")
-    if needs_one and not found:
-        raise UsageError("a resource is missing: --topic, --group, --cluster, …")
-    return found
-
-
-_Entry = tuple[str, str, int, int]
-
-
-def _entries(
-    allow: list[str] | None,
-    deny: list[str] | None,
-    allow_hosts: list[str] | None,
-    deny_hosts: list[str] | None,
-    operations: list[str] | None,
-) -> list[_Entry]:
-    """Return (principal, host, operation, permission) of all combinations. Raises UsageError."""
-    if allow_hosts and not allow:
-        raise UsageError("--allow-host requires --allow-principal")
-    if deny_hosts and not deny:
-        raise UsageError("--deny-host requires --deny-principal")
-    numbers = [_operation(name) for name in operations or ("All",)]
-    found: list[_Entry] = []
-    for principals, hosts, permission in (
-        (allow, allow_hosts, ALLOW),
-        (deny, deny_hosts, DENY),
-    ):
-        for principal in principals or ():
-            if ":" not in principal:
-                raise UsageError(f"principal {principal}: expected TYPE:NAME, such as User:alice")
-            for host, number in itertools.product(hosts or (WILDCARD,), numbers):
-                found.append((principal, host, number, permission))
-    return found
-
-
-def _operation(name: str) -> int:
-    from quorate.metadata.acls import OPERATIONS
-
-    # Ignore case and underscores: Kafka accepts DescribeConfigs, describe_configs and similar.
-    wanted = name.strip().replace("_", "").upper()
-    for number, text in OPERATIONS.items():
-        if text.replace("_", "") == wanted:
-            return number
-    raise UsageError(f"--operation {name}: accepted: {', '.join(OPERATIONS.values())}")
+    print_result(
+        as_json,
+        [_json(acl) for acl in removed],
+        *(f"Removed {_entry(acl)}" for acl in removed),
+    )

@@ -18,12 +18,10 @@ from quorate.cli.connection import (
     run,
 )
 from quorate.cli.metadata_run import check, run_metadata
-from quorate.cli.output import AsJson, kafka_table, print_json, print_line
+from quorate.cli.output import AsJson, kafka_table, print_json, print_result
 
 if TYPE_CHECKING:
     from quorate.raft.types import Endpoint
-    from quorate.rpc.client.quorum_client import QuorumClient
-    from quorate.rpc.metadata_client import MetadataClient
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -50,15 +48,8 @@ def cluster_id(
     as_json: AsJson = False,
 ) -> None:
     """Print the cluster's id."""
-
-    async def ask(client: QuorumClient) -> str:
-        return (await client.describe_quorum()).cluster_id
-
-    found = run(context, ask, READ_TIMEOUT_S)
-    if as_json:
-        print_json({"clusterId": found})
-        return
-    print_line(f"Cluster ID: {found}")
+    found = run(context, lambda client: client.describe_quorum(), READ_TIMEOUT_S).cluster_id
+    print_result(as_json, {"clusterId": found}, f"Cluster ID: {found}")
 
 
 @app.command("list-endpoints")
@@ -73,13 +64,10 @@ def list_endpoints(
     as_json: AsJson = False,
 ) -> None:
     """Print the endpoints of the registered brokers and controllers."""
+    from quorate.metadata.requests import DescribeCluster
 
-    async def ask(client: MetadataClient) -> Any:
-        from quorate.metadata.requests import DescribeCluster
-
-        return await client.ask(DescribeCluster(include_fenced_brokers))
-
-    found = run_metadata(context, ask, READ_TIMEOUT_S)
+    request = DescribeCluster(include_fenced_brokers)
+    found = run_metadata(context, lambda client: client.ask(request), READ_TIMEOUT_S)
     nodes = [
         _node(each.id, each.endpoints, each.rack, "fenced" if each.is_fenced else "unfenced")
         for each in found.brokers
@@ -129,11 +117,6 @@ def unregister(
     """
     from quorate.metadata.requests import UnregisterBroker
 
-    async def ask(client: MetadataClient) -> Any:
-        return await client.ask(UnregisterBroker(broker))
-
-    check(run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True))
-    if as_json:
-        print_json({"brokerId": broker})
-        return
-    print_line(f"Broker {broker} is no longer registered.")
+    request = UnregisterBroker(broker)
+    check(run_metadata(context, lambda c: c.ask(request), CHANGE_TIMEOUT_S, changes=True))
+    print_result(as_json, {"brokerId": broker}, f"Broker {broker} is no longer registered.")

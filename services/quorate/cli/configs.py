@@ -12,6 +12,7 @@ Source: Kafka's ConfigCommand; messages are Kafka's. KIP-226, KIP-546 (quotas), 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +33,8 @@ from quorate.cli.connection import (
     connected,
 )
 from quorate.cli.metadata_run import check, run_metadata
-from quorate.cli.output import AsJson, DryRun, UsageError, print_json, print_line
+from quorate.cli.option_groups import with_groups
+from quorate.cli.output import AsJson, DryRun, UsageError, print_line, print_result
 
 if TYPE_CHECKING:
     from quorate.rpc.metadata_client import MetadataClient
@@ -54,42 +56,77 @@ class EntityCommand(typer.core.TyperCommand):
         return super().parse_args(ctx, taken)
 
 
-EntityType = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--entity-type",
-        metavar="TYPE",
-        help="topics, brokers, client-metrics, groups, users, clients or ips; users and clients "
-        "may be given together.",
-    ),
-]
-EntityName = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--entity-name", metavar="NAME", help="The entity's name, in the order of the types."
-    ),
-]
-EntityDefault = Annotated[
-    bool,
-    typer.Option("--entity-default", help="The default for all entities of the type."),
-]
-Topic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="A topic.")]
-Broker = Annotated[str | None, typer.Option("--broker", metavar="ID", help="A broker.")]
-User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="A user principal.")]
-Client = Annotated[str | None, typer.Option("--client", metavar="ID", help="A client id.")]
-Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="A client's IP address.")]
-Group = Annotated[str | None, typer.Option("--group", metavar="NAME", help="A group.")]
-ClientMetrics = Annotated[
-    str | None, typer.Option("--client-metrics", metavar="NAME", help="A client metrics resource.")
-]
-BrokerDefaults = Annotated[
-    bool, typer.Option("--broker-defaults", help="The default for all brokers.")
-]
-UserDefaults = Annotated[bool, typer.Option("--user-defaults", help="The default for all users.")]
-ClientDefaults = Annotated[
-    bool, typer.Option("--client-defaults", help="The default for all clients.")
-]
-IpDefaults = Annotated[bool, typer.Option("--ip-defaults", help="The default for all addresses.")]
+@dataclass(frozen=True, slots=True)
+class EntityOptions:
+    """The options that name an entity."""
+
+    entity_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--entity-type",
+            metavar="TYPE",
+            help="topics, brokers, client-metrics, groups, users, clients or ips; users and "
+            "clients may be given together.",
+        ),
+    ] = None
+    entity_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--entity-name", metavar="NAME", help="The entity's name, in the order of the types."
+        ),
+    ] = None
+    entity_default: Annotated[
+        bool,
+        typer.Option("--entity-default", help="The default for all entities of the type."),
+    ] = False
+    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="A topic.")] = None
+    broker: Annotated[str | None, typer.Option("--broker", metavar="ID", help="A broker.")] = None
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="NAME", help="A user principal.")
+    ] = None
+    client: Annotated[str | None, typer.Option("--client", metavar="ID", help="A client id.")] = (
+        None
+    )
+    ip: Annotated[
+        str | None, typer.Option("--ip", metavar="ADDRESS", help="A client's IP address.")
+    ] = None
+    group: Annotated[str | None, typer.Option("--group", metavar="NAME", help="A group.")] = None
+    client_metrics: Annotated[
+        str | None,
+        typer.Option("--client-metrics", metavar="NAME", help="A client metrics resource."),
+    ] = None
+    broker_defaults: Annotated[
+        bool, typer.Option("--broker-defaults", help="The default for all brokers.")
+    ] = False
+    user_defaults: Annotated[
+        bool, typer.Option("--user-defaults", help="The default for all users.")
+    ] = False
+    client_defaults: Annotated[
+        bool, typer.Option("--client-defaults", help="The default for all clients.")
+    ] = False
+    ip_defaults: Annotated[
+        bool, typer.Option("--ip-defaults", help="The default for all addresses.")
+    ] = False
+
+    def parse(self, *, is_alter: bool) -> Entity:
+        """Return the entity. Raises UsageError."""
+        assert not self.entity_default, "EntityCommand replaces it by a name"
+        named = {
+            "topics": self.topic,
+            "brokers": self.broker,
+            "users": self.user,
+            "clients": self.client,
+            "ips": self.ip,
+            "groups": self.group,
+            "client-metrics": self.client_metrics,
+        }
+        defaults = {
+            "brokers": self.broker_defaults,
+            "users": self.user_defaults,
+            "clients": self.client_defaults,
+            "ips": self.ip_defaults,
+        }
+        return parse_entity(self.entity_type, self.entity_name, named, defaults, is_alter=is_alter)
 
 
 @app.callback()
@@ -107,23 +144,11 @@ def configs(context: typer.Context) -> None:
 
 @app.command("describe", cls=EntityCommand)
 @asking
+@with_groups
 def describe(
     context: typer.Context,
     *,
-    entity_type: EntityType = None,
-    entity_name: EntityName = None,
-    entity_default: EntityDefault = False,
-    topic: Topic = None,
-    broker: Broker = None,
-    user: User = None,
-    client: Client = None,
-    ip: Ip = None,
-    group: Group = None,
-    client_metrics: ClientMetrics = None,
-    broker_defaults: BrokerDefaults = False,
-    user_defaults: UserDefaults = False,
-    client_defaults: ClientDefaults = False,
-    ip_defaults: IpDefaults = False,
+    options: EntityOptions,
     all_configs: Annotated[
         bool,
         typer.Option(
@@ -135,43 +160,22 @@ def describe(
     """Print the configuration of one entity, or of all entities of a type."""
     from quorate.cli import configs_text
 
-    named = {"topics": topic, "brokers": broker, "users": user, "clients": client, "ips": ip}
-    named |= {"groups": group, "client-metrics": client_metrics}
-    defaults = {"brokers": broker_defaults, "users": user_defaults}
-    defaults |= {"clients": client_defaults, "ips": ip_defaults}
-    entity = parse_entity(entity_type, entity_name, named, defaults, is_alter=False)
-    del entity_default  # EntityCommand replaced it by a name
-
-    async def ask(asked: MetadataClient) -> Any:
-        return await configs_text.describe(asked, entity, with_defaults=all_configs)
-
-    found = run_metadata(context, ask, READ_TIMEOUT_S)
-    if as_json:
-        print_json(found.as_json())
-        return
-    for line in found.lines():
-        print_line(line)
+    entity = options.parse(is_alter=False)
+    found = run_metadata(
+        context,
+        lambda client: configs_text.describe(client, entity, with_defaults=all_configs),
+        READ_TIMEOUT_S,
+    )
+    print_result(as_json, found.as_json(), *found.lines())
 
 
 @app.command("alter", cls=EntityCommand)
 @asking
+@with_groups
 def alter(
     context: typer.Context,
     *,
-    entity_type: EntityType = None,
-    entity_name: EntityName = None,
-    entity_default: EntityDefault = False,
-    topic: Topic = None,
-    broker: Broker = None,
-    user: User = None,
-    client: Client = None,
-    ip: Ip = None,
-    group: Group = None,
-    client_metrics: ClientMetrics = None,
-    broker_defaults: BrokerDefaults = False,
-    user_defaults: UserDefaults = False,
-    client_defaults: ClientDefaults = False,
-    ip_defaults: IpDefaults = False,
+    options: EntityOptions,
     add_config: Annotated[
         list[str] | None,
         typer.Option(
@@ -196,12 +200,7 @@ def alter(
     dry_run: DryRun = False,
 ) -> None:
     """Set and remove configurations of one entity: either all changes are made, or none."""
-    named = {"topics": topic, "brokers": broker, "users": user, "clients": client, "ips": ip}
-    named |= {"groups": group, "client-metrics": client_metrics}
-    defaults = {"brokers": broker_defaults, "users": user_defaults}
-    defaults |= {"clients": client_defaults, "ips": ip_defaults}
-    entity = parse_entity(entity_type, entity_name, named, defaults, is_alter=True)
-    del entity_default  # EntityCommand replaced it by a name
+    entity = options.parse(is_alter=True)
     if add_config and add_config_file is not None:
         raise UsageError("--add-config and --add-config-file cannot be used together")
     added = parse_file(add_config_file) if add_config_file else parse_additions(add_config or ())

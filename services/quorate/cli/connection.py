@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from quorate.cli.option_groups import declare
 from quorate.cli.output import CommandError, UsageError, one_line, print_warning
 
 if TYPE_CHECKING:
@@ -136,15 +137,12 @@ def _with_options(command: Callable[..., None], added: dict[str, Any]) -> Callab
             setattr(options, name, given.pop(name) or getattr(options, name))
         command(context, **given)
 
-    # Typer derives the options from the signature, so it must include the added parameters.
-    signature = inspect.signature(command, eval_str=True)
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in added.items()
     ]
-    parameters = [*signature.parameters.values(), *more]
-    run_command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run_command.__annotations__ = {each.name: each.annotation for each in parameters}
+    declare(run_command, [*parameters, *more])
     return run_command
 
 
@@ -285,12 +283,14 @@ def run(
     *,
     changes: bool = False,
     reach_first: bool = True,
+    look: str = "check with `quorate metadata-quorum … describe --status`",
 ) -> T:
     """Run `ask` with a client of the quorum that the options select.
 
     The timeout comes from the command line, else from the properties, else default_timeout,
-    seconds. changes: whether a missing response leaves the outcome unknown. reach_first: whether to
-    call `reach` first, because `ask` alone retries until its timeout.
+    seconds. changes: whether a missing response leaves the outcome unknown, so that the error
+    advises to `look`. reach_first: whether to call `reach` first, because `ask` alone retries until
+    its timeout.
     """
     options = ConnectionOptions.of(context)
     connection = resolve(options)
@@ -308,6 +308,5 @@ def run(
                 await reach(client)
             return await ask(client)
 
-    look = "check with `quorate metadata-quorum … describe --status`"
     with plainly(look if changes else None):
         return asyncio.run(whole())

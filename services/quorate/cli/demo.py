@@ -11,13 +11,11 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.status import Status
 
 from quorate.cli.local_cluster import LocalCluster
 from quorate.cli.output import CommandError, print_json
@@ -65,35 +63,22 @@ class Demo:
 
     async def tell(self) -> None:
         """Run all chapters. Raises CommandError at the first that fails."""
-        chapters: list[tuple[str, Callable[[], Awaitable[str]]]] = [
-            ("form a quorum of three from one", self._form),
-            ("commit under load", self._commit),
-            ("kill -9 the leader", self._kill_leader),
-            ("lose a follower's disk and replace it", self._lose_follower_disk),
-            ("lose the leader's disk and replace it", self._lose_leader_disk),
-            ("grow to five voters", self._grow),
-            ("shrink to three, the leader among the removed", self._shrink),
-        ]
         try:
-            for name, chapter in chapters:
-                await self._step(name, chapter)
+            await self._step("form a quorum of three from one", self._form)
+            await self._step("commit under load", self._commit)
+            await self._step("kill -9 the leader", self._kill_leader)
+            await self._step("lose a follower's disk and replace it", self._lose_follower_disk)
+            await self._step("lose the leader's disk and replace it", self._lose_leader_disk)
+            await self._step("grow to five voters", self._grow)
+            await self._step("shrink to three, the leader among the removed", self._shrink)
+            await self._close()
+            self.cluster = LocalCluster(
+                self._folder / "static", static_voters=True, controller_settings=SNAPSHOTS
+            )
+            await self._step("form a quorum of static voters (kraft.version 0)", self._form_static)
+            await self._step("upgrade kraft.version to 1, then remove a voter", self._upgrade)
         finally:
             await self._close()
-        upgrade = UpgradeChapter(self._folder / "static")
-        self.cluster = upgrade.cluster
-        try:
-            for name, chapter in upgrade.chapters():
-                await self._step(name, partial(self._in_upgrade, upgrade, chapter))
-        finally:
-            self._admin, self._load = upgrade.admin, upgrade.load
-            await self._close()
-
-    async def _in_upgrade(
-        self, upgrade: UpgradeChapter, chapter: Callable[[], Awaitable[str]]
-    ) -> str:
-        outcome = await chapter()
-        self._load = upgrade.load
-        return outcome
 
     async def _close(self) -> None:
         if self._load is not None:
@@ -107,7 +92,7 @@ class Demo:
         started = time.monotonic()
         if self._load is not None:
             self._load.measure()
-        with _status(self._console, name):
+        with self._console.status(f"{name} …"):
             try:
                 outcome = await asyncio.wait_for(chapter(), STEP_TIMEOUT_S)
             except TimeoutError:
@@ -140,12 +125,7 @@ class Demo:
     # --- the chapters -----------------------------------------------------------------------------
 
     async def _form(self) -> str:
-        self.cluster.create([1, 2, 3])
-        self.cluster.start()
-        self._admin = QuorumClient(self.cluster.addresses)
-        await self._until(lambda d: len(d.voters) == 3 and _all_caught_up(d))
-        self._load = Workload(self.cluster.addresses)
-        await self._load.start()
+        await self._start([1, 2, 3])
         return (
             "controller 1 was formatted --standalone; 2 and 3 joined automatically; "
             f"cluster {self.cluster.cluster_id}"
@@ -217,6 +197,32 @@ class Demo:
         await asyncio.to_thread(self.cluster.stop, gone)
         return f"removed {leader} (the leader) and {other}; {described.leader.id} leads"
 
+    async def _form_static(self) -> str:
+        described = await self._start([11, 12, 13])
+        return f"voters from controller.quorum.voters; {described.leader.id} leads"
+
+    async def _upgrade(self) -> str:
+        """Make three static voters (kraft.version 0) dynamic, and remove one of them."""
+        assert self._admin is not None
+        await self._admin.update_features("kraft.version", 1)
+        described = await self._until(
+            lambda d: d.kraft_version == 1 and d.voter_set == d.committed_voters
+        )
+        victim = next(s.replica for s in described.voters if s.replica.id != described.leader.id)
+        await self._admin.remove_voter(victim)
+        await self._until(lambda d: len(d.voters) == 2)
+        return f"the log now has the voters' directory ids; removed controller {victim.id}"
+
+    async def _start(self, ids: Sequence[int]) -> DescribeQuorumResponse:
+        """Start a new quorum of these controllers, and the load."""
+        self.cluster.create(ids)
+        self.cluster.start()
+        self._admin = QuorumClient(self.cluster.addresses)
+        described = await self._until(lambda d: len(d.voters) == len(ids) and _all_caught_up(d))
+        self._load = Workload(self.cluster.addresses)
+        await self._load.start()
+        return described
+
     # --- queries ----------------------------------------------------------------------------------
 
     async def _leader(self) -> tuple[int, int]:
@@ -227,45 +233,6 @@ class Demo:
     async def _until(self, condition: Condition) -> DescribeQuorumResponse:
         assert self._admin is not None
         return await until(self.cluster, self._admin, condition)
-
-
-class UpgradeChapter:
-    """The last chapter: three static voters (kraft.version 0) become dynamic; one is removed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.cluster = LocalCluster(folder, static_voters=True, controller_settings=SNAPSHOTS)
-        self.admin: QuorumClient | None = None
-        self.load: Workload | None = None
-
-    def chapters(self) -> list[tuple[str, Callable[[], Awaitable[str]]]]:
-        return [
-            ("form a quorum of static voters (kraft.version 0)", self._form),
-            ("upgrade kraft.version to 1, then remove a voter", self._upgrade),
-        ]
-
-    async def _form(self) -> str:
-        self.cluster.create([11, 12, 13])
-        self.cluster.start()
-        self.admin = QuorumClient(self.cluster.addresses)
-        described = await until(
-            self.cluster, self.admin, lambda d: len(d.voters) == 3 and _all_caught_up(d)
-        )
-        self.load = Workload(self.cluster.addresses)
-        await self.load.start()
-        return f"voters from controller.quorum.voters; {described.leader.id} leads"
-
-    async def _upgrade(self) -> str:
-        assert self.admin is not None
-        await self.admin.update_features("kraft.version", 1)
-        described = await until(
-            self.cluster,
-            self.admin,
-            lambda d: d.kraft_version == 1 and d.voter_set == d.committed_voters,
-        )
-        victim = next(s.replica for s in described.voters if s.replica.id != described.leader.id)
-        await self.admin.remove_voter(victim)
-        await until(self.cluster, self.admin, lambda d: len(d.voters) == 2)
-        return f"the log now has the voters' directory ids; removed controller {victim.id}"
 
 
 async def until(
@@ -287,10 +254,6 @@ def _all_caught_up(description: DescribeQuorumResponse) -> bool:
     """Whether every voter's log reaches the high watermark."""
     floor = description.high_watermark
     return all(status.log_end_offset >= floor for status in description.voters)
-
-
-def _status(console: Console, name: str) -> Status:
-    return console.status(f"{name} …")
 
 
 def run_demo(folder: Path | None, *, as_json: bool) -> int:

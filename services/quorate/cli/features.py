@@ -70,11 +70,7 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Print the supported levels and the finalized level of each feature."""
-
-    async def ask(client: QuorumClient) -> DescribeFeaturesResponse:
-        return await client.describe_features()
-
-    answer = run(context, ask, READ_TIMEOUT_S)
+    answer = _describe(context)
     if as_json:
         print_json(
             [
@@ -182,8 +178,7 @@ def _levels(
     if release is None:
         raise UsageError(f"--release-version {release_version}: expected a version such as 4.3-IV0")
     levels = {"kraft.version": int(release >= KRAFT_VERSION_1_SINCE)}
-    known = _described(context)
-    if _has_metadata(known):
+    if _has_metadata(_describe(context).features):
         levels |= levels_of(release_level(release_version))
     return levels
 
@@ -192,15 +187,12 @@ def _has_metadata(features: tuple[Feature, ...]) -> bool:
     return any(f.name == "metadata.version" and f.finalized_level for f in features)
 
 
-def _described(context: typer.Context) -> tuple[Feature, ...]:
-    async def ask(client: QuorumClient) -> DescribeFeaturesResponse:
-        return await client.describe_features()
-
-    return run(context, ask, READ_TIMEOUT_S).features
+def _describe(context: typer.Context) -> DescribeFeaturesResponse:
+    return run(context, lambda client: client.describe_features(), READ_TIMEOUT_S)
 
 
 def _highest(context: typer.Context) -> dict[str, int]:
-    known = _described(context)
+    known = _describe(context).features
     return {
         feature.name: feature.supported.max
         for feature in known

@@ -24,13 +24,14 @@ from quorate.cli.output import (
     CommandError,
     UsageError,
     print_json,
-    print_line,
+    print_result,
     print_warning,
     progress,
 )
 from quorate.cli.settings_file import ConfigFile, load
 
 if TYPE_CHECKING:
+    from quorate.raft.messages import DescribeQuorumResponse
     from quorate.raft.types import Endpoint, ReplicaKey
     from quorate.rpc.client.quorum_client import QuorumClient
     from quorate.rpc.wire.values import QuorumDescription
@@ -117,10 +118,14 @@ def describe(
 
 
 def _describe(context: typer.Context) -> QuorumDescription:
-    async def ask(client: QuorumClient) -> QuorumDescription:
-        return await client.describe_quorum()
+    return run(context, lambda client: client.describe_quorum(), READ_TIMEOUT_S, reach_first=False)
 
-    return run(context, ask, READ_TIMEOUT_S, reach_first=False)
+
+def _leaders_view(context: typer.Context) -> DescribeQuorumResponse:
+    description = _describe(context)
+    if not description.is_leaders_view:
+        raise CommandError(_no_leader(description))
+    return description.response
 
 
 def _no_leader(description: QuorumDescription) -> str:
@@ -186,12 +191,11 @@ def add_controller(
     if not dry_run:
         with progress(f"Waiting for controller {key.id} to catch up and become a voter"):
             run(context, ask, CHANGE_TIMEOUT_S, changes=True, reach_first=False)
-    if as_json:
-        print_json(_change_json(key, dry_run, config.endpoints))
-        return
-    print_line(
+    print_result(
+        as_json,
+        _change_json(key, dry_run, config.endpoints),
         f"{'DRY RUN of adding' if dry_run else 'Added'} controller {key.id} with directory id "
-        f"{key.directory_id} and endpoints: {', '.join(map(endpoint_text, config.endpoints))}"
+        f"{key.directory_id} and endpoints: {', '.join(map(endpoint_text, config.endpoints))}",
     )
 
 
@@ -225,19 +229,19 @@ def remove_controller(
     key = _voter(context, controller_id, directory_id)
     if force:
         _confirm_forced(context, key, ask=not (yes or dry_run))
-
-    async def ask(client: QuorumClient) -> None:
-        await client.remove_voter(key, force=force)
-
     if not dry_run:
         with progress(f"Waiting for the voters to commit the removal of controller {key.id}"):
-            run(context, ask, CHANGE_TIMEOUT_S, changes=True)
-    if as_json:
-        print_json(_change_json(key, dry_run))
-        return
-    print_line(
+            run(
+                context,
+                lambda client: client.remove_voter(key, force=force),
+                CHANGE_TIMEOUT_S,
+                changes=True,
+            )
+    print_result(
+        as_json,
+        _change_json(key, dry_run),
         f"{'DRY RUN of removing' if dry_run else 'Removed'} KRaft controller {key.id} with "
-        f"directory id {key.directory_id}"
+        f"directory id {key.directory_id}",
     )
 
 
@@ -252,27 +256,27 @@ def transfer_leadership(
 ) -> None:
     """Make a voter the leader, for example before the current leader's machine is stopped."""
     key = _voter(context, controller_id, directory_id)
-
-    async def ask(client: QuorumClient) -> None:
-        await client.transfer_leadership(key)
-
     with progress(f"Waiting for controller {key.id} to catch up and take over"):
-        run(context, ask, CHANGE_TIMEOUT_S, changes=True)
-    if as_json:
-        print_json(_change_json(key, False))
-        return
-    print_line(f"Leadership moved to controller {key.id} with directory id {key.directory_id}")
+        run(
+            context,
+            lambda client: client.transfer_leadership(key),
+            CHANGE_TIMEOUT_S,
+            changes=True,
+        )
+    print_result(
+        as_json,
+        _change_json(key, False),
+        f"Leadership moved to controller {key.id} with directory id {key.directory_id}",
+    )
 
 
 def _confirm_forced(context: typer.Context, key: ReplicaKey, *, ask: bool) -> None:
     """Warn which voters must return before the removal of `key` commits; confirm if `ask`."""
     from quorate.cli.describe import silent_voters
 
-    description = _describe(context)
-    if not description.is_leaders_view:
-        raise CommandError(_no_leader(description))
-    remaining = [v for v in description.response.voter_set if v.key != key]
-    silent = [voter for voter in silent_voters(description.response) if voter != key]
+    response = _leaders_view(context)
+    remaining = [v for v in response.voter_set if v.key != key]
+    silent = [voter for voter in silent_voters(response) if voter != key]
     majority = len(remaining) // 2 + 1
     missing = majority - (len(remaining) - len(silent))
     if missing <= 0:
@@ -298,10 +302,7 @@ def _voter(context: typer.Context, controller_id: int, directory_id: str | None)
             return ReplicaKey(controller_id, parse_uuid(directory_id))
         except ValueError as error:
             raise UsageError(f"--controller-directory-id: {error}") from None
-    description = _describe(context)
-    if not description.is_leaders_view:
-        raise CommandError(_no_leader(description))
-    voters = description.response.voter_set
+    voters = _leaders_view(context).voter_set
     voter = voters.get(controller_id)
     if voter is None:
         raise CommandError(
@@ -316,11 +317,10 @@ def _change_json(
 ) -> dict[str, object]:
     from quorate.cli.describe import endpoint_text
 
-    changed: dict[str, object] = {
+    places = {} if endpoints is None else {"endpoints": [endpoint_text(e) for e in endpoints]}
+    return {
         "controllerId": key.id,
         "directoryId": key.directory_id,
         "dryRun": dry_run,
+        **places,
     }
-    if endpoints is not None:
-        changed["endpoints"] = [endpoint_text(endpoint) for endpoint in endpoints]
-    return changed

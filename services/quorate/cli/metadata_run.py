@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import typer
 
-from quorate.cli.connection import ConnectionOptions, plainly, reach, resolve
-from quorate.cli.output import CommandError, UsageError, print_error
+from quorate.cli.connection import reach, run
+from quorate.cli.output import CommandError, UsageError, bar, print_error
 
 if TYPE_CHECKING:
     from quorate.raft.errors import ErrorCode
+    from quorate.rpc.client.quorum_client import QuorumClient
     from quorate.rpc.metadata_client import MetadataClient
 
 T = TypeVar("T")
@@ -35,29 +35,19 @@ def run_metadata(
     The timeout comes from the command line, else from the properties, else default_timeout,
     seconds. changes: whether a missing response leaves the outcome unknown.
     """
-    options = ConnectionOptions.of(context)
-    connection = resolve(options)
-    from quorate.rpc.client.quorum_client import QuorumClient
     from quorate.rpc.metadata_client import MetadataClient
 
-    timeout_ms = int((options.timeout or connection.timeout_s or default_timeout) * 1000)
-    addresses = [str(address) for address in connection.addresses]
-
-    async def whole() -> T:
+    async def whole(quorum: QuorumClient) -> T:
         # This fails early if no node listens; MetadataClient would wait for a controller.
-        async with QuorumClient(
-            addresses, tls=connection.tls, request_timeout_ms=timeout_ms
-        ) as quorum:
-            description = await reach(quorum)
-            left_ms = quorum.request_timeout_ms
+        description = await reach(quorum)
         async with MetadataClient(
-            addresses, tls=connection.tls, request_timeout_ms=left_ms
+            quorum.bootstrap, tls=quorum.tls, request_timeout_ms=quorum.request_timeout_ms
         ) as client:
             client.learn(description.response.leader)
             return await ask(client)
 
-    with plainly("check the current state" if changes else None):
-        return asyncio.run(whole())
+    look = "check the current state"
+    return run(context, whole, default_timeout, changes=changes, reach_first=False, look=look)
 
 
 class ResponsePart(Protocol):
@@ -112,18 +102,11 @@ def progress_bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
 
     The bar appears only if stderr is a terminal and there are PROGRESS_PARTS_MIN parts or more.
     """
-    import sys
-
-    if total < PROGRESS_PARTS_MIN or not sys.stderr.isatty():
+    if total < PROGRESS_PARTS_MIN:
         yield lambda _done: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task(text, total=total)
-        yield lambda done: bar.update(task, advance=done)
+    with bar(text, total) as update:
+        yield lambda done: update(advance=done)
 
 
 def names_of(texts: Iterable[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ Source: Kafka's org.apache.kafka.shell.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -70,11 +70,8 @@ def build_tree(
     for record in records:
         if isinstance(record, m.TopicRecord):
             names[record.topic_id] = record.name
-        place = _PLACES.get(type(record))
-        if place is None:
-            _unknown(image, record)
-        else:
-            place(image, record, names)
+        for (*above, name), text in _files(image, record, names):
+            image.at(*above)[name] = text
     image["provenance"] = pretty(provenance)
     root.at("local")["version"] = __version__
     return root
@@ -84,94 +81,60 @@ def pretty(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _data(record: Any) -> Any:
-    return m.to_json(record)["data"]
+def _files(
+    image: Directory, record: m.MetadataRecord | m.UnknownRecord, names: Mapping[str, str]
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the path and the text of each file of a record. names: the topics', by id."""
+    match record:
+        case m.TopicRecord():
+            for way in (("byName", record.name), ("byId", record.topic_id)):
+                yield ("topics", *way, "name"), record.name
+                yield ("topics", *way, "id"), record.topic_id
+        case m.PartitionRecord():
+            text = _data(record)
+            for way in (("byName", names[record.topic_id]), ("byId", record.topic_id)):
+                yield ("topics", *way, str(record.partition_id)), text
+        case m.RegisterBrokerRecord():
+            yield ("cluster", "brokers", str(record.broker_id)), _data(record)
+        case m.RegisterControllerRecord():
+            yield ("cluster", "controllers", str(record.controller_id)), _data(record)
+        case m.ConfigRecord(resource_type=resource_type, name=name):
+            kind = RESOURCE_TYPES.get(resource_type, str(resource_type))
+            value = config_value(resource_type, name, record.value or "")
+            yield ("configs", kind, record.resource_name or DEFAULT, name), value
+        case m.FeatureLevelRecord():
+            yield ("features", record.name), str(record.feature_level)
+        case m.ClientQuotaRecord():
+            entity = ",".join(
+                f"{part.entity_type}={DEFAULT if part.entity_name is None else part.entity_name}"
+                for part in record.entity
+            )
+            yield ("clientQuotas", _escaped(entity), record.key), repr(record.value)
+        case m.UserScramCredentialRecord():
+            mechanism = MECHANISMS.get(record.mechanism, str(record.mechanism))
+            text = pretty(masked(m.to_json(record))["data"])
+            yield ("scram", mechanism, _escaped(record.name)), text
+        case m.AccessControlEntryRecord():
+            yield ("acls", "byId", record.id), _data(record)
+        case m.ProducerIdsRecord():
+            yield ("producerIds", "nextProducerId"), str(record.next_producer_id)
+        case m.DelegationTokenRecord():
+            yield ("delegationToken", "tokens", record.token_id), _data(record)
+        case m.ZkMigrationStateRecord():
+            state = m.ZkMigrationState(record.zk_migration_state).name
+            yield ("features", "zkMigrationState"), state
+        case _:
+            shown = m.to_json(record)
+            place = ("unknown", str(shown["type"]))
+            yield (*place, str(len(image.at(*place)))), pretty(shown)
 
 
-def _topic(image: Directory, record: m.TopicRecord, _names: dict[str, str]) -> None:
-    for way, name in (("byName", record.name), ("byId", record.topic_id)):
-        topic = image.at("topics", way, name)
-        topic["name"], topic["id"] = record.name, record.topic_id
+def _data(record: Any) -> str:
+    return pretty(m.to_json(record)["data"])
 
 
-def _partition(image: Directory, record: m.PartitionRecord, names: dict[str, str]) -> None:
-    text = pretty(_data(record))
-    for way, name in (("byName", names[record.topic_id]), ("byId", record.topic_id)):
-        image.at("topics", way, name)[str(record.partition_id)] = text
-
-
-def _broker(image: Directory, record: m.RegisterBrokerRecord, _names: dict[str, str]) -> None:
-    image.at("cluster", "brokers")[str(record.broker_id)] = pretty(_data(record))
-
-
-def _controller(
-    image: Directory, record: m.RegisterControllerRecord, _names: dict[str, str]
-) -> None:
-    image.at("cluster", "controllers")[str(record.controller_id)] = pretty(_data(record))
-
-
-def _config(image: Directory, record: m.ConfigRecord, _names: dict[str, str]) -> None:
-    kind = RESOURCE_TYPES.get(record.resource_type, str(record.resource_type))
-    values = image.at("configs", kind, record.resource_name or DEFAULT)
-    value = "" if record.value is None else record.value
-    values[record.name] = config_value(record.resource_type, record.name, value)
-
-
-def _feature(image: Directory, record: m.FeatureLevelRecord, _names: dict[str, str]) -> None:
-    image.at("features")[record.name] = str(record.feature_level)
-
-
-def _quota(image: Directory, record: m.ClientQuotaRecord, _names: dict[str, str]) -> None:
-    entity = ",".join(
-        f"{part.entity_type}={DEFAULT if part.entity_name is None else part.entity_name}"
-        for part in record.entity
-    ).replace("/", "%2F")
-    image.at("clientQuotas", entity)[record.key] = repr(record.value)
-
-
-def _scram(image: Directory, record: m.UserScramCredentialRecord, _names: dict[str, str]) -> None:
-    mechanism = MECHANISMS.get(record.mechanism, str(record.mechanism))
-    shown = masked(m.to_json(record))["data"]
-    image.at("scram", mechanism)[record.name.replace("/", "%2F")] = pretty(shown)
-
-
-def _acl(image: Directory, record: m.AccessControlEntryRecord, _names: dict[str, str]) -> None:
-    image.at("acls", "byId")[record.id] = pretty(_data(record))
-
-
-def _producer_ids(image: Directory, record: m.ProducerIdsRecord, _names: dict[str, str]) -> None:
-    image.at("producerIds")["nextProducerId"] = str(record.next_producer_id)
-
-
-def _token(image: Directory, record: m.DelegationTokenRecord, _names: dict[str, str]) -> None:
-    image.at("delegationToken", "tokens")[record.token_id] = pretty(_data(record))
-
-
-def _migration(image: Directory, record: m.ZkMigrationStateRecord, _names: dict[str, str]) -> None:
-    state = m.ZkMigrationState(record.zk_migration_state).name
-    image.at("features")["zkMigrationState"] = state
-
-
-def _unknown(image: Directory, record: m.MetadataRecord | m.UnknownRecord) -> None:
-    shown = m.to_json(record)
-    kept = image.at("unknown", str(shown["type"]))
-    kept[str(len(kept))] = pretty(shown)
-
-
-_PLACES: dict[type, Callable[[Directory, Any, dict[str, str]], None]] = {
-    m.TopicRecord: _topic,
-    m.PartitionRecord: _partition,
-    m.RegisterBrokerRecord: _broker,
-    m.RegisterControllerRecord: _controller,
-    m.ConfigRecord: _config,
-    m.FeatureLevelRecord: _feature,
-    m.ClientQuotaRecord: _quota,
-    m.UserScramCredentialRecord: _scram,
-    m.AccessControlEntryRecord: _acl,
-    m.ProducerIdsRecord: _producer_ids,
-    m.DelegationTokenRecord: _token,
-    m.ZkMigrationStateRecord: _migration,
-}
+def _escaped(name: str) -> str:
+    return name.replace("/", "%2F")
 
 
 def draw(directory: Directory, indent: int = 0) -> Iterator[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -31,9 +30,11 @@ from quorate.cli.connection import (
 from quorate.cli.output import (
     AsJson,
     CommandError,
+    bar,
     kafka_table,
     print_json,
     print_line,
+    print_result,
     print_warning,
 )
 
@@ -244,15 +245,17 @@ def finalize(
         if reason := unfinished_migration(image):
             raise CommandError(reason)
         value = encode(ZkMigrationStateRecord(ZkMigrationState.POST_MIGRATION), 0)
-
-        async def append(client: QuorumClient) -> object:
-            return await client.append([(None, value)])
-
-        run(context, append, CHANGE_TIMEOUT_S, changes=True)
-    if as_json:
-        print_json({"state": ZkMigrationState.POST_MIGRATION.name})
-    else:
-        print_line("The migration is finished: ZooKeeper is no longer needed.")
+        run(
+            context,
+            lambda client: client.append([(None, value)]),
+            CHANGE_TIMEOUT_S,
+            changes=True,
+        )
+    print_result(
+        as_json,
+        {"state": ZkMigrationState.POST_MIGRATION.name},
+        "The migration is finished: ZooKeeper is no longer needed.",
+    )
 
 
 @app.command("rollback")
@@ -284,10 +287,11 @@ def rollback(
         if epoch < 0 and migration is None:
             raise CommandError("nothing to roll back: no quorum has claimed this ZooKeeper")
         client.release()
-    if as_json:
-        print_json({"released": True, "epoch": epoch})
-    else:
-        print_line("ZooKeeper belongs to its brokers again: restart them without the migration.")
+    print_result(
+        as_json,
+        {"released": True, "epoch": epoch},
+        "ZooKeeper belongs to its brokers again: restart them without the migration.",
+    )
 
 
 def _listens(host: str, port: int) -> bool:
@@ -358,16 +362,8 @@ def _read(client: ZooKeeper) -> Tree:
 @contextmanager
 def _bar(text: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function (done, total) that updates a progress bar, if stderr is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _all: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task(text, total=None)
-        yield lambda done, all_: bar.update(task, completed=done, total=all_)
+    with bar(text, None) as update:
+        yield lambda done, all_: update(completed=done, total=all_)
 
 
 def _image(context: typer.Context) -> MetadataImage:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, NoReturn
 
 import typer
@@ -73,6 +74,15 @@ def print_json(value: object) -> None:
     sys.stdout.write(printable(text, keep_lines=True) + "\n")
 
 
+def print_result(as_json: bool, json_form: object, *lines: str) -> None:
+    """Print a result as JSON or as lines of text."""
+    if as_json:
+        print_json(json_form)
+        return
+    for line in lines:
+        print_line(line)
+
+
 def kafka_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format a table like Kafka's tools: each cell padded to its column's width, then a tab."""
     rows = [[printable(cell) for cell in row] for row in rows]
@@ -96,3 +106,20 @@ def progress(text: str) -> Iterator[None]:
 
     with Console(stderr=True).status(text):
         yield
+
+
+@contextmanager
+def bar(text: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """Yield a function that updates a progress bar on stderr, if stderr is a terminal.
+
+    Its arguments are those of rich's `Progress.update`.
+    """
+    if not sys.stderr.isatty():
+        yield lambda **_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as shown:
+        yield partial(shown.update, shown.add_task(text, total=total))

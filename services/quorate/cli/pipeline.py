@@ -15,12 +15,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from quorate.cli.option_groups import with_groups
 from quorate.cli.output import AsJson, CommandError, UsageError, kafka_table, print_json
 
 app = typer.Typer(
@@ -37,27 +39,50 @@ Paths = Annotated[
 Bootstrap = Annotated[
     str, typer.Option("--bootstrap-controller", help="Read a running quorum instead: HOST:PORT,….")
 ]
-Replica = Annotated[
-    str,
-    typer.Option("--replica", help="Which of several logs to read: node id, or id-directoryId."),
-]
 Master = Annotated[
     str | None, typer.Option("--master", help="Spark's master (default: all local cores).")
-]
-TlsCa = Annotated[
-    Path | None, typer.Option("--tls-ca", help="PEM file with the CA certificates of the quorum.")
-]
-TlsCertificate = Annotated[
-    Path | None, typer.Option("--tls-certificate", help="PEM file with the client's certificate.")
-]
-TlsKey = Annotated[
-    Path | None, typer.Option("--tls-key", help="PEM file with the client's private key.")
 ]
 POLL_S = 0.3
 
 
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """The options that select a log and the TLS files of a quorum."""
+
+    replica: Annotated[
+        str,
+        typer.Option(
+            "--replica", help="Which of several logs to read: node id, or id-directoryId."
+        ),
+    ] = ""
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option("--tls-ca", help="PEM file with the CA certificates of the quorum."),
+    ] = None
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option("--tls-certificate", help="PEM file with the client's certificate."),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", help="PEM file with the client's private key.")
+    ] = None
+
+    def tls(self) -> dict[str, str]:
+        """Return the TLS files as options of the data source. Raises UsageError."""
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise UsageError("--tls-certificate and --tls-key must be used together")
+        given = {
+            "tlsCa": self.tls_ca,
+            "tlsCertificate": self.tls_certificate,
+            "tlsKey": self.tls_key,
+        }
+        return {name: str(path.absolute()) for name, path in given.items() if path is not None}
+
+
 @app.command()
+@with_groups
 def run(
+    *,
     paths: Paths = None,
     out: Annotated[
         str, typer.Option("--out", help="The folder or URL to write the tables to.")
@@ -86,10 +111,7 @@ def run(
             "--max-records-per-trigger", min=1, help="With --follow: the maximum per batch."
         ),
     ] = None,
-    replica: Replica = "",
-    tls_ca: TlsCa = None,
-    tls_certificate: TlsCertificate = None,
-    tls_key: TlsKey = None,
+    options: LogOptions,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -104,7 +126,7 @@ def run(
         raise UsageError(f"--sink {sink!r}: accepted: parquet, delta")
     if update and (follow or available_now):
         raise UsageError("--update writes all tables, --follow only the ledger: use one of them")
-    source = _source(paths, bootstrap, replica, _tls(tls_ca, tls_certificate, tls_key))
+    source = _source(paths, bootstrap, options)
     with _spark(master, delta=sink == Sink.DELTA) as (spark, report):
         if follow or available_now:
             jobs.follow(
@@ -127,7 +149,9 @@ def run(
 
 
 @app.command()
+@with_groups
 def state(
+    *,
     paths: Paths = None,
     kind: Annotated[
         str | None, typer.Option("--kind", help="topics, partitions, brokers, configs, voters, ….")
@@ -140,10 +164,7 @@ def state(
         typer.Option("--time", help="The state at this time, such as 2026-11-21T03:35:22Z."),
     ] = None,
     bootstrap: Bootstrap = "",
-    replica: Replica = "",
-    tls_ca: TlsCa = None,
-    tls_certificate: TlsCertificate = None,
-    tls_key: TlsKey = None,
+    options: LogOptions,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -158,7 +179,7 @@ def state(
         raise UsageError(f"--kind {kind!r}: accepted: {', '.join(KINDS)}")
     if offset is not None and time is not None:
         raise UsageError("--offset and --time cannot be used together")
-    source = _source(paths, bootstrap, replica, _tls(tls_ca, tls_certificate, tls_key))
+    source = _source(paths, bootstrap, options)
     with _spark(master) as (spark, report):
         report("state")
         found = jobs.state_rows(spark, source, kind=kind, offset=offset, time=_moment(time))
@@ -167,17 +188,16 @@ def state(
 
 
 @app.command()
+@with_groups
 def history(
+    *,
     paths: Paths = None,
     plots: Annotated[
         Path | None,
         typer.Option("--plots", help="Also write history.png and history.html to this folder."),
     ] = None,
     bootstrap: Bootstrap = "",
-    replica: Replica = "",
-    tls_ca: TlsCa = None,
-    tls_certificate: TlsCertificate = None,
-    tls_key: TlsKey = None,
+    options: LogOptions,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -187,7 +207,7 @@ def history(
     """
     from quorate.spark import jobs
 
-    source = _source(paths, bootstrap, replica, _tls(tls_ca, tls_certificate, tls_key))
+    source = _source(paths, bootstrap, options)
     title = f"History of {bootstrap or ', '.join(map(str, source.paths))}"
     with _spark(master) as (spark, report):
         report("history")
@@ -217,7 +237,7 @@ def audit(
     """
     from quorate.spark import jobs
 
-    source = _source(paths, "", "", {})
+    source = _source(paths, "", LogOptions())
     with _spark(master) as (spark, report):
         report("audit")
         rows, names = jobs.audit_rows(spark, source, high_watermark)
@@ -244,17 +264,10 @@ def _hex(row: dict[str, Any]) -> str:
     return " | ".join(side for side in sides if side)
 
 
-def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> dict[str, str]:
-    """Return the TLS files as options of the data source. Raises UsageError."""
-    if (certificate is None) != (key is None):
-        raise UsageError("--tls-certificate and --tls-key must be used together")
-    given = {"tlsCa": ca, "tlsCertificate": certificate, "tlsKey": key}
-    return {name: str(path.absolute()) for name, path in given.items() if path is not None}
-
-
-def _source(paths: Sequence[Path] | None, bootstrap: str, replica: str, tls: dict[str, str]) -> Any:
+def _source(paths: Sequence[Path] | None, bootstrap: str, options: LogOptions) -> Any:
     from quorate.spark.session import check_java, check_pyspark
 
+    tls = options.tls()
     if bool(paths) == bool(bootstrap):
         raise UsageError("expected either directories or --bootstrap-controller")
     with _explained():
@@ -264,7 +277,7 @@ def _source(paths: Sequence[Path] | None, bootstrap: str, replica: str, tls: dic
         from quorate.spark.jobs import Source
         from quorate.spark.live import LiveReader, QuorumConnection
 
-        source = Source(tuple(paths or ()), bootstrap, replica, tls)
+        source = Source(tuple(paths or ()), bootstrap, options.replica, tls)
         # Check the source before starting a JVM, so that a wrong path fails at once.
         if paths:
             find_replicas(list(source.paths))

@@ -9,6 +9,7 @@ Source: Kafka's TopicCommand; messages are Kafka's.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +37,7 @@ from quorate.cli.output import (
     UsageError,
     print_json,
     print_line,
+    print_result,
     print_warning,
 )
 
@@ -296,11 +298,7 @@ def list_topics(
         for each in _matching(found, topic, missing_is_fine=True)
         if not (exclude_internal and _is_internal(each))
     )
-    if as_json:
-        print_json(names)
-        return
-    for name in names:
-        print_line(name)
+    print_result(as_json, names, *names)
 
 
 @app.command("describe")
@@ -370,12 +368,9 @@ async def _described(client: MetadataClient) -> list[TopicDescription]:
     while True:
         answer = await client.ask(DescribeTopics(None, cursor, DESCRIBED_PER_REQUEST))
         for each in answer.topics:
-            known = found.get(each.name)
-            if known is not None:
-                from dataclasses import replace
-
-                each = replace(each, partitions=known.partitions + each.partitions)  # noqa: PLW2901
-            found[each.name] = each
+            known = found.setdefault(each.name, each)
+            if known is not each:
+                found[each.name] = replace(each, partitions=known.partitions + each.partitions)
         cursor = answer.next_cursor
         if cursor is None:
             return list(found.values())

@@ -28,7 +28,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from quorate.cli.bench import floors, load
@@ -276,36 +276,41 @@ async def leader_killed(bench: Bench) -> list[Measurement]:
 async def _kill_leaders(bench: Bench, quorum: BenchQuorum) -> list[float]:
     """Return the seconds from each kill of the leader to the first commit of a later append."""
     gaps = []
-    for kill in range(bench.kills):
-        bench.note(f"kill -9 of the leader, {kill + 1} of {bench.kills}")
-        await quorum.until_all_caught_up()
-        leader = await quorum.leader()
-        async with load.Probe(quorum.bootstrap) as probe:
-            await asyncio.sleep(1.0)
+    for number in range(1, bench.kills + 1):
+        what = f"kill -9 of the leader, {number} of {bench.kills}"
+        async with _outage(bench, quorum, what) as (leader, probe):
             moment = time.monotonic()
             await asyncio.to_thread(quorum.own.kill, leader)
             gaps.append(await probe.first_after(moment) - moment)
-        quorum.own.start([leader])
-        await asyncio.sleep(SETTLE_S)
     return gaps
+
+
+@asynccontextmanager
+async def _outage(
+    bench: Bench, quorum: BenchQuorum, what: str
+) -> AsyncIterator[tuple[int, load.Probe]]:
+    """Yield the leader, which the block ends, and a probe; start the leader again afterwards."""
+    bench.note(what)
+    await quorum.until_all_caught_up()
+    leader = await quorum.leader()
+    async with load.Probe(quorum.bootstrap) as probe:
+        await asyncio.sleep(1.0)
+        yield leader, probe
+    quorum.own.start([leader])
+    await asyncio.sleep(SETTLE_S)
 
 
 async def leader_stopped(bench: Bench) -> list[Measurement]:
     gaps = []
     async with bench.quorum() as quorum:
-        for stop in range(bench.kills):
-            bench.note(f"SIGTERM to the leader, {stop + 1} of {bench.kills}")
-            await quorum.until_all_caught_up()
-            leader = await quorum.leader()
-            async with load.Probe(quorum.bootstrap) as probe:
-                await asyncio.sleep(1.0)
+        for number in range(1, bench.kills + 1):
+            what = f"SIGTERM to the leader, {number} of {bench.kills}"
+            async with _outage(bench, quorum, what) as (leader, probe):
                 moment = time.monotonic()
                 await asyncio.to_thread(quorum.own.stop, [leader])
                 await probe.first_after(time.monotonic())
                 await asyncio.sleep(1.0)
                 gaps.append(probe.longest_gap_s(moment) * 1000)
-            quorum.own.start([leader])
-            await asyncio.sleep(SETTLE_S)
     return _spread(bench, "W4g", gaps, "ms")
 
 
@@ -429,16 +434,7 @@ def _named(measurement: Measurement, subject: str) -> Measurement:
     """Put the subject into the metric's name, so that each has its own row in the table."""
     callers = f", {measurement.more['callers']} callers" if "callers" in measurement.more else ""
     name = f"{subject}{callers}: {measurement.metric}"
-    return Measurement(
-        measurement.workload,
-        name,
-        measurement.value,
-        measurement.unit,
-        measurement.n,
-        measurement.peer,
-        measurement.load1,
-        measurement.more,
-    )
+    return replace(measurement, metric=name)
 
 
 async def machine(bench: Bench) -> list[Measurement]:

@@ -64,52 +64,6 @@ class TraceParents(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return await continuation(handler_call_details)
 
 
-class Servicers:
-    """The services of one server, which share one handler."""
-
-    def __init__(
-        self,
-        server: grpc.aio.Server,
-        handler: NodeHandler,
-        limits: ServerLimits,
-        authorizer: CallAuthorizer | None = None,
-    ) -> None:
-        calls = limits.calls_per_second_max
-        self.response_memory = ResponseMemory()
-        self.arrivals = Arrivals()
-        request_throttle = RequestThrottle(Throttle(calls) if calls else None)
-        self._handler_ref = HandlerRef(
-            handler, authorizer, request_throttle, self.response_memory, self.arrivals
-        )
-        self._servicer = Servicer(self._handler_ref, limits)
-        self.health = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        adding: Any = DecodeErrorInterceptor(server, SURROUNDING_BYTES_MAX)
-        services = _add_methods(
-            adding, {**self._servicer.behaviors, **metadata_behaviors(self._handler_ref)}
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, adding)
-        names = (*services, *_SURROUNDING)
-        # Not `enable_server_reflection`, which checks the server's type.
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
-            reflection.aio.ReflectionServicer(names),  # type: ignore[attr-defined]
-            adding,
-        )
-
-    def use(self, handler: NodeHandler) -> None:
-        """Replace the handler: the node was formatted and runs."""
-        self._handler_ref.use(handler)
-
-    async def set_serving(self, service: str, is_serving: bool) -> None:
-        """Set the grpc.health.v1 status of one of `SERVICES`."""
-        status = health_pb2.HealthCheckResponse.ServingStatus
-        await self.health.set(service, status.SERVING if is_serving else status.NOT_SERVING)
-
-    async def finish(self, timeout_s: float) -> None:
-        """Wait for appends in flight, at most `timeout_s`."""
-        if self._servicer.running:
-            await asyncio.wait(self._servicer.running, timeout=timeout_s)
-
-
 def _add_methods(server: Any, behaviors: Mapping[str, Behavior]) -> tuple[str, ...]:
     """Add the table's methods to a server that has not been started; returns their services."""
     assert behaviors.keys() == RPC_METHODS.keys(), behaviors.keys() ^ RPC_METHODS.keys()
@@ -135,60 +89,71 @@ def method_handler(rpc: RpcMethod, behavior: Behavior) -> Any:
     return makes(behavior, request_deserializer=None, response_serializer=serialize)
 
 
-def add_servicers(
-    server: grpc.aio.Server,
-    handler: NodeHandler,
-    limits: ServerLimits | None = None,
-    authorizer: CallAuthorizer | None = None,
-) -> Servicers:
-    """Add Raft, Quorum, health and reflection to a server that has not been started."""
-    return Servicers(server, handler, limits or ServerLimits(), authorizer)
-
-
 class RpcServer:
-    """A running server.
+    """A server with the services of a node, which share one handler.
 
-    `addresses` are those it listens on, with the actual ports in place of 0.
+    `addresses` are those it listens on, with the actual ports in place of 0. `response_memory`: the
+    room that its responses hold. `arrivals`: its account of received messages.
     """
 
     def __init__(
-        self, server: grpc.aio.Server, servicers: Servicers, addresses: Sequence[tuple[str, int]]
+        self,
+        server: grpc.aio.Server,
+        addresses: Sequence[tuple[str, int]],
+        handler: NodeHandler,
+        limits: ServerLimits,
+        authorizer: CallAuthorizer | None,
     ) -> None:
+        """Add the services to `server`, which has not been started."""
         self.server = server
         self.addresses = tuple(addresses)
-        self._servicers = servicers
-
-    @property
-    def response_memory(self) -> ResponseMemory:
-        """The room that its responses hold."""
-        return self._servicers.response_memory
-
-    @property
-    def arrivals(self) -> Arrivals:
-        """Its account of received messages."""
-        return self._servicers.arrivals
+        self.response_memory = ResponseMemory()
+        self.arrivals = Arrivals()
+        calls = limits.calls_per_second_max
+        request_throttle = RequestThrottle(Throttle(calls) if calls else None)
+        self._handler_ref = HandlerRef(
+            handler, authorizer, request_throttle, self.response_memory, self.arrivals
+        )
+        self._servicer = Servicer(self._handler_ref, limits)
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        adding: Any = DecodeErrorInterceptor(server, SURROUNDING_BYTES_MAX)
+        services = _add_methods(
+            adding, {**self._servicer.behaviors, **metadata_behaviors(self._handler_ref)}
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, adding)
+        names = (*services, *_SURROUNDING)
+        # Not `enable_server_reflection`, which checks the server's type.
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+            reflection.aio.ReflectionServicer(names),  # type: ignore[attr-defined]
+            adding,
+        )
 
     @property
     def ports(self) -> tuple[int, ...]:
         return tuple(port for _, port in self.addresses)
 
     def use(self, handler: NodeHandler) -> None:
-        """See `Servicers.use`. An open append or read stream keeps the handler it started with."""
-        self._servicers.use(handler)
+        """Replace the handler: the node was formatted and runs.
+
+        An open append or read stream keeps the handler it started with.
+        """
+        self._handler_ref.use(handler)
 
     async def set_serving(self, is_serving: bool, service: str | None = None) -> None:
         """Set the grpc.health.v1 status of one of `SERVICES`, or of all."""
+        status = health_pb2.HealthCheckResponse.ServingStatus
         for name in SERVICES if service is None else (service,):
-            await self._servicers.set_serving(name, is_serving)
+            await self._health.set(name, status.SERVING if is_serving else status.NOT_SERVING)
 
     async def stop(self, grace_ms: int = STOP_GRACE_MS) -> None:
         """Reject new calls, wait up to `grace_ms` for pending ones, then cancel them.
 
         A leader resigns first, so that no call is pending and clients know where to go.
         """
-        await self._servicers.health.enter_graceful_shutdown()
+        await self._health.enter_graceful_shutdown()
         await self.server.stop(grace_ms / 1000)
-        await self._servicers.finish(grace_ms / 1000)
+        if self._servicer.running:
+            await asyncio.wait(self._servicer.running, timeout=grace_ms / 1000)
 
     async def wait(self) -> None:
         """Wait until the server has stopped."""
@@ -223,15 +188,12 @@ async def start_server(
     credentials = tls.server_credentials() if tls is not None else None
     wanted = [(parse_address(text), credentials) for text in listen]
     wanted += [(parse_address(text), None) for text in plaintext]
-    addresses: list[tuple[str, int]] = []
-    for (host, port), secure in wanted:
-        addresses.append((host, _bind(server, host, port, secure)))
-    servicers = add_servicers(server, handler, limits, authorizer)
+    addresses = [(host, _bind(server, host, port, secure)) for (host, port), secure in wanted]
+    started = RpcServer(server, addresses, handler, limits, authorizer)
     also(server)
-    for service in SERVICES:
-        await servicers.set_serving(service, is_serving=False)
+    await started.set_serving(is_serving=False)
     await server.start()
-    return RpcServer(server, servicers, addresses)
+    return started
 
 
 def _bind(

@@ -46,8 +46,7 @@ from quorate.rpc.wire.partition_values import (
 )
 from quorate.v1 import partition_pb2
 
-LOGGER = logging.getLogger(__name__)
-REJECTIONS = RejectionLog(LOGGER)
+REJECTIONS = RejectionLog(logging.getLogger(__name__))
 
 _PRODUCE, _FETCH, _LIST_OFFSETS, _LOCATE, _INIT = (
     PARTITION_METHODS[name]
@@ -124,14 +123,6 @@ class _PartitionContext:
         return replace(located, topics=tuple(found))
 
 
-def _failed(what: str, context: Context, error: Exception) -> tuple[ErrorCode, str]:
-    if isinstance(error, ViolationError):
-        REJECTIONS.say(what, context.peer(), error)
-        return ErrorCode.INVALID_REQUEST, str(error)
-    LOGGER.error("%s from %s failed", what, context.peer(), exc_info=error)
-    return ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {type(error).__name__}"
-
-
 class PartitionServicer:
     """Serves producers, readers and follower brokers. `running` holds the batches in flight."""
 
@@ -190,7 +181,7 @@ class PartitionServicer:
         try:
             number, request = await read_request(_PRODUCE, data, _decode_produce)
         except ViolationError as error:
-            code, text = _failed("Produce", context, error)
+            code, text = REJECTIONS.failure("Produce", context.peer(), error)
             return correlation_id_of(data), ProduceResponse(code, message=text)
         failed = request_context.refused_topic(_PRODUCE, request.partition.topic_id)
         return number, request if failed is ErrorCode.NONE else ProduceResponse(failed)
@@ -203,7 +194,7 @@ class PartitionServicer:
         try:
             response = await self._handler.produce(request)
         except Exception as error:
-            code, text = _failed("Produce", context, error)
+            code, text = REJECTIONS.failure("Produce", context.peer(), error)
             response = ProduceResponse(code, message=text)
         return convert.encode_produce_response(number, response)
 
@@ -241,7 +232,7 @@ class PartitionServicer:
         except DecodeError:
             raise
         except Exception as error:
-            code, text = _failed("Fetch", context, error)
+            code, text = REJECTIONS.failure("Fetch", context.peer(), error)
             return PartitionFetchResponse(code, message=text)
 
     # --- one request, one answer ------------------------------------------------------------------
@@ -284,7 +275,7 @@ class PartitionServicer:
             except DecodeError:
                 raise
             except Exception as error:
-                code, text = _failed(rpc.name, context, error)
+                code, text = REJECTIONS.failure(rpc.name, context.peer(), error)
                 return refuse(code, message=text)
 
         async def behave(data: bytes, context: Context) -> Message:

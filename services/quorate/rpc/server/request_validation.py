@@ -21,6 +21,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from quorate.raft.errors import ErrorCode, ViolationError
 from quorate.telemetry.limited_log import LimitedLog
 
 LOGGER = logging.getLogger(__name__)
@@ -38,11 +39,23 @@ class RejectionLog:
     """Logs rejections (rule 2)."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
         self._log = LimitedLog(logger, burst=BURST, interval_s=1 / LINES_PER_SECOND, clock=clock)
 
     def say(self, what: str, whom: str, why: object) -> None:
         """Log one rejection: the method, the peer, the reason."""
         self._log.warning(None, "rejected %s from %s: %s", what, whom, why)
+
+    def failure(self, what: str, whom: str, error: Exception) -> tuple[ErrorCode, str]:
+        """Log an exception of a call; return the error and the message that answer it.
+
+        A ViolationError is a rejection, and any other exception a failure of the server.
+        """
+        if isinstance(error, ViolationError):
+            self.say(what, whom, error)
+            return ErrorCode.INVALID_REQUEST, str(error)
+        self._logger.error("%s from %s failed", what, whom, exc_info=error)
+        return ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {type(error).__name__}"
 
 
 def is_reported(record: logging.LogRecord) -> bool:

@@ -133,11 +133,7 @@ class HandlerRef:
 
 def failure(method: RpcMethod, context: Context, error: Exception) -> tuple[ErrorCode, str]:
     """The error and message that answer an exception (rules 5 and 6)."""
-    if isinstance(error, ViolationError):
-        REJECTIONS.say(method.name, context.peer(), error)
-        return ErrorCode.INVALID_REQUEST, str(error)
-    LOGGER.error("%s from %s failed", method.name, context.peer(), exc_info=error)
-    return ErrorCode.UNKNOWN_SERVER_ERROR, f"internal error: {type(error).__name__}"
+    return REJECTIONS.failure(method.name, context.peer(), error)
 
 
 class _RefusedError(Exception):

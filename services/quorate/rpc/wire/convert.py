@@ -86,9 +86,6 @@ def decode_fetch_response(message: raft_pb2.FetchResponse) -> FetchResponse:
         batches = parse_batches(message.records)
     except RecordsError as corrupt:
         raise ViolationError(f"records of a fetch: {corrupt}") from corrupt
-    records_from = None
-    if message.HasField("records_from"):
-        records_from = f.natural(message.records_from, "the offset of the records")
     return FetchResponse(
         error=error,
         leader=leader,
@@ -100,7 +97,9 @@ def decode_fetch_response(message: raft_pb2.FetchResponse) -> FetchResponse:
         snapshot=f.position_from_wire(message.snapshot_id, "the snapshot")
         if message.HasField("snapshot_id")
         else None,
-        records_from=records_from,
+        records_from=f.natural(message.records_from, "the offset of the records")
+        if message.HasField("records_from")
+        else None,
         read_round=message.read_round,
         batches=batches,
         message=text,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quorate.raft.errors import ErrorCode, ViolationError
-from quorate.raft.types import NO_NODE, OffsetAndEpoch
+from quorate.raft.types import NO_NODE
 from quorate.records.primitives import UUID_BYTES, uuid_from_bytes, uuid_to_bytes
 from quorate.rpc.fields import (
     endpoints_from_wire,
@@ -173,9 +173,6 @@ def decode_fetched(message: pb.PartitionFetchResponse) -> PartitionFetchResponse
 
 def _fetched(message: pb.FetchedPartition) -> FetchedPartition:
     required(message, "partition")
-    diverging: OffsetAndEpoch | None = None
-    if message.HasField("diverging"):
-        diverging = position_from_wire(message.diverging, "a diverging epoch")
     return FetchedPartition(
         key_from_wire(message.partition),
         error_from_wire(message.error_code),
@@ -184,7 +181,9 @@ def _fetched(message: pb.FetchedPartition) -> FetchedPartition:
         natural(message.high_watermark, "a high watermark"),
         natural(message.log_start, "a log's start"),
         natural(message.log_end, "a log's end"),
-        diverging,
+        position_from_wire(message.diverging, "a diverging epoch")
+        if message.HasField("diverging")
+        else None,
         (message.records,) if message.records else (),
     )
 

@@ -320,11 +320,6 @@ def add(
     results = run_metadata(
         context, lambda client: client.ask(request), CHANGE_TIMEOUT_S, changes=True
     ).results
-    failures = [
-        (_entry(acl), text)
-        for acl, result in zip(wanted, results, strict=True)
-        if (text := failure(result)) is not None
-    ]
     if as_json:
         print_json(added_json(wanted, results))
     else:
@@ -334,7 +329,7 @@ def add(
                 if (acl.resource_type, acl.resource_name) == (pattern.resource_type, pattern.name):
                     print_line(f"\t{_entry(acl)}")
             print_line()
-    tell_failures(failures, len(wanted))
+    tell_failures(zip(map(_entry, wanted), results, strict=True), len(wanted))
 
 
 def added_json(acls: Iterable[Acl], results: Iterable[PartResult]) -> list[dict[str, Any]]:

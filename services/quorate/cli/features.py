@@ -33,6 +33,7 @@ from quorate.cli.output import (
     one_line,
     print_json,
     print_line,
+    print_result,
 )
 
 if TYPE_CHECKING:
@@ -71,22 +72,19 @@ def describe(
 ) -> None:
     """Print the supported levels and the finalized level of each feature."""
     answer = _describe(context)
-    if as_json:
-        print_json(
-            [
-                {
-                    "feature": feature.name,
-                    "supportedMinVersion": feature.supported.min,
-                    "supportedMaxVersion": feature.supported.max,
-                    "finalizedVersionLevel": feature.finalized_level or 0,
-                    "epoch": None if answer.epoch < 0 else answer.epoch,
-                }
-                for feature in answer.features
-            ]
-        )
-        return
-    for feature in answer.features:
-        print_line(
+    print_result(
+        as_json,
+        [
+            {
+                "feature": feature.name,
+                "supportedMinVersion": feature.supported.min,
+                "supportedMaxVersion": feature.supported.max,
+                "finalizedVersionLevel": feature.finalized_level or 0,
+                "epoch": None if answer.epoch < 0 else answer.epoch,
+            }
+            for feature in answer.features
+        ],
+        *(
             feature_line(
                 feature.name,
                 _level_text(feature.name, feature.supported.min),
@@ -94,7 +92,9 @@ def describe(
                 _level_text(feature.name, feature.finalized_level or 0),
                 "-" if answer.epoch < 0 else str(answer.epoch),
             )
-        )
+            for feature in answer.features
+        ),
+    )
 
 
 def _level_text(feature: str, level: int) -> str:

@@ -22,7 +22,7 @@ import typer
 from quorate.cli.connection import CHANGE_TIMEOUT_S
 from quorate.cli.metadata_run import check, progress_bar, run_metadata, topic_expression
 from quorate.cli.metadata_shell import load_image
-from quorate.cli.output import CommandError, print_json, print_line
+from quorate.cli.output import CommandError, print_result
 from quorate.metadata import requests as r
 from quorate.metadata.acls import acl_of
 from quorate.metadata.image.configs import ConfigResourceType
@@ -90,20 +90,18 @@ def import_metadata(
         return plan
 
     plan = run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True)
-    if as_json:
-        print_json(
-            {
-                "topics": plan.topics,
-                "thereAlready": plan.there_already,
-                "records": plan.counts,
-                "dryRun": dry_run,
-            }
-        )
-        return
     did = "Would import" if dry_run else "Imported"
-    print_line(f"{did} {len(plan.topics)} topics with {plan.records} records from {source}.")
-    for name in plan.there_already:
-        print_line(f"Topic {name} already exists.")
+    print_result(
+        as_json,
+        {
+            "topics": plan.topics,
+            "thereAlready": plan.there_already,
+            "records": plan.counts,
+            "dryRun": dry_run,
+        },
+        f"{did} {len(plan.topics)} topics with {plan.records} records from {source}.",
+        *(f"Topic {name} already exists." for name in plan.there_already),
+    )
 
 
 def chosen_topics(image: MetadataImage, patterns: list[str] | None) -> dict[str, str]:
@@ -137,7 +135,9 @@ async def _plan(
     plan.topics = sorted(set(wanted) - set(existing))
     level = levels.get(METADATA_VERSION, 0)
     if not level:
-        plan.add([each for each in image.features.records() if _is_level(each)])
+        plan.add(
+            [each for each in image.features.records() if isinstance(each, rec.FeatureLevelRecord)]
+        )
         level = image.level
     active = {each.id for each in cluster.brokers if not each.is_fenced}
     for group in _topic_groups(image, plan.topics, active):
@@ -152,10 +152,6 @@ async def _plan(
             else:
                 plan.add([record])
     return plan
-
-
-def _is_level(record: AnyRecord) -> bool:
-    return isinstance(record, rec.FeatureLevelRecord)
 
 
 def _at(records: Iterable[AnyRecord], level: int) -> list[AnyRecord]:

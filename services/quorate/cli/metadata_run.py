@@ -75,12 +75,13 @@ def check(part: ResponsePart) -> None:
         raise CommandError(text)
 
 
-def tell_failures(failures: Sequence[tuple[str, str]], asked: int) -> None:
-    """Raise CommandError if anything failed.
+def tell_failures(parts: Iterable[tuple[str, ResponsePart]], asked: int) -> None:
+    """Raise CommandError if any of the named parts failed.
 
     The error is the failure itself if there is only one. Otherwise the failures are printed, one
     per line, and the error has their number.
     """
+    failures = [(name, text) for name, part in parts if (text := failure(part)) is not None]
     if not failures:
         return
     if len(failures) == 1:

@@ -1,12 +1,8 @@
-"""Options that several commands share: a dataclass declares them, and commands take an instance.
+"""Options that several commands share.
 
-@dataclass
-class Selection:
-    topic: Annotated[str | None, typer.Option("--topic", help="A topic.")] = None
-
-@app.command()
-@with_groups
-def describe(selection: Selection) -> None: ...
+A dataclass declares them: its fields are Typer's annotated parameters with defaults. A command that
+`with_groups` decorates takes an instance of the dataclass as one parameter, in whose place its help
+lists the options.
 """
 
 from __future__ import annotations
@@ -57,6 +53,4 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
 def declare(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
     """Set the signature of a wrapped command, from which Typer derives the options."""
     command.__signature__ = inspect.Signature(parameters)
-    command.__annotations__ = {
-        each.name: each.annotation for each in command.__signature__.parameters.values()
-    }
+    command.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -301,8 +301,7 @@ def endpoints(
     print(f"{will} the voters of epoch {done.epoch}, offset {done.chosen.end.offset}:")
     for voter in done.new_voters:
         print_line(f"  {voter.key} at {', '.join(map(str, voter.endpoints))}")
-    for backup in done.backups:
-        print(f"Backup: {backup}")
+    _print_lines("Backup: ", map(str, done.backups))
     if done.report is not None:
         print(f"Report: {done.report}")
     print(f"Start controller {done.chosen.key.id} first, then the others")
@@ -411,8 +410,7 @@ def epochs(
             f"  {each.directory}: {each.key}, epoch {each.epoch}, "
             f"last epoch in its log {each.end.epoch}"
         )
-    for backup in done.backups:
-        print(f"Backup: {backup}")
+    _print_lines("Backup: ", map(str, done.backups))
     print("Start the controllers" if yes else "Repeat the command with --yes")
 
 

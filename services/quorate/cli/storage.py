@@ -14,7 +14,14 @@ from quorate.cli.feature_levels import (
     release_level,
     release_option,
 )
-from quorate.cli.output import AsJson, CommandError, UsageError, print_json, print_warning
+from quorate.cli.output import (
+    AsJson,
+    CommandError,
+    UsageError,
+    print_json,
+    print_result,
+    print_warning,
+)
 from quorate.cli.settings_file import ConfigFile, load
 
 if TYPE_CHECKING:
@@ -101,10 +108,7 @@ def random_uuid(as_json: AsJson = False) -> None:
     from quorate.log.meta_properties import random_uuid
 
     value = random_uuid()
-    if as_json:
-        print_json({"uuid": value})
-    else:
-        print(value)
+    print_result(as_json, {"uuid": value}, value)
 
 
 @app.command("format")

@@ -182,20 +182,21 @@ def create(
     created = run_metadata(context, ask, CHANGE_TIMEOUT_S, changes=True)
     if if_not_exists:
         created = [each for each in created if each.error is not ErrorCode.TOPIC_ALREADY_EXISTS]
-    failures = [(each.name, text) for each in created if (text := failure(each)) is not None]
-    if as_json:
-        print_json([_created_json(each) for each in created])
-    else:
-        for each in created:
-            if failure(each) is None:
-                did = f"{each.name} can be created." if dry_run else f"Created topic {each.name}."
-                print_line(did)
+    print_result(
+        as_json,
+        [_created_json(each) for each in created],
+        *(
+            f"{each.name} can be created." if dry_run else f"Created topic {each.name}."
+            for each in created
+            if failure(each) is None
+        ),
+    )
     if any("." in name or "_" in name for name in names):
         print_warning(
             "due to limitations in metric names, topics with a period ('.') or underscore ('_') "
             "could collide: use either, but not both"
         )
-    tell_failures(failures, len(wanted))
+    tell_failures(((each.name, each) for each in created), len(wanted))
 
 
 def _created_json(created: CreatedTopic) -> dict[str, Any]:
@@ -273,10 +274,9 @@ def delete(
 
 
 def _tell(outcomes: Any, as_json: bool) -> None:
-    failures = [(each.name, text) for each in outcomes if (text := failure(each)) is not None]
     if as_json:
         print_json([{"name": each.name, "error": failure(each)} for each in outcomes])
-    tell_failures(failures, len(outcomes))
+    tell_failures(((each.name, each) for each in outcomes), len(outcomes))
 
 
 # --- describe, list -------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ from quorate.rpc.errors import (
     TransportError,
     TransportKind,
     UnreachableError,
+    renewed,
 )
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire.limits import BATCH_BYTES_MAX
@@ -370,16 +371,11 @@ class _Lane:
                 await asyncio.sleep(RETRY_MAX_S)
 
     def _refuse(self, taken: Sequence[_WaitingRecord], error: BaseException) -> None:
+        if not isinstance(error, AdminError | UnreachableError):
+            error = OutcomeUnknownError(str(error) or "the producer was closed")
         for each in taken:
-            if each.done.done():
-                continue
-            if isinstance(error, AdminError):
-                each.done.set_exception(AdminError(error.code, error.message))
-            elif isinstance(error, UnreachableError):
-                each.done.set_exception(UnreachableError(error.attempts))
-            else:
-                text = str(error) or "the producer was closed"
-                each.done.set_exception(OutcomeUnknownError(text))
+            if not each.done.done():
+                each.done.set_exception(renewed(error))
 
     async def close(self) -> None:
         task = self._task

@@ -13,6 +13,7 @@ import asyncio
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Protocol
 
 from quorate.broker.partition import PartitionConfig, PartitionReplica
@@ -72,8 +73,7 @@ class _Waiting:
     done: asyncio.Future[ErrorCode]
 
 
-def _end_offset(waiting: _Waiting) -> int:
-    return waiting.end_offset
+_end_offset = attrgetter("end_offset")
 
 
 class LocalReplica:
@@ -210,7 +210,8 @@ class LocalReplica:
         match output:
             case AppendReplicaBatches():
                 self.log.append([_placed(batch) for batch in output.batches])
-                self._consider_flush()
+                if self._is_flush_due:
+                    self.flush_soon()
             case TruncateReplicaLog():
                 self.log.truncate(output.end_offset)
             case ReplicaHighWatermarkAdvanced():
@@ -247,10 +248,6 @@ class LocalReplica:
             return unflushed > 0
         is_due = self._flush_messages is not None and unflushed >= self._flush_messages
         return is_due or self.log.has_rolled
-
-    def _consider_flush(self) -> None:
-        if self._is_flush_due:
-            self.flush_soon()
 
     def flush_soon(self) -> None:
         """Start a flush in a worker thread, unless one is in flight.

@@ -98,12 +98,8 @@ class HistoryChecker(Generic[ValueT]):
         self._reads: list[_Read] = []
         self._reads_begun = 0
         self._acknowledged_max = _NONE_YET
-        self._acknowledged_count = 0
+        self.acknowledged_count = 0
         self._read_end_max = 0
-
-    @property
-    def acknowledged_count(self) -> int:
-        return self._acknowledged_count
 
     @property
     def begun_count(self) -> int:
@@ -125,9 +121,10 @@ class HistoryChecker(Generic[ValueT]):
         """Record the response that `value` is committed at `offset`."""
         append = self._known(value)
         append.offset = offset
-        self._acknowledged_count += 1
+        self.acknowledged_count += 1
         self._acknowledged_max = max(self._acknowledged_max, offset)
-        self._check_order(value, append, offset)
+        if offset <= append.floor:
+            self.violations.append(_out_of_order(value, append, offset))
         self._see(offset, value, "an acknowledgement")
 
     def refused(self, value: ValueT) -> None:
@@ -223,17 +220,17 @@ class HistoryChecker(Generic[ValueT]):
                 Rule.NOTHING_INVENTED, f"no client appended {value!r}, found at {offset}"
             )
         elif append.refused:
-            text = f"{value!r}, whose append was refused, is at {offset}"
-            yield Violation(Rule.REFUSED_IS_ABSENT, text)
-        elif offset <= append.floor:
-            text = (
-                f"the append of {value!r} at {offset} began after {append.floor} was acknowledged"
+            yield Violation(
+                Rule.REFUSED_IS_ABSENT, f"{value!r}, whose append was refused, is at {offset}"
             )
-            yield Violation(Rule.REAL_TIME_ORDER, text)
+        elif offset <= append.floor:
+            yield _out_of_order(value, append, offset)
         other = self._canonical.get(offset, value)
         if other != value:
-            text = f"offset {offset} holds {value!r}, but {other!r} was reported earlier"
-            yield Violation(Rule.ONE_HISTORY, text)
+            yield Violation(
+                Rule.ONE_HISTORY,
+                f"offset {offset} holds {value!r}, but {other!r} was reported earlier",
+            )
 
     def _check_reads(self, offsets: list[int], from_offset: int) -> Iterable[Violation]:
         """Check that each read returned all records; `read` already checked their values."""
@@ -251,13 +248,6 @@ class HistoryChecker(Generic[ValueT]):
 
     # --- shared checks ----------------------------------------------------------------------------
 
-    def _check_order(self, value: ValueT, append: _Append, offset: int) -> None:
-        if offset <= append.floor:
-            self._violated(
-                Rule.REAL_TIME_ORDER,
-                f"the append of {value!r} at {offset} began after {append.floor} was acknowledged",
-            )
-
     def _see(self, offset: int, value: ValueT, source: str) -> None:
         known = self._canonical.setdefault(offset, value)
         if known != value:
@@ -268,3 +258,10 @@ class HistoryChecker(Generic[ValueT]):
 
     def _violated(self, rule: Rule, text: str) -> None:
         self.violations.append(Violation(rule, text))
+
+
+def _out_of_order(value: object, append: _Append, offset: int) -> Violation:
+    return Violation(
+        Rule.REAL_TIME_ORDER,
+        f"the append of {value!r} at {offset} began after {append.floor} was acknowledged",
+    )

@@ -147,6 +147,10 @@ class Link:
         )
         return StreamCall(begin())
 
+    async def ended(self, call: Any) -> TransportError:
+        """The status of a call; waits for the end of the call."""
+        return status_error(self.address, await call.code(), await call.details() or "")
+
     def silent(self) -> TransportError:
         """The error of calls to a silent node, which may have executed them."""
         assert self.watch is not None

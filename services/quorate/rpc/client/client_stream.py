@@ -21,7 +21,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from quorate.raft.errors import ViolationError
-from quorate.rpc.client.channels import EOF, Channels, Link, call_error, status_error
+from quorate.rpc.client.channels import EOF, Channels, Link, call_error
 from quorate.rpc.client.stream_call import StreamCall
 from quorate.rpc.errors import TransportError, TransportKind
 
@@ -131,8 +131,7 @@ class ClientStream(Generic[A]):
                 future = self._pending.pop(message.correlation_id, None)
                 if future is not None and not future.done():
                     future.set_result(answer)
-            code, details = await self._call.code(), await self._call.details()
-            error = status_error(self._link.address, code, details)
+            error = await self._link.ended(self._call)
         except grpc.aio.AioRpcError as broken:
             error = call_error(self._link.address, broken)
         except ViolationError as violation:

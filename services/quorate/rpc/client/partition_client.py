@@ -16,10 +16,9 @@ from google.protobuf.message import Message
 
 from quorate.raft.errors import MisuseError, ViolationError
 from quorate.raft.types import Endpoint
-from quorate.rpc.client.channels import EOF, Channels, Link, call_error, status_error
+from quorate.rpc.client.channels import EOF, Channels, Link, call_error
 from quorate.rpc.client.client_stream import ClientStream
 from quorate.rpc.client.routing import Address
-from quorate.rpc.client.stream_call import StreamCall
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire import partition_convert as convert
@@ -147,7 +146,7 @@ class PartitionFetchStream:
                 await self._call.write(convert.encode_fetch(request))
                 message = await self._call.read()
             if message is EOF:
-                raise await _status(self._call, self._link)
+                raise await self._link.ended(self._call)
             response = convert.decode_fetched(message)
             is_answered = True
             return response
@@ -157,7 +156,7 @@ class PartitionFetchStream:
         except grpc.aio.AioRpcError as error:
             raise call_error(self._link.address, error) from None
         except asyncio.InvalidStateError:
-            raise await _status(self._call, self._link) from None
+            raise await self._link.ended(self._call) from None
         finally:
             self._is_busy = False
             if not is_answered:
@@ -169,11 +168,6 @@ class PartitionFetchStream:
             self.is_open = False
             self._call.cancel()
             self._channels.release(self._link)
-
-
-async def _status(call: StreamCall[Any], link: Link) -> TransportError:
-    """Why a call ended."""
-    return status_error(link.address, await call.code(), await call.details())
 
 
 def address_of(endpoints: Sequence[Endpoint], listener: str | None = None) -> tuple[str, int]:

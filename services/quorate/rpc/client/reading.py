@@ -25,7 +25,7 @@ from quorate.raft.messages import CurrentLeader
 from quorate.raft.types import OffsetAndEpoch
 from quorate.records.batch import BatchHeader, Record, iter_batches, iter_records, verify_crc
 from quorate.records.errors import RecordsError
-from quorate.rpc.client.channels import EOF, Channels, Link, call_error, status_error
+from quorate.rpc.client.channels import EOF, Channels, Link, call_error
 from quorate.rpc.client.leader_client import ANSWER_SLACK_MS
 from quorate.rpc.client.routing import Address, LeaderSearch
 from quorate.rpc.errors import AdminError, ReadBrokenError, TransportError, TransportKind
@@ -151,7 +151,7 @@ async def _next(link: Link, call: Any, timeout_ms: float) -> ReadChunk:
         async with asyncio.timeout(timeout_ms / 1000):
             message = await link.answered(call, call.read())
             if message is EOF:
-                raise status_error(link.address, await call.code(), await call.details() or "")
+                raise await link.ended(call)
         chunk: ReadChunk = READ.decode_response(message)
         return chunk
     except TimeoutError:

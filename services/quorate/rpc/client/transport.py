@@ -33,7 +33,7 @@ from quorate.raft.messages import (
     VoteRequest,
 )
 from quorate.raft.types import Endpoint
-from quorate.rpc.client.channels import EOF, Channels, Link, call_error, status_error
+from quorate.rpc.client.channels import EOF, Channels, Link, call_error
 from quorate.rpc.errors import TransportError, TransportKind
 from quorate.rpc.tls import TlsConfig
 from quorate.rpc.wire import convert
@@ -268,16 +268,13 @@ class FetchStream:
         return TransportError(TransportKind.BROKEN, self._link.address, "the stream was closed")
 
     async def _why(self) -> TransportError:
-        error = await self._status()
+        error = await self._link.ended(self._call)
         return self._closed() if error.text == LOCALLY_CANCELLED else error
-
-    async def _status(self) -> TransportError:
-        return status_error(self._link.address, await self._call.code(), await self._call.details())
 
     async def _watch(self) -> None:
         """Wait for the call's status, which arrives as soon as the connection is reset."""
         try:
-            error = await self._status()
+            error = await self._link.ended(self._call)
         except Exception as broken:
             text = f"the stream's status cannot be read: {broken!r}"
             error = TransportError(TransportKind.BROKEN, self._link.address, text)

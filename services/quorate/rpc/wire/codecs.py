@@ -119,15 +119,13 @@ def _upgrade_type_from_wire(number: int) -> v.UpgradeType:
         raise ValueError(f"{number} is not an upgrade type") from None
 
 
-def _position_from_wire(message: Any) -> OffsetAndEpoch:
-    return f.position_from_wire(message, "the position")
-
-
 RULES: Final = Rules(
     forms={
         ReplicaKey: Form(f.key_to_wire, f.key_from_wire),
         CurrentLeader: Form(f.leader_to_wire, f.leader_from_wire, may_be_absent=True),
-        OffsetAndEpoch: Form(f.position_to_wire, _position_from_wire),
+        OffsetAndEpoch: Form(
+            f.position_to_wire, lambda message: f.position_from_wire(message, "the position")
+        ),
         VersionRange: Form(f.range_to_wire, f.range_from_wire, may_be_absent=True),
         Voter: Form(f.voter_to_wire, f.voter_from_wire),
         VoterSet: Form(f.voters_to_wire, f.voter_set_from_wire, is_list=True),

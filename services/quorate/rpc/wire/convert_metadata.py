@@ -41,17 +41,12 @@ class MetadataAnswer:
     message: str = ""
 
 
-def _endpoint_to_wire(endpoint: Endpoint) -> Message:
-    return f.endpoints_to_wire((endpoint,))[0]
-
-
-def _endpoint_from_wire(message: Any) -> Endpoint:
-    return f.endpoints_from_wire((message,))[0]
-
-
 RULES = Rules(
     {
-        Endpoint: Form(_endpoint_to_wire, _endpoint_from_wire),
+        Endpoint: Form(
+            lambda endpoint: f.endpoints_to_wire((endpoint,))[0],
+            lambda message: f.endpoints_from_wire((message,))[0],
+        ),
         VersionRange: Form(f.range_to_wire, f.range_from_wire),
     }
 )

@@ -6,6 +6,7 @@ and what is retried.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -46,11 +47,12 @@ R = TypeVar("R", bound=LeaderResponse)
 T = TypeVar("T")
 
 
-class AsyncClosing:
+class AsyncClosing(ABC):
     """An asynchronous context manager that calls `close` at its end."""
 
+    @abstractmethod
     async def close(self) -> None:
-        raise NotImplementedError
+        """Close all connections."""
 
     async def __aenter__(self) -> Self:
         return self

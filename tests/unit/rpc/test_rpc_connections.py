@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import grpc.aio
 import pytest
-from quorate.rpc.server.connections import ConnectionGuard
+from quorate.rpc.server.connections import LOGGER, ConnectionGuard
 from quorate.rpc.wire.limits import ServerLimits
 from quorate.v1 import quorum_pb2
 
@@ -79,7 +79,7 @@ async def test_an_address_keeps_the_connections_on_which_something_arrives(
     assert all(map(is_open, peers))
     assert listener.guard.open_count == 18
     assert listener.guard.closed_count == 5
-    (record,) = caplog.records
+    (record,) = (each for each in caplog.records if each.name == LOGGER.name)
     assert "closed 5 of 15 connections from 127.0.0.2" in record.getMessage()
 
 

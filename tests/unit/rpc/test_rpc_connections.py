@@ -83,6 +83,20 @@ async def test_an_address_keeps_the_connections_on_which_something_arrives(
     assert "closed 5 of 15 connections from 127.0.0.2" in record.getMessage()
 
 
+async def test_new_connections_without_data_do_not_replace_those_in_use(
+    make: type[Listener],
+) -> None:
+    listener = make(100, 10)
+    peers = [listener.connect("127.0.0.1") for _ in range(5)]
+    for client in peers:
+        client.sendall(b"x")
+    await asyncio.sleep(SETTLED_S)
+    silent = [listener.connect("127.0.0.1") for _ in range(10)]
+    listener.guard.look()
+    assert all(map(is_open, peers))
+    assert sum(map(is_open, silent)) == 5
+
+
 async def test_the_address_with_the_most_makes_room_for_the_others(make: type[Listener]) -> None:
     listener = make(40, 40)  # 35 without the reserve
     attackers = [[listener.connect(f"127.0.0.{n}") for _ in range(12)] for n in (2, 3, 4)]

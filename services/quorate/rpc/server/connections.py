@@ -7,8 +7,9 @@ guard therefore inspects the process's own sockets, every `PERIOD_S`:
 2. All addresses together have at most `connections_max` minus a reserve, which keeps places free
    for new connections until the next inspection. The address with the most connections loses some
    first, so that an address with few (a controller, a broker) always has a place.
-3. Of an address's connections, the one that has received nothing for longest is closed. Peers and
-   clients of this project send at least a ping every few seconds.
+3. Of an address's connections, those on which nothing ever arrived are closed first, then the one
+   that has received nothing for longest. Peers and clients of this project send at least a ping
+   every few seconds, and their connections survive a burst of newer, silent ones.
 
 4. The connection that has sent the most bytes of incomplete messages is closed if there are too
    many of them (`arrivals`). While much data arrives, or the process grows, the guard inspects
@@ -159,7 +160,8 @@ class ConnectionGuard:
     def _end_excess(self, connections: list[TcpConnection]) -> None:
         """Close connections beyond the limits (rules 1 to 3)."""
         by_host: dict[str, list[TcpConnection]] = defaultdict(list)
-        for connection in sorted(connections):
+        ranked = sorted(connections, key=lambda each: (each.received == 0, each.silent_ms))
+        for connection in ranked:
             by_host[connection.host].append(connection)
         for host, counts in self._kept(by_host).items():
             found = by_host[host]

@@ -7,6 +7,7 @@ and idle connections each took a controller down that had no limits.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
 from pathlib import Path
@@ -162,7 +163,8 @@ async def appends_go_on(lab: Lab, frame: bytes) -> None:
         reader, writer = await asyncio.open_connection(HOST, lab.port)
         writer.write(frame)
         async with asyncio.timeout(20):
-            assert await reader.read() == b""
+            with contextlib.suppress(ConnectionResetError):  # it was closed before all was read
+                assert await reader.read() == b""
         writer.close()
     is_over = True
     await probe

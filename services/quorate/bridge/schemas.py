@@ -147,12 +147,15 @@ def read_call(frame: bytes) -> Call:
 
 
 def check_start(start: bytes) -> None:
-    """Raise BadMessageError if the request that begins with these bytes is certainly refused."""
-    head = read_head(start)
-    if not is_served(head.api_key, head.version):
+    """Raise BadMessageError if these bytes begin a request that is served, but with too many items
+    or against its schema.
+    """
+    api_key = int.from_bytes(start[0:2], "big", signed=True)
+    version = int.from_bytes(start[2:4], "big", signed=True)
+    if api_key not in SERVED or not is_served(api_key, version):
         return
-    kind = request_type(head.api_key, head.version)
-    most = items_max(head.api_key)
+    kind = request_type(api_key, version)
+    most = items_max(api_key)
     try:
         at = check_items(kind.__header_schema__, start, 0, most)
         check_items(kind, start, at, most)

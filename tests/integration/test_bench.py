@@ -60,6 +60,14 @@ def test_a_workload_prints_its_figures_as_lines_of_json(workload: str, tmp_path:
     assert list(tmp_path.iterdir()) == [out], "a quorum was left behind"
 
 
+def test_many_callers_on_one_connection_are_all_served(tmp_path: Path) -> None:
+    """gRPC refuses calls beyond the limit of a connection, and counts some that have ended."""
+    done = succeed("bench", "W2u", "--seconds", "5", "--dir", str(tmp_path), "--json")
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    assert lines
+    assert [line["failed"] for line in lines if line["failed"]] == []
+
+
 def test_a_running_quorum_is_loaded_and_not_stopped(quorum: Quorum) -> None:
     address = next(iter(quorum.nodes.values())).address
     table = succeed("bench", "W1", "W3", *SMALL, "--bootstrap-controller", address).out

@@ -91,7 +91,7 @@ class ControllerSecurity(Security):
     streams_per_connection_max: int = setting(
         "quorate.streams.per.connection.max",
         types.integer(1, 100_000),
-        "100",
+        "1024",
         "Ours. The maximum number of concurrent calls and streams on one connection; the client "
         "queues further ones.",
     )

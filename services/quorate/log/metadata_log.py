@@ -142,6 +142,16 @@ class MetadataLog:
         self.partition = create_partition_directory(directory, disk)
         self._segments = SegmentList(self.partition, disk)
         self._store = SnapshotStore(self.partition, disk)
+        try:
+            self._recover(on_durable, on_failure)
+        except BaseException:
+            self._segments.close()
+            raise
+
+    def _recover(
+        self, on_durable: Callable[[int], None], on_failure: Callable[[BaseException], None]
+    ) -> None:
+        directory, config, disk = self.directory, self.config, self._disk
         self.recovered = recover(directory, self._segments, self._store, disk)
         self._start = self.recovered.start
         self._end_offset = self.recovered.end_offset

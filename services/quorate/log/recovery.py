@@ -154,28 +154,27 @@ class _Scan:
 def recover(
     directory: Path, segments: SegmentList, store: SnapshotStore, disk: Disk
 ) -> RecoveredLog:
-    """Fill `segments` from the disk and repair what may be repaired; the steps are above."""
+    """Fill `segments` from the disk and repair what may be repaired; the steps are above.
+
+    The caller closes the segments, also after an error.
+    """
     latest, info = _newest_checkpoint(store)
     control_from = 0 if latest is None else latest.offset
     found = _Scan(control_from)
     opened = _open_segments(segments)
     stored_point = read_recovery_point(directory)
     recovery_point = 0 if stored_point is None or _had_kafka(opened) else stored_point
-    try:
-        required_end = RequiredEndFile(segments.directory, disk).read()
-        for index, segment in enumerate(opened):
-            _scan_segment(found, segment, opened[index + 1 :], recovery_point)
-        end_offset = found.end_offset or 0
-        is_replaced = latest is not None and _is_replaced(found, latest)
-        known_end = latest.offset if latest is not None and is_replaced else end_offset
-        # A log has a segment before it has a recovery point, or a checkpoint that replaces it.
-        is_gone = stored_point is not None and not opened and not is_replaced
-        if known_end < recovery_point or is_gone:
-            raise MissingRecordsError(segments.directory, known_end, recovery_point)
-        start = latest if is_replaced else _start(opened, store, segments.directory)
-    except BaseException:
-        segments.close()
-        raise
+    required_end = RequiredEndFile(segments.directory, disk).read()
+    for index, segment in enumerate(opened):
+        _scan_segment(found, segment, opened[index + 1 :], recovery_point)
+    end_offset = found.end_offset or 0
+    is_replaced = latest is not None and _is_replaced(found, latest)
+    known_end = latest.offset if latest is not None and is_replaced else end_offset
+    # A log has a segment before it has a recovery point, or a checkpoint that replaces it.
+    is_gone = stored_point is not None and not opened and not is_replaced
+    if known_end < recovery_point or is_gone:
+        raise MissingRecordsError(segments.directory, known_end, recovery_point)
+    start = latest if is_replaced else _start(opened, store, segments.directory)
     assert start is not None
     # A process that was killed may have left names that are not durable yet. A segment that it
     # deleted must not come back beside one that begins anew.

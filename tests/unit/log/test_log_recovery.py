@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -38,12 +41,22 @@ def tree(directory: Path) -> dict[str, bytes]:
     }
 
 
+def open_files(directory: Path) -> list[str]:
+    """The files below `directory` that this process has open. Other entries come and go."""
+    targets = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            targets.append(str(entry.readlink()))
+    return sorted(target for target in targets if target.startswith(f"{directory}/"))
+
+
 def refuse(directory: Path, config: LogConfig = WHOLE) -> DamagedLogError:
-    """Opening must fail, name its remedy, and leave every byte as it is."""
-    before = tree(directory)
+    """Opening must fail, name its remedy, leave every byte as it is, and close its files."""
+    before, descriptors = tree(directory), open_files(directory)
     with pytest.raises(DamagedLogError) as caught:
         OpenLog(directory, config)
     assert tree(directory) == before
+    assert open_files(directory) == descriptors
     for part in ("remove-controller", "storage format", "rebuilt from the leader"):
         assert part in str(caught.value)
     return caught.value
@@ -291,3 +304,18 @@ def test_a_clean_end_needs_no_repair(template: Path) -> None:
     assert isinstance(opened.log, MetadataLog)
     opened.close()
     assert tree(template) == before
+
+
+class FullDisk(Disk):
+    """The real disk, which has no room for another file."""
+
+    def replace_file(self, path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def test_a_log_that_cannot_be_opened_closes_its_files(template: Path) -> None:
+    forget_recovery_point(template)
+    before = open_files(template)
+    with pytest.raises(OSError, match="No space left"):
+        OpenLog(template, WHOLE, FullDisk())
+    assert open_files(template) == before

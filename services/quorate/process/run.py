@@ -9,14 +9,13 @@ from typing import Any
 import uvloop
 
 from quorate.log.errors import LogError
-from quorate.process.malloc_arenas import limit_arenas
 from quorate.process.node_config import NodeConfig
 from quorate.process.shutdown import NodeError
 from quorate.raft.errors import RaftError
 from quorate.records.errors import RecordsError
 from quorate.rpc.errors import RpcError
 from quorate.runtime.gc_tuning import collect_briefly
-from quorate.runtime.malloc_tuning import return_large_buffers
+from quorate.runtime.malloc_tuning import tune_malloc
 from quorate.runtime.thread_switching import switch_soon
 from quorate.telemetry import logs
 from quorate.telemetry.extra import TelemetryError
@@ -43,8 +42,7 @@ def run_node(
     endings: further errors that end the process with a one-line message.
     """
     context = logs.configure(config.role, config.node_id, config.log_format)
-    return_large_buffers()
-    limit_arenas()
+    tune_malloc()
     try:
         uvloop.run(run(context))
     except ENDINGS + endings as error:

@@ -106,9 +106,6 @@ class SnapshotNotFoundError(LogError):
     """No checkpoint has this id."""
 
 
-SnapshotNotFound = SnapshotNotFoundError
-
-
 class OffsetOutOfRangeError(LogError):
     """The offset lies outside of the log."""
 

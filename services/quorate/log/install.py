@@ -126,11 +126,6 @@ class SnapshotInstall:
             self._is_gone.wait()
             self._log.clean_up_before(self.snapshot)
 
-    def abandon(self) -> None:
-        """Delete what arrived."""
-        self.close()
-        self._store.disk.unlink(self._path)
-
     def close(self) -> None:
         """Keep what arrived for later."""
         if self._descriptor >= 0:

@@ -54,7 +54,6 @@ from quorate.raft.roles import (
 )
 from quorate.raft.transitions import check_transition
 from quorate.raft.types import (
-    BOOTSTRAP_SNAPSHOT,
     ElectionState,
     Endpoint,
     OffsetAndEpoch,
@@ -577,10 +576,3 @@ class Core:
         self.high_watermark = offset
         self.outputs.append(HighWatermarkAdvanced(offset))
         return True
-
-    @property
-    def log_is_fresh(self) -> bool:
-        """Whether nothing was ever replicated into this log: only a bootstrap checkpoint may be
-        there.
-        """
-        return self.log.end_offset == 0 and self.log.start == BOOTSTRAP_SNAPSHOT

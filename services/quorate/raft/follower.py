@@ -233,7 +233,7 @@ def suspect_leader(core: Core) -> None:
     wait.
 
     Pre-votes of others are granted from now on; if the leader lives, the next answered Fetch clears
-    the suspicion, and a majority that still fetches from it keeps it in office.
+    the suspicion, and a majority that still fetches from it keeps it leader.
     """
     role = core.role
     if not isinstance(role, Follower):

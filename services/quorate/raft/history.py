@@ -79,9 +79,6 @@ class MembershipHistory:
                 return level
         return 0
 
-    def sets(self) -> tuple[tuple[int, VoterSet], ...]:
-        return tuple(self._voters)
-
     def append(self, batch: Batch) -> bool:
         """Take the control records of an appended batch; return whether anything changed."""
         changed = False

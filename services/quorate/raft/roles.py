@@ -139,7 +139,7 @@ class Follower:
 
     has_fetched: a fetch in this epoch succeeded and the leader has not been suspected since; such a
     follower grants no pre-vote. leader_answered: a fetch succeeded since this replica began to
-    follow. snapshot: the one being received, position: how much of it is here.
+    follow. snapshot: the one that this replica receives. snapshot_position: the bytes received.
     """
 
     name: ClassVar[RoleName] = RoleName.FOLLOWER

@@ -68,11 +68,14 @@ def test_trim_keeps_what_a_snapshot_at_that_offset_says() -> None:
     for offset, ids in ((3, (1, 2)), (5, (1, 2, 3)), (8, (1, 3))):
         history.append(control(offset, Voters(voters(*ids))))
     history.trim(6)
-    assert history.sets() == ((5, voters(1, 2, 3)), (8, voters(1, 3)))
+    assert history.since(5) == [STATIC, voters(1, 2, 3), voters(1, 3)]
+    assert history.since(8) == [voters(1, 2, 3), voters(1, 3)]
+    assert history.since(9) == [voters(1, 3)]
     assert history.voters_at(6) == voters(1, 2, 3)
     history.trim(6)
     history.trim(100)
-    assert history.sets() == ((8, voters(1, 3)),)
+    assert history.since(8) == [STATIC, voters(1, 3)]
+    assert history.since(9) == [voters(1, 3)]
     assert history.kraft_version_at(0) == 1
 
 
@@ -80,7 +83,7 @@ def test_a_snapshot_replaces_everything() -> None:
     history = MembershipHistory(STATIC, [(-1, voters(1))], [(-1, 1)])
     history.append(control(3, Voters(voters(1, 2))))
     history.reset([(19, voters(4, 5))], [(19, 1)])
-    assert history.sets() == ((19, voters(4, 5)),)
+    assert history.since(19) == [STATIC, voters(4, 5)]
     assert history.voters_at(20) == voters(4, 5)
 
 
@@ -102,7 +105,7 @@ def test_truncation_and_trim_agree_with_a_history_that_never_had_more(
         if offset < cut:
             short.append(batch)
     full.truncate(cut)
-    assert full.sets() == short.sets()
+    assert all(full.since(end) == short.since(end) for end in range(62))
     assert full.voters == short.voters
     full.trim(snapshot)
     for end in range(snapshot, 61):

@@ -228,8 +228,8 @@ RECOVERY_POINT = (
         ("recovery", "    if expected < recovery_point:\n", "    if expected < 0:\n"),
         (
             "recovery",
-            "        if known_end < recovery_point or is_gone:\n",
-            "        if is_gone:\n",
+            "    if known_end < recovery_point or is_gone:\n",
+            "    if is_gone:\n",
         ),
     ),
     _sectors(
@@ -237,8 +237,8 @@ RECOVERY_POINT = (
         "a log that ends before the recovery point is refused",
         (
             "recovery",
-            "        if known_end < recovery_point or is_gone:\n",
-            "        if is_gone:\n",
+            "    if known_end < recovery_point or is_gone:\n",
+            "    if is_gone:\n",
         ),
     ),
     _sectors(
@@ -416,8 +416,8 @@ TAIL = (
         "a required end is read again",
         (
             "recovery",
-            "        required_end = RequiredEndFile(segments.directory, disk).read()\n",
-            "        required_end = None\n",
+            "    required_end = RequiredEndFile(segments.directory, disk).read()\n",
+            "    required_end = None\n",
         ),
     ),
     _power(
@@ -526,8 +526,8 @@ FILES = (
         ),
         (
             "recovery",
-            "        if known_end < recovery_point or is_gone:\n",
-            "        if False:\n",
+            "    if known_end < recovery_point or is_gone:\n",
+            "    if False:\n",
         ),
     ),
     _sectors(
@@ -540,8 +540,8 @@ FILES = (
         ),
         (
             "recovery",
-            "        if known_end < recovery_point or is_gone:\n",
-            "        if known_end < recovery_point:\n",
+            "    if known_end < recovery_point or is_gone:\n",
+            "    if known_end < recovery_point:\n",
         ),
     ),
     _power(

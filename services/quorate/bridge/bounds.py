@@ -1,7 +1,9 @@
-"""Counts the items of an encoded request without decoding them.
+"""Walks over an encoded message before it is decoded: counts its items, finds unknown tags.
 
 kio creates an object for every item, and a frame of 8 MiB can contain more than a million. This
-module walks over the bytes, adds up the lengths of arrays, and stops when there are too many.
+module walks over the bytes, adds up the lengths of arrays, and stops when there are too many. kio
+also rejects a message with a tagged field that it does not know, which KIP-482 asks to skip:
+`Walked.known` is the message without such fields.
 
 Rules:
 1. An item is an element of an array, at any depth, or a tagged field. The length of an array is
@@ -19,6 +21,8 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, Final, get_args
 
+from quorate.records.primitives import encode_unsigned_varint
+
 FIXED: Final[dict[str, int]] = {
     "int8": 1, "uint8": 1, "bool": 1,
     "int16": 2, "uint16": 2, "error_code": 2,
@@ -33,15 +37,46 @@ class TruncatedError(ValueError):
     """The message ends within a value."""
 
 
-class _Walk:
-    """The walk over one message. at: its position in `data`. left: items that it may still find."""
+class Walk:
+    """A walk over consecutive messages in `data`, from byte `at` on.
 
-    __slots__ = ("at", "data", "items_max", "left")
+    at: the current position. left: the items that it may still find. removed: the bytes by which
+    `known` is shorter so far.
+    """
+
+    __slots__ = ("_edits", "at", "data", "items_max", "left", "removed")
 
     def __init__(self, data: bytes, at: int, items_max: int) -> None:
         self.data = data
         self.at = at
         self.items_max = self.left = items_max
+        self.removed = 0
+        self._edits: list[tuple[int, int, bytes]] = []
+
+    def over(self, kind: Any) -> None:
+        """Walk over a message of kio's class `kind`.
+
+        Raises ValueError if there are more than `items_max` items, or if the bytes do not match
+        the schema.
+        """
+        _entity(kind)(self)
+
+    def replace(self, start: int, end: int, content: bytes = b"") -> None:
+        """Let `known` have these bytes in place of those from `start` to `end`."""
+        self._edits.append((start, end, content))
+        self.removed += end - start - len(content)
+
+    @property
+    def known(self) -> bytes:
+        """The data without the tagged fields that kio does not know."""
+        if not self._edits:
+            return self.data
+        parts: list[bytes] = []
+        at = 0
+        for start, end, content in sorted(self._edits):
+            parts += (self.data[at:start], content)
+            at = end
+        return b"".join((*parts, self.data[at:]))
 
     def skip(self, size: int) -> None:
         self.at += size
@@ -72,18 +107,7 @@ class _Walk:
         return items
 
 
-_Step = Callable[[_Walk], None]
-
-
-def check_items(kind: Any, data: bytes, at: int, items_max: int) -> int:
-    """Raise ValueError if a message has more than `items_max` items, or does not match its schema.
-
-    kind: kio's class of the message. at: the offset in `data` at which it begins. Returns where it
-    ends.
-    """
-    walk = _Walk(data, at, items_max)
-    _entity(kind)(walk)
-    return walk.at
+_Step = Callable[[Walk], None]
 
 
 @cache
@@ -100,25 +124,45 @@ def _entity(kind: Any) -> _Step:
             plain.append(step)
     steps = tuple(plain)
 
-    def walk(found: _Walk) -> None:
+    def walk(found: Walk) -> None:
         for step in steps:
             step(found)
         if kind.__flexible__:
-            for _ in range(found.count(found.varint())):
-                tag = found.varint()
-                found.varint()
-                if tag not in tagged:
-                    raise ValueError(f"an unknown tag {tag}")
-                tagged[tag](found)
+            _walk_tagged(found, tagged)
 
     return walk
+
+
+def _walk_tagged(found: Walk, steps: dict[int, _Step]) -> None:
+    """Walk over the tagged fields at the end of a message or part of one."""
+    count_at = found.at
+    count = found.count(found.varint())
+    count_end, unknown = found.at, 0
+    for _ in range(count):
+        start = found.at
+        tag = found.varint()
+        size_at = found.at
+        size = found.varint()
+        size_end, removed = found.at, found.removed
+        if (step := steps.get(tag)) is None:
+            found.skip(size)
+            found.replace(start, found.at)
+            unknown += 1
+            continue
+        step(found)
+        if found.removed > removed:
+            found.replace(
+                size_at, size_end, encode_unsigned_varint(size - (found.removed - removed))
+            )
+    if unknown:
+        found.replace(count_at, count_end, encode_unsigned_varint(count - unknown))
 
 
 def _field(field: Any, flexible: bool) -> _Step:
     inner, is_array, is_optional = _unwrapped(field.type)
     if hasattr(inner, "__dataclass_fields__"):
         item = _entity(inner)
-        if is_optional and not is_array:
+        if is_optional and not is_array and "tag" not in field.metadata:
             item = _nullable(item)
     else:
         item = _primitive(field.metadata["kafka_type"], flexible)
@@ -153,7 +197,7 @@ def _primitive(kafka_type: str, flexible: bool) -> _Step:
 
 
 def _nullable(step: _Step) -> _Step:
-    def walk(found: _Walk) -> None:
+    def walk(found: Walk) -> None:
         if found.number(1) >= 0:
             step(found)
 
@@ -161,7 +205,7 @@ def _nullable(step: _Step) -> _Step:
 
 
 def _array(item: _Step, size: int | None, flexible: bool) -> _Step:
-    def walk(found: _Walk) -> None:
+    def walk(found: Walk) -> None:
         count = found.count(found.varint() - 1 if flexible else found.number(4))
         if size is not None:
             found.skip(max(0, count) * size)

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from quorate.bridge import schemas as s
+from quorate.bridge import zookeeper_messages as zk
 from quorate.bridge.control_requests import Message
 from quorate.bridge.frames import read_frame, write_frame
 from quorate.runtime.tasks import explained, supervise
@@ -166,7 +167,7 @@ class Channel:
     async def _exchange(
         self, message: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        version = s.SENT[message.api_key]
+        version = zk.VERSIONS[message.api_key]
         correlation_id = next(self._correlation)
         header = s.write_header(message.api_key, version, correlation_id, self._client_id)
         write_frame(writer, header + message.body)

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from quorate.bridge import schemas as s
+from quorate.bridge import zookeeper_messages as zk
 from quorate.metadata.image.cluster import Broker
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
@@ -40,9 +41,9 @@ BROKER_EPOCH_AT: Final = 9
 """Byte offset of the receiver's epoch in UpdateMetadata, after the controller's id, kind, epoch."""
 PLAINTEXT: Final = 0
 
-_UPDATE: Final = s.request_module(s.UPDATE_METADATA, s.SENT[s.UPDATE_METADATA])
-_LEADERS: Final = s.request_module(s.LEADER_AND_ISR, s.SENT[s.LEADER_AND_ISR])
-_STOP: Final = s.request_module(s.STOP_REPLICA, s.SENT[s.STOP_REPLICA])
+_UPDATE: Final[Any] = zk.MESSAGES[zk.UPDATE_METADATA][0]
+_LEADERS: Final[Any] = zk.MESSAGES[zk.LEADER_AND_ISR][0]
+_STOP: Final[Any] = zk.MESSAGES[zk.STOP_REPLICA][0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +326,7 @@ class _View:
             is_k_raft_controller=True,
             type_=kind,
             controller_epoch=self.sender.zk_epoch,
+            broker_epoch=-1,
             topic_states=topics,
             live_brokers=self.live_brokers,
         )

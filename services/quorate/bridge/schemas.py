@@ -1,11 +1,12 @@
-"""Kafka's messages as bytes and back, in the versions that brokers of Kafka 3.9 speak.
+"""Kafka's messages as bytes and back, in the versions that Kafka 3.9 to 4.3 use.
 
 Rules:
 1. Messages are kio's classes, looked up by API key and version. Their fields have the names of
    Kafka's schemas in snake case. `make` builds a message and omits fields that its version lacks.
 2. Anything that cannot be decoded raises `BadMessageError`: truncated, unknown or malformed bytes.
    So does a request with more than `items_max` array items, before any object is created from it.
-3. As elsewhere in Quorate, UUIDs are text and errors are `ErrorCode`.
+3. Tagged fields that kio does not know are skipped: later releases may add them to a version.
+4. As elsewhere in Quorate, UUIDs are text and errors are `ErrorCode`.
 
 Source: Kafka's protocol guide; KIP-482 (flexible versions), KIP-511 (ApiVersions).
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import sys
 import uuid
 from dataclasses import dataclass, replace
 from functools import cache
@@ -24,15 +26,13 @@ from kio.schema.errors import ErrorCode as KafkaError
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from quorate.bridge.bounds import TruncatedError, check_items
+from quorate.bridge.bounds import TruncatedError, Walk
+from quorate.bridge.zookeeper_messages import MESSAGES
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID
 from quorate.records.primitives import uuid_from_bytes, uuid_to_bytes
 
 FETCH: Final = 1
-LEADER_AND_ISR: Final = 4
-STOP_REPLICA: Final = 5
-UPDATE_METADATA: Final = 6
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
@@ -86,9 +86,6 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
 ITEMS_MAX: Final = 20_000
 ISR_ITEMS_MAX: Final = 200_000
 """AlterPartition may contain every partition that a broker leads, about five items each."""
-
-SENT: Final[dict[int, int]] = {LEADER_AND_ISR: 7, STOP_REPLICA: 4, UPDATE_METADATA: 8}
-"""The requests sent to brokers, in the first version that names a KRaft controller."""
 
 
 class BadMessageError(Exception):
@@ -155,10 +152,10 @@ def check_start(start: bytes) -> None:
     if api_key not in SERVED or not is_served(api_key, version):
         return
     kind = request_type(api_key, version)
-    most = items_max(api_key)
+    walk = Walk(start, 0, items_max(api_key))
     try:
-        at = check_items(kind.__header_schema__, start, 0, most)
-        check_items(kind, start, at, most)
+        walk.over(kind.__header_schema__)
+        walk.over(kind)
     except TruncatedError:
         pass  # what is wrong with the rest is found when it has arrived
     except ValueError as error:
@@ -175,7 +172,7 @@ def read_principal(data: bytes) -> str:
     """Decode the principal in an envelope, as `User:name`. Raises BadMessageError."""
     if data[:2] != b"\0\0":
         raise BadMessageError(f"unsupported version {data[:2].hex()} of a principal")
-    (found,), _ = _read(data, 2, (principal_type(),), "a principal")
+    (found,) = _read(data[2:], (principal_type(),), ITEMS_MAX, "a principal")
     return f"{found.type_}:{found.name}"
 
 
@@ -207,35 +204,32 @@ def _name(kind: Any) -> str:
     return f"API {kind.__api_key__} version {kind.__version__}"
 
 
-def _read_message(kind: Any, frame: bytes, items_max: int | None = None) -> list[Any]:
-    """Decode the header and body of a message. items_max: None for responses to this node's own
-    requests. Raises BadMessageError.
+def _read_message(kind: Any, frame: bytes, items_max: int = sys.maxsize) -> list[Any]:
+    """Decode the header and body of a message. Raises BadMessageError.
+
+    items_max: unlimited for responses to this node's own requests.
     """
-    what = _name(kind)
-    (header,), at = _read(frame, 0, (kind.__header_schema__,), what)
-    if items_max is not None:
-        try:
-            check_items(kind, frame, at, items_max)
-        except ValueError as error:
-            raise BadMessageError(f"{what}: {error}") from None
-    (body,), _ = _read(frame, at, (kind,), what)
-    return [header, body]
+    return _read(frame, (kind.__header_schema__, kind), items_max, _name(kind))
 
 
-def _read(data: bytes, at: int, kinds: tuple[Any, ...], what: str) -> tuple[list[Any], int]:
-    """Decode consecutive values from byte `at`; returns them and where they end.
+def _read(data: bytes, kinds: tuple[Any, ...], items_max: int, what: str) -> list[Any]:
+    """Decode the consecutive values with which `data` begins. Raises BadMessageError.
 
     what: the name of the message in a BadMessageError.
     """
-    found = []
+    walk = Walk(data, 0, items_max)
+    found, at = [], 0
     try:
         for kind in kinds:
-            part, size = entity_reader(kind)(data, at)
+            walk.over(kind)
+        known = walk.known
+        for kind in kinds:
+            part, size = entity_reader(kind)(known, at)
             found.append(part)
             at += size
     except Exception as error:
         raise BadMessageError(f"{what}: {_reason(error)}") from error
-    return found, at
+    return found
 
 
 def _reason(error: Exception) -> str:
@@ -248,12 +242,16 @@ def _reason(error: Exception) -> str:
 @cache
 def request_module(api_key: int, version: int) -> Any:
     """The classes of a request, including nested ones."""
+    if api_key in MESSAGES:
+        return MESSAGES[api_key][0]
     return load_payload_module(api_key, version, EntityType.request)
 
 
 @cache
 def response_module(api_key: int, version: int) -> Any:
     """The classes of a response, including nested ones."""
+    if api_key in MESSAGES:
+        return MESSAGES[api_key][1]
     return load_payload_module(api_key, version, EntityType.response)
 
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quorate.bridge import schemas as s
-from quorate.bridge.bounds import check_items
+from quorate.bridge.bounds import Walk
 
 from tests.unit.bridge.test_forwarding import _bodies
 
 
-def bytes_of(body: Any) -> bytes:
-    return s.write(body)
+def check_items(kind: Any, data: bytes, items_max: int) -> None:
+    Walk(data, 0, items_max).over(kind)
 
 
 def items(value: Any) -> int:
@@ -32,10 +32,10 @@ def test_the_items_of_a_request_are_those_that_are_decoded(api_key: int) -> None
     body = _bodies()[api_key]
     data = s.write(body)
     count = items(body)
-    check_items(type(body), data, 0, count)
+    check_items(type(body), data, count)
     if count:
         with pytest.raises(ValueError, match=f"more than {count - 1} items"):
-            check_items(type(body), data, 0, count - 1)
+            check_items(type(body), data, count - 1)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,56 @@ def test_what_is_refused_could_not_be_decoded_or_has_too_many_items(
 ) -> None:
     kind = s.request_type(api_key, s.SERVED[api_key][1])
     try:
-        check_items(kind, data, 0, 50)
+        check_items(kind, data, 50)
     except ValueError as error:
         if "more than 50 items" in str(error):
             return
         with pytest.raises(s.BadMessageError):
-            s._read(data, 0, (kind,), "")
+            s._read(data, (kind,), 50, "")
+
+
+def tagged(*fields: tuple[int, bytes]) -> bytes:
+    """The tagged fields at the end of a message."""
+    return varint(len(fields)) + b"".join(
+        varint(tag) + varint(len(value)) + value for tag, value in fields
+    )
+
+
+def test_unknown_tagged_fields_are_skipped() -> None:
+    directory = bytes(range(16))
+    head = (1).to_bytes(4, "big") + (2).to_bytes(8, "big") + (3).to_bytes(8, "big") + b"\0\1"
+    header = s.write_header(s.BROKER_HEARTBEAT, 1, 7, "x")
+    offline = (0, varint(2) + directory)
+    unknown = ((1, varint(1)), (9000, b"later" * 100))
+    call = s.read_call(header[:-1] + tagged((5, b"trace")) + head + tagged(offline, *unknown))
+    assert call.client_id == "x"
+    assert (call.body.broker_id, call.body.want_shut_down) == (1, True)
+    assert [each.bytes for each in call.body.offline_log_dirs] == [directory]
+    with pytest.raises(s.BadMessageError, match="truncated"):
+        s.read_call(header + head + varint(1) + varint(9) + varint(2) + b"x")
+
+
+def test_unknown_tagged_fields_of_a_part_in_a_tagged_field_are_skipped() -> None:
+    """Fetch version 17: the replica's state is itself a tagged field, with fields of its own."""
+    module = s.request_module(s.FETCH, 17)
+    body = s.make(
+        module.FetchRequest,
+        cluster_id="quorum",
+        replica_state=module.ReplicaState(replica_id=5, replica_epoch=6),
+        max_wait=s.milliseconds(500),
+        min_bytes=0,
+        max_bytes=100,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=(),
+        forgotten_topics_data=(),
+        rack_id="",
+    )
+    state = s.write(body.replica_state)
+    longer = state[:-1] + tagged((3, b"y" * 200))
+    plain = s.write(body)
+    assert plain.count(varint(len(state)) + state) == 1
+    extended = plain.replace(varint(len(state)) + state, varint(len(longer)) + longer)
+    frame = s.write_header(s.FETCH, 17, 1, "x") + extended
+    assert s.read_call(frame).body == body

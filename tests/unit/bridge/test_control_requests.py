@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kio.serial import entity_reader
 from quorate.bridge import schemas as s
+from quorate.bridge import zookeeper_messages as zk
 from quorate.bridge.control_requests import (
     FULL,
     INCREMENTAL,
@@ -28,7 +29,7 @@ SENDER = Sender(3001, 9)
 
 
 def read(message: Message) -> Any:
-    kind = s.request_type(message.api_key, s.SENT[message.api_key])
+    kind = s.request_type(message.api_key, zk.VERSIONS[message.api_key])
     body, size = entity_reader(kind)(message.body, 0)
     assert size == len(message.body)
     return body

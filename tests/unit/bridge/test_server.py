@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quorate.bridge import schemas as s
+from quorate.bridge import zookeeper_messages as zk
 from quorate.bridge.bridge import Bridge, BridgeSettings
 from quorate.bridge.channels import QUEUE_MAX, Channel
 from quorate.bridge.connections import KafkaConnection
@@ -268,7 +269,7 @@ class Peer:
             if self.drops:
                 self.drops -= 1
                 break
-            response = s.response_type(s.UPDATE_METADATA, 8)(
+            response = s.response_type(zk.UPDATE_METADATA, 8)(
                 error_code=s.error_field(ErrorCode.NONE)
             )
             correlation_id = int.from_bytes(frame[4:8], "big")
@@ -302,7 +303,7 @@ async def test_a_request_whose_answer_was_lost_is_sent_again(
     channel.send([metadata()])
     channel.send([metadata()])
     await until(lambda: not channel.waiting)
-    assert peer.got == [s.UPDATE_METADATA] * 4
+    assert peer.got == [zk.UPDATE_METADATA] * 4
     lost = f"bridge: broker 1 at {address[0]}:{address[1]}: the broker closed the connection"
     # A connection without a response does not end the backoff, nor begin another outage.
     assert caplog.messages == [lost, "bridge: broker 1 is reachable again"]

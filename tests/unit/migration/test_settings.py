@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -269,15 +268,3 @@ def test_the_listener_for_kafkas_brokers_may_be_encrypted_alone(write: Write) ->
     assert config.kafka_listener_is_encrypted
     assert config.tls is not None
     assert not load(write(BASE | LISTENING)).kafka_listener_is_encrypted
-
-
-def test_without_the_library_the_listener_cannot_be(write: Write) -> None:
-    # In a process of its own: in this one the library may have been imported long ago.
-    code = (
-        "import sys; sys.modules['kio'] = None; from quorate.cli.main import main; sys.exit(main())"
-    )
-    command = [sys.executable, "-c", code, "controller", str(write(BASE | LISTENING))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert "quorate.kafka.listener.name=KAFKA needs the extra 'migration'" in line

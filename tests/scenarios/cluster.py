@@ -7,14 +7,9 @@ waited for moves on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TypeVar
+from dataclasses import dataclass
 
-from quorate.raft import RaftConfig, RaftNode
 from quorate.raft.batches import Batch
-from quorate.raft.errors import ErrorCode, FatalError
 from quorate.raft.messages import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -24,71 +19,21 @@ from quorate.raft.messages import (
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
-    Request,
     Response,
     UpdateVoterRequest,
     VoteRequest,
     VoteResponse,
 )
-from quorate.raft.outputs import (
-    AppendBatches,
-    HighWatermarkAdvanced,
-    InstallSnapshot,
-    LeadershipAcquired,
-    LeadershipLost,
-    Notice,
-    Output,
-    PersistElection,
-    PersistRequiredEnd,
-    Respond,
-    RoleChanged,
-    Send,
-    SendAdmin,
-    StartSnapshotFetch,
-    TruncateLog,
-    VotersChanged,
-    WriteSnapshotChunk,
-)
-from quorate.raft.types import Endpoint, OffsetAndEpoch
+from quorate.raft.outputs import Send, SendAdmin
+from quorate.raft.types import Endpoint
 
+from tests.replica.disk import Snapshot
+from tests.replica.driver import Waiter
 from tests.scenarios import rendering
 from tests.scenarios.arguments import LISTENER
-from tests.scenarios.disk import Disk, Image, Snapshot
+from tests.scenarios.node import STEPS_MAX, Node
 
-T = TypeVar("T")
-STEPS_MAX = 5_000
 TICKS_PER_MOMENT_MAX = 8
-
-
-class NodeRandom:
-    """No randomness at all: the lower a node's id, the shorter it waits; choices go round."""
-
-    def __init__(self, node_id: int) -> None:
-        self._node_id = node_id
-        self._choices = 0
-
-    def randint(self, a: int, b: int) -> int:
-        return a + (b - a) * min(self._node_id, 10) // 10
-
-    def choice(self, seq: Sequence[T]) -> T:
-        self._choices += 1
-        return seq[(self._choices - 1) % len(seq)]
-
-
-@dataclass(frozen=True, slots=True)
-class FromPeer:
-    """The sender of an inbound request, if it is a node of the cluster."""
-
-    node_id: int
-    life: int
-    request_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class FromClient:
-    """The sender of an inbound request, if it is a command of the transcript."""
-
-    label: str
 
 
 @dataclass(slots=True)
@@ -104,30 +49,6 @@ class Message:
     text: str
 
 
-@dataclass(slots=True)
-class Node:
-    """A process and its disk. `raft` is None while it is down; `life` counts its starts."""
-
-    config: RaftConfig
-    disk: Disk = field(default_factory=Disk)
-    raft: RaftNode | None = None
-    life: int = 0
-    syncs_itself: bool = True
-    is_silent: bool = False
-    holds_install: OffsetAndEpoch | None = None
-    installs_itself: bool = True
-    waiting: dict[int, FromPeer | FromClient] = field(default_factory=dict)
-    sent: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def id(self) -> int:
-        return self.config.local.id
-
-    @property
-    def name(self) -> str:
-        return rendering.key(self.config.local)
-
-
 class Cluster:
     """Nodes, network and clock."""
 
@@ -140,8 +61,8 @@ class Cluster:
         self.printed: list[str] = []
         self.shows_time = False
         self.is_checked = True
+        self.snapshots: dict[bytes, Snapshot] = {}
         self._shown_ms = -1
-        self._last_inbound = 0
         self._leaders: dict[int, int] = {}
         self._committed: dict[int, Batch] = {}
 
@@ -171,13 +92,12 @@ class Cluster:
             if node.raft.is_leader:
                 known = self._leaders.setdefault(node.raft.epoch, node.id)
                 assert known == node.id, f"{known} and {node.id} lead epoch {node.raft.epoch}"
-            for batch in node.disk.live.batches:
-                if batch.end_offset <= node.raft.high_watermark:
-                    committed = self._committed.setdefault(batch.base_offset, batch)
-                    assert committed == batch, (
-                        f"{node.name} has {rendering.batch(batch)} for committed, another has "
-                        f"{rendering.batch(committed)}"
-                    )
+            for batch in node.disk.log.batches_between(0, node.raft.high_watermark):
+                committed = self._committed.setdefault(batch.base_offset, batch)
+                assert committed == batch, (
+                    f"{node.name} has {rendering.batch(batch)} for committed, another has "
+                    f"{rendering.batch(committed)}"
+                )
 
     # --- lives ------------------------------------------------------------------------------------
 
@@ -189,24 +109,15 @@ class Cluster:
                 return node
         return None
 
-    def start(self, node: Node) -> None:
-        node.life += 1
-        node.is_silent = False
-        node.sent.clear()
-        node.waiting.clear()
-        random = NodeRandom(node.id)
-        config = replace(node.config, incarnation=100 * node.id + node.life)
-        node.raft = RaftNode(config, node.disk.recover(), random, self.now_ms)
-        self.pump(node)
-
     def stop(self, node: Node, *, resets: bool) -> None:
         """End a process. resets: its connections break at once, and new ones are refused; else it
         just falls silent.
         """
         node.raft = None
+        node.life += 1
         node.is_silent = not resets
-        node.holds_install = None
-        node.disk.crash()
+        node.received = None
+        node.disk.log.lose_volatile()
         self.network = [m for m in self.network if m.source != node.id]
         if not resets:
             return
@@ -216,18 +127,9 @@ class Cluster:
             for request_id in [i for i, target in other.sent.items() if target == node.id]:
                 self._forget(other, request_id)
                 if other.raft is not None:
-                    self.call(
-                        other,
-                        partial(
-                            other.raft.handle_failure,
-                            request_id,
-                            "connection reset",
-                            self.now_ms,
-                            refused=True,
-                        ),
-                    )
+                    other.feed(other.handle_reset, request_id, "connection reset")
             if other.raft is not None:
-                self.call(other, partial(other.raft.connection_lost, node.id, self.now_ms))
+                other.feed(other.raft.connection_lost, node.id)
 
     def _forget(self, node: Node, request_id: int) -> None:
         node.sent.pop(request_id, None)
@@ -237,191 +139,36 @@ class Cluster:
             if m.request_id != request_id or node.id != (m.target if m.is_response else m.source)
         ]
 
-    # --- inputs -----------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
-    def call(self, node: Node, function: Callable[[], T]) -> T | None:
-        """One input, and all that follows from it on this node."""
-        try:
-            result = function()
-            self.pump(node)
-        except FatalError as error:
-            self.show("fatal", f"{node.name} stops: {error}")
-            self.stop(node, resets=False)
-            return None
-        return result
-
-    def request(self, node: Node, request: Request, origin: FromPeer | FromClient) -> None:
-        assert node.raft is not None, f"{node.name} is down"
-        self._last_inbound += 1
-        node.waiting[self._last_inbound] = origin
-        handle = node.raft.handle_request
-        self.call(node, partial(handle, self._last_inbound, request, self.now_ms))
-
-    def pump(self, node: Node) -> None:
-        """Execute outputs until there are none, syncing the log in between."""
-        for _ in range(STEPS_MAX):
-            if node.raft is None:
-                return
-            outputs = node.raft.take_outputs()
-            for output in outputs:
-                self._execute(node, output)
-            if not outputs and not (node.syncs_itself and self.sync(node)):
-                return
-        raise AssertionError(f"{node.name} does not come to rest")
-
-    def sync(self, node: Node) -> bool:
-        """Make the log durable and say so to the node; return whether there was anything to do."""
-        ticket = node.disk.sync()
-        if ticket is None or node.raft is None:
-            return False
-        node.raft.log_durable(ticket, self.now_ms)
-        return True
-
-    # --- outputs ----------------------------------------------------------------------------------
-
-    def _execute(self, node: Node, output: Output) -> None:
-        name = node.name
-        match output:
-            case PersistElection():
-                assert node.disk.election is None or (
-                    output.state.epoch >= node.disk.election.epoch
-                )
-                node.disk.election = output.state
-                self.show("persist", f"{name} quorum-state {rendering.election(output.state)}")
-            case PersistRequiredEnd():
-                node.disk.required_end = output.required_end
-                end = output.required_end and output.required_end.end
-                self.show("persist", f"{name} required end {end or '-'}")
-            case AppendBatches():
-                node.disk.change(output.ticket, partial(Image.append, batches=output.batches))
-                for batch in output.batches:
-                    self.show("append", f"{name} appends {rendering.batch(batch)}")
-            case TruncateLog():
-                end = output.end_offset
-                node.disk.change(output.ticket, partial(Image.truncate, end_offset=end))
-                self.show("append", f"{name} truncates to {end}")
-            case Send():
-                target = self.node_at(output.endpoint)
-                self._send(node, output.endpoint, output.request_id, output.request, target)
-            case SendAdmin():
-                target = self.node_at(output.endpoint)
-                self._send(node, output.endpoint, output.request_id, output.request, target)
-            case Respond():
-                self._respond(node, output)
-            case HighWatermarkAdvanced():
-                self.show("hw", f"{name} high watermark {output.offset}")
-            case LeadershipAcquired():
-                self.show("lead", f"{name} leads epoch {output.epoch} from {output.start_offset}")
-            case LeadershipLost():
-                self.show("lead", f"{name} leads epoch {output.epoch} no more")
-            case RoleChanged():
-                of = "" if output.leader_id in (None, node.id) else f" of {output.leader_id}"
-                text = f"{name} is {output.role}{of} in epoch {output.epoch}: {output.reason}"
-                self.show("role", text)
-            case VotersChanged():
-                node.disk.removed = output.removed_self
-                own = "a voter" if output.is_voter else "no voter"
-                own += ", removed" if output.removed_self else ""
-                sets = f"{rendering.voters(output.voters)} from {output.offset}"
-                self.show("voters", f"{name} voters {sets} ({own})")
-            case Notice():
-                sign = "!" if output.warning else "*"
-                self.show("notice", f"{name} {sign} {output.text}")
-            case StartSnapshotFetch() | WriteSnapshotChunk() | InstallSnapshot():
-                self._receive_snapshot(node, output)
-
-    def _send(
-        self,
-        node: Node,
-        endpoint: Endpoint,
-        request_id: int,
-        request: object,
-        target: Node | None,
-    ) -> None:
-        known = target or next(
+    def send(self, node: Node, output: Send | SendAdmin) -> None:
+        """Put a request under way."""
+        endpoint, request = output.endpoint, output.request
+        known = self.node_at(endpoint) or next(
             (n for n in self.nodes.values() if endpoint in n.config.endpoints), None
         )
-        receiver = known.config.local if known is not None else None
-        text = rendering.request(request, node.config.local, receiver)
+        text = rendering.request(request, node.key, known.key if known is not None else None)
         where = rendering.endpoint(endpoint)
         if known is not None:
             where = known.name if endpoint.name == LISTENER else f"{known.name} at {where}"
         target_id = known.id if known is not None else -1
-        node.sent[request_id] = target_id
+        node.sent[output.request_id] = target_id
         line = f"{node.name} -> {where} {text}"
-        message = Message(node.id, target_id, request, request_id, node.life, False, line)
-        self.network.append(message)
-        self.show("sent", line, message=message)
+        self._put(Message(node.id, target_id, request, output.request_id, node.life, False, line))
 
-    def _respond(self, node: Node, output: Respond) -> None:
-        assert output.request_id in node.waiting, f"{output.request_id} was answered already"
-        origin = node.waiting.pop(output.request_id)
-        response = self._fill(node, output.response)
+    def respond(self, node: Node, waiter: Waiter, response: Response) -> None:
+        """Put a response under way to the node that waits for it, or show it to a command."""
+        source, life, request_id, _ = waiter
         text = rendering.response(response)
-        if isinstance(origin, FromClient):
-            self.show("answer", f"{node.name} answers {origin.label}: {text}")
+        if not isinstance(source, Node):
+            self.show("answer", f"{node.name} answers {source}: {text}")
             return
-        requester = self.nodes[origin.node_id]
-        line = f"{node.name} -> {requester.name} re: {text}"
-        request_id, life = origin.request_id, origin.life
-        message = Message(node.id, origin.node_id, response, request_id, life, True, line)
+        line = f"{node.name} -> {source.name} re: {text}"
+        self._put(Message(node.id, source.id, response, request_id, life, True, line))
+
+    def _put(self, message: Message) -> None:
         self.network.append(message)
-        self.show("sent", line, message=message)
-
-    def _fill(self, node: Node, response: Response) -> Response:
-        """What the owner of the log adds to answers: records, and bytes of snapshots."""
-        image = node.disk.live
-        if isinstance(response, FetchResponse) and response.records_from is not None:
-            first = response.records_from
-            batches = tuple(batch for batch in image.batches if batch.base_offset >= first)
-            return replace(response, batches=batches)
-        if isinstance(response, FetchSnapshotResponse) and response.snapshot is not None:
-            snapshot = image.snapshots.get(response.snapshot)
-            if snapshot is None:
-                return replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
-            data = snapshot.encode()
-            if response.position > len(data):
-                return replace(response, error=ErrorCode.POSITION_OUT_OF_RANGE)
-            part = data[response.position : response.position + response.max_bytes]
-            return replace(response, size=len(data), data=part)
-        return response
-
-    def _receive_snapshot(
-        self, node: Node, output: StartSnapshotFetch | WriteSnapshotChunk | InstallSnapshot
-    ) -> None:
-        assert node.raft is not None
-        partial_files = node.disk.partial
-        if isinstance(output, StartSnapshotFetch):
-            position = len(partial_files.setdefault(output.snapshot, b""))
-            node.raft.snapshot_position(output.snapshot, position, self.now_ms)
-        elif isinstance(output, WriteSnapshotChunk):
-            before = partial_files[output.snapshot][: output.position]
-            assert len(before) == output.position, "a chunk beyond what is here"
-            partial_files[output.snapshot] = before + output.data
-        else:
-            node.holds_install = output.snapshot
-            self.show("snapshot", f"{node.name} has all bytes of snapshot {output.snapshot}")
-            if node.installs_itself:
-                self.install(node)
-
-    def install(self, node: Node) -> None:
-        """Let the received snapshot replace the log, or say that it cannot."""
-        assert node.raft is not None
-        assert node.holds_install is not None
-        name, node.holds_install = node.holds_install, None
-        data = node.disk.partial.pop(name)
-        try:
-            snapshot = Snapshot.decode(data)
-        except ValueError as error:
-            self.show("snapshot", f"{node.name} cannot install snapshot {name}")
-            node.raft.snapshot_failed(name, str(error), self.now_ms)
-            return
-        node.disk.change_durably(partial(Image.install, snapshot=snapshot))
-        self.show("snapshot", f"{node.name} installs snapshot {name}")
-        sets, versions = snapshot.sets(), snapshot.versions()
-        node.raft.snapshot_installed(name, sets, versions, self.now_ms)
-
-    # --- the network ------------------------------------------------------------------------------
+        self.show("sent", message.text, message=message)
 
     def deliver(self, message: Message) -> None:
         """Let one message arrive, or get lost, or find nobody."""
@@ -435,30 +182,30 @@ class Cluster:
             if target is None or target.raft is None or target.life != message.life:
                 return
             target.sent.pop(message.request_id, None)
-            payload = message.payload
-            handle = target.raft.handle_response
-            self.call(target, partial(handle, message.request_id, payload, self.now_ms))  # type: ignore[arg-type]
+            target.feed(target.raft.handle_response, message.request_id, message.payload)
         elif target is None or target.raft is None:
             self.refuse(message)
         else:
-            origin = FromPeer(message.source, message.life, message.request_id)
-            self.request(target, message.payload, origin)  # type: ignore[arg-type]
+            source = self.nodes[message.source]
+            target.feed(
+                target.handle_request, message.payload, source, message.life, message.request_id
+            )
 
-    def refuse(self, message: Message, reason: str = "connection refused") -> None:
+    def refuse(self, message: Message) -> None:
         """Tell the sender of a request that nobody is there."""
+        reason = "connection refused"
         sender = self.nodes[message.source]
         self.show("refused", f"{reason}: {message.text}", message=message)
         if sender.raft is None:
             return
         sender.sent.pop(message.request_id, None)
-        handle = sender.raft.handle_failure
-        self.call(sender, partial(handle, message.request_id, reason, self.now_ms, refused=True))
+        sender.feed(sender.handle_reset, message.request_id, reason)
 
     def forge(self, node: Node, request_id: int, response: Response) -> None:
         """Let a hand-made answer arrive in place of the true one."""
         assert node.raft is not None, f"{node.name} is down"
         self._forget(node, request_id)
-        self.call(node, partial(node.raft.handle_response, request_id, response, self.now_ms))
+        node.feed(node.raft.handle_response, request_id, response)
 
     def settle(self) -> None:
         """Deliver what is under way, and what follows from it, until nothing moves."""
@@ -472,7 +219,7 @@ class Cluster:
 
     def tick(self, node: Node) -> None:
         if node.raft is not None:
-            self.call(node, partial(node.raft.tick, self.now_ms))
+            node.feed(node.raft.tick)
 
     def advance(self, duration_ms: int, *, delivers: bool) -> None:
         """Let time pass; each node is ticked exactly when it asks for it."""

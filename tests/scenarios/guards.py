@@ -22,7 +22,7 @@ from tests.simulation.mutants.mutant import Mutant, mutant
 from tests.simulation.mutants.patching import install
 
 HERE = Path(__file__).parent
-RELOADED = ("quorate", "tests.scenarios")
+RELOADED = ("quorate", "tests.replica", "tests.scenarios")
 """Packages that are imported anew, with all in them."""
 
 Execute = Callable[[str], list[str]]

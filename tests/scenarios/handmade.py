@@ -51,7 +51,7 @@ from tests.scenarios.arguments import (
     parse_range,
     usual_endpoint,
 )
-from tests.scenarios.cluster import FromClient, Node
+from tests.scenarios.node import Node
 
 if TYPE_CHECKING:
     from tests.scenarios.harness import Harness
@@ -68,7 +68,7 @@ def execute(harness: Harness, name: str, arguments: Arguments) -> None:
     request = REQUESTS[name](harness, node, arguments, cluster_id)
     default = " ".join([name, *arguments.values[1:2]])
     label = arguments.options.get("as", default)
-    harness.cluster.request(node, request, FromClient(label))
+    node.feed(node.handle_request, request, label, 0, 0)
 
 
 def _endpoints(arguments: Arguments, node_id: int) -> tuple[Endpoint, ...]:
@@ -79,7 +79,7 @@ def _endpoints(arguments: Arguments, node_id: int) -> tuple[Endpoint, ...]:
 
 
 def _receiver(node: Node, arguments: Arguments) -> ReplicaKey:
-    return parse_key(arguments.options["to"]) if "to" in arguments.options else node.config.local
+    return parse_key(arguments.options["to"]) if "to" in arguments.options else node.key
 
 
 def _epoch(node: Node, arguments: Arguments) -> int:

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import partial
 
 from quorate.raft import RaftConfig
 from quorate.raft.errors import ErrorCode, MisuseError
@@ -40,6 +39,7 @@ from quorate.raft.types import (
     VoterSet,
 )
 
+from tests.replica.disk import Disk, Snapshot
 from tests.scenarios import handmade, rendering
 from tests.scenarios.arguments import (
     CLUSTER_ID,
@@ -52,8 +52,8 @@ from tests.scenarios.arguments import (
     parse_range,
     usual_endpoint,
 )
-from tests.scenarios.cluster import Cluster, FromClient, Message, Node
-from tests.scenarios.disk import Disk, Image, Snapshot
+from tests.scenarios.cluster import Cluster, Message
+from tests.scenarios.node import Node, snapshot_content
 
 SETTINGS = {f.name for f in fields(RaftConfig) if f.name.endswith(("_ms", "_max"))}
 
@@ -110,12 +110,10 @@ class Harness:
         for key in [*voters, *observers, *brokers]:
             node = self._add(key, auto_join=key.id in joining, can_vote=key not in brokers)
             if level == 1 and key in voters:
-                checkpoint = Snapshot(BOOTSTRAP_SNAPSHOT, 1, members)
-                node.disk.live.snapshots[BOOTSTRAP_SNAPSHOT] = checkpoint
-                node.disk.durable = node.disk.live.copy()
+                node.disk.keep(Snapshot(BOOTSTRAP_SNAPSHOT, 1, members, 0, b""))
         for node in list(self.cluster.nodes.values()):
             if node.id not in stopped:
-                self.cluster.start(node)
+                node.start()
         if lead:
             self.do_elect(Arguments([lead]))
             self.cluster.advance(200, delivers=True)
@@ -133,7 +131,7 @@ class Harness:
             # Without a linger each commit is told in messages of its own, which read more clearly.
             **{"high_watermark_linger_ms": 0, **self._settings},  # type: ignore[arg-type]
         )
-        node = self.cluster.nodes[key.id] = Node(config)
+        node = self.cluster.nodes[key.id] = Node(self.cluster, config)
         return node
 
     def _configure(self, node: Node, arguments: Arguments) -> None:
@@ -156,17 +154,15 @@ class Harness:
         if arguments.flag("standalone"):
             self.cluster.is_checked = False  # another quorum with the same cluster id
             members = VoterSet((node.config.voter,))
-            checkpoint = Snapshot(BOOTSTRAP_SNAPSHOT, 1, members)
-            node.disk.live.snapshots[BOOTSTRAP_SNAPSHOT] = checkpoint
-            node.disk.durable = node.disk.live.copy()
-        self.cluster.start(node)
+            node.disk.keep(Snapshot(BOOTSTRAP_SNAPSHOT, 1, members, 0, b""))
+        node.start()
 
     def do_restart(self, arguments: Arguments) -> None:
         node = self.node(arguments.values[0])
         if node.raft is not None:
             self.cluster.stop(node, resets=False)
         self._configure(node, arguments)
-        self.cluster.start(node)
+        node.start()
 
     def do_crash(self, arguments: Arguments) -> None:
         for value in arguments.values:
@@ -181,19 +177,18 @@ class Harness:
         node = self.node(arguments.values[0])
         if node.raft is not None:
             self.cluster.stop(node, resets=False)
-        old = node.config.local
-        assert old.directory_id is not None
-        directory = chr(ord(old.directory_id) + 1)
-        node.config = replace(node.config, local=ReplicaKey(old.id, directory))
-        node.disk = Disk()
+        node.use_disk(Disk(chr(ord(node.disk.directory_id) + 1)))
         self._configure(node, arguments)
-        self.cluster.start(node)
+        node.start()
 
     def do_lose_records(self, arguments: Arguments) -> None:
         node = self.node(arguments.values[0])
         assert node.raft is None, f"{node.name} is not down"
-        marks = not arguments.flag("silently")
-        node.disk.lose_records(int(arguments.values[1]), marks=marks)
+        disk, end_offset = node.disk, int(arguments.values[1])
+        if arguments.flag("silently"):
+            disk.log.lose(end_offset)
+        else:
+            disk.lose_records(end_offset)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -301,7 +296,7 @@ class Harness:
         raft = node.raft
         assert raft is not None
         payloads = [(1, data) for data in arguments.values[1:]]
-        result = self.cluster.call(node, partial(raft.append, payloads, self.cluster.now_ms))
+        result = node.feed(raft.append, payloads)
         if isinstance(result, ErrorCode):
             self.cluster.show("answer", f"{node.name} refuses to append: {result.name}")
 
@@ -317,7 +312,7 @@ class Harness:
     def do_sync(self, arguments: Arguments) -> None:
         for value in arguments.values:
             node = self.node(value)
-            self.cluster.call(node, partial(self.cluster.sync, node))
+            node.feed(node.sync)
 
     def do_brokers(self, arguments: Arguments) -> None:
         """The controller tells of the registered brokers."""
@@ -336,13 +331,14 @@ class Harness:
         offset = int(given[0]) if given else raft.high_watermark
         name = OffsetAndEpoch(offset, raft.epoch_before(offset))
         level, members = raft.membership_at(offset)
+        content = snapshot_content(name, level, members)
+        snapshot = Snapshot(name, level, members if level else None, 0, content)
         try:
-            self.cluster.call(node, partial(raft.snapshot_created, name, self.cluster.now_ms))
+            node.feed(node.keep, snapshot)
         except MisuseError as error:
             self.cluster.show("snapshot", f"{node.name} refuses: {error}")
             return
-        snapshot = Snapshot(name, level, members)
-        node.disk.change_durably(lambda image: image.snapshots.update({name: snapshot}))
+        self.cluster.snapshots[content] = snapshot
         members_text = rendering.voters(members)
         self.cluster.show("snapshot", f"{node.name} has snapshot {name} with {members_text}")
 
@@ -351,9 +347,9 @@ class Harness:
         node = self.node(arguments.values[0])
         raft = node.raft
         assert raft is not None
-        start = max(node.disk.live.snapshots)
-        node.disk.change_durably(partial(Image.advance_start, start=start))
-        self.cluster.call(node, partial(raft.log_start_advanced, start, self.cluster.now_ms))
+        start = max(node.disk.snapshots)
+        node.disk.clean(start)
+        node.feed(raft.log_start_advanced, start)
         self.cluster.show("snapshot", f"{node.name} log starts at {start}")
 
     def do_manual_install(self, arguments: Arguments) -> None:
@@ -362,48 +358,45 @@ class Harness:
     def do_install(self, arguments: Arguments) -> None:
         node = self.node(arguments.values[0])
         node.installs_itself = True
-        self.cluster.call(node, partial(self.cluster.install, node))
+        node.feed(node.install_received)
 
     def do_corrupt(self, arguments: Arguments) -> None:
         """What was received of a snapshot is not what was sent."""
         disk = self.node(arguments.values[0]).disk
-        for name, data in disk.partial.items():
-            disk.partial[name] = b"?" * len(data)
+        for part in disk.parts.values():
+            part[:] = b"?" * len(part)
 
     def do_longer_partial(self, arguments: Arguments) -> None:
         """More bytes of a snapshot lie here than the leader's has."""
         name = parse_position(arguments.values[1])
-        self.node(arguments.values[0]).disk.partial[name] = b"?" * 4096
+        self.node(arguments.values[0]).disk.parts[name] = bytearray(b"?" * 4096)
 
     # --- a node's door ----------------------------------------------------------------------------
 
     def do_shutdown(self, arguments: Arguments) -> None:
         node = self.node(arguments.values[0])
         assert node.raft is not None
-        self.cluster.call(node, partial(node.raft.shut_down, self.cluster.now_ms))
+        node.feed(node.raft.shut_down)
 
     def do_resign(self, arguments: Arguments) -> None:
         node = self.node(arguments.values[0])
         assert node.raft is not None
         reason = " ".join(arguments.values[1:])
-        self.cluster.call(node, partial(node.raft.resign, reason, self.cluster.now_ms))
+        node.feed(node.raft.resign, reason)
 
     def do_cancel(self, arguments: Arguments) -> None:
         """The sender of a request, named by its label, disconnects."""
         node = self.node(arguments.values[0])
         assert node.raft is not None
         label = " ".join(arguments.values[1:])
-        origin = FromClient(label)
-        request_id = next(i for i, waiting in node.waiting.items() if waiting == origin)
+        request_id = next(i for i, waiter in node.waiting.items() if waiter[0] == label)
         del node.waiting[request_id]
-        self.cluster.call(node, partial(node.raft.cancel_request, request_id, self.cluster.now_ms))
+        node.feed(node.raft.cancel_request, request_id)
 
     def do_connection_lost(self, arguments: Arguments) -> None:
         node = self.node(arguments.values[0])
         assert node.raft is not None
-        leader_id = int(arguments.values[1])
-        lost = node.raft.connection_lost
-        self.cluster.call(node, partial(lost, leader_id, self.cluster.now_ms))
+        node.feed(node.raft.connection_lost, int(arguments.values[1]))
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -430,5 +423,6 @@ class Harness:
 
     def do_log(self, arguments: Arguments) -> None:
         node = self.node(arguments.values[0])
-        for batch in node.disk.live.batches:
+        log = node.disk.log
+        for batch in log.batches_between(0, log.end):
             self.cluster.printed.append(f"  {rendering.batch(batch)}")

@@ -5,7 +5,7 @@ Replicas are `1A` (id and directory), offsets with their epoch `5@2`, ranges of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from quorate.raft.batches import Batch, ControlRecord, KRaftVersion, LeaderChange, Voters
 from quorate.raft.errors import ErrorCode
@@ -30,6 +30,20 @@ from quorate.raft.messages import (
     UpdateVoterRequest,
     VoteRequest,
     VoteResponse,
+)
+from quorate.raft.outputs import (
+    AppendBatches,
+    HighWatermarkAdvanced,
+    InstallSnapshot,
+    LeadershipAcquired,
+    LeadershipLost,
+    Notice,
+    Output,
+    PersistElection,
+    PersistRequiredEnd,
+    RoleChanged,
+    TruncateLog,
+    VotersChanged,
 )
 from quorate.raft.types import (
     SUPPORTED_KRAFT_VERSION,
@@ -152,6 +166,40 @@ def request(value: object, sender: ReplicaKey, receiver: ReplicaKey | None) -> s
 
 def _unless(name: str, claimed: ReplicaKey, known: ReplicaKey | None) -> str:
     return f" {name}={key(claimed)}" if claimed != known else ""
+
+
+def output(replica: ReplicaKey, value: Output) -> Iterator[tuple[str, str]]:
+    """What an output says, less messages, as (under which name a transcript hides it, text)."""
+    match value:
+        case PersistElection():
+            yield "persist", f"quorum-state {election(value.state)}"
+        case PersistRequiredEnd():
+            yield (
+                "persist",
+                f"required end {(value.required_end and value.required_end.end) or '-'}",
+            )
+        case AppendBatches():
+            for appended in value.batches:
+                yield "append", f"appends {batch(appended)}"
+        case TruncateLog():
+            yield "append", f"truncates to {value.end_offset}"
+        case HighWatermarkAdvanced():
+            yield "hw", f"high watermark {value.offset}"
+        case LeadershipAcquired():
+            yield "lead", f"leads epoch {value.epoch} from {value.start_offset}"
+        case LeadershipLost():
+            yield "lead", f"leads epoch {value.epoch} no more"
+        case RoleChanged():
+            of = "" if value.leader_id in (None, replica.id) else f" of {value.leader_id}"
+            yield "role", f"is {value.role}{of} in epoch {value.epoch}: {value.reason}"
+        case VotersChanged():
+            own = "a voter" if value.is_voter else "no voter"
+            own += ", removed" if value.removed_self else ""
+            yield "voters", f"voters {voters(value.voters)} from {value.offset} ({own})"
+        case Notice():
+            yield "notice", f"{'!' if value.warning else '*'} {value.text}"
+        case InstallSnapshot():
+            yield "snapshot", f"has all bytes of snapshot {value.snapshot}"
 
 
 def response(value: object) -> str:

@@ -13,7 +13,7 @@ from quorate.raft.messages import AddVoterRequest, AdminResponse, RemoveVoterReq
 from quorate.raft.roles import ChangeStage, Leader
 from quorate.raft.types import ReplicaKey, VoterSet
 
-from tests.simulation.errors import InvariantError
+from tests.replica.errors import InvariantError
 
 if TYPE_CHECKING:
     from tests.simulation.node import SimNode
@@ -68,9 +68,8 @@ class ChangeInvariants:
         """A leader resigns because of a transfer."""
         transfer = node.core.transfer
         assert transfer is not None
-        assert node.config is not None
         heard_ms = node.heard.get(self._directory(transfer.target), -1)
-        if heard_ms < node.now_ms() - node.config.fetch_timeout_ms:
+        if heard_ms < node.now_ms() - node.core.config.fetch_timeout_ms:
             text = f"{node.key} resigns for {transfer.target}, which fetched last at {heard_ms}"
             raise InvariantError("TransferToTheLiving", text)
 
@@ -82,9 +81,8 @@ class ChangeInvariants:
         now_ms = node.now_ms()
         if node.refusing is None or node.refusing[0] is not role.transfer:
             node.refusing = role.transfer, now_ms
-        assert node.config is not None
         for_ms = now_ms - node.refusing[1]
-        if for_ms > node.config.election_timeout_ms and raft.next_deadline_ms() > now_ms:
+        if for_ms > node.core.config.election_timeout_ms and raft.next_deadline_ms() > now_ms:
             text = f"{node.key} refuses appends for {for_ms} ms because of {role.transfer}"
             raise InvariantError("TransferEnds", text)
 
@@ -103,8 +101,7 @@ class ChangeInvariants:
         epoch and within the fetch timeout, by its clock: what it appends is in force at once, and
         without them neither it nor anything after it could commit.
         """
-        assert node.config is not None
-        oldest_ms = node.now_ms() - node.config.fetch_timeout_ms
+        oldest_ms = node.now_ms() - node.core.config.fetch_timeout_ms
         there = [
             voter.key
             for voter in voters

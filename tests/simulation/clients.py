@@ -15,7 +15,7 @@ from quorate.history import HistoryChecker, ReadToken
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import ReadIndexRequest, ReadIndexResponse
 
-from tests.simulation.errors import InvariantError
+from tests.replica.errors import InvariantError
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster

@@ -22,19 +22,27 @@ from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import AdminResponse
 from quorate.raft.node import RaftNode
 from quorate.raft.outputs import RoleName
-from quorate.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from quorate.raft.types import (
+    BOOTSTRAP_SNAPSHOT,
+    Endpoint,
+    OffsetAndEpoch,
+    ReplicaKey,
+    Voter,
+    VoterSet,
+)
 
+from tests.replica.disk import BATCH_BYTES, Disk, Snapshot
+from tests.replica.errors import InvariantError
 from tests.simulation.clients import Clients
 from tests.simulation.clock import Clock
 from tests.simulation.electable import nobody_can_win
-from tests.simulation.errors import InvariantError, NobodyCanWinError
+from tests.simulation.errors import NobodyCanWinError
 from tests.simulation.faults import Injector
 from tests.simulation.invariants import Oracle
 from tests.simulation.network import Network
 from tests.simulation.node import SimNode
 from tests.simulation.plan import Scenario
 from tests.simulation.scheduler import MS, SECOND, Scheduler
-from tests.simulation.storage import BATCH_BYTES, Disk, Snapshot
 
 CLUSTER_ID = "sim"
 FIXED_PORT = 9_000
@@ -121,10 +129,10 @@ class Cluster:
             assert key.directory_id is not None
             disk = Disk(key.directory_id, self.static_voters)
             if scenario.level > 0 and key in voters:
-                disk.bootstrap = (scenario.level, voters)
+                disk.keep(Snapshot(BOOTSTRAP_SNAPSHOT, scenario.level, voters, 0, b""))
             clock = Clock(CLOCKS_BEGIN_MS + self.random.randint(0, 10_000))
-            node = SimNode(self, index, disk, clock)
-            node.key = key  # the voters have this very object: equal keys are found faster so
+            # The voters have this very key: equal keys are found faster so.
+            node = SimNode(self, index, key, disk, clock)
             node.port = FIXED_PORT + 1
             node.can_vote = index < scenario.nodes
             node.auto_join = scenario.auto_join and node.can_vote

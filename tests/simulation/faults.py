@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from quorate.raft.roles import Leader
 
+from tests.replica.disk import Disk
 from tests.simulation.clock import TRUE_RATE
 from tests.simulation.forgeries import Forgeries
 from tests.simulation.plan import Action
 from tests.simulation.scheduler import MS, SECOND
-from tests.simulation.storage import Disk
 from tests.simulation.targets import Numbers
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from quorate.raft.messages import (
 )
 from quorate.raft.types import Endpoint, ReplicaKey
 
+from tests.replica.errors import InvariantError
 from tests.simulation.changes import Changes
-from tests.simulation.errors import InvariantError
 from tests.simulation.scheduler import MS
 from tests.simulation.targets import Numbers
 
@@ -173,9 +173,8 @@ class Forgeries(Changes):
 
     @staticmethod
     def _steps_down(node: SimNode, now_ms: int, stepped: dict[int, tuple[int, int]]) -> None:
-        assert node.config is not None
         life, last_ms = stepped.get(node.id, (-1, 0))
-        if life == node.life and now_ms - last_ms < node.config.step_down_period_ms:
+        if life == node.life and now_ms - last_ms < node.core.config.step_down_period_ms:
             text = f"{node.key} stepped down for a voter's answer at {last_ms} and {now_ms}"
             raise InvariantError("StepsDownSeldom", text)
         stepped[node.id] = node.life, now_ms

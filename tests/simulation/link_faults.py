@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.errors import InvariantError
+from tests.replica.errors import InvariantError
 from tests.simulation.scheduler import MS, SECOND
 from tests.simulation.targets import Numbers, Targets
 
@@ -65,13 +65,13 @@ class LinkFaults(Targets):
 
     def _must_have_resigned(self, node: SimNode, life: int, epoch: int, since_ms: int) -> None:
         """CheckQuorum: a leader that has not heard from a majority for this long has resigned."""
-        config, now_ms = node.config, node.now_ms()
-        if config is None or node.raft is None or node.life != life or self.healed:
+        now_ms = node.now_ms()
+        if node.raft is None or node.life != life or self.healed:
             return
         still_leads = node.is_leading and node.led_epoch == epoch and node.paused_until == 0
         if still_leads and len(node.voters) > 1 and not node.clock.was_changed:
             waited_ms = now_ms - since_ms
-            if waited_ms > 2 * config.check_quorum_timeout_ms + 1_000:
+            if waited_ms > 2 * node.core.config.check_quorum_timeout_ms + 1_000:
                 text = f"{node.key} leads epoch {epoch} after {waited_ms} ms alone"
                 raise InvariantError("CheckQuorum", text)
 

@@ -19,7 +19,7 @@ from quorate.raft.outputs import (
 from quorate.raft.roles import Follower
 from quorate.raft.types import RequiredEnd
 
-from tests.simulation.errors import InvariantError
+from tests.replica.errors import InvariantError
 
 if TYPE_CHECKING:
     from tests.simulation.node import SimNode

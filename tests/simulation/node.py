@@ -1,14 +1,9 @@
-"""A process: the driver of one `RaftNode`, on a simulated disk, clock and network.
-
-It does the outputs in their order, as `raft/outputs.py` asks: quorum-state is durable before the
-next output is done, changes of the log are queued and reported by their ticket when a sync that
-began after them has ended, a Fetch is answered with what the log holds at that moment.
-"""
+"""A process: a replica whose clock, network and syncs are simulated."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from math import floor
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -25,56 +20,53 @@ from quorate.raft.messages import (
     Request,
     Response,
 )
-from quorate.raft.node import RaftNode
-from quorate.raft.outputs import Send, SendAdmin
+from quorate.raft.outputs import Output, Send, SendAdmin
 from quorate.raft.roles import NEVER
-from quorate.raft.types import OffsetAndEpoch, ReplicaKey, VoterSet
+from quorate.raft.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch, ReplicaKey, VoterSet
 
+from tests.replica.disk import Disk, Snapshot
+from tests.replica.driver import Replica
+from tests.replica.errors import InvariantError
 from tests.simulation.clock import Clock
-from tests.simulation.errors import InvariantError
-from tests.simulation.outputs import DO
-from tests.simulation.storage import Disk
+from tests.simulation.outputs import EXECUTORS
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 FETCHES = frozenset({FetchRequest, FetchSnapshotRequest})
 
-Waiter = tuple[Any, int, int, object]
-"""Who asked: (node or callback, its life, its request id, the request)."""
 
-
-class SimNode:
-    """One node. `raft` is None while the process does not run; `life` numbers its runs. `heard`:
-    when every replica, by its directory id, fetched last in the epoch that this process leads, on
-    its own clock. `turns`: the last change of the log when a removal came, if that was committed.
-    `refusing`: the transfer in whose favour appends are refused, and since when. `was_asked`:
-    whether it refused its vote to a candidate with an older log since it last gave up an election.
+class SimNode(Replica):
+    """One node. What waits for a response is a node, or a callback. `heard`: when every replica, by
+    its directory id, fetched last in the epoch that this process leads, on its own clock. `turns`:
+    the last change of the log when a removal came, if that was committed. `refusing`: the transfer
+    in whose favour appends are refused, and since when. `was_asked`: whether it refused its vote to
+    a candidate with an older log since it last gave up an election.
     """
 
     __slots__ = (
-        "_armed_ms", "_last_request_id", "_timer_us", "appends", "applied", "auto_join",
-        "can_vote", "clock", "cluster", "config", "core", "cut", "disk", "fuse", "fuse_at_election",
-        "heard", "high_watermark", "id", "index", "installing", "is_leading", "is_silent", "key",
-        "led_epoch", "life", "loaded", "network", "oracle", "paused_until", "port", "raft",
-        "random", "refusing", "scheduler", "sync_delay_us", "sync_fails", "syncing", "told_of_loss",
-        "trace", "turns", "voter_sets", "voters", "voters_moved", "waiting", "was_asked",
+        "_armed_ms", "_timer_us", "appends", "applied", "auto_join", "can_vote", "clock", "cluster",
+        "core", "cut", "fuse", "fuse_at_election", "heard", "high_watermark", "id",
+        "index", "installing", "is_leading", "is_silent", "led_epoch", "loaded", "network",
+        "oracle", "paused_until", "port", "random", "refusing", "scheduler", "sync_delay_us",
+        "sync_fails", "syncing", "told_of_loss", "trace", "turns", "voter_sets", "voters",
+        "voters_moved", "was_asked",
     )  # fmt: skip
+    executors = EXECUTORS
 
-    def __init__(self, cluster: Cluster, index: int, disk: Disk, clock: Clock) -> None:
+    def __init__(
+        self, cluster: Cluster, index: int, key: ReplicaKey, disk: Disk, clock: Clock
+    ) -> None:
+        super().__init__(key, disk)
         self.cluster = cluster
         self.scheduler = cluster.scheduler
         self.oracle = cluster.oracle
         self.network = cluster.network
         self.trace = cluster.trace
         self.index = index
-        self.id = index + 1
-        self.use_disk(disk)
+        self.id = key.id
         self.clock = clock
-        self.raft: RaftNode | None = None
         self.core: Core
-        self.config: RaftConfig | None = None
-        self.life = 0
         self.port = 0
         self.can_vote = True
         self.auto_join = False
@@ -89,7 +81,6 @@ class SimNode:
         self._reset()
 
     def _reset(self) -> None:
-        self.waiting: dict[int, Waiter] = {}
         self.turns: dict[int, int] = {}
         self.refusing: tuple[object, int] | None = None
         self.appends: deque[tuple[int, tuple[object, ...]]] = deque()
@@ -107,14 +98,8 @@ class SimNode:
         self.fuse = self.fuse_at_election = -1
         self.loaded = -1
         self.was_asked = False
-        self._last_request_id = 0
         self._timer_us = -1
         self._armed_ms = NEVER
-
-    def use_disk(self, disk: Disk) -> None:
-        """From now on this is the node's disk, and so the node another replica."""
-        self.disk = disk
-        self.key = ReplicaKey(self.id, disk.directory_id)
 
     @property
     def voters_in_log(self) -> VoterSet:
@@ -123,32 +108,32 @@ class SimNode:
     def now_ms(self) -> int:
         return self.clock.now_ms(self.scheduler.now)
 
+    def make_config(self) -> RaftConfig:
+        return self.cluster.config_of(self)
+
     # --- the process ------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Recover from the disk and run."""
-        assert self.raft is None
-        self.life += 1
         self._reset()
+        initial = self.recover(self.random)
+        assert self.raft is not None
+        self.core = self.raft.core
         disk = self.disk
-        initial = disk.recover()
         self.oracle.log_start(self, disk.log.start)
         if disk.latest is not None:
             self.high_watermark = disk.latest.id.offset
             self.applied = disk.latest.count
-        self.config = self.cluster.config_of(self)
         self.voter_sets = list(initial.voters)
         self.voters = initial.voters[-1][1] if initial.voters else disk.static_voters
         if self.trace is not None:
             self.trace(self, f"starts: log [{disk.log.start}, {disk.log.end}), "
                                f"election {disk.election}, voters {self.voters}")  # fmt: skip
-        self.raft = RaftNode(self.config, initial, self.random, self.now_ms())
-        self.core = self.raft.core
         self.oracle.starts(self)
-        self._flush()
+        self.flush()
 
     def stop(self, mode: str, *, silent: bool = False) -> None:
-        """The process ends now. mode: what becomes of volatile changes (see `storage`)."""
+        """The process ends now. mode: what becomes of volatile changes (see `Log.crash`)."""
         if self.raft is None:
             return
         if self.trace is not None:
@@ -167,9 +152,7 @@ class SimNode:
             self.network.break_streams(self)
             for source, life, request_id, _ in self.waiting.values():
                 if isinstance(source, SimNode) and self.network.reaches(self, source):
-                    self.scheduler.after(
-                        300, source.receive_reset, life, request_id
-                    )  # fmt: skip
+                    self.scheduler.after(300, source.receive_reset, life, request_id)
         self.waiting = {}
 
     # --- inputs -----------------------------------------------------------------------------------
@@ -190,17 +173,15 @@ class SimNode:
             self.receive_request, request, source, life, request_id
         ):
             return
-        self._last_request_id = mine = self._last_request_id + 1
-        self.waiting[mine] = (source, life, request_id, request)
         if self.trace is not None:
             self.trace(self, f"<- {self.cluster.name(source)} {request}")
         now_ms = self.clock.now_ms(self.scheduler.now)
         if request.__class__ in FETCHES and request.epoch == self.led_epoch:  # type: ignore[union-attr]
             self.heard[request.replica.directory_id] = now_ms  # type: ignore[union-attr]
-        raft.handle_request(mine, request, now_ms)
+        mine = self.handle_request(request, source, life, request_id, now_ms)
         if isinstance(request, AddVoterRequest | RemoveVoterRequest):
             self.oracle.takes_change(self, mine, request)
-        self._flush()
+        self.flush()
 
     def cancel(self, request_id: int) -> None:
         """Whoever sent this request waits no longer."""
@@ -210,8 +191,7 @@ class SimNode:
         self.cluster.dropped(request)
         if self.trace is not None:
             self.trace(self, f"<- cancelled: {request}")
-        raft.cancel_request(request_id, self.now_ms())
-        self._flush()
+        self.feed(raft.cancel_request, request_id)
 
     def receive_response(self, life: int, request_id: int, response: Response) -> None:
         raft = self.raft
@@ -229,7 +209,7 @@ class SimNode:
             response.acknowledged is not None or self.told_of_loss is not None  # type: ignore[union-attr]
         ):
             self.oracle.learns_of_loss(self, response)  # type: ignore[arg-type]
-        self._flush()
+        self.flush()
 
     def receive_refusal(self, life: int, output: Send | SendAdmin) -> None:
         self.receive_reset(life, output.request_id)
@@ -242,8 +222,7 @@ class SimNode:
             return
         if self.trace is not None:
             self.trace(self, f"<- request {request_id} was refused")
-        raft.handle_failure(request_id, "connection refused", self.now_ms(), refused=True)
-        self._flush()
+        self.feed(self.handle_reset, request_id, "connection refused")
 
     def receive_lost_connection(self, life: int, leader_id: int) -> None:
         raft = self.raft
@@ -253,8 +232,7 @@ class SimNode:
             return
         if self.trace is not None:
             self.trace(self, f"<- the stream to {leader_id} broke")
-        raft.connection_lost(leader_id, self.now_ms())
-        self._flush()
+        self.feed(raft.connection_lost, leader_id)
 
     def tick(self, life: int, timer_us: int) -> None:
         raft = self.raft
@@ -271,32 +249,30 @@ class SimNode:
         if self.trace is not None:
             self.trace(self, "tick")
         raft.tick(now_ms)
-        self._flush()
+        self.flush()
 
     def pass_time(self) -> None:
         """Do what the clock asks for by now, so that the next input alone causes what it causes."""
         if self.raft is not None and self.paused_until <= self.scheduler.now:
-            self.raft.tick(self.now_ms())
-            self._flush()
+            self.feed(self.raft.tick)
 
-    def _synced(self, life: int, ticket: int) -> None:
+    def sync_ends(self, life: int, ticket: int) -> None:
         raft = self.raft
         if raft is None or life != self.life:
             return
-        if self.paused_until and self._deferred(self._synced, life, ticket):
+        if self.paused_until and self._deferred(self.sync_ends, life, ticket):
             return
         if self.sync_fails:
             self.sync_fails = False
             self.cluster.injector.process_ends(self, "prefix", "its fsync failed")
             return
         self.syncing = False
-        self.disk.log.synced(ticket)
+        self.synced(ticket, self.clock.now_ms(self.scheduler.now))
         if self.trace is not None:
             self.trace(self, f"<- log durable to {self.disk.log.durable_end}")
-        raft.log_durable(ticket, self.clock.now_ms(self.scheduler.now))
         if self.disk.log.last_ticket is not None:
             self.sync()
-        self._flush()
+        self.flush()
 
     def sync(self) -> None:
         """Begin a sync of what is volatile, unless one is under way or the disk is full."""
@@ -308,7 +284,7 @@ class SimNode:
             return
         self.syncing = True
         delay = 100 + floor(self.random.random() * self.sync_delay_us)
-        self.scheduler.after(delay, self._synced, self.life, ticket)
+        self.scheduler.after(delay, self.sync_ends, self.life, ticket)
 
     def lose_untold(self, end_offset: int, epoch: int) -> None:
         """Records are gone without a trace, that this replica acknowledged in this epoch; its next
@@ -326,13 +302,11 @@ class SimNode:
 
     def resign(self, life: int, reason: str) -> None:
         if self.raft is not None and life == self.life:
-            self.raft.resign(reason, self.now_ms())
-            self._flush()
+            self.feed(self.raft.resign, reason)
 
     def shut_down(self) -> None:
         if self.raft is not None:
-            self.raft.shut_down(self.now_ms())
-            self._flush()
+            self.feed(self.raft.shut_down)
 
     def append(self, values: tuple[tuple[object, ...], ...]) -> bool:
         """Append one batch for each group of values; False if this node refuses."""
@@ -347,7 +321,7 @@ class SimNode:
         for group in values:
             self.appends.append((offset, group))
             offset += len(group)
-        self._flush()
+        self.flush()
         return True
 
     def take_snapshot(self) -> None:
@@ -358,42 +332,36 @@ class SimNode:
             return
         snapshot = self.cluster.make_snapshot(self, raft, offset)
         self.oracle.snapshots(self, snapshot)
-        disk.keep(snapshot)
         if self.trace is not None:
             self.trace(self, f"snapshot {snapshot.id} of {snapshot.voters}")
-        raft.snapshot_created(snapshot.id, self.now_ms())
-        self._flush()
+        self.feed(self.keep, snapshot)
 
     def clean_log(self) -> None:
         """Delete what lies before the newest snapshot, and older snapshots."""
         raft, disk = self.raft, self.disk
-        if raft is None or disk.latest is None or self.syncing:
+        latest = disk.latest
+        if raft is None or latest is None or latest.id == BOOTSTRAP_SNAPSHOT or self.syncing:
             return
-        disk.drop_old_snapshots()
-        disk.log.clean(disk.latest.id)
+        disk.clean(latest.id)
         self.oracle.log_start(self, disk.log.start)
         if self.trace is not None:
-            self.trace(self, f"log cleaned up to {disk.latest.id}")
-        raft.log_start_advanced(disk.latest.id, self.now_ms())
-        self._flush()
+            self.trace(self, f"log cleaned up to {latest.id}")
+        self.feed(raft.log_start_advanced, latest.id)
 
     # --- outputs ----------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
-        """Do what the protocol wants. Doing it is no input, so there is no more afterwards."""
+    def flush(self) -> None:
+        """Execute the outputs. That is no input, so there are no more afterwards."""
         raft, core = self.raft, self.core
         if raft is None:
             return
         if core.outputs:
-            for output in raft.take_outputs():
-                if self.fuse >= 0:
-                    if self.fuse == 0:
-                        self.cluster.injector.process_ends(self, "prefix", "between two outputs")
-                        return
-                    self.fuse -= 1
-                DO[output.__class__](self, output)
-                if self.raft is not raft:
-                    return
+            outputs: Iterable[Output] = raft.take_outputs()
+            if self.fuse >= 0 or self.fuse_at_election >= 0:
+                outputs = self._until_fuse_burns(outputs)
+            self.execute(outputs)
+            if self.raft is not raft:
+                return
         disk = self.disk
         election = disk.election
         if election is None or core.epoch != election.epoch:
@@ -409,6 +377,15 @@ class SimNode:
             deadline_ms = raft.next_deadline_ms()
             if deadline_ms < self._armed_ms:
                 self._arm(deadline_ms)
+
+    def _until_fuse_burns(self, outputs: Iterable[Output]) -> Iterator[Output]:
+        for output in outputs:
+            if self.fuse == 0:
+                self.cluster.injector.process_ends(self, "prefix", "between two outputs")
+                return
+            if self.fuse > 0:
+                self.fuse -= 1
+            yield output
 
     def clock_moved(self) -> None:
         """What the timer was set for is due at another time."""
@@ -428,11 +405,10 @@ class SimNode:
 
     def position(self, life: int, snapshot: OffsetAndEpoch, position: int) -> None:
         if self.raft is not None and life == self.life:
-            self.raft.snapshot_position(snapshot, position, self.now_ms())
-            self._flush()
+            self.feed(self.raft.snapshot_position, snapshot, position)
 
     def installed(self, life: int, snapshot_id: OffsetAndEpoch) -> None:
-        raft, disk = self.raft, self.disk
+        raft = self.raft
         if raft is None or life != self.life:
             return
         if self._deferred(self.installed, life, snapshot_id):
@@ -441,28 +417,30 @@ class SimNode:
         if raft.is_leader:
             text = f"{self.key} leads epoch {raft.epoch} and loads {snapshot_id}"
             raise InvariantError("LeaderNeverLoadsSnapshot", text)
-        snapshot = self.cluster.read_snapshot(snapshot_id, bytes(disk.parts.pop(snapshot_id, b"")))
+        snapshot = self.install(snapshot_id, self.now_ms())
         if snapshot is None:
-            raft.snapshot_failed(snapshot_id, "its bytes are damaged", self.now_ms())
-            self._flush()
+            self.flush()
             return
-        if self.trace is not None:
-            self.trace(self, f"installs {snapshot_id} with {snapshot.voters}")
-        self.oracle.snapshots(self, snapshot)
-        if snapshot_id.offset < self.high_watermark:
-            text = f"{self.key} loads {snapshot_id} at {self.high_watermark}"
-            raise InvariantError("MonotonicHighWatermark", text)
-        disk.log.install(snapshot)
-        disk.keep(snapshot)
         self.cluster.installed += 1
         self.high_watermark = snapshot_id.offset
         self.applied = snapshot.count
-        voters, versions = snapshot.membership
+        voters, _ = snapshot.membership
         self.voter_sets = list(voters)
         self.voters_moved = True
         if snapshot.voters is not None:
             self.voters = snapshot.voters
         self.loaded = snapshot_id.offset
-        raft.snapshot_installed(snapshot_id, voters, versions, self.now_ms())
-        self._flush()
+        self.flush()
         self.loaded = -1
+
+    def read_snapshot(self, name: OffsetAndEpoch, content: bytes) -> Snapshot:
+        snapshot = self.cluster.read_snapshot(name, content)
+        if snapshot is None:
+            raise ValueError("its bytes are damaged")
+        if self.trace is not None:
+            self.trace(self, f"installs {name} with {snapshot.voters}")
+        self.oracle.snapshots(self, snapshot)
+        if name.offset < self.high_watermark:
+            text = f"{self.key} loads {name} at {self.high_watermark}"
+            raise InvariantError("MonotonicHighWatermark", text)
+        return snapshot

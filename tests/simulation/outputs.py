@@ -1,7 +1,5 @@
-"""Doing what the protocol wants: a function for each of its outputs, over a `SimNode`.
-
-quorum-state is durable when `persist` returns; changes of the log are queued, and reported by their
-ticket when a sync that began after them has ended; a Fetch is answered with what the log holds now.
+"""Executing the outputs of the protocol on a `SimNode`: what the simulation adds to the driver of
+every replica, which is the trace, the oracle, and the faults that wait for an output.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from quorate.raft.messages import (
     AdminResponse,
     FetchRequest,
     FetchResponse,
-    FetchSnapshotResponse,
     VoteRequest,
     VoteResponse,
 )
@@ -34,10 +31,10 @@ from quorate.raft.outputs import (
     StartSnapshotFetch,
     TruncateLog,
     VotersChanged,
-    WriteSnapshotChunk,
 )
 
-from tests.simulation.errors import InvariantError
+from tests.replica import driver
+from tests.replica.errors import InvariantError
 
 if TYPE_CHECKING:
     from tests.simulation.node import SimNode
@@ -51,7 +48,7 @@ def persist(node: SimNode, output: PersistElection) -> None:
     if node.trace is not None:
         node.trace(node, f"-> quorum-state {output.state}")
     node.oracle.persists(node, node.disk.election, output.state)
-    node.disk.election = output.state
+    driver.persist_election(node, output)
     if node.fuse_at_election >= 0:
         node.fuse, node.fuse_at_election = node.fuse_at_election, -1
 
@@ -60,7 +57,7 @@ def persist_required_end(node: SimNode, output: PersistRequiredEnd) -> None:
     if node.trace is not None:
         node.trace(node, f"-> required end {output.required_end}")
     node.oracle.requires_end(node, output.required_end)
-    node.disk.required_end = output.required_end
+    driver.persist_required_end(node, output)
 
 
 def append(node: SimNode, output: AppendBatches) -> None:
@@ -70,7 +67,7 @@ def append(node: SimNode, output: AppendBatches) -> None:
         text = f"{node.key} appends while {node.installing} is about to replace the log"
         raise InvariantError("LogContract", text)
     node.oracle.appends(node, output.batches)
-    node.disk.log.append(output.ticket, output.batches)
+    driver.append(node, output)
     if node.disk.is_full and node.is_leading:
         node.scheduler.after(100, node.resign, node.life, "the disk is full")
     if not node.syncing:
@@ -82,7 +79,7 @@ def truncate(node: SimNode, output: TruncateLog) -> None:
         node.trace(node, f"-> truncate {output.ticket} to {output.end_offset}")
     node.oracle.truncates(node, output.end_offset)
     node.voters_moved = True
-    node.disk.log.truncate(output.ticket, output.end_offset)
+    driver.truncate(node, output)
     node.sync()
 
 
@@ -106,24 +103,14 @@ def send_admin(node: SimNode, output: SendAdmin) -> None:
 
 
 def respond(node: SimNode, output: Respond) -> None:
-    waiter = node.waiting.pop(output.request_id, None)
-    if waiter is None:
-        raise InvariantError("AnsweredOnce", f"{node.key} answers nobody with {output}")
-    source, life, request_id, request = waiter
-    response = output.response
+    (source, life, request_id, request), response = node.take_response(output)
     if response.__class__ is FetchResponse:
-        if request.epoch != response.leader.epoch and response.error is NONE:
+        if request.epoch != response.leader.epoch and response.error is NONE:  # type: ignore[union-attr]
             node.oracle.answers_another_epoch(node, request, response)
-        if response.records_from is not None:
-            # Filled in where it stands: it was made for this answer alone.
-            records = node.disk.log.read(response.records_from, response.max_bytes)
-            response.batches = records  # type: ignore[misc]
         if node.trace is not None:
             node.trace(node, f"-> answer to {node.cluster.name(source)} {response}")
         node.network.respond(node, source, life, request_id, response)
         return
-    if isinstance(response, FetchSnapshotResponse):
-        response = with_bytes(node, response)
     if node.trace is not None:
         node.trace(node, f"-> answer to {node.cluster.name(source)} {response}")
     if isinstance(response, AdminResponse):
@@ -135,25 +122,6 @@ def respond(node: SimNode, output: Respond) -> None:
         source(node, request, response)
         return
     node.network.respond(node, source, life, request_id, response)
-
-
-def with_bytes(node: SimNode, response: FetchSnapshotResponse) -> FetchSnapshotResponse:
-    if response.error is not ErrorCode.NONE or response.snapshot is None:
-        return response
-    snapshot = node.disk.snapshots.get(response.snapshot)
-    if snapshot is None:
-        return FetchSnapshotResponse(
-            ErrorCode.SNAPSHOT_NOT_FOUND, response.leader, response.snapshot
-        )
-    size, position = len(snapshot.content), response.position
-    if position > size:
-        return FetchSnapshotResponse(
-            ErrorCode.POSITION_OUT_OF_RANGE, response.leader, response.snapshot
-        )
-    data = snapshot.content[position : position + response.max_bytes]
-    return FetchSnapshotResponse(
-        ErrorCode.NONE, response.leader, response.snapshot, size, position, 0, data
-    )
 
 
 def committed(node: SimNode, output: HighWatermarkAdvanced) -> None:
@@ -198,7 +166,7 @@ def voters(node: SimNode, output: VotersChanged) -> None:
         node.trace(node, f"-> voters {output.voters}, removed {output.removed_self}")
     node.voters = output.voters
     node.voters_moved = True
-    node.disk.removed = output.removed_self
+    driver.change_voters(node, output)
 
 
 def note(node: SimNode, output: Notice) -> None:
@@ -211,14 +179,6 @@ def start_snapshot(node: SimNode, output: StartSnapshotFetch) -> None:
     node.scheduler.after(100, node.position, node.life, output.snapshot, len(part))
 
 
-def write_chunk(node: SimNode, output: WriteSnapshotChunk) -> None:
-    part = node.disk.parts.setdefault(output.snapshot, bytearray())
-    if output.position > len(part):
-        text = f"{node.key} writes at {output.position} of a part of {len(part)} bytes"
-        raise InvariantError("LogContract", text)
-    part[output.position :] = output.data
-
-
 def install(node: SimNode, output: InstallSnapshot) -> None:
     node.installing = output.snapshot
     node.cluster.injector.installs(node)
@@ -226,7 +186,7 @@ def install(node: SimNode, output: InstallSnapshot) -> None:
     node.scheduler.after(delay, node.installed, node.life, output.snapshot)
 
 
-DO: dict[type, Callable[[SimNode, Any], None]] = {
+EXECUTORS: dict[type, Callable[[SimNode, Any], None]] = driver.EXECUTORS | {
     PersistElection: persist,
     PersistRequiredEnd: persist_required_end,
     AppendBatches: append,
@@ -240,8 +200,7 @@ DO: dict[type, Callable[[SimNode, Any], None]] = {
     RoleChanged: role,
     VotersChanged: voters,
     StartSnapshotFetch: start_snapshot,
-    WriteSnapshotChunk: write_chunk,
     InstallSnapshot: install,
     Notice: note,
 }
-"""Every output, and who does it."""
+"""Every output, and who executes it."""

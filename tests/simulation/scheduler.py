@@ -13,7 +13,7 @@ from bisect import insort
 from collections.abc import Callable
 from typing import Any
 
-from tests.simulation.errors import InvariantError
+from tests.replica.errors import InvariantError
 
 Event = tuple[int, int, Callable[..., None], tuple[Any, ...]]
 

@@ -29,6 +29,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 console = Console(soft_wrap=True)
 
 HERE = Path(__file__).parent
+REPLICA = HERE.parents[1] / "replica"
 TABLE = HERE / "README.md"
 VERDICTS = HERE / "verdicts.json"
 SEEDS_MAX = 2_000
@@ -157,6 +158,7 @@ def _digest_of_sources() -> str:
     """Of everything that decides what happens on a seed, less the mutants."""
     paths = sorted(source_path("node").parent.glob("*.py"))
     paths += sorted(p for p in HERE.parent.glob("*.py") if p.stem not in WITHOUT_INFLUENCE)
+    paths += sorted(REPLICA.glob("*.py"))
     digest = hashlib.sha256()
     for path in paths:
         digest.update(path.read_bytes())

@@ -8,11 +8,8 @@ Rules:
   a received snapshot, which replaces the log and what is pending for it;
 - bytes of a snapshot being received are volatile;
 - recovery makes durable what it found;
-- a disk may lose synced batches from its log's end (`SimLog.lose`), with the mark that recovery
+- a disk may lose synced batches from its log's end (`Log.lose`), with the mark that recovery
   leaves then (`Disk.lose_records`) or without a trace.
-
-`Storage` is the seam: `SimLog` keeps batches as objects; a storage over the real log and record
-formats on a simulated file system takes its place without a change elsewhere.
 
 Source: KIP-595, KIP-630; design: "What lies on disk".
 """
@@ -21,9 +18,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Protocol
 
 from quorate.raft.batches import Batch, KRaftVersion, Voters
 from quorate.raft.config import InitialState
@@ -37,7 +33,7 @@ from quorate.raft.types import (
 )
 from quorate.raft.value import value
 
-from tests.simulation.errors import InvariantError
+from tests.replica.errors import InvariantError
 
 BATCH_BYTES = 100
 """What a batch counts against `max_bytes`."""
@@ -66,54 +62,13 @@ class Snapshot:
         return ((offset, self.voters),), ((offset, self.kraft_version),)
 
 
-class Storage(Protocol):
-    """What the driver needs of a log; offsets and batches are those of the protocol."""
-
-    @property
-    def start(self) -> OffsetAndEpoch: ...
-
-    @property
-    def end(self) -> int: ...
-
-    @property
-    def durable_end(self) -> int: ...
-
-    @property
-    def last_ticket(self) -> int | None: ...
-
-    def append(self, ticket: int, batches: tuple[Batch, ...]) -> None: ...
-
-    def truncate(self, ticket: int, end_offset: int) -> None: ...
-
-    def synced(self, ticket: int) -> None: ...
-
-    def read(self, offset: int, max_bytes: int) -> tuple[Batch, ...]: ...
-
-    def batch_before(self, offset: int) -> Batch | None: ...
-
-    def batches_between(self, offset: int, end_offset: int) -> list[Batch]: ...
-
-    def clean(self, start: OffsetAndEpoch) -> None: ...
-
-    def install(self, snapshot: Snapshot) -> None: ...
-
-    @property
-    def last(self) -> OffsetAndEpoch: ...
-
-    def lose(self, end_offset: int) -> list[Batch]: ...
-
-    def crash(self, random: Random, mode: str) -> None: ...
-
-    def recover(self, snapshot: Snapshot | None) -> InitialState: ...
-
-
 _Change = tuple[int, int, list[Batch] | None]
 """A volatile change, with what undoes it: (ticket, offset, the batches that a truncation to
 `offset` removed; None for an append from `offset` on).
 """
 
 
-class SimLog:
+class Log:
     """The log as a list of batches, with a journal of what is not synced. last_ticket: that of the
     last volatile change, None if all is durable.
     """
@@ -215,10 +170,8 @@ class SimLog:
 
     def crash(self, random: Random, mode: str) -> None:
         """Lose volatile changes: "all" of them, those after a "prefix", or after a "torn" one."""
-        count = len(self._journal)
-        kept = 0 if mode == "all" else int(random.random() * (count + 1))
-        while len(self._journal) > kept:
-            self._undo(self._journal.pop())
+        kept = 0 if mode == "all" else int(random.random() * (len(self._journal) + 1))
+        self._undo_after(kept)
         if mode == "torn" and self._journal and self._journal[-1][2] is None:
             bases = [base for base in self._bases if base >= self._journal[-1][1]]
             if bases:
@@ -241,6 +194,15 @@ class SimLog:
     def _forget_journal(self) -> None:
         self._journal.clear()
         self.last_ticket = None
+
+    def lose_volatile(self) -> None:
+        """Lose all volatile changes."""
+        self._undo_after(0)
+        self._forget_journal()
+
+    def _undo_after(self, kept: int) -> None:
+        while len(self._journal) > kept:
+            self._undo(self._journal.pop())
 
     def _undo(self, change: _Change) -> None:
         _, offset, removed = change
@@ -294,9 +256,8 @@ class Disk:
 
     directory_id: str
     static_voters: VoterSet = field(default_factory=VoterSet)
-    log: Storage = field(default_factory=SimLog)
+    log: Log = field(default_factory=Log)
     election: ElectionState | None = None
-    bootstrap: tuple[int, VoterSet] | None = None
     removed: bool = False
     required_end: RequiredEnd | None = None
     snapshots: dict[OffsetAndEpoch, Snapshot] = field(default_factory=dict)
@@ -310,10 +271,10 @@ class Disk:
         if self.latest is None or snapshot.id.offset > self.latest.id.offset:
             self.latest = snapshot
 
-    def drop_old_snapshots(self) -> None:
-        """Keep the newest."""
-        if self.latest is not None:
-            self.snapshots = {self.latest.id: self.latest}
+    def clean(self, start: OffsetAndEpoch) -> None:
+        """Delete the log before `start`, a snapshot's id, and older snapshots."""
+        self.snapshots = {name: kept for name, kept in self.snapshots.items() if name >= start}
+        self.log.clean(start)
 
     def lose_records(self, end_offset: int) -> None:
         """Synced batches are gone, and recovery sees that: it marks what it drops."""
@@ -331,12 +292,10 @@ class Disk:
             del part[int(random.random() * (len(part) + 1)) :]
 
     def recover(self) -> InitialState:
-        found = self.log.recover(self.latest)
-        voters, versions = found.voters, found.kraft_versions
-        if self.latest is None and self.bootstrap is not None:
-            level, bootstrap_voters = self.bootstrap
-            voters = ((-1, bootstrap_voters), *voters)
-            versions = ((-1, level), *versions)
-        return InitialState(
-            self.election, found.log, voters, versions, self.removed, self.required_end
+        """What a process finds that starts on this disk."""
+        return replace(
+            self.log.recover(self.latest),
+            election=self.election,
+            removed=self.removed,
+            required_end=self.required_end,
         )

@@ -171,7 +171,7 @@ REPLICATION = (
     ),
     mutant(
         "leadership_lost_answers_nobody",
-        "nobody who waits for an old leader is left waiting",
+        "requests that wait for a former leader are answered",
         "core",
         """        for read in old.reads:
             self.respond(read.request_id, ReadIndexResponse(error, leader))

@@ -159,8 +159,6 @@ class Attack:
 
 
 async def flood(node: Node, other: Node | None, attack: Attack, rounds: int) -> Report:
-    assert node.process is not None
-    pid = node.process.pid
     report = Report(idle=attack.idle, greedy=attack.greedy)
     ended: Counter[str] = Counter()
     phases: dict[str, list[list[float]]] = {"quiet": [], "elsewhere": [], "flooded": []}
@@ -168,13 +166,13 @@ async def flood(node: Node, other: Node | None, attack: Attack, rounds: int) -> 
         await write(client, WARM_UP * PAUSE_S)
         for _ in range(rounds):
             phases["quiet"].append(await write(client, attack.seconds))
-            report.memory_quiet_mib = report.memory_quiet_mib or resident_mib(pid)
+            report.memory_quiet_mib = report.memory_quiet_mib or resident_mib(node.pid)
             if other is not None:
                 async with attack.on(other.address):
                     phases["elsewhere"].append(await write(client, attack.seconds))
             async with attack.on(node.address) as how:
                 phases["flooded"].append(await write(client, attack.seconds))
-                report.memory_flooded_mib = max(report.memory_flooded_mib, resident_mib(pid))
+                report.memory_flooded_mib = max(report.memory_flooded_mib, resident_mib(node.pid))
             ended.update(how)
     for name, runs in phases.items():
         if runs:

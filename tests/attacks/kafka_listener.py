@@ -94,8 +94,7 @@ class Lab:
 
     @property
     def rss_mib(self) -> float:
-        assert self.node.process is not None
-        status = Path(f"/proc/{self.node.process.pid}/status").read_text()
+        status = Path(f"/proc/{self.node.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 

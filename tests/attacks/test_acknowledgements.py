@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from pathlib import Path
 
 import grpc.aio
@@ -102,7 +101,7 @@ async def test_a_clients_certificate_acknowledges_nothing(tmp_path: Path) -> Non
         leader = next(node for node in nodes if node.id == described.leader.id)
         followers = [node for node in nodes if node is not leader]
         for node in followers:
-            pause(node, "SIGSTOP")
+            node.pause()
         epoch = described.leader.epoch
         forgers = [Forger(leader, epoch, node, alice) for node in followers]
         tasks = [asyncio.create_task(forger.run()) for forger in forgers]
@@ -117,13 +116,6 @@ async def test_a_clients_certificate_acknowledges_nothing(tmp_path: Path) -> Non
             assert forger.answered == 0, "the leader answered in a voter's name"
     finally:
         for node in followers:
-            with contextlib.suppress(ProcessLookupError):
-                pause(node, "SIGCONT")
+            node.resume()
         for node in nodes:
             node.kill()
-
-
-def pause(node: Node, name: str) -> None:
-    """Send SIGSTOP or SIGCONT."""
-    assert node.process is not None
-    node.process.send_signal(signal.Signals[name])

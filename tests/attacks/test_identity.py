@@ -109,7 +109,7 @@ def test_a_controller_whose_certificate_names_nobody_says_what_to_do(tmp_path: P
     node = quorum.nodes[1]
     try:
         node.start()
-        until("it ends", lambda: node.process is not None and node.process.poll() is not None)
+        until("it ends", lambda: node.status is not None)
     finally:
         quorum.stop()
     (line,) = [line for line in node.said().splitlines() if "error:" in line]

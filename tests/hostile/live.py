@@ -131,9 +131,8 @@ def running(node: Node) -> Iterator[int]:
     node.start()
     try:
         node.wait_said("leads epoch 1")
-        assert node.process is not None
-        yield node.process.pid
-        assert node.process.poll() is None, f"the controller is dead:\n{node.said()[-5000:]}"
+        yield node.pid
+        assert node.is_alive, f"the controller is dead:\n{node.said()[-5000:]}"
         assert node.stop() == 0, node.said()[-5000:]
     finally:
         node.kill()

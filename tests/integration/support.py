@@ -2,7 +2,7 @@
 
 `quorate` runs one command line in a process of its own, `here` in this one, which is faster. `Node`
 is a controller with its folder, `Quorum` several of them. `files` is what a directory holds, to be
-compared. Whoever starts a process ends it: `Node.stop`, `Node.kill`, or the fixtures.
+compared. Whoever starts a process ends it: `stop`, `kill`, a `with` block, or the fixtures.
 """
 
 from __future__ import annotations
@@ -11,36 +11,28 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from quorate.cli.main import main
 from quorate.log.meta_properties import MetaProperties
 
-HOST = "127.0.0.1"
+from tests.processes import HOST, QUORATE, Process, environment, free_ports, until, write_properties
+
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
 OTHER_CLUSTER = "h3JvRzZ1Tn6b5kq0m2xY8w"
-WAIT_S = 30.0
 COMMAND_TIMEOUT_S = 40.0
-POLL_S = 0.1
 
 PARTITION = "__cluster_metadata-0"
 FIRST_SEGMENT = f"{PARTITION}/{0:020}.log"
-
-
-def environment() -> dict[str, str]:
-    """This process's, without the settings of a controller."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("QUORATE_")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +42,20 @@ class Ran:
     status: int
     out: str
     err: str
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, compare=False)
 
     def json(self) -> Any:
         return json.loads(self.out)
 
 
-def quorate(*arguments: object) -> Ran:
+def quorate(*arguments: object, timeout_s: float = COMMAND_TIMEOUT_S) -> Ran:
     """Run one command line in a process of its own, to its end."""
     started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "quorate.cli.main", *map(str, arguments)],
+        [sys.executable, *QUORATE, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=COMMAND_TIMEOUT_S,
+        timeout=timeout_s,
         env=environment(),
     )
     return Ran(done.returncode, done.stdout, done.stderr, time.monotonic() - started)
@@ -104,25 +96,7 @@ def files(directory: Path) -> dict[str, str]:
     }
 
 
-def free_ports(count: int) -> list[int]:
-    """Loopback ports that nothing listens on now."""
-    opened = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in opened]
-    for each in opened:
-        each.close()
-    return ports
-
-
-def until(what: str, condition: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
-    """Wait for something true and return it."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(POLL_S)
-    return found
-
-
-class Node:
+class Node(Process):
     """A controller: its properties, its directory, its log file, its process."""
 
     def __init__(self, folder: Path, node_id: int, port: int, **settings: object) -> None:
@@ -130,6 +104,7 @@ class Node:
         self.port = port
         self.folder = folder / f"node-{node_id}"
         self.folder.mkdir(parents=True)
+        super().__init__(f"controller {node_id}", self.folder / "controller.log")
         self.settings: dict[str, object] = {
             "process.roles": "controller",
             "node.id": node_id,
@@ -139,8 +114,6 @@ class Node:
             "metadata.log.dir": self.data,
         }
         self.configure(settings)
-        self.process: subprocess.Popen[bytes] | None = None
-        self.said_before = 0
 
     @property
     def address(self) -> str:
@@ -171,66 +144,23 @@ class Node:
     def configure(self, settings: Mapping[str, object]) -> None:
         """Add settings to the properties file; those that are None leave it."""
         self.settings.update(settings)
-        text = "".join(f"{k}={v}\n" for k, v in self.settings.items() if v is not None)
-        self.properties.write_text(text)
+        write_properties(self.properties, self.settings)
 
     def format(self, how: str, cluster_id: str = CLUSTER) -> None:
         succeed("storage", "format", "-t", cluster_id, "-c", self.properties, how)
 
     @property
-    def log_file(self) -> Path:
-        return self.folder / "controller.log"
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """What its process gets in the environment besides."""
-        return {}
-
-    @property
     def launcher(self) -> Sequence[str]:
         """The arguments of Python that precede `quorate`'s."""
-        return ("-m", "quorate.cli.main")
+        return QUORATE
 
-    def start(self) -> None:
-        with self.log_file.open("ab") as output:
-            self.said_before = output.tell()
-            self.process = subprocess.Popen(
-                [sys.executable, *self.launcher, "controller", str(self.properties)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment() | self.variables,
-            )
-
-    def said(self, since: int = 0) -> str:
-        """What is in controller.log, from a byte on."""
-        return self.log_file.read_bytes()[since:].decode(errors="replace")
-
-    def wait_said(self, text: str) -> None:
-        """Wait until the process has logged a text; it must live meanwhile."""
-
-        def condition() -> bool:
-            assert self.process is not None
-            assert self.process.poll() is None, self.said()
-            return text in self.said(self.said_before)
-
-        until(f"controller {self.id} says {text!r}", condition)
-
-    def stop(self) -> int:
-        """SIGTERM; the exit status."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+    @property
+    def command(self) -> Sequence[object]:
+        return (sys.executable, *self.launcher, "controller", self.properties)
 
     def lose_disk(self) -> None:
         """Empty its directory: it is to be formatted again."""
         shutil.rmtree(self.data)
-
-    def kill(self) -> None:
-        """kill -9, if it still runs."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
 
 
 def assert_clean(log: str) -> None:
@@ -243,8 +173,10 @@ def assert_clean(log: str) -> None:
 class Quorum:
     """Controllers that know each other's addresses, and commands to all of them."""
 
-    def __init__(self, folder: Path, ids: Sequence[int], **settings: object) -> None:
-        ports = free_ports(len(ids))
+    def __init__(
+        self, folder: Path, ids: Sequence[int], ports: Sequence[int] = (), **settings: object
+    ) -> None:
+        ports = ports or free_ports(len(ids))
         self.addresses = ",".join(f"{HOST}:{port}" for port in ports)
         settings = {"controller.quorum.bootstrap.servers": self.addresses} | settings
         self.nodes = {
@@ -272,13 +204,10 @@ class Quorum:
             status = self.status()
             return status if status is not None and condition(status) else None
 
-        def why() -> str:
-            return "\n".join(node.said() for node in self.nodes.values())
-
         try:
             result: dict[str, Any] = until(what, found)
         except AssertionError as error:
-            raise AssertionError(f"{error}; the controllers said:\n{why()}") from None
+            raise AssertionError(f"{error}; the controllers said:\n{self.said()}") from None
         return result
 
     def until_voters(self, *ids: int) -> dict[str, Any]:
@@ -288,6 +217,16 @@ class Quorum:
             f"voters {wanted}",
             lambda s: sorted(voters(s)) == wanted and s["committedVoters"] == s["currentVoters"],
         )
+
+    def said(self) -> str:
+        return "\n".join(f"--- {node.id}\n{node.said()}" for node in self.nodes.values())
+
+    def stop(self) -> None:
+        """SIGTERM to all at once; each must end with status 0."""
+        for node in self.nodes.values():
+            node.send(signal.SIGTERM)
+        for node in self.nodes.values():
+            assert node.wait() == 0, self.said()
 
     def kill(self) -> None:
         for node in self.nodes.values():

@@ -6,8 +6,6 @@ A controller and a broker, each with an authorizer, an encrypted listener and on
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +23,9 @@ from quorate.rpc.wire.methods import FOLLOWER_FETCH, PARTITION_METHODS, RPC_METH
 from quorate.v1 import partition_pb2 as pb
 
 from tests.certificates import make_certificate, needs_openssl
-from tests.integration.support import CLUSTER, HOST, environment, free_ports
+from tests.integration.support import CLUSTER, HOST, free_ports
 from tests.integration.test_access import CALL_S, DENIED, Lab, call, is_allowed
+from tests.processes import quorate_process, write_properties
 from tests.tools import access, access_broker, callers
 
 pytestmark = needs_openssl
@@ -46,7 +45,10 @@ class BrokerLab(Lab):
         # From here on channels go to the broker.
         self.address, self.plaintext = f"{HOST}:{encrypted}", f"{HOST}:{clear}"
         self.folder = folder
-        self.process: subprocess.Popen[bytes] | None = None
+        self.properties = folder / "broker.properties"
+        self.broker = quorate_process(
+            "broker", folder / "broker.log", "broker", self.properties, "--format", CLUSTER
+        )
 
     def start_broker(self, **changed: object) -> None:
         certificate, key = self.files["broker"]
@@ -63,15 +65,8 @@ class BrokerLab(Lab):
             "ssl.ca.location": self.authority[0],
             **{name.replace("_", "."): value for name, value in changed.items()},
         }
-        path = self.folder / "broker.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        with (self.folder / "broker.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "quorate.cli.main", "broker", path, "--format", CLUSTER],
-                env=environment(),
-                stdout=log,
-                stderr=log,
-            )
+        write_properties(self.properties, settings)
+        self.broker.start()
 
     async def ask(self, request: Any) -> Any:
         """What the controller answers to the administrator."""
@@ -106,9 +101,7 @@ class BrokerLab(Lab):
 
     def end(self) -> None:
         self.node.kill()
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+        self.broker.kill()
 
 
 @pytest_asyncio.fixture

@@ -128,9 +128,8 @@ def test_meta_properties_that_are_broken(used_node: Node, tmp_path: Path) -> Non
 
 def test_a_directory_in_use(lone_node: Node) -> None:
     node = lone_node
-    assert node.process is not None
     until("it has elected itself", lambda: (read_recovery_point(node.data) or 0) > 0)
-    refuses(node, f"{node.data} is in use", f"process {node.process.pid}", "Stop it first")
+    refuses(node, f"{node.data} is in use", f"process {node.pid}", "Stop it first")
     asyncio.run(append(node.address, 1))
     assert_clean(node.said())
 

@@ -9,10 +9,6 @@ import asyncio
 import json
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +16,9 @@ from quorate.broker.formatting import format_broker
 from quorate.cli.local_cluster import LocalNode
 from quorate.records.batch import read_header
 
-from tests.integration.support import CLUSTER, assert_error, environment, free_ports, quorate
+from tests.integration.support import CLUSTER, assert_error, free_ports, quorate
+from tests.integration.test_quickstart import running
+from tests.processes import quorate_process, write_properties
 from tests.rolling.rolling import BROKERS, TOPIC, Rolling
 
 pytestmark = pytest.mark.slow
@@ -114,7 +112,7 @@ def properties(folder: Path, **changed: object) -> Path:
     }
     path = folder / "broker.properties"
     settings |= {name.replace("_", "."): value for name, value in changed.items()}
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    write_properties(path, settings)
     return path
 
 
@@ -133,36 +131,21 @@ def test_a_broker_without_controllers_gives_up_in_time(tmp_path: Path) -> None:
 def test_a_broker_that_cannot_register_ends_on_sigterm(tmp_path: Path) -> None:
     path = properties(tmp_path)
     format_broker(101, CLUSTER, tmp_path / "data", (tmp_path / "data",))
-    with subprocess.Popen(
-        [sys.executable, "-m", "quorate.cli.main", "broker", str(path)],
-        stderr=subprocess.PIPE,
-        env=environment(),
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        while "not registered yet" not in (line := process.stderr.readline()):
-            assert line, "it ended"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(15) == 0
+    with quorate_process("broker", tmp_path / "broker.log", "broker", path) as broker:
+        broker.start()
+        broker.wait_said("not registered yet")
+        assert broker.stop(15) == 0
 
 
 @pytest.mark.timeout(90)
 def test_quickstart_runs_brokers(tmp_path: Path) -> None:
-    command = ["quickstart", "-n", "1", "--brokers", "2", "--dir", str(tmp_path / "q"), "--json"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "quorate.cli.main", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment(),
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        deadline = time.monotonic() + 60
-        states: list[str] = []
-        while states != ["active", "active"]:
-            assert time.monotonic() < deadline, states
-            line = process.stdout.readline()
-            assert line, "it ended"
-            states = [broker["state"] for broker in json.loads(line)["brokers"]]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+    options = ("-n", "1", "--brokers", "2", "--json")
+    with running(tmp_path / "q", *options) as quickstart:
+
+        def are_active() -> bool:
+            *_, state = quickstart.out or ["{}"]
+            brokers = json.loads(state).get("brokers", ()) if state.endswith("\n") else ()
+            return [broker["state"] for broker in brokers] == ["active", "active"]
+
+        quickstart.wait_until("has two active brokers", are_active, 60)
+        assert quickstart.interrupt() == 0

@@ -10,7 +10,8 @@ from quorate.history import HistoryChecker, Violation
 from quorate.raft.messages import DescribeQuorumResponse
 from quorate.rpc.client.quorum_client import QuorumClient
 
-from tests.integration.support import POLL_S, WAIT_S, Quorum, assert_clean
+from tests.integration.support import Quorum, assert_clean
+from tests.processes import POLL_S, WAIT_S
 
 NAME = "handover"
 ROUNDS = 2

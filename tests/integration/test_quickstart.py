@@ -9,10 +9,8 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from quorate.cli.local_cluster import LocalCluster
@@ -21,93 +19,64 @@ from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.support import (
     PARTITION,
-    WAIT_S,
     assert_clean,
     assert_error,
-    environment,
     files,
     here,
     quorate,
     succeed,
-    until,
     voters,
 )
+from tests.processes import QUORATE, WAIT_S, Process
 
-QUICKSTART = (sys.executable, "-m", "quorate.cli.main", "quickstart")
 RECORDS = [f"record-{number}" for number in range(30)]
 
 
-class Quickstart:
-    """A running quickstart and what it has printed so far."""
+class Quickstart(Process):
+    """A quickstart of `folder`, and what it has printed so far."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "quorate.cli.main",
-                "quickstart",
-                "--dir",
-                str(folder),
-                *options,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-            start_new_session=True,
-        )
-        self.out: list[str] = []
-        self.err: list[str] = []
-        self._readers = [
-            threading.Thread(target=self._read, args=pipe)
-            for pipe in ((self.process.stdout, self.out), (self.process.stderr, self.err))
-        ]
-        for reader in self._readers:
-            reader.start()
+        places = folder.with_name(f"{folder.name}.out"), folder.with_name(f"{folder.name}.err")
+        for place in places:
+            place.unlink(missing_ok=True)
+        command = (sys.executable, *QUORATE, "quickstart", "--dir", folder, *options)
+        super().__init__("quickstart", places[0], *command)
+        self.error_file = places[1]
 
-    def _read(self, pipe: Any, lines: list[str]) -> None:
-        with pipe:
-            lines.extend(pipe)
+    @property
+    def out(self) -> list[str]:
+        return self.said().splitlines(keepends=True)
+
+    @property
+    def err(self) -> list[str]:
+        return self.error_file.read_text().splitlines(keepends=True)
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until it has printed a line that matches."""
-
-        def found() -> re.Match[str] | None:
-            assert self.process.poll() is None, (self.out, self.err)
-            return re.search(pattern, "".join([*self.out, *self.err]), re.MULTILINE)
-
-        match: re.Match[str] = until(pattern, found)
+        match: re.Match[str] = self.wait_until(
+            f"prints {pattern}",
+            lambda: re.search(pattern, "".join([*self.out, *self.err]), re.MULTILINE),
+        )
         return match
 
     def interrupt(self) -> int:
         """Ctrl-C; the exit status."""
-        self.process.send_signal(signal.SIGINT)
-        status = self.process.wait(WAIT_S)
-        for reader in self._readers:
-            reader.join()
-        return status
+        self.send(signal.SIGINT)
+        return self.wait(WAIT_S)
 
-    def end(self) -> None:
-        """After a test that failed: SIGTERM stops its controllers too."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(WAIT_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        for reader in self._readers:
-            reader.join()
+    def kill(self) -> None:
+        """SIGTERM, which ends its controllers too; kill -9 if that takes too long."""
+        if self.is_alive:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.stop(WAIT_S)
+        super().kill()
 
 
 @contextlib.contextmanager
 def running(folder: Path, *options: str) -> Iterator[Quickstart]:
-    quickstart = Quickstart(folder, *options)
-    try:
+    with Quickstart(folder, *options) as quickstart:
+        quickstart.start()
         yield quickstart
-    finally:
-        quickstart.end()
 
 
 def controllers(folder: Path) -> list[int]:

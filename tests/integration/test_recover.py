@@ -222,7 +222,7 @@ def test_a_running_controller_and_wrong_directories_are_refused(
         ("replica", "-l", node.data),
         ("inspect", "--dirs", node.data),
     ):
-        assert_error(quorate("recover", *command), "is in use", str(node.process.pid))  # type: ignore[union-attr]
+        assert_error(quorate("recover", *command), "is in use", str(node.pid))
     assert_error(here("recover", "inspect", "--dirs", tmp_path / "none"), "not a directory")
     assert_error(here("recover", "inspect", "--dirs", tmp_path), "not formatted")
     assert_error(here("recover", "replica"), "QUORATE_METADATA_LOG_DIR", status=2)
@@ -267,8 +267,7 @@ def test_an_old_majority_that_elected_without_the_survivor_gives_way(quorum: Quo
     survivor.start()
     for node in old:
         # It had seen records committed that the survivor does not have, and does not undo that.
-        assert node.process is not None
-        assert node.process.wait(30) == 1
+        assert node.wait(30) == 1
         assert "committed records would be lost" in node.said(node.said_before)
     quorum.until("the survivor leads alone", lambda s: alone(s, survivor))
     for node in old:
@@ -305,8 +304,7 @@ def test_a_staged_recovery_is_applied_at_the_next_start(quorum: Quorum) -> None:
     ran = quorate(*stage, ACCEPT, "--restart")
     assert ran.status == 0, ran
     assert "Stopped the controller" in ran.out
-    assert survivor.process is not None
-    assert survivor.process.wait(20) == 0
+    assert survivor.wait() == 0
     assert plan.exists()
 
     survivor.start()

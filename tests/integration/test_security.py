@@ -33,7 +33,6 @@ from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.support import (
     CLUSTER,
     HOST,
-    WAIT_S,
     Node,
     assert_clean,
     assert_error,
@@ -42,6 +41,7 @@ from tests.integration.support import (
     succeed,
     until,
 )
+from tests.processes import WAIT_S
 
 pytestmark = needs_openssl
 

@@ -359,8 +359,7 @@ def test_an_address_in_use_is_one_line(make_node: Start) -> None:
         node = make_node(1, **{"quorate.http.listener": address})
         node.format("--standalone")
         node.start()
-        assert node.process is not None
-        assert node.process.wait(20) == 1
+        assert node.wait() == 1
     (line,) = node.said().splitlines()
     error = f"quorate.http.listener={address}: cannot listen on this address"
     assert line.startswith(f"quorate: error: {error}")
@@ -393,8 +392,7 @@ def test_without_the_extra_one_line_names_it(
     with monkeypatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
         node.start()
-    assert node.process is not None
-    assert node.process.wait(20) == 1
+    assert node.wait() == 1
     (line,) = node.said().splitlines()
     assert line.startswith(f"quorate: error: {setting} requires the extra 'telemetry'")
     assert line.endswith("pip install 'quorate[telemetry]'")

@@ -56,10 +56,6 @@ class MigratingNode(Node):
         options += [f"--stop=migration.{self.stop_at}"] if self.stop_at else []
         return launched_by(*options) if options else super().launcher
 
-    @property
-    def is_alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
 
 class MigratingQuorum(Quorum):
     """Three controllers of one quorum, all with the migration's settings."""
@@ -94,9 +90,6 @@ class MigratingQuorum(Quorum):
             assert status == 0
         for node in self.nodes.values():
             node.start()
-
-    def said(self) -> str:
-        return "\n".join(f"--- {n.id}\n{n.said()}" for n in self.nodes.values())
 
     # --- the log ----------------------------------------------------------------------------------
 

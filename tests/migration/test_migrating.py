@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -315,8 +314,7 @@ def test_a_leader_that_was_paused_writes_nothing_when_it_wakes_up(
     quorum.until_said("DUAL_WRITE")
     old_id = zookeeper(server)[z.CONTROLLER].object()["brokerid"]
     old = quorum.nodes[old_id]
-    assert old.process is not None
-    old.process.send_signal(signal.SIGSTOP)
+    old.pause()
     try:
         until(
             "another controller claims ZooKeeper",
@@ -327,7 +325,7 @@ def test_a_leader_that_was_paused_writes_nothing_when_it_wakes_up(
         until("both say the same", lambda: in_step(server, quorum))
         since = len(old.said())
     finally:
-        old.process.send_signal(signal.SIGCONT)
+        old.resume()
     until("the old leader knows", lambda: "INACTIVE" in old.said()[since:])
     quorum.append(ConfigRecord(4, "1", "num.io.threads", "12", version=0))
     until("both say the same", lambda: in_step(server, quorum))
@@ -405,7 +403,6 @@ def test_what_a_paused_leader_was_about_to_write_is_refused_when_it_wakes_up(
         until("a leader stops before its first write", marker.exists, STATE_S)
         old_id = zookeeper(server)[z.CONTROLLER].object()["brokerid"]
         old = quorum.nodes[old_id]
-        assert old.process is not None
         until(
             "another controller claims ZooKeeper and writes",
             lambda: (
@@ -415,7 +412,7 @@ def test_what_a_paused_leader_was_about_to_write_is_refused_when_it_wakes_up(
             STATE_S,
         )
         before, since = zookeeper(server), len(old.said())
-        old.process.send_signal(signal.SIGCONT)
+        old.resume()
         until(
             "its write is refused",
             lambda: "another controller has claimed ZooKeeper since" in old.said()[since:],
@@ -428,8 +425,8 @@ def test_what_a_paused_leader_was_about_to_write_is_refused_when_it_wakes_up(
         until("both say the same", lambda: in_step(server, quorum))
     finally:
         for node in quorum.nodes.values():
-            if node.process is not None:
-                node.process.send_signal(signal.SIGCONT)
+            if node.is_alive:
+                node.resume()
         quorum.kill()
 
 
@@ -444,11 +441,10 @@ def test_an_ensemble_of_another_cluster_ends_the_controllers_at_their_start(
     until("all say it", lambda: all(wrong in node.said() for node in nodes), STATE_S)
     until("a majority ends", lambda: sum(not node.is_alive for node in nodes) >= 2, STATE_S)
     for node in nodes:
-        assert node.process is not None
         said = next(line for line in node.said().splitlines() if wrong in line)
         assert OTHER_CLUSTER in said
         if not node.is_alive:
-            assert node.process.returncode == 1
+            assert node.status == 1
             assert node.said().splitlines()[-1].startswith(f"quorate: error: {wrong}")
     assert z.MIGRATION not in zookeeper(server), "nothing was claimed"
 

@@ -105,10 +105,9 @@ class Target:
     @property
     def peak_mib(self) -> float:
         """The most that its process has held since it began, MiB (VmHWM)."""
-        assert self.node.process is not None
-        status = Path(f"/proc/{self.node.process.pid}/status").read_text()
+        status = Path(f"/proc/{self.node.pid}/status").read_text()
         return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
     @property
     def is_alive(self) -> bool:
-        return self.node.process is not None and self.node.process.poll() is None
+        return self.node.is_alive

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -116,25 +115,6 @@ class FaultyNode(Node):
             "FAULTS_DATA": str(self.data),
         }
 
-    @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
-
-    @property
-    def status(self) -> int | None:
-        """The exit status, None while it runs."""
-        assert self.process is not None
-        return self.process.poll()
-
-    def pause(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
-
     async def listens(self, timeout_s: float = WAIT_S) -> None:
         """Wait until the process listens, or has ended."""
         deadline = time.monotonic() + timeout_s
@@ -151,10 +131,6 @@ class FaultyNode(Node):
                 raise NotWithinTimeError(f"controller {self.id} did not end: {self.recently()}")
             await asyncio.sleep(POLL_S)
         return status
-
-    def recently(self) -> str:
-        """What the process has said since its start."""
-        return self.said(self.said_before)
 
 
 class FaultyQuorum:

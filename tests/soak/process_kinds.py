@@ -44,8 +44,7 @@ async def kill(scene: Scene) -> None:
 
 async def stop(scene: Scene) -> None:
     for node in scene.victims:
-        assert node.process is not None
-        node.process.send_signal(signal.SIGTERM)
+        node.send(signal.SIGTERM)
         assert await node.ended() == 0, node.recently()
         assert_clean(node.recently())
         node.start()

@@ -7,10 +7,7 @@ that was deleted comes back on the folder that is there.
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,14 +15,20 @@ from typing import Any
 from quorate_operator import manifests, naming
 from quorate_operator.kube import path
 
+from tests.processes import HOST, QUORATE, Process, free_ports
 from tests.unit.operator.fake_api import Object, Store
 
-HOST = "127.0.0.1"
 
+class FakePod(Process):
+    """The process of a pod. variables: its settings."""
 
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as opened:
-        return int(opened.getsockname()[1])
+    def __init__(self, log_file: Path, variables: dict[str, str]) -> None:
+        super().__init__(log_file.stem, log_file, sys.executable, *QUORATE, "controller")
+        self._variables = variables
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return self._variables
 
 
 class FakePods:
@@ -39,8 +42,8 @@ class FakePods:
         self.folder = folder
         self.quorum = quorum
         self.namespace = namespace
-        self.ports = [free_port() for _ in range(naming.NODES_MAX)]
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.ports = free_ports(naming.NODES_MAX)
+        self.processes: dict[int, FakePod] = {}
 
     def locate(self, quorum: str, namespace: str, ordinal: int) -> tuple[str, int]:
         """For the operator: where a node is reached."""
@@ -77,9 +80,7 @@ class FakePods:
         return self.store.objects.get(self._path(ordinal))
 
     def _end(self, ordinal: int) -> None:
-        process = self.processes.pop(ordinal)
-        process.terminate()
-        process.wait(20)
+        self.processes.pop(ordinal).stop()
         self.store.objects.pop(self._path(ordinal), None)
 
     def _begin(self, ordinal: int, template: Any, revision: str) -> None:
@@ -103,7 +104,7 @@ class FakePods:
         self.store.handle("POST", path("Pod", self.namespace), pod)
         self.processes[ordinal] = self._start(ordinal)
 
-    def _start(self, ordinal: int) -> subprocess.Popen[bytes]:
+    def _start(self, ordinal: int) -> FakePod:
         listener = f"{naming.LISTENER}://{HOST}:{self.ports[ordinal]}"
         settings = {
             "PROCESS_ROLES": "controller",
@@ -115,16 +116,10 @@ class FakePods:
             "QUORATE_FORMAT_PRINCIPALS": "User:ANONYMOUS",
             "METADATA_LOG_DIR": str(self.volume(ordinal)),
         }
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("QUORATE_")}
-        environment |= {f"QUORATE_{name}": value for name, value in settings.items()}
-        with (self.folder / f"pod-{ordinal}.log").open("ab") as output:
-            return subprocess.Popen(
-                [sys.executable, "-m", "quorate.cli.main", "controller"],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment,
-            )
+        variables = {f"QUORATE_{name}": value for name, value in settings.items()}
+        pod = FakePod(self.folder / f"pod-{ordinal}.log", variables)
+        pod.start()
+        return pod
 
     # --- what goes wrong --------------------------------------------------------------------------
 
@@ -137,13 +132,10 @@ class FakePods:
     def kill(self, ordinal: int) -> None:
         """kill -9, and nothing brings it back yet."""
         self.processes[ordinal].kill()
-        self.processes[ordinal].wait()
 
     def restart(self, ordinal: int) -> None:
         self.processes[ordinal] = self._start(ordinal)
 
     def close(self) -> None:
         for process in self.processes.values():
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            process.kill()

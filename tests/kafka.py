@@ -59,12 +59,13 @@ def java(jars: Path, *arguments: object, heap_mib: int = 256) -> list[str]:
     return ["java", *options, *map(str, arguments)]
 
 
-def run_java(jars: Path, *arguments: object) -> str:
-    """Run a tool of Kafka to its end, which must be a good one; what it printed, errors last."""
+def run_java(jars: Path, *arguments: object, cwd: Path | None = None) -> str:
+    """Run a tool of Kafka, which must end with status 0; what it printed, errors last."""
     done = subprocess.run(
         java(jars, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *arguments),
         capture_output=True,
         text=True,
+        cwd=cwd,
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr

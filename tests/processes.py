@@ -27,13 +27,16 @@ QUORATE = ("-m", "quorate.cli.main")
 
 
 def environment() -> dict[str, str]:
-    """This process's, without the settings of a controller and the variables of pytest."""
+    """This process's, without the settings of a controller.
+
+    Nor are there pytest's variables: with them NiceGUI takes a process for one of its own tests.
+    """
     return {k: v for k, v in os.environ.items() if not k.startswith(("QUORATE_", "PYTEST_"))}
 
 
-def free_ports(count: int) -> list[int]:
-    """Loopback ports that nothing listens on now."""
-    opened = [socket.create_server((HOST, 0)) for _ in range(count)]
+def free_ports(count: int, host: str = HOST) -> list[int]:
+    """Ports of an address of this machine that nothing listens on now."""
+    opened = [socket.create_server((host, 0)) for _ in range(count)]
     ports = [int(each.getsockname()[1]) for each in opened]
     for each in opened:
         each.close()

@@ -16,9 +16,9 @@ from quorate.rpc.metadata_client import MetadataClient
 from quorate.rpc.tls import TlsConfig
 
 from tests.certificates import make_authority, make_certificate
-from tests.integration.bridge_support import listens
 from tests.integration.support import CLUSTER, HOST, Node, free_ports, succeed, until
 from tests.integration.test_bridge import Asker
+from tests.processes import listens
 
 BROKER = 1001
 AUTHORIZER: dict[str, object] = {

@@ -59,14 +59,10 @@ def address(lab: Lab) -> str:
 @pytest.fixture
 def zookeeper(jars: Path, tmp_path: Path, address: str) -> Iterator[Server]:
     """It holds a cluster with a topic, whose broker is down."""
-    folder = tmp_path / "zookeeper"
-    folder.mkdir()
-    server = Server(folder, jars, host=address).start()
-    try:
+    with Server(tmp_path / "zookeeper", jars, host=address) as server:
+        server.start()
         fill(server.connect, CLUSTER, TOPIC, TOPIC_ID, [1])
         yield server
-    finally:
-        server.kill()
 
 
 @pytest.fixture
@@ -187,7 +183,7 @@ def test_a_cluster_of_kafka_moves_in(
     assert lab.status["clusterId"] == CLUSTER
     assert sorted(lab.directories()) == [FIRST, FIRST + 1, FIRST + 2]
     start(broker, lab, tmp_path / "hosts")
-    broker.wait_listening()
+    broker.wait_ready()
     until_migration(lab, "MIGRATION", 1)
     figures.add("helm install, until a broker is led", time.monotonic() - began)
     client = KafkaClient([broker.address])
@@ -230,7 +226,7 @@ def test_a_cluster_of_kafka_moves_in(
     broker.stop()
     broker.become_kraft()
     broker.start(f"-Djdk.net.hosts.file={tmp_path / 'hosts'}")
-    broker.wait_listening()
+    broker.wait_ready()
     until_migration(lab, "MIGRATION", 0)
     before = lab.uids("pods")
     lab.install(*values, "quorum.migration.enabled=false")

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from email.message import Message
@@ -19,6 +16,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from quorate.cli.local_cluster import LocalCluster
+
+from tests.integration.support import quorate
+from tests.processes import free_ports, quorate_process
 
 pytest.importorskip("selenium", reason="needs the extra `console-test`")
 
@@ -63,22 +63,15 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalClu
 @pytest.fixture
 def url(cluster: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL that a console prints; its options are a test's parameter."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "quorate.cli.main", "console", "--port", str(port)]
-    command += ["--bootstrap-controller", ",".join(cluster.addresses)]
-    command += getattr(request, "param", ["--allow-changes"])
-    # nicegui takes a process that inherits pytest's variables for one of its own tests.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    output = tmp_path / "console.log"
-    with output.open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        try:
-            until(lambda: "token=" in output.read_text(), "the URL")
-            yield output.read_text().split()[0]
-        finally:
-            process.terminate()
-            process.wait(20)
+    (port,) = free_ports(1)
+    arguments = ("--port", port, "--bootstrap-controller", ",".join(cluster.addresses))
+    options = getattr(request, "param", ["--allow-changes"])
+    log_file = tmp_path / "console.log"
+    with quorate_process("console", log_file, "console", *arguments, *options) as console:
+        console.start()
+        console.wait_said("token=", WAIT_S)
+        yield console.said().split()[0]
+        assert console.stop() == 0
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -237,10 +230,11 @@ def test_the_page_shows_brokers_and_their_isrs(
 ) -> None:
     open_page(browser, url)
     until(lambda: text(browser, "brokers") == "3", "three brokers")
-    created = [sys.executable, "-m", "quorate.cli.main", "topics", "create", "--topic", "orders"]
-    created += ["--partitions", "6", "--replication-factor", "3"]
-    created += ["--bootstrap-controller", ",".join(cluster.addresses)]
-    subprocess.run(created, check=True, timeout=60, capture_output=True)
+    created = quorate(
+        *("topics", "create", "--topic", "orders", "--partitions", 6, "--replication-factor", 3),
+        *("--bootstrap-controller", ",".join(cluster.addresses)),
+    )
+    assert created.status == 0, created
     until(lambda: "every replica" in text(browser, "isr"), "all in sync")
     assert text(browser, "partitions") == "6"
     rows = text(browser, "replicas")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from quorate.records.metadata import (
 from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.support import CLUSTER, HOST, Quorum, free_ports, here, until
+from tests.processes import listens
 
 LEVEL = 21
 """metadata.version of a cluster that came from ZooKeeper: Kafka 3.9's."""
@@ -64,8 +64,3 @@ class KafkaQuorum(Quorum):
 
         until("all listen", lambda: all(map(listens, self.ports.values())))
         asyncio.run(append())
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((HOST, port)) == 0

@@ -25,7 +25,16 @@ from typing import Any
 from quorate.cli.main import main
 from quorate.log.meta_properties import MetaProperties
 
-from tests.processes import HOST, QUORATE, Process, environment, free_ports, until, write_properties
+from tests.processes import (
+    HOST,
+    QUORATE,
+    WAIT_S,
+    Process,
+    environment,
+    free_ports,
+    until,
+    write_properties,
+)
 
 CLUSTER = "yFPgY5iXQYqr5sMxfdxu0Q"
 OTHER_CLUSTER = "h3JvRzZ1Tn6b5kq0m2xY8w"
@@ -226,7 +235,7 @@ class Quorum:
         for node in self.nodes.values():
             node.send(signal.SIGTERM)
         for node in self.nodes.values():
-            assert node.wait() == 0, self.said()
+            assert node.wait(WAIT_S) == 0, self.said()
 
     def kill(self) -> None:
         for node in self.nodes.values():

@@ -15,10 +15,10 @@ from quorate.bridge.apis import KAFKA_APIS
 from quorate.raft.errors import ErrorCode
 
 from tests.certificates import needs_openssl
-from tests.integration.bridge_support import listens
 from tests.integration.support import assert_clean, until
 from tests.integration.test_access import DENIED, Lab
 from tests.integration.test_bridge import Asker
+from tests.processes import listens
 from tests.tools import access_kafka, callers
 
 pytestmark = needs_openssl

@@ -16,8 +16,9 @@ from quorate.raft.errors import ErrorCode
 from quorate.records.batch import parse_batches
 from quorate.rpc.client.quorum_client import QuorumClient
 
-from tests.integration.bridge_support import KafkaQuorum, listens
+from tests.integration.bridge_support import KafkaQuorum
 from tests.integration.support import CLUSTER, HOST, Node, until
+from tests.processes import listens
 
 BROKER = 1
 TOPIC_ID = s.uuid_field(f"{'A' * 21}Q")

@@ -19,8 +19,9 @@ from quorate.records.metadata import (
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.metadata_client import MetadataClient
 
-from tests.integration.bridge_support import KafkaQuorum, listens
+from tests.integration.bridge_support import KafkaQuorum
 from tests.integration.support import HOST, Quorum, quorate, until
+from tests.processes import listens
 
 IDS = (3001, 3002, 3003)
 REMOVED = 3009

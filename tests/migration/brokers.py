@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
-import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from kazoo.client import KazooClient
 from quorate.migration import znodes as z
 
-from tests.integration.support import HOST, until
+from tests.kafka import KafkaNode
+from tests.processes import HOST
 
 START_S = 60.0
 
@@ -33,7 +32,7 @@ def fill(connect: str, cluster_id: str, topic: str, topic_id: str, replicas: lis
     client.stop()
 
 
-class Broker:
+class Broker(KafkaNode):
     """connect: of ZooKeeper. It migrates once `migrate_to` says where the controllers are. Other
     listeners than those of HOST are among the settings, and `host` says where they are then.
     """
@@ -44,11 +43,8 @@ class Broker:
         self.id = broker_id
         self.host = HOST
         self.port = port
-        self.folder = folder / f"broker-{broker_id}"
-        self.folder.mkdir(parents=True)
-        self.jars = jars
-        self.process: subprocess.Popen[bytes] | None = None
-        self.settings: dict[str, object] = {
+        super().__init__(folder / f"broker-{broker_id}", jars, {})
+        self.settings = {
             "broker.id": broker_id,
             "zookeeper.connect": connect,
             "zookeeper.session.timeout.ms": 6000,
@@ -96,46 +92,23 @@ class Broker:
         return f"{self.host}:{self.port}"
 
     @property
-    def log_file(self) -> Path:
-        return self.folder / "server.log"
-
-    def said(self) -> str:
-        return self.log_file.read_text() if self.log_file.exists() else ""
+    def command(self) -> Sequence[object]:
+        # Two brokers and a test that measures pauses share few processors.
+        return ("nice", "-n", "10", *super().command)
 
     def start(self, *options: str) -> None:
-        properties = self.folder / "server.properties"
-        properties.write_text("".join(f"{k}={v}\n" for k, v in self.settings.items()))
-        with self.log_file.open("ab") as output:
-            self.process = subprocess.Popen(
-                [
-                    "nice", "-n", "10", "java", "-Xmx400m", "-XX:TieredStopAtLevel=1",
-                    "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.showDateTime=true",
-                    *options, "-cp", f"{self.jars}/*", "kafka.Kafka", str(properties),
-                ],
-                stdout=output,
-                stderr=output,
-                stdin=subprocess.DEVNULL,
-                env=dict(os.environ),
-            )  # fmt: skip
+        """options: of the JVM."""
+        self.options = ("-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.showDateTime=true", *options)
+        super().start()
 
-    def wait_listening(self) -> None:
-        def listens() -> bool:
-            assert self.process is not None
-            assert self.process.poll() is None, self.said()[-4000:]
-            with socket.socket() as probe:
-                return probe.connect_ex((self.host, self.port)) == 0
+    def wait_ready(self) -> None:
+        """Wait until it listens."""
+        self.wait_listening(self.port, self.host, START_S)
 
-        until(f"broker {self.id} listens", listens, START_S)
-
-    def stop(self, timeout_s: float = 60.0) -> None:
-        """As an administrator would: SIGTERM."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+    def stop(self, timeout_s: float = 60.0) -> int:
+        """As an administrator would: SIGTERM, and kill -9 if that takes too long."""
+        if self.is_alive:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout_s)
+                super().stop(timeout_s)
         self.kill()
-
-    def kill(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        return self.wait()

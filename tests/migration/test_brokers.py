@@ -61,7 +61,7 @@ class Cluster:
         for broker in self.brokers:
             broker.start()
         for broker in self.brokers:
-            broker.wait_listening()
+            broker.wait_ready()
 
     def end(self) -> None:
         self.load.stop()
@@ -153,7 +153,7 @@ def test_real_brokers_migrate_and_go_back(cluster: Cluster, tmp_path: Path) -> N
         broker.migrate_to(quorum.bridges)
         broker.stop()
         broker.start()
-        broker.wait_listening()
+        broker.wait_ready()
         cluster.until_in_sync(TOPIC, {1, 2})
     image = quorum.until_state(ZkMigrationState.MIGRATION)
     quorum.until_said("DUAL_WRITE")
@@ -206,13 +206,13 @@ def test_real_brokers_migrate_and_go_back(cluster: Cluster, tmp_path: Path) -> N
     leader.kill()
     leader.start()
     cluster.brokers[0].start()
-    cluster.brokers[0].wait_listening()
+    cluster.brokers[0].wait_ready()
     cluster.until_in_sync(TOPIC, {1, 2})
     until("both say the same", lambda: in_step(cluster, quorum), STEP_S)
     cluster.brokers[1].kill()
     until("broker 1 leads alone", lambda: _isr(quorum, TOPIC) == (1, (1,)), STEP_S)
     cluster.brokers[1].start()
-    cluster.brokers[1].wait_listening()
+    cluster.brokers[1].wait_ready()
     cluster.until_in_sync(TOPIC, {1, 2})
 
     # The way back: a broker takes ZooKeeper, and the others follow it.
@@ -284,7 +284,7 @@ def test_real_brokers_go_on_in_kraft_mode_without_zookeeper(
             broker.stop()
             broker.become_kraft()
             broker.start()
-            broker.wait_listening()
+            broker.wait_ready()
             cluster.until_in_sync(TOPIC, {1, 2})
             cluster.create(f"with-{broker.id}", address=broker.address)
             cluster.until_in_sync(f"with-{broker.id}", {1, 2})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from functools import partial
 from pathlib import Path
 
@@ -13,14 +12,9 @@ from tests.integration.support import HOST, assert_error, free_ports, here, quor
 from tests.integration.test_quickstart import running
 from tests.migration.cluster import CLUSTER
 from tests.migration.conftest import Server
+from tests.processes import listens
 
 IDS = (3001, 3002, 3003)
-
-
-def listens(place: str) -> bool:
-    host, port = place.split(":")
-    with socket.socket() as probe:
-        return probe.connect_ex((host, int(port))) == 0
 
 
 @pytest.mark.timeout(180)
@@ -44,7 +38,8 @@ def test_a_quorum_waits_for_the_brokers_and_says_what_they_need(
             # Kafka's protocol is spoken where the brokers are told to ask, once a controller has
             # read of the migration.
             for place in places.values():
-                until(f"{place} listens", partial(listens, place))
+                host, _, port = place.partition(":")
+                until(f"{place} listens", partial(listens, int(port), host))
             assert quickstart.interrupt() == 0
 
 

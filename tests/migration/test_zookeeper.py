@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +19,8 @@ from quorate.migration.zookeeper import WRITE_OPERATIONS_MAX, Position, ZkClaim,
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
 from tests.integration.support import free_ports, here
-from tests.migration.conftest import ROOT, Server
+from tests.migration.conftest import Server
+from tests.processes import Process
 
 
 def is_migrated(path: str) -> bool:
@@ -211,18 +209,14 @@ def test_a_claim_names_the_malformed_znode(empty: Server) -> None:
     client.close()
 
 
-def test_a_paused_controller_cannot_write_when_it_wakes_up(server: Server) -> None:
-    rival = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("rival.py")), server.connect, "3000", "5"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "services")},
-    )
-    assert rival.stdout is not None
-    try:
-        assert rival.stdout.readline() == "claimed\n"
-        assert rival.stdout.readline() == "wrote 1\n"
-        rival.send_signal(signal.SIGSTOP)
+def test_a_paused_controller_cannot_write_when_it_wakes_up(server: Server, tmp_path: Path) -> None:
+    program = Path(__file__).with_name("rival.py")
+    command = (sys.executable, program, server.connect, "3000", "5")
+    with Process("rival", tmp_path / "rival.log", *command) as rival:
+        rival.start()
+        rival.wait_said("wrote 1\n")
+        assert rival.said().startswith("claimed\nwrote 1\n")
+        rival.pause()
         client = server.client()
         lease = client.claim(3001, 6)
         before = client.read("/brokers/seqid")
@@ -230,10 +224,9 @@ def test_a_paused_controller_cannot_write_when_it_wakes_up(server: Server) -> No
         lease = client.write(
             lease, [SetData("/brokers/seqid", b"of 3001")], Position(3001, 6, 500, 6)
         )
-        rival.send_signal(signal.SIGCONT)
-        said = rival.stdout.read().splitlines()
-        assert rival.wait(20) == 0
-        assert said[-1] == "fenced"
+        rival.resume()
+        assert rival.wait() == 0
+        assert rival.said().splitlines()[-1] == "fenced"
         node = client.read("/brokers/seqid")
         assert node is not None
         assert (node.data, node.version) == (b"of 3001", before.version + 1)
@@ -241,9 +234,6 @@ def test_a_paused_controller_cannot_write_when_it_wakes_up(server: Server) -> No
         assert migration is not None
         assert Position.decode(migration) == Position(3001, 6, 500, 6)
         client.close()
-    finally:
-        rival.kill()
-        rival.wait()
 
 
 def test_who_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,22 +369,17 @@ def test_tls_in_both_directions(jars: Path, tmp_path: Path) -> None:
         certificate, key = make_certificate(tmp_path, name, authority)
         stores[name] = tmp_path / f"{name}-store.pem"
         stores[name].write_bytes(key.read_bytes() + certificate.read_bytes())
-    folder = tmp_path / "zk"
-    folder.mkdir()
     (port,) = free_ports(1)
-    server = Server(
-        folder,
-        jars,
-        settings={
-            "secureClientPort": port,
-            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-            "ssl.keyStore.location": stores["zookeeper"],
-            "ssl.keyStore.type": "PEM",
-            "ssl.trustStore.location": authority[0],
-            "ssl.trustStore.type": "PEM",
-        },
-    ).start()
-    try:
+    settings = {
+        "secureClientPort": port,
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": stores["zookeeper"],
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": authority[0],
+        "ssl.trustStore.type": "PEM",
+    }
+    with Server(tmp_path / "zk", jars, settings) as server:
+        server.start()
         tls = ZooKeeperTls(authority[0], stores["controller"])
         client = ZooKeeper(f"127.0.0.1:{port}", session_timeout_s=6.0, tls=tls)
         client.start()
@@ -419,5 +404,3 @@ def test_tls_in_both_directions(jars: Path, tmp_path: Path) -> None:
         where = ("--zookeeper", f"127.0.0.1:{port}", "--zk-tls-config-file", properties)
         ran = here("migrate", "plan", *where, "--json")
         assert "/cluster/id: there is no cluster here" in ran.json()["problems"]
-    finally:
-        server.kill()

@@ -16,7 +16,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -33,8 +32,9 @@ from quorate.rpc.errors import ClientError
 from quorate.spark.live import LiveReader, QuorumConnection
 from quorate.spark.sinks import OffsetTable, Sink
 
-from tests.integration.support import Node, environment
+from tests.integration.support import Node, quorate
 from tests.integration.support import Quorum as Controllers
+from tests.processes import QUORATE, Process
 from tests.spark.conftest import MASTER, golden, spark  # noqa: F401 (fixtures)
 
 KILLS = int(os.environ.get("STREAM_KILLS", "10"))
@@ -85,34 +85,26 @@ class Load:
                 await asyncio.sleep(0.02)
 
 
-class Query:
+class Query(Process):
     """`quorate pipeline run --follow` as a process of its own, in a group of its own."""
 
     def __init__(self, addresses: str, out: Path, sink: str, log: Path) -> None:
-        self._command = [
-            *(sys.executable, "-m", "quorate.cli.main", "pipeline", "run", "--follow"),
-            *("--bootstrap-controller", addresses, "--out", str(out), "--sink", sink),
-            *("--master", MASTER),
-        ]
-        self._log = log
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self._log.open("ab") as output:
-            self.process = subprocess.Popen(
-                self._command,
-                stdout=output,
-                stderr=output,
-                env=environment(),
-                start_new_session=True,
-            )
+        command = follow(addresses, out, sink)
+        # setsid: the JVM and the workers are killed with it.
+        super().__init__("the query", log, "setsid", sys.executable, *QUORATE, *command)
 
     def kill(self) -> None:
         """Everything: Python, the JVM, the workers."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+                os.killpg(self.pid, signal.SIGKILL)
             self.process.wait()
+
+
+def follow(addresses: str, out: Path, sink: str) -> tuple[object, ...]:
+    """The command line of a query that writes the tables in `out`."""
+    where = ("--bootstrap-controller", addresses, "--out", out)
+    return ("pipeline", "run", "--follow", *where, "--sink", sink, "--master", MASTER)
 
 
 def leader_of(controllers: Controllers) -> Node:
@@ -188,24 +180,15 @@ def has_more(out: Path, before: int) -> bool:
 def wait_for(holds: Callable[[], bool], what: str, query: Query) -> None:
     deadline = time.monotonic() + PROGRESS_S
     while not holds():
-        assert query.process is not None
-        assert query.process.poll() is None, f"the query ended by itself before {what}"
+        assert query.is_alive, f"the query ended by itself before {what}"
         assert time.monotonic() < deadline, f"not within {PROGRESS_S} s: {what}"
         time.sleep(0.5)
 
 
 def finish(query: Query, addresses: str, out: Path, sink: str) -> None:
     """Let the query catch up and end by itself."""
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "quorate.cli.main", "pipeline", "run", "--follow"),
-            *("--available-now", "--bootstrap-controller", addresses, "--out", str(out)),
-            *("--sink", sink, "--master", MASTER),
-        ],
-        check=True,
-        env=environment(),
-        timeout=900,
-    )
+    ran = quorate(*follow(addresses, out, sink), "--available-now", timeout_s=900)
+    assert ran.status == 0, ran
 
 
 def written_offsets(spark: Any, out: Path, sink: str) -> list[int]:  # noqa: F811

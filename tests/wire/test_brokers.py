@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +13,8 @@ from tests.attacks.kafka_listener import ACTION, AUTHORIZER, BROKER, controller
 from tests.certificates import needs_openssl
 from tests.integration.bridge_support import KafkaQuorum
 from tests.integration.support import CLUSTER, HOST, free_ports, here, until
+from tests.kafka import KAFKA_4_3, KafkaNode
 from tests.migration.client import KafkaClient
-from tests.wire.conftest import PEERS
 
 START_S = 90.0
 NOT_LEADER = "6"
@@ -26,18 +24,17 @@ NOT_LEADER = "6"
 @pytest.fixture
 def quorum(tmp_path: Path) -> Iterator[KafkaQuorum]:
     made = KafkaQuorum(tmp_path, (3001, 3002, 3003))
-    made.format_and_start()
-    yield made
-    made.kill()
+    try:
+        made.format_and_start()
+        yield made
+    finally:
+        made.kill()
 
 
 @contextmanager
-def running(
-    folder: Path, kafka_tool: Callable[..., str], node_id: int, settings: dict[str, object]
-) -> Iterator[str]:
+def running(folder: Path, node_id: int, settings: dict[str, object]) -> Iterator[str]:
     """A broker of Kafka; where it listens."""
     (port,) = free_ports(1)
-    properties = folder / "broker.properties"
     settings = {
         "process.roles": "broker",
         "node.id": node_id,
@@ -46,28 +43,11 @@ def running(
         "log.dirs": folder / "broker",
         **settings,
     }
-    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    kafka_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(properties))
-    log = folder / "broker.log"
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [
-                "java", "-Xmx400m", "-XX:TieredStopAtLevel=1", "-cp", f"{PEERS}/kafka-4.3.0/*",
-                "kafka.Kafka", str(properties),
-            ],
-            stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=dict(os.environ),
-        )  # fmt: skip
-    try:
-        until(
-            "the broker serves",
-            lambda: process.poll() is not None or "STARTING to STARTED" in log.read_text(),
-            START_S,
-        )
-        assert process.poll() is None, log.read_text()[-3000:]
+    with KafkaNode(folder / "kafka", KAFKA_4_3, settings) as broker:
+        broker.format(CLUSTER)
+        broker.start()
+        broker.wait_said("STARTING to STARTED", START_S)
         yield f"{HOST}:{port}"
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture
@@ -80,7 +60,7 @@ def broker(quorum: KafkaQuorum, kafka_tool: Callable[..., str], tmp_path: Path) 
         ),
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,KAFKA:PLAINTEXT",
     }
-    with running(tmp_path, kafka_tool, 1, settings) as address:
+    with running(tmp_path, 1, settings) as address:
         yield address
 
 
@@ -147,7 +127,7 @@ def test_kafkas_broker_over_mutual_tls_with_an_authorizer(
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": lab.authority[0],
         }
-        with running(tmp_path, kafka_tool, BROKER, settings) as broker:
+        with running(tmp_path, BROKER, settings) as broker:
             client = KafkaClient([broker])
             create = ("--create", "--partitions", "1", "--replication-factor", "1", "--topic")
             kafka_tool(

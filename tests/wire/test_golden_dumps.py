@@ -28,9 +28,8 @@ from quorate.records.batch import (
 )
 from quorate.records.metadata import FeatureLevelRecord, encode
 
-from tests.wire.conftest import SHARED, copy_writable, missing
+from tests.kafka import GOLDEN, copy_writable, missing
 
-GOLDEN = SHARED / "data/kafka-4.3/quorum"
 DUMPS = sorted(GOLDEN.glob("*/dump/*/*.txt"))
 FILES = [f"{dump.parents[2].name}/{dump.parent.name}/{dump.stem}" for dump in DUMPS]
 NODES = sorted({name.rsplit("/", 1)[0] for name in FILES})

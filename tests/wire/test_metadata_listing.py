@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from quorate.log.meta_properties import MetaProperties
 
-from tests.wire.conftest import copy_writable, missing
-from tests.wire.metadata_support import Controllers, run
+from tests.wire.metadata_support import GoldenQuorum, run
 
 ORACLE = Path(__file__).parent / "oracle"
 STAGES = {"full-history": (1, 2, 3), "compacted": (1, 2)}
@@ -56,18 +55,12 @@ snapshots that Kafka wrote later lack her too, and then Quorate lists what they 
 @pytest.fixture(scope="module", params=STAGES)
 def controllers(
     request: pytest.FixtureRequest, golden: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Controllers]:
+) -> Iterator[GoldenQuorum]:
     """Quorate's controllers on copies of one stage, at the endpoints that its log names."""
     stage: str = request.param
-    folder = tmp_path_factory.mktemp(stage)
-    running = Controllers(golden, stage, STAGES[stage], folder)
-    if taken := running.taken_ports():
-        missing(f"the golden endpoints {taken} are in use on this machine")
-    for node_id in STAGES[stage]:
-        copy_writable(golden / stage / f"controller-{node_id}", running.data(node_id))
+    running = GoldenQuorum(golden, stage, STAGES[stage], tmp_path_factory.mktemp(stage))
     try:
         running.start()
-        running.wait_active()
         yield running
         running.stop()
     finally:
@@ -111,7 +104,7 @@ def _groups(lines: list[str]) -> dict[str, list[str]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", LISTINGS)
-def test_quorate_lists_what_kafka_lists(controllers: Controllers, name: str) -> None:
+def test_quorate_lists_what_kafka_lists(controllers: GoldenQuorum, name: str) -> None:
     kafkas = (ORACLE / controllers.stage / f"{name}.txt").read_text()
     kafkas += LOST_BY_KAFKA.get((controllers.stage, name), "")
     command, *arguments = LISTINGS[name]
@@ -120,7 +113,7 @@ def test_quorate_lists_what_kafka_lists(controllers: Controllers, name: str) -> 
 
 
 @pytest.mark.timeout(300)
-def test_and_creates_more(controllers: Controllers) -> None:
+def test_and_creates_more(controllers: GoldenQuorum) -> None:
     """In the same cluster: a topic needs a broker that is there, so its configs and users do."""
     ask = ("--bootstrap-controller", controllers.addresses)
     run("configs", *ask, "alter", "--topic", "orders", "--add-config", "retention.bytes=12345")
@@ -128,7 +121,7 @@ def test_and_creates_more(controllers: Controllers) -> None:
     described = json.loads(run("topics", *ask, "describe", "--topic", "orders", "--json"))
     assert described[0]["configs"]["retention.bytes"] == "12345"
     assert "'dave'" in run("configs", *ask, "describe", "--user", "dave")
-    meta = MetaProperties.read(controllers.data(1))
+    meta = MetaProperties.read(controllers.nodes[1].data)
     status = json.loads(run("metadata-quorum", *ask, "describe", "--status", "--json"))
     assert status["clusterId"] == meta.cluster_id
 

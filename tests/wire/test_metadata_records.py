@@ -34,10 +34,9 @@ from quorate.records.metadata import (
 )
 from quorate.records.metadata.schema import FieldSpec, Kind
 
+from tests.kafka import KAFKA_4_3
 from tests.unit.records_metadata.strategies import VERSIONS, structures
-from tests.wire.conftest import PEERS
 
-JARS = PEERS / "kafka-4.3.0"
 SCHEMA = re.compile(r"common/metadata/\w+\.json")
 RECORD_LINE = re.compile(r"\| offset: (\d+) .*? valueSize: (-?\d+) .*? payload: (.*)")
 TAKEN_UP = {"name", "type", "versions", "nullableVersions", "taggedVersions", "tag", "default"}
@@ -48,7 +47,7 @@ WITHOUT_EFFECT_ON_BYTES = {"about", "entityType", "mapKey", "fields"}
 def schemas(kafka_tool: Callable[..., str]) -> dict[int, dict[str, Any]]:
     """Kafka's schemas of metadata records by api key; the tool's fixture has got the jars."""
     found: dict[int, dict[str, Any]] = {}
-    with zipfile.ZipFile(JARS / "kafka-metadata-4.3.0.jar") as jar:
+    with zipfile.ZipFile(KAFKA_4_3 / "kafka-metadata-4.3.0.jar") as jar:
         for name in jar.namelist():
             if SCHEMA.fullmatch(name):
                 text = re.sub(r"^\s*//.*$", "", jar.read(name).decode(), flags=re.MULTILINE)

@@ -26,11 +26,9 @@ from quorate.raft.types import Endpoint
 from quorate.rpc.metadata_client import MetadataClient
 
 from tests.wire import make_metadata_oracle as kafka
-from tests.wire.conftest import copy_writable, missing
-from tests.wire.metadata_support import Controllers, run
+from tests.wire.metadata_support import LOG, GoldenQuorum, run
 from tests.wire.test_metadata_listing import LISTINGS, comparable
 
-LOG = "__cluster_metadata-0"
 BROKER = 7
 INCARNATION = "b9c1L2YyQwqGrBcZ56ewKg"
 DIRECTORY = "wUq0rMvBQ9mD1fHnF0sXpg"
@@ -41,19 +39,13 @@ COMPARED = tuple(name for name in kafka.LISTINGS if name in LISTINGS)
 def test_kafka_lists_what_quorate_wrote(
     golden: Path, kafka_tool: Callable[..., str], tmp_path: Path
 ) -> None:
-    controllers = Controllers(golden, "full-history", (1, 2, 3), tmp_path)
-    if taken := controllers.taken_ports():
-        missing(f"the golden endpoints {taken} are in use on this machine")
-    for node_id in controllers.ports:
-        copy_writable(golden / "full-history" / f"controller-{node_id}", controllers.data(node_id))
+    settings = {
+        "metadata.log.max.record.bytes.between.snapshots": 1_000,
+        "broker.session.timeout.ms": 3_000,
+    }
+    controllers = GoldenQuorum(golden, "full-history", (1, 2, 3), tmp_path, **settings)
     try:
-        controllers.start(
-            **{
-                "metadata.log.max.record.bytes.between.snapshots": 1_000,
-                "broker.session.timeout.ms": 3_000,
-            }
-        )
-        controllers.wait_active()
+        controllers.start()
         change(controllers)
         ours = listed(controllers)
         wait_for_snapshots(controllers)
@@ -67,7 +59,7 @@ def test_kafka_lists_what_quorate_wrote(
     assert voters == {1, 2}
 
 
-def change(controllers: Controllers) -> None:
+def change(controllers: GoldenQuorum) -> None:
     """Something of everything, by the commands; and one voter less."""
     ask = ("--bootstrap-controller", controllers.addresses)
     with broker(controllers.addresses.split(",")):
@@ -139,7 +131,7 @@ def wait_fenced(ask: tuple[str, ...]) -> None:
         time.sleep(0.5)
 
 
-def listed(controllers: Controllers) -> dict[str, str]:
+def listed(controllers: GoldenQuorum) -> dict[str, str]:
     """What Quorate's commands list."""
     found = {}
     for name in (*COMPARED, "features"):
@@ -148,7 +140,7 @@ def listed(controllers: Controllers) -> dict[str, str]:
     return found
 
 
-def wait_for_snapshots(controllers: Controllers) -> None:
+def wait_for_snapshots(controllers: GoldenQuorum) -> None:
     """Until both voters have snapshots of all that was listed."""
     ask = ("--bootstrap-controller", controllers.addresses)
     status = json.loads(run("metadata-quorum", *ask, "describe", "--status", "--json"))
@@ -156,7 +148,7 @@ def wait_for_snapshots(controllers: Controllers) -> None:
     deadline = time.monotonic() + 90
     for node_id in (1, 2):
         while True:
-            names = (controllers.data(node_id) / LOG).glob("*.checkpoint")
+            names = (controllers.nodes[node_id].data / LOG).glob("*.checkpoint")
             if any(int(path.name.split("-")[0]) >= end for path in names):
                 break
             assert time.monotonic() < deadline, "no snapshot was written"
@@ -164,47 +156,25 @@ def wait_for_snapshots(controllers: Controllers) -> None:
 
 
 def kafka_lists(
-    controllers: Controllers, folder: Path, kafka_tool: Callable[..., str]
+    controllers: GoldenQuorum, folder: Path, kafka_tool: Callable[..., str]
 ) -> tuple[dict[str, str], set[int]]:
     """What Kafka's tools list, and who its voters are, on the same directories."""
-    common: dict[str, object] = {
-        "controller_quorum_bootstrap_servers": controllers.addresses,
-        "controller_listener_names": "CONTROLLER",
-        "listener_security_protocol_map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super_users": "User:ANONYMOUS",
-    }
-    processes = []
-    try:
-        for node_id in (1, 2):
-            port = controllers.ports[node_id]
-            processes.append(
-                kafka.start(
-                    folder / f"controller-{node_id}",
-                    process_roles="controller",
-                    node_id=node_id,
-                    listeners=f"CONTROLLER://127.0.0.1:{port}",
-                    log_dirs=controllers.data(node_id),
-                    **common,
-                )
-            )
-        for node_id in (1, 2):
-            kafka.wait_listening(controllers.ports[node_id])
-        port = kafka.free_port()
-        processes.append(kafka.broker(folder, kafka.LISTER, port, common))
+    servers = controllers.addresses
+    ports = {node_id: node.port for node_id, node in controllers.nodes.items()}
+    data = {node_id: controllers.nodes[node_id].data for node_id in (1, 2)}
+    with (
+        kafka.controllers(folder, servers, ports, data),
+        kafka.broker(folder, kafka.LISTER, servers) as address,
+    ):
         found = {
-            name: kafka.java(tool, "--bootstrap-server", f"127.0.0.1:{port}", *arguments)
+            name: kafka.ask(tool, "--bootstrap-server", address, *arguments)
             for name, (tool, *arguments) in kafka.LISTINGS.items()
         }
-        at = ("--bootstrap-controller", controllers.addresses)
-        found["features"] = kafka.java(kafka.FEATURES, *at, "describe")
+        at = ("--bootstrap-controller", servers)
+        found["features"] = kafka.ask(kafka.FEATURES, *at, "describe")
         status = kafka_tool(
             "org.apache.kafka.tools.MetadataQuorumCommand", *at, "describe", "--status"
         )
-    finally:
-        for process in reversed(processes):
-            process.kill()
-            process.wait()
     for log in folder.rglob("server.log"):
         assert not faults(log.read_text()), log
     voters = re.search(r"CurrentVoters: +(\[.*\])", status)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +17,10 @@ from quorate.log.metadata_log import partition_directory
 from quorate.recovery.examine import examine
 from quorate.recovery.lost_majority import LostMajority, recover_lost_majority
 
-from tests.wire.conftest import copy_writable, missing
-from tests.wire.test_takeover import KAFKA_DUMP, start_kafka
+from tests.kafka import copy_writable
+from tests.processes import HOST
+from tests.wire.metadata_support import check_free, kafka_controller
+from tests.wire.test_takeover import KAFKA_DUMP
 
 COMPLAINTS = ("isvalid: false", "rror", "xception", "Non-consecutive", "Invalid")
 SURVIVOR = 2
@@ -58,28 +59,15 @@ async def test_kafkas_controller_leads_alone(
     """Kafka refuses a log in which neighbouring voter sets differ by more than one."""
     data, done = recovered
     (voter,) = done.new_voters
-    host, port = voter.endpoints[0].host, voter.endpoints[0].port
-    with socket.socket() as probe:
-        if probe.connect_ex((host, port)) == 0:
-            missing(f"the golden endpoint {host}:{port} is in use on this machine")
-    properties = tmp_path / "kafka.properties"
-    properties.write_text(
-        "process.roles=controller\n"
-        f"node.id={SURVIVOR}\n"
-        "controller.listener.names=CONTROLLER\n"
-        f"listeners=CONTROLLER://{host}:{port}\n"
-        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
-        f"controller.quorum.bootstrap.servers={host}:{port}\n"
-        f"log.dirs={data}\n"
-    )
+    port = voter.endpoints[0].port
+    check_free(port)
+    address = f"{HOST}:{port}"
+    kafka = kafka_controller(tmp_path / "kafka", SURVIVOR, port, data, address)
     before = (partition_directory(data) / f"{0:020}.log").read_bytes()
-    with (tmp_path / "kafka.log").open("wb") as output:
-        process = start_kafka(properties, output)
-    try:
-        status = await _until_led(kafka_tool, f"{host}:{port}", done.epoch)
-    finally:
-        process.terminate()
-        process.wait(60)
+    with kafka:
+        kafka.start()
+        status = await _until_led(kafka_tool, address, done.epoch)
+        kafka.stop(60)
     assert re.search(rf"LeaderId: +{SURVIVOR}\b", status), status
     assert len(re.findall(r'"id": ?\d+', status.split("CurrentVoters")[1].splitlines()[0])) == 1
     assert (partition_directory(data) / f"{0:020}.log").read_bytes().startswith(before)

@@ -155,22 +155,12 @@ def test_a_change_that_is_not_done_in_time_may_still_be(quorum: Quorum) -> None:
     quorum.nodes[2].pause()
     # Only the leader is asked: looking for it at the voter that hangs would take the whole second.
     leader = ("metadata-quorum", "--bootstrap-controller", quorum.nodes[1].address)
-    ran = here(
-        *leader,
-        "transfer-leadership",
-        "-i",
-        "2",
-        "-d",
-        quorum.nodes[2].directory_id,
-        "--timeout",
-        1,
-    )
+    first, second = (node.directory_id for node in quorum.nodes.values())
+    ran = here(*leader, "transfer-leadership", "-i", "2", "-d", second, "--timeout", 1)
     assert (ran.status, ran.out) == (1, "")
     assert "1 still leads" in ran.err
     assert "may still" not in ran.err
-    ran = here(
-        *leader, "remove-controller", "-i", "1", "-d", quorum.nodes[1].directory_id, "--timeout", 1
-    )
+    ran = here(*leader, "remove-controller", "-i", "1", "-d", first, "--timeout", 1)
     assert (ran.status, ran.out) == (1, "")
     assert "The change may still take effect: check with" in ran.err
     quorum.nodes[2].resume()
@@ -202,7 +192,7 @@ def test_a_change_is_dropped_when_its_client_disconnects(quorum: Quorum) -> None
                 await other.add_voter(key(18), nowhere, timeout_ms=3_000)
             return str(full.value), str(free.value)
 
-    full, free = asyncio.here(asked())
+    full, free = asyncio.run(asked())
     assert "THROTTLING_QUOTA_EXCEEDED: 8 AddVoter requests are pending already" in full
     assert "timed out while waiting for the voter to answer on its endpoint" in free
 

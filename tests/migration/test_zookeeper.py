@@ -213,6 +213,7 @@ def test_a_paused_controller_cannot_write_when_it_wakes_up(server: Server, tmp_p
     program = Path(__file__).with_name("rival.py")
     command = (sys.executable, program, server.connect, "3000", "5")
     with Process("rival", tmp_path / "rival.log", *command) as rival:
+        rival.error_file = tmp_path / "rival.err"
         rival.start()
         rival.wait_said("wrote 1\n")
         assert rival.said().startswith("claimed\nwrote 1\n")

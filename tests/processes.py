@@ -1,11 +1,12 @@
 """Processes that tests start: controllers, brokers, consoles, and Kafka's own.
 
 A `Process` is started, waited for, stopped, killed and started again; its output is in a file. In a
-`with` block it is killed at the end, whatever happened.
+`with` block it is killed at the end, whatever happened; at the latest when the tests end.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import socket
@@ -63,6 +64,13 @@ def write_properties(path: Path, settings: Mapping[str, object]) -> None:
     path.write_text(text)
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """kill -9, if it still runs."""
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
 class Process:
     """A command, the file that its output is appended to, and the process that runs it, if any.
 
@@ -102,6 +110,7 @@ class Process:
                 stderr=errors,
                 env={**environment(), **self.variables},
             )
+        atexit.register(end, self.process)  # for a fixture that fails before its test begins
 
     @property
     def pid(self) -> int:
@@ -168,9 +177,8 @@ class Process:
 
     def kill(self) -> None:
         """kill -9, if it still runs."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        if self.process is not None:
+            end(self.process)
 
 
 def quorate_process(name: str, log_file: Path, *arguments: object) -> Process:

@@ -12,10 +12,6 @@ from quorate.log.meta_properties import random_uuid
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import Endpoint, VersionRange
-from quorate.records.metadata import (
-    FeatureLevelRecord,
-    encode,
-)
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.metadata_client import MetadataClient
 
@@ -75,7 +71,7 @@ def register(quorum: Quorum, requests: Iterable[r.RegisterController]) -> None:
     asyncio.run(ask())
 
 
-def test_a_migrated_quorum_rises_to_what_the_listener_allows(kafka: KafkaQuorum) -> None:
+def test_a_migrated_quorum_rises_to_the_latest_level(kafka: KafkaQuorum) -> None:
     kafka.has_migrated()
     old = (
         r.RegisterController(
@@ -89,17 +85,15 @@ def test_a_migrated_quorum_rises_to_what_the_listener_allows(kafka: KafkaQuorum)
     register(kafka, old)
     until(
         "all register again",
-        lambda: registered(kafka) == {**dict.fromkeys(IDS, 29), REMOVED: 21},
+        lambda: registered(kafka) == {**dict.fromkeys(IDS, 30), REMOVED: 21},
     )
     asked = ("features", "--bootstrap-controller", kafka.addresses)
-    refused = quorate(*asked, "upgrade", "--feature", "metadata.version=30")
-    assert refused.status == 1, refused
-    assert "only supports versions 7-29: it has quorate.kafka.listener.name" in refused.out
     ran = quorate(*asked, "upgrade")
     assert ran.status == 0, ran
     print(ran.out)
-    assert "metadata.version was upgraded to 29." in ran.out.splitlines()[0]
-    assert levels(kafka)["metadata.version"] == 29
+    assert "metadata.version was upgraded to 30." in ran.out.splitlines()[0]
+    assert levels(kafka)["metadata.version"] == 30
+    assert all(map(listens, kafka.ports.values())), "the listener stays open"
     assert levels(kafka)["eligible.leader.replicas.version"] == 1
     for node in kafka.nodes.values():
         times = node.said().count("registered the features that this controller")
@@ -150,11 +144,3 @@ def test_a_quorum_of_applications_gets_no_metadata(tmp_path: Path) -> None:
         assert status["leaderId"] == 1
     finally:
         quorum.kill()
-
-
-def test_the_listener_is_closed_above_what_it_serves(kafka: KafkaQuorum) -> None:
-    until("all listen", lambda: all(map(listens, kafka.ports.values())))
-    append(kafka, encode(FeatureLevelRecord("metadata.version", 30), 0))
-    for node in kafka.nodes.values():
-        node.wait_said("is closed: metadata.version is 30 (4.3-IV0)")
-    assert not any(map(listens, kafka.ports.values()))

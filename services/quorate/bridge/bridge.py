@@ -112,10 +112,6 @@ class Bridge:
         self._unauthenticated = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
     @property
-    def is_open(self) -> bool:
-        return self._server is not None
-
-    @property
     def connection_count(self) -> int:
         return len(self._connections)
 

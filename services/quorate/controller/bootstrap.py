@@ -3,8 +3,8 @@
 A quorum that is formatted without feature levels has no metadata until a client writes some. With
 `--release-version`, or `--feature` for a feature other than kraft.version, the levels go into
 `bootstrap.checkpoint`. The first active controller appends them to the log, as in Kafka.
-metadata.version is the given one, or the highest that this controller can serve. The other features
-take the given levels, or those of that release.
+metadata.version is the given one, or the latest. The other features take the given levels, or those
+of that release.
 
 Source: KIP-778, KIP-1022; Kafka's Formatter, including the text of most errors.
 """
@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quorate.controller.config import ControllerConfig
-from quorate.controller.migration.settings import LISTENER
 from quorate.log.bootstrap_metadata import (
     BOOTSTRAP_METADATA_FILE,
     read_bootstrap_metadata,
@@ -25,14 +24,12 @@ from quorate.log.errors import LogError
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, ReplayError
 from quorate.metadata.managers.feature_manager import DEPENDENCIES, bootstrap_records
 from quorate.metadata.metadata_version import (
-    KAFKA_LISTENER_MAX,
     KRAFT_VERSION,
     LATEST_LEVEL,
     METADATA_VERSION,
     MINIMUM_LEVEL,
     SUPPORTED,
     levels_of,
-    release_of,
 )
 from quorate.runtime.metadata_batches import build_metadata_batch, metadata_records
 
@@ -41,14 +38,7 @@ class BootstrapError(Exception):
     """The initial feature levels are invalid. The text is one line for the user."""
 
 
-def metadata_version_max(config: ControllerConfig) -> int:
-    """The highest metadata.version that a controller with these settings can serve."""
-    return LATEST_LEVEL if config.migration.listener is None else KAFKA_LISTENER_MAX
-
-
-def bootstrap_levels(
-    config: ControllerConfig, features: Mapping[str, int], release: int | None
-) -> dict[str, int]:
+def bootstrap_levels(features: Mapping[str, int], release: int | None) -> dict[str, int]:
     """All initial feature levels; empty if the quorum starts without metadata.
 
     features: as given, without kraft.version. release: the metadata.version of --release-version.
@@ -60,8 +50,7 @@ def bootstrap_levels(
         raise BootstrapError(
             f"Use --release-version instead of --feature {METADATA_VERSION}=X to avoid ambiguity."
         )
-    highest = metadata_version_max(config)
-    level = features.get(METADATA_VERSION, highest) if release is None else release
+    level = features.get(METADATA_VERSION, LATEST_LEVEL) if release is None else release
     for name, wanted in features.items():
         if name not in SUPPORTED:
             known = ", ".join(sorted({*SUPPORTED, KRAFT_VERSION}))
@@ -73,8 +62,6 @@ def bootstrap_levels(
             f"No MetadataVersion with feature level {level}. Valid feature levels are from "
             f"{MINIMUM_LEVEL} to {LATEST_LEVEL}."
         )
-    if level > highest:
-        raise BootstrapError(_too_high(config, level))
     levels = levels_of(level) | dict(features)
     for (name, least), (needed, needed_level) in DEPENDENCIES.items():
         if levels[name] >= least and levels[needed] < needed_level:
@@ -83,14 +70,6 @@ def bootstrap_levels(
                 f"{needed_level}"
             )
     return {name: found for name, found in levels.items() if found}
-
-
-def _too_high(config: ControllerConfig, level: int) -> str:
-    return (
-        f"{METADATA_VERSION} {level} ({release_of(level)}) would fence every Kafka broker that "
-        f"uses {LISTENER}={config.migration.listener}: use {KAFKA_LISTENER_MAX} "
-        f"({release_of(KAFKA_LISTENER_MAX)}) at most, or format without that setting"
-    )
 
 
 def write_bootstrap(directory: Path, levels: Mapping[str, int], now_ms: int) -> None:
@@ -114,7 +93,4 @@ def read_bootstrap(config: ControllerConfig) -> tuple[AnyRecord, ...]:
         raise BootstrapError(
             f"{path} cannot be used ({error}): format the directory again"
         ) from error
-    level = image.features.metadata_version
-    if level > metadata_version_max(config):
-        raise BootstrapError(f"{path}: {_too_high(config, level)}")
-    return tuple(records) if level else ()
+    return tuple(records) if image.features.metadata_version else ()

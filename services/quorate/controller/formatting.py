@@ -164,7 +164,7 @@ def format_directory(
     wanted = dict(features or {})
     level = _kraft_version(config, mode, wanted.pop(KRAFT_VERSION, None))
     try:
-        levels = bootstrap_levels(config, wanted, release)
+        levels = bootstrap_levels(wanted, release)
     except BootstrapError as error:
         raise FormatError(str(error)) from error
     voters = VoterSet()

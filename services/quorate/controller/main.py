@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from quorate.controller.bootstrap import BootstrapError, metadata_version_max, read_bootstrap
+from quorate.controller.bootstrap import BootstrapError, read_bootstrap
 from quorate.controller.config import ControllerConfig
 from quorate.controller.registration import Registration
 from quorate.controller.security import node_authorizer, server_limits
@@ -252,7 +252,6 @@ def _metadata_controller(
         num_partitions=config.num_partitions,
         default_replication_factor=config.default_replication_factor,
         leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_s * 1000,
-        metadata_version_max=metadata_version_max(config),
     )
     return MetadataController(
         lambda: uuid.uuid4().bytes,

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from quorate.controller.bootstrap import metadata_version_max
 from quorate.controller.config import ControllerConfig
 from quorate.log.meta_properties import random_uuid
 from quorate.metadata.image.delta import MetadataDelta
@@ -23,7 +22,7 @@ from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.metadata_version import (
     CONTROLLER_REGISTRATION,
     KRAFT_VERSION,
-    supported_features,
+    SUPPORTED,
 )
 from quorate.metadata.requests import (
     ControllerFeature,
@@ -130,9 +129,7 @@ class Registration:
 
     def request(self) -> RegisterController:
         config = self._components.config
-        supported = supported_features(metadata_version_max(config)) | {
-            KRAFT_VERSION: SUPPORTED_KRAFT_VERSION
-        }
+        supported = SUPPORTED | {KRAFT_VERSION: SUPPORTED_KRAFT_VERSION}
         return RegisterController(
             config.node_id,
             self._incarnation,

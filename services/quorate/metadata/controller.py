@@ -52,7 +52,7 @@ from quorate.metadata.managers.controller_context import (
     RefusedError,
 )
 from quorate.metadata.managers.sessions import BrokerSessions
-from quorate.metadata.metadata_version import METADATA_VERSION, NO_OP, supported_features
+from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION, NO_OP, SUPPORTED
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.types import VersionRange
 from quorate.records.metadata import (
@@ -112,7 +112,7 @@ class MetadataController:
         self._random_uuid = random_uuid
         self._cluster_id = cluster_id
         if bootstrap_levels is None:
-            bootstrap_levels = {METADATA_VERSION: self.settings.metadata_version_max}
+            bootstrap_levels = {METADATA_VERSION: LATEST_LEVEL}
         self._bootstrap_levels = dict(bootstrap_levels)
         self._formatted_with = tuple(formatted_with)
         self._controllers: CurrentControllers | None = None
@@ -124,7 +124,7 @@ class MetadataController:
     @property
     def supported(self) -> dict[str, VersionRange]:
         """The features and levels that this controller can serve."""
-        return supported_features(self.settings.metadata_version_max)
+        return SUPPORTED
 
     @property
     def is_active(self) -> bool:

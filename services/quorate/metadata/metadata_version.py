@@ -67,9 +67,6 @@ CONTROLLER_REGISTRATION = 15
 DIRECTORIES = 17
 ELR = 23
 CORDONED_LOG_DIRS = 30
-KAFKA_LISTENER_MAX = 29
-"""The highest metadata.version that works with Kafka's brokers. From the next one on (KIP-1066)
-they send BrokerHeartbeat version 2, which is not supported, so all of them would stay fenced."""
 LEADER_RECOVERY = 4
 REGISTRATION_CHANGES = 5
 NO_OP = 4
@@ -96,11 +93,6 @@ def levels_of(level: int) -> dict[str, int]:
     return {METADATA_VERSION: level} | {
         name: SUPPORTED[name].max if level >= since else 0 for name, since in FEATURE_SINCE.items()
     }
-
-
-def supported_features(metadata_version_max: int = LATEST_LEVEL) -> dict[str, VersionRange]:
-    """SUPPORTED, with metadata.version limited to what the node can serve."""
-    return SUPPORTED | {METADATA_VERSION: VersionRange(MINIMUM_LEVEL, metadata_version_max)}
 
 
 def loses_metadata(current: int, level: int) -> bool:

@@ -426,33 +426,17 @@ def test_kafkas_bootstrap_checkpoint_is_read_and_written_alike(configure: Config
     ]
 
 
-def test_the_listener_for_kafkas_brokers_limits_the_metadata_version(configure: Configure) -> None:
+def test_the_latest_level_is_the_default_with_a_listener_for_brokers(configure: Configure) -> None:
     config = configure(
         controller_listener_names="CONTROLLER,KAFKA",
         listeners="CONTROLLER://127.0.0.1:9093,KAFKA://127.0.0.1:9094",
         quorate_kafka_listener_name="KAFKA",
     )
-    for wanted in ({"release": 30}, {"features": {"metadata.version": 30}}):
-        with pytest.raises(FormatError, match=r"would fence every Kafka broker .* use 29"):
-            format_directory(config, CLUSTER, FormatMode.STANDALONE, **wanted)  # type: ignore[arg-type]
-    assert not config.metadata_log_dir.exists()
     formatted = format_directory(
         config, CLUSTER, FormatMode.STANDALONE, features={"group.version": 1}
     )
-    assert formatted.features["metadata.version"] == 29
-    without = configure()
-    format_directory(
-        replace(
-            without,
-            metadata_log_dir=(other := without.metadata_log_dir.parent / "other"),
-            log_dirs=(other,),
-        ),
-        CLUSTER,
-        FormatMode.STANDALONE,
-        release=30,
-    )
-    with pytest.raises(BootstrapError, match=r"bootstrap\.checkpoint: metadata.version 30"):
-        read_bootstrap(replace(config, metadata_log_dir=other))
+    assert formatted.features["metadata.version"] == 30
+    assert len(read_bootstrap(config)) == len(formatted.features)
 
 
 def test_a_broken_bootstrap_checkpoint_is_named(configure: Configure) -> None:

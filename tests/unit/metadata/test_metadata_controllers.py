@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from quorate.metadata import requests as r
 from quorate.metadata.controller import CurrentControllers
-from quorate.metadata.metadata_version import supported_features
+from quorate.metadata.metadata_version import METADATA_VERSION, SUPPORTED
 from quorate.raft.errors import ErrorCode as E
 from quorate.raft.types import Endpoint, VersionRange
 from quorate.records.metadata import (
@@ -20,17 +20,18 @@ from quorate.records.metadata import (
     ZkMigrationStateRecord,
 )
 
-from tests.unit.metadata.metadata_support import QUIET, Cluster, uuid_of
+from tests.unit.metadata.metadata_support import Cluster, uuid_of
 
 METADATA = "metadata.version"
 
 
 def registration(controller: int, incarnation: int = 0, highest: int = 30) -> r.RegisterController:
+    supported = SUPPORTED | {METADATA_VERSION: VersionRange(7, highest)}
     return r.RegisterController(
         controller,
         uuid_of(("controller", controller, incarnation)),
         (Endpoint("CONTROLLER", f"controller-{controller}", 9093),),
-        tuple(r.ControllerFeature(*each) for each in supported_features(highest).items()),
+        tuple(r.ControllerFeature(*each) for each in supported.items()),
     )
 
 
@@ -139,21 +140,6 @@ def test_an_observer_counts_while_it_fetches() -> None:
     assert "Controller 7 only supports versions 7-25" in update(cluster)
     cluster.controller.controllers_are(CurrentControllers(frozenset({2, 3})))
     assert update(cluster) == ""
-
-
-def test_a_listener_for_kafkas_brokers_limits_the_level() -> None:
-    cluster = after_migration()
-    register(cluster, 2)
-    register(cluster, 3, highest=29)
-    assert "Controller 3 only supports versions 7-29: it has quorate.kafka.listener.name" in update(
-        cluster
-    )
-    assert update(cluster, level=29) == ""
-    limited = Cluster(settings=replace(QUIET, metadata_version_max=29))
-    limited.register(1)
-    assert limited.committed.features.metadata_version == 29, "the default is what can be served"
-    refused = update(limited)
-    assert "Local controller only supports versions 7-29: it has quorate.kafka.list" in refused
 
 
 @pytest.mark.parametrize("state", [ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION])

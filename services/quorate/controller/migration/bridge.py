@@ -4,8 +4,7 @@ It listens on every controller that has `quorate.kafka.listener.name`, once the 
 loaded the committed metadata, whatever the state of the migration. Brokers find the leader there.
 A migrated cluster keeps the listener, since its brokers speak Kafka's protocol in KRaft mode too.
 Requests are checked and served as over gRPC. Without the setting there is no bridge; the first
-attempt to send the whole state to brokers then logs an error. The bridge is closed while
-metadata.version is above KAFKA_LISTENER_MAX, because every broker would be fenced for good.
+attempt to send the whole state to brokers then logs an error.
 
 Source: KIP-866, "Controller RPCs", "Broker Registration".
 """
@@ -21,7 +20,6 @@ from quorate.controller.config import ControllerConfig
 from quorate.controller.migration.settings import LISTENER
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
-from quorate.metadata.metadata_version import KAFKA_LISTENER_MAX, release_of
 from quorate.process.extension import NodeComponents
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
@@ -48,49 +46,24 @@ class BrokersBridge:
         if components.config.migration.listener is not None:
             self._bridge = _build(components, refuses)
         self._task: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
         self._said = False
-        self._said_too_high = False
 
     def start(self) -> None:
         if self._bridge is not None:
-            self._components.loader.add_listener(self._changed)
             self._task = supervise(
-                self._follow(self._bridge), "migration-bridge", self._components.on_fatal
+                self._open(self._bridge),
+                "migration-bridge",
+                self._components.on_fatal,
+                endless=False,
             )
 
-    def _changed(self, _image: MetadataImage, _changes: MetadataDelta) -> None:
-        self._wake.set()
-
-    async def _follow(self, bridge: Bridge) -> None:
-        """Keep the listener open while metadata.version allows it."""
+    async def _open(self, bridge: Bridge) -> None:
+        """Open the listener once the committed metadata is loaded."""
         # Poll: the loader does not call its listeners while there is no metadata.
         while not self._components.loader.has_caught_up:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_PERIOD_S)
         self._warn_of_clear()
-        while True:
-            self._wake.clear()
-            level = self._components.loader.image.features.metadata_version
-            if level > KAFKA_LISTENER_MAX:
-                if bridge.is_open or not self._said_too_high:
-                    self._say_too_high(level)
-                await bridge.close()
-            else:
-                await bridge.open()
-            await self._wake.wait()
-
-    def _say_too_high(self, level: int) -> None:
-        self._said_too_high = True
-        LOGGER.error(
-            "the listener of %s is closed: metadata.version is %d (%s), and heartbeats of "
-            "Kafka's brokers are supported up to %d (%s) only; remove the setting and use "
-            "Quorate's brokers",
-            LISTENER,
-            level,
-            release_of(level),
-            KAFKA_LISTENER_MAX,
-            release_of(KAFKA_LISTENER_MAX),
-        )
+        await bridge.open()
 
     def _warn_of_clear(self) -> None:
         config = self._components.config

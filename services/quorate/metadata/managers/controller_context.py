@@ -15,7 +15,7 @@ from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partition_index import PartitionIndex
 from quorate.metadata.image.partitions import Partition, PartitionKey
 from quorate.metadata.managers.sessions import BrokerSessions
-from quorate.metadata.metadata_version import ELR_VERSION, LATEST_LEVEL
+from quorate.metadata.metadata_version import ELR_VERSION
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import DirectoryId
 from quorate.records.metadata import MetadataRecord, PartitionRecord
@@ -27,9 +27,9 @@ class ControllerSettings:
 
     Times are in milliseconds; an interval of 0 disables its task. session_timeout_ms:
     broker.session.timeout.ms. idle_interval_ms: metadata.max.idle.interval.ms. num_partitions,
-    default_replication_factor: for topics that do not specify them. metadata_version_max: the
-    highest metadata.version that this controller can serve. records_per_batch_max: the most records
-    that one request or tick writes. batch_bytes_max: the most bytes of new partitions in one batch.
+    default_replication_factor: for topics that do not specify them. records_per_batch_max: the most
+    records that one request or tick writes. batch_bytes_max: the most bytes of new partitions in
+    one batch.
     """
 
     session_timeout_ms: int = 9_000
@@ -38,7 +38,6 @@ class ControllerSettings:
     default_replication_factor: int = 1
     leader_imbalance_check_interval_ms: int = 300_000
     unclean_election_interval_ms: int = 300_000
-    metadata_version_max: int = LATEST_LEVEL
     records_per_batch_max: int = 10_000
     batch_bytes_max: int = 7 * 1024 * 1024
 

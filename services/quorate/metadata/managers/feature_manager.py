@@ -23,13 +23,12 @@ from quorate.metadata.managers.controller_manager import current_controllers
 from quorate.metadata.metadata_version import (
     ELR,
     ELR_VERSION,
-    KAFKA_LISTENER_MAX,
     KRAFT_VERSION,
     LATEST_LEVEL,
     METADATA_VERSION,
+    SUPPORTED,
     loses_metadata,
     release_of,
-    supported_features,
 )
 from quorate.metadata.requests import FeatureUpdate, UpdateFeatures, UpdateFeaturesResponse
 from quorate.raft.errors import ErrorCode
@@ -96,12 +95,11 @@ def _check(context: ControllerContext, update: FeatureUpdate) -> None:
         raise _refuse(
             update, "The quorum manages this feature: use UpdateFeatures of the quorum service."
         )
-    supported = supported_features(context.settings.metadata_version_max).get(update.name)
+    supported = SUPPORTED.get(update.name)
     if supported is None:
         raise _refuse(update, "Local controller does not support this feature.")
     if update.level not in supported:
-        why = _why_limited(supported)
-        raise _refuse(update, f"Local controller only supports versions {supported}{why}")
+        raise _refuse(update, f"Local controller only supports versions {supported}")
     current = context.image.features.levels.get(update.name, 0)
     if update.level == current:
         return
@@ -167,12 +165,7 @@ def _why_limited(found: VersionRange | None) -> str:
     """The likely reason why a controller supports less than this release, empty if unknown."""
     if found is None or found.max >= LATEST_LEVEL:
         return ""
-    if found.max != KAFKA_LISTENER_MAX:
-        return ": start it with this release, which registers what it supports"
-    return (
-        ": it has quorate.kafka.listener.name, and heartbeats of Kafka's brokers are supported "
-        f"up to {release_of(KAFKA_LISTENER_MAX)}"
-    )
+    return ": start it with this release, which registers what it supports"
 
 
 def _range(node: RegisterBrokerRecord | RegisterControllerRecord, name: str) -> VersionRange | None:

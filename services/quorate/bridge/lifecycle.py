@@ -4,7 +4,9 @@ Each message is converted to the request of `metadata.requests` that the gRPC se
 and the response is converted back. A node that is not the active controller responds with
 NOT_CONTROLLER; brokers find the leader with their Fetches.
 
-Source: KIP-631, KIP-730, KIP-841, KIP-858, KIP-903; KIP-866 "Broker Registration".
+Fields that an earlier version lacks have the values that they have in Kafka.
+
+Source: KIP-631, KIP-730, KIP-841, KIP-858, KIP-903, KIP-1066; KIP-866 "Broker Registration".
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, Final
 from quorate.bridge import schemas as s
 from quorate.bridge.exchange import Exchange, in_one
 from quorate.metadata import requests as r
+from quorate.metadata.requests.common import NO_EPOCH
 from quorate.raft.types import Endpoint, VersionRange
 
 
@@ -24,14 +27,14 @@ def registration(body: Any) -> r.RegisterBroker:
         endpoints=tuple(Endpoint(e.name, e.host, e.port) for e in body.listeners),
         cluster_id=body.cluster_id,
         rack=body.rack,
-        log_dirs=tuple(map(s.uuid_text, body.log_dirs)),
+        log_dirs=s.uuid_texts(getattr(body, "log_dirs", ())),
         features=tuple(
             r.BrokerFeature(f.name, VersionRange(f.min_supported_version, f.max_supported_version))
             for f in body.features
         ),
         security_protocols=tuple(e.security_protocol for e in body.listeners),
-        previous_epoch=body.previous_broker_epoch,
-        is_migrating_zk_broker=body.is_migrating_zk_broker,
+        previous_epoch=getattr(body, "previous_broker_epoch", NO_EPOCH),
+        is_migrating_zk_broker=getattr(body, "is_migrating_zk_broker", False),
     )
 
 
@@ -44,13 +47,15 @@ def registered(module: Any, response: r.RegisterBrokerResponse) -> Any:
 
 
 def heartbeat(body: Any) -> r.BrokerHeartbeat:
+    cordoned = getattr(body, "cordoned_log_dirs", None)
     return r.BrokerHeartbeat(
         broker_id=body.broker_id,
         broker_epoch=body.broker_epoch,
         metadata_offset=body.current_metadata_offset,
         want_fence=body.want_fence,
         want_shutdown=body.want_shut_down,
-        offline_log_dirs=tuple(map(s.uuid_text, body.offline_log_dirs)),
+        offline_log_dirs=s.uuid_texts(getattr(body, "offline_log_dirs", ())),
+        cordoned_log_dirs=None if cordoned is None else s.uuid_texts(cordoned),
     )
 
 
@@ -75,9 +80,7 @@ def isr_change(body: Any) -> r.AlterPartition:
                         partition=p.partition_index,
                         leader_epoch=p.leader_epoch,
                         partition_epoch=p.partition_epoch,
-                        isr=tuple(
-                            r.IsrMember(m.broker_id, m.broker_epoch) for m in p.new_isr_with_epochs
-                        ),
+                        isr=_isr(p),
                         leader_recovery_state=p.leader_recovery_state,
                     )
                     for p in topic.partitions
@@ -88,6 +91,12 @@ def isr_change(body: Any) -> r.AlterPartition:
         ),
         version=body.__version__,
     )
+
+
+def _isr(partition: Any) -> tuple[r.IsrMember, ...]:
+    if hasattr(partition, "new_isr"):  # version 2
+        return tuple(map(r.IsrMember, partition.new_isr))
+    return tuple(r.IsrMember(m.broker_id, m.broker_epoch) for m in partition.new_isr_with_epochs)
 
 
 def isr_changed(module: Any, response: r.AlterPartitionResponse) -> Any:

@@ -4,10 +4,14 @@ Both are converted to the quorum's own requests. Responses carry the stored byte
 are Kafka's batches already. A Fetch before version 18 does not contain the high watermark that the
 observer knows, so the connection remembers the last one sent.
 
+As in Kafka, every version is served, but before version 13 a Fetch cannot name the id of the log's
+topic, and is rejected (INVALID_REQUEST).
+
 Errors stand where Kafka's raft client expects them: those that reject the request at the top level,
 those of the quorum in the partition, with the leader and its endpoint of this listener.
 
-Source: KIP-595 "Fetch", KIP-630 "FetchSnapshot", KIP-853 (NodeEndpoints, ReplicaDirectoryId).
+Source: KIP-595 "Fetch", KIP-630 "FetchSnapshot", KIP-853 (NodeEndpoints, ReplicaDirectoryId),
+KIP-1166 (HighWatermark); Kafka's KafkaRaftClient.
 """
 
 from __future__ import annotations
@@ -32,7 +36,8 @@ from quorate.runtime.driver import Bytes, RaftDriver
 TOPIC_ID = f"{'A' * 21}Q"
 BYTES_MAX = 8 * 1024 * 1024
 NO_NODE = -1
-
+NO_HIGH_WATERMARK = 2**63 - 1
+"""Of a Fetch whose sender does not tell what it knows."""
 
 Refuse = Callable[[KafkaConnection, FetchRequest | FetchSnapshotRequest], ErrorCode]
 """The error that rejects a caller's request; NONE if the caller is authorized."""
@@ -53,20 +58,21 @@ class Replication:
         """Return whole batches, waiting for new records or a high watermark up to `max_wait`."""
         body = call.body
         found = [(t, p) for t in body.topics for p in t.partitions]
-        named = [(s.uuid_text(t.topic_id), p.partition) for t, p in found]
+        named = [(s.uuid_text(getattr(t, "topic_id", None)), p.partition) for t, p in found]
         is_log = named == [(TOPIC_ID, METADATA_PARTITION)]
-        wrong = self._wrong(body.cluster_id, body.replica_state.replica_id, is_log)
+        replica_id = _replica_id(body)
+        wrong = self._wrong(getattr(body, "cluster_id", None), replica_id, is_log)
         if wrong is not ErrorCode.NONE:
             return respond(call, wrong)
         ((topic, partition),) = found
         request = FetchRequest(
             self._cluster_id,
-            ReplicaKey(body.replica_state.replica_id, _directory(partition.replica_directory_id)),
+            ReplicaKey(replica_id, _directory(partition)),
             partition.current_leader_epoch,
             partition.fetch_offset,
-            max(0, partition.last_fetched_epoch),
-            connection.last_sent,
-            max_wait_ms=max(0, body.max_wait // s.milliseconds(1)),
+            partition.last_fetched_epoch,
+            _known_high_watermark(partition, connection),
+            max_wait_ms=body.max_wait // s.milliseconds(1),
             max_bytes=min(BYTES_MAX, max(1, body.max_bytes)),
         )
         refused = self._refuse(connection, request)
@@ -102,9 +108,7 @@ class Replication:
             **optional,
         )
         topic = module.FetchableTopicResponse(topic_id=topic_id, partitions=(partition,))
-        return respond(
-            call, ErrorCode.NONE, (topic,), self._endpoints(module.NodeEndpoint, found.leader)
-        )
+        return respond(call, ErrorCode.NONE, (topic,), self._endpoints(module, found.leader))
 
     # --- FetchSnapshot ----------------------------------------------------------------------------
 
@@ -120,7 +124,7 @@ class Replication:
         ((_, partition),) = found
         request = FetchSnapshotRequest(
             self._cluster_id,
-            ReplicaKey(body.replica_id, _directory(partition.replica_directory_id)),
+            ReplicaKey(body.replica_id, _directory(partition)),
             partition.current_leader_epoch,
             OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
             partition.position,
@@ -146,7 +150,7 @@ class Replication:
             call,
             ErrorCode.NONE,
             (module.TopicSnapshot(name=METADATA_TOPIC, partitions=(answered,)),),
-            self._endpoints(module.NodeEndpoint, response.leader),
+            self._endpoints(module, response.leader),
         )
 
     # --- both -------------------------------------------------------------------------------------
@@ -161,10 +165,11 @@ class Replication:
         is_observer = node_id >= 0 and self._raft.node.voters.get(node_id) is None
         return ErrorCode.NONE if is_log and is_observer else ErrorCode.INVALID_REQUEST
 
-    def _endpoints(self, kind: Any, leader: CurrentLeader) -> tuple[Any, ...]:
-        """The leader's endpoint for brokers; empty if it is unknown."""
+    def _endpoints(self, module: Any, leader: CurrentLeader) -> tuple[Any, ...]:
+        """The leader's endpoint for brokers; empty if it is unknown, or the version has none."""
         endpoint = bridge_endpoint(leader.endpoints, self._listener)
-        if leader.id is None or endpoint is None:
+        kind = getattr(module, "NodeEndpoint", None)
+        if leader.id is None or endpoint is None or kind is None:
             return ()
         return (s.make(kind, node_id=leader.id, host=endpoint.host, port=endpoint.port),)
 
@@ -174,8 +179,20 @@ def bridge_endpoint(endpoints: Sequence[Endpoint], listener: str) -> Endpoint | 
     return next((endpoint for endpoint in endpoints if endpoint.name == listener), None)
 
 
-def _directory(value: Any) -> str | None:
-    text = s.uuid_text(value)
+def _replica_id(body: Any) -> int:
+    """The sender of a Fetch: a field of its own before version 15."""
+    sender = body.replica_state if hasattr(body, "replica_state") else body
+    found: int = sender.replica_id
+    return found
+
+
+def _known_high_watermark(partition: Any, connection: KafkaConnection) -> int:
+    told: int = getattr(partition, "high_watermark", NO_HIGH_WATERMARK)
+    return connection.last_sent if told == NO_HIGH_WATERMARK else told
+
+
+def _directory(partition: Any) -> str | None:
+    text = s.uuid_text(getattr(partition, "replica_directory_id", None))
     return None if text == ZERO_UUID else text
 
 

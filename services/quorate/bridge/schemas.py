@@ -17,6 +17,7 @@ import datetime
 import io
 import sys
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
@@ -57,7 +58,7 @@ ALLOCATE_PRODUCER_IDS: Final = 67
 ASSIGN_REPLICAS_TO_DIRS: Final = 73
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
-    FETCH: (17, 17),
+    FETCH: (4, 18),
     API_VERSIONS: (0, 4),
     CREATE_TOPICS: (2, 7),
     DELETE_TOPICS: (1, 6),
@@ -66,17 +67,17 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     CREATE_PARTITIONS: (0, 3),
     ELECT_LEADERS: (0, 2),
     INCREMENTAL_ALTER_CONFIGS: (0, 1),
-    ALTER_PARTITION_REASSIGNMENTS: (0, 0),
+    ALTER_PARTITION_REASSIGNMENTS: (0, 1),
     LIST_PARTITION_REASSIGNMENTS: (0, 0),
     ALTER_CLIENT_QUOTAS: (0, 1),
     ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
     DESCRIBE_QUORUM: (0, 2),
-    ALTER_PARTITION: (3, 3),
+    ALTER_PARTITION: (2, 3),
     UPDATE_FEATURES: (0, 1),
     ENVELOPE: (0, 0),
-    FETCH_SNAPSHOT: (1, 1),
-    BROKER_REGISTRATION: (4, 4),
-    BROKER_HEARTBEAT: (1, 1),
+    FETCH_SNAPSHOT: (0, 1),
+    BROKER_REGISTRATION: (0, 4),
+    BROKER_HEARTBEAT: (0, 2),
     UNREGISTER_BROKER: (0, 0),
     ALLOCATE_PRODUCER_IDS: (0, 0),
     ASSIGN_REPLICAS_TO_DIRS: (0, 0),
@@ -318,6 +319,10 @@ def milliseconds(count: int = 0) -> datetime.timedelta:
 def uuid_field(text: str) -> uuid.UUID | None:
     """kio's value of a UUID. None stands for the zero UUID."""
     return None if text == ZERO_UUID or not text else uuid.UUID(bytes=uuid_to_bytes(text))
+
+
+def uuid_texts(values: Iterable[uuid.UUID | None]) -> tuple[str, ...]:
+    return tuple(map(uuid_text, values))
 
 
 def uuid_text(value: uuid.UUID | None) -> str:

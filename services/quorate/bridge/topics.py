@@ -207,13 +207,15 @@ def reassign(body: Any) -> r.AlterPartitionReassignments:
             )
             for topic in body.topics
             for p in topic.partitions
-        )
+        ),
+        getattr(body, "allow_replication_factor_change", True),
     )
 
 
 def reassigned(module: Any, response: r.AlterPartitionReassignmentsResponse) -> Any:
     return s.answer(
         module,
+        allow_replication_factor_change=response.allow_replication_factor_change,
         **s.outcome(response),
         responses=tuple(
             module.ReassignableTopicResponse(

@@ -392,6 +392,7 @@ def describe_broker(broker: Broker) -> r.BrokerDescription:
         broker.incarnation_id,
         broker.log_dirs,
         _features(broker),
+        broker.cordoned_log_dirs or (),
     )
 
 

@@ -730,20 +730,22 @@ class AlterPartitionReassignmentsRequest(_message.Message):
     def __init__(self, timeout_ms: _Optional[int] = ..., reassignments: _Optional[_Iterable[_Union[Reassignment, _Mapping]]] = ..., allow_replication_factor_change: bool = ...) -> None: ...
 
 class AlterPartitionReassignmentsResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "current_leader", "partitions", "error", "message")
+    __slots__ = ("error_code", "error_message", "current_leader", "partitions", "error", "message", "allow_replication_factor_change")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CURRENT_LEADER_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_REPLICATION_FACTOR_CHANGE_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
     current_leader: _common_pb2.CurrentLeader
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionOutcome]
     error: _common_pb2.ErrorCode
     message: str
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[PartitionOutcome, _Mapping]]] = ..., error: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., message: _Optional[str] = ...) -> None: ...
+    allow_replication_factor_change: bool
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., current_leader: _Optional[_Union[_common_pb2.CurrentLeader, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[PartitionOutcome, _Mapping]]] = ..., error: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., message: _Optional[str] = ..., allow_replication_factor_change: bool = ...) -> None: ...
 
 class ListPartitionReassignmentsRequest(_message.Message):
     __slots__ = ("timeout_ms", "partitions")
@@ -830,7 +832,7 @@ class FeatureRange(_message.Message):
     def __init__(self, name: _Optional[str] = ..., supported: _Optional[_Union[_common_pb2.VersionRange, _Mapping]] = ...) -> None: ...
 
 class BrokerDescription(_message.Message):
-    __slots__ = ("id", "epoch", "endpoints", "rack", "is_fenced", "in_controlled_shutdown", "incarnation_id", "log_dirs", "features")
+    __slots__ = ("id", "epoch", "endpoints", "rack", "is_fenced", "in_controlled_shutdown", "incarnation_id", "log_dirs", "features", "cordoned_log_dirs")
     ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
@@ -840,6 +842,7 @@ class BrokerDescription(_message.Message):
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     LOG_DIRS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    CORDONED_LOG_DIRS_FIELD_NUMBER: _ClassVar[int]
     id: int
     epoch: int
     endpoints: _containers.RepeatedCompositeFieldContainer[_common_pb2.Endpoint]
@@ -849,7 +852,8 @@ class BrokerDescription(_message.Message):
     incarnation_id: bytes
     log_dirs: _containers.RepeatedScalarFieldContainer[bytes]
     features: _containers.RepeatedCompositeFieldContainer[FeatureRange]
-    def __init__(self, id: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., is_fenced: bool = ..., in_controlled_shutdown: bool = ..., incarnation_id: _Optional[bytes] = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRange, _Mapping]]] = ...) -> None: ...
+    cordoned_log_dirs: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, id: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[_common_pb2.Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ..., is_fenced: bool = ..., in_controlled_shutdown: bool = ..., incarnation_id: _Optional[bytes] = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRange, _Mapping]]] = ..., cordoned_log_dirs: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ControllerDescription(_message.Message):
     __slots__ = ("id", "incarnation_id", "endpoints", "features")

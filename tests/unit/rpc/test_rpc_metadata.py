@@ -32,7 +32,10 @@ LEADER = CurrentLeader(5, 2, (Endpoint("CONTROLLER", "127.0.0.1", 9093),))
 UUIDS = st.binary(min_size=16, max_size=16).map(uuid_from_bytes)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=10)
 INTS = st.integers(-(1 << 31), (1 << 31) - 1)
-UUID_FIELDS = ("topic_id", "directory_id", "incarnation_id", "log_dirs", "offline_log_dirs")
+UUID_FIELDS = (
+    *("topic_id", "directory_id", "incarnation_id", "log_dirs"),
+    *("offline_log_dirs", "cordoned_log_dirs"),
+)
 
 
 def values(hint: Any, name: str = "") -> st.SearchStrategy[Any]:

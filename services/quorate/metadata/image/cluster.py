@@ -34,6 +34,14 @@ def is_active(broker: Broker | None) -> bool:
     return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
 
+def takes_replicas(broker: Broker) -> bool:
+    """Whether new replicas can be placed on the broker: not if all of its directories are cordoned
+    (KIP-1066).
+    """
+    cordoned = broker.cordoned_log_dirs
+    return not broker.log_dirs or not cordoned or not set(broker.log_dirs) <= set(cordoned)
+
+
 @dataclass(slots=True, repr=False)
 class ClusterImage:
     """Registrations by id."""

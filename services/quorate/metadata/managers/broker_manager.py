@@ -16,7 +16,10 @@ member of an ISR stays in it, and its partition is leaderless. Unfencing elects 
 leaderless partitions only. Controlled shutdown ends when the broker registers with a new
 incarnation id.
 
-Source: KIP-631, KIP-841, KIP-858, KIP-866, KIP-966 (unclean restarts); Kafka's
+A heartbeat also reports the directories that failed, and those that the broker has cordoned: new
+replicas are not placed on a broker whose directories are all cordoned.
+
+Source: KIP-631, KIP-841, KIP-858, KIP-866, KIP-966 (unclean restarts), KIP-1066; Kafka's
 BrokerHeartbeatManager and ClusterControlManager.
 """
 
@@ -97,7 +100,6 @@ def register(
             existing.in_controlled_shutdown if existing is not None and is_same else False
         ),
         log_dirs=request.log_dirs,
-        cordoned_log_dirs=() if context.image.level >= CORDONED_LOG_DIRS else None,
     )
     records: list[MetadataRecord] = [at_level(record, context.image.level)]
     if existing is not None and not is_same:
@@ -259,10 +261,19 @@ def unregister(
 def heartbeat(
     context: ControllerContext, request: BrokerHeartbeat, now_ms: int
 ) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
-    """Process a heartbeat: return the records of a state change, and the broker's state."""
+    """Process a heartbeat: return the records of what changed, and the broker's state."""
     context.check_broker_epoch(request.broker_id, request.broker_epoch)
     broker = context.image.cluster.brokers[request.broker_id]
     context.sessions.touch(broker.broker_id, broker.broker_epoch, request.metadata_offset, now_ms)
+    records, response = _next_state(context, broker, request)
+    if request.cordoned_log_dirs is not None:
+        records += _directories_cordoned(context, broker, request.cordoned_log_dirs)
+    return records, response
+
+
+def _next_state(
+    context: ControllerContext, broker: Broker, request: BrokerHeartbeat
+) -> tuple[list[MetadataRecord], BrokerHeartbeatResponse]:
     caught_up = request.metadata_offset >= broker.broker_epoch
     records: list[MetadataRecord] = []
     if request.offline_log_dirs:
@@ -351,6 +362,21 @@ def _change(context: ControllerContext, broker: Broker, *, fenced: int) -> Metad
     return BrokerRegistrationChangeRecord(
         broker.broker_id, broker.broker_epoch, fenced=fenced, version=0
     )
+
+
+def _directories_cordoned(
+    context: ControllerContext, broker: Broker, cordoned: tuple[str, ...]
+) -> list[MetadataRecord]:
+    """Record which of the broker's directories are cordoned, if that changed (KIP-1066)."""
+    known = broker.cordoned_log_dirs
+    is_known = known is not None and set(known) == set(cordoned)
+    if is_known or context.image.level < CORDONED_LOG_DIRS:
+        return []
+    return [
+        BrokerRegistrationChangeRecord(
+            broker.broker_id, broker.broker_epoch, cordoned_log_dirs=cordoned, version=3
+        )
+    ]
 
 
 def _directories_failed(

@@ -4,7 +4,8 @@ Topics accept only known configs, with values of the right type. Brokers accept 
 unknown names, which belong to plugins. A per-broker config cannot be set as a cluster-wide default.
 A change of min.insync.replicas clears the eligible leader replicas that it affects.
 
-Source: KIP-339, KIP-226, KIP-714, KIP-966; Kafka's ConfigurationControlManager and LogConfig.
+Source: KIP-339, KIP-226, KIP-714, KIP-966, KIP-1066; Kafka's ConfigurationControlManager and
+LogConfig.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from quorate.metadata.describe import CONFIG_DEFINITIONS
 from quorate.metadata.image.configs import ConfigResourceType
 from quorate.metadata.limits import fits, topic_name_fault
 from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
-from quorate.metadata.metadata_version import ELR
+from quorate.metadata.metadata_version import CORDONED_LOG_DIRS, ELR, release_of
 from quorate.metadata.requests import (
     AlterConfigsResponse,
     ConfigChange,
@@ -33,6 +34,7 @@ from quorate.records.metadata import ClearElrRecord, ConfigRecord, MetadataRecor
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 MIN_ISR = "min.insync.replicas"
+CORDONED = "cordoned.log.dirs"
 
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)??(?=ssl|sasl|principal|max)")
 
@@ -74,6 +76,16 @@ def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataR
             after[op.name] = value
     changed = [op.name for op in change.ops if before.get(op.name) != after.get(op.name)]
     check_configs(resource, after, changed)
+    if (
+        resource.type == ConfigResourceType.BROKER
+        and CORDONED in names
+        and context.image.level < CORDONED_LOG_DIRS
+    ):
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"The {CORDONED} configuration value cannot be set because it requires "
+            f"metadata.version >= {release_of(CORDONED_LOG_DIRS)}",
+        )
     if context.elr_enabled and MIN_ISR in names and resource.type == ConfigResourceType.BROKER:
         _check_min_isr(resource, after)
     return _records(context, resource, {name: after.get(name) for name in changed})

@@ -46,11 +46,13 @@ def place(
         raise RefusedError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"The target replication factor of {replication_factor} cannot be reached because only "
-            f"{len(candidates)} broker(s) are registered.",
+            f"{len(candidates)} broker(s) are registered or some brokers have all their log "
+            "directories cordoned.",
         )
     if not any(candidate.is_active for candidate in candidates):
         raise RefusedError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced."
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "All brokers are currently fenced, or have all their log directories cordoned.",
         )
     racks = _racks(candidates)
     leaders = _interleaved([[c.id for c in rack if c.is_active] for rack in racks])

@@ -48,7 +48,9 @@ def alter_reassignments(
             outcomes.append(PartitionOutcome(*key))
         except RefusedError as refused:
             outcomes.append(PartitionOutcome(*key, error=refused.error, message=refused.message))
-    return records, AlterPartitionReassignmentsResponse(tuple(outcomes))
+    return records, AlterPartitionReassignmentsResponse(
+        tuple(outcomes), request.allow_replication_factor_change
+    )
 
 
 def _election(context: ControllerContext, partition: Partition) -> Election:

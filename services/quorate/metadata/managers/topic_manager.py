@@ -3,7 +3,7 @@
 Each topic of a request succeeds or fails on its own, except that the records of all topics share
 one batch, which has a limit (POLICY_VIOLATION).
 
-Source: KIP-4, KIP-195, KIP-516 (ids), KIP-841 (only active replicas start in an ISR).
+Source: KIP-4, KIP-195, KIP-516 (ids), KIP-841 (only active replicas start in an ISR), KIP-1066.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 
+from quorate.metadata.image.cluster import takes_replicas
 from quorate.metadata.image.partitions import RECOVERED
 from quorate.metadata.limits import collision_key, topic_name_fault
 from quorate.metadata.managers.config_manager import topic_config_records
@@ -160,6 +161,7 @@ def _placed(
             broker.broker_id, broker.rack, context.image.cluster.is_active(broker.broker_id)
         )
         for broker in context.image.cluster.brokers.values()
+        if takes_replicas(broker)
     ]
     placed = place(candidates, partitions, factor, context.cursor)
     context.cursor += partitions

@@ -60,6 +60,7 @@ class BrokerDescription:
     incarnation_id: str = ZERO_UUID
     log_dirs: tuple[str, ...] = ()
     features: tuple[tuple[str, VersionRange], ...] = ()
+    cordoned_log_dirs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,9 @@ class RegisterBrokerResponse(Response, RequestOutcome):
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeat(Request):
-    """metadata_offset: the last offset that the broker has replayed."""
+    """metadata_offset: the last offset that the broker has replayed. cordoned_log_dirs: the
+    directories that take no new replicas, None for no change (KIP-1066).
+    """
 
     broker_id: int
     broker_epoch: int
@@ -204,6 +207,7 @@ class BrokerHeartbeat(Request):
     want_fence: bool = False
     want_shutdown: bool = False
     offline_log_dirs: tuple[str, ...] = ()
+    cordoned_log_dirs: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,9 +212,10 @@ class AlterPartitionReassignments(Request):
 
 @dataclass(frozen=True, slots=True)
 class AlterPartitionReassignmentsResponse(Response, RequestOutcome):
-    """One entry for each partition."""
+    """One entry for each partition. allow_replication_factor_change: as requested."""
 
     partitions: tuple[PartitionOutcome, ...]
+    allow_replication_factor_change: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ Rules:
    Without an authorizer this rule does not apply.
 3. The sender of an envelope acts for any client, so only the callers of rule 2 may send one. They
    may not act for super users unless the settings allow it (`BridgeSettings.not_forwarded`).
+4. Nodes are served only if the quorum has no applications (`admission`).
 
 Source: KIP-866; KIP-590 "Envelope"; Kafka's EnvelopeUtils.
 """
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from quorate.bridge import schemas as s
+from quorate.bridge.admission import Admission, Admit
 from quorate.bridge.apis import KAFKA_APIS
 from quorate.bridge.connections import Connections, KafkaConnection
 from quorate.bridge.exchange import answer_bare
@@ -33,6 +35,7 @@ from quorate.bridge.propagation import Propagation
 from quorate.bridge.replication import Replication, respond
 from quorate.bridge.server import BridgeServer
 from quorate.metadata.authorizer import ANONYMOUS
+from quorate.metadata.requests import RegisterBroker, RegisterController
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
     DescribeQuorumRequest,
@@ -86,13 +89,14 @@ class BridgeSettings:
 
 
 class Bridge:
-    """authorizer: authorizes requests; None accepts all of them."""
+    """admit: admits Kafka's nodes. authorizer: authorizes requests; None accepts all of them."""
 
     def __init__(
         self,
         settings: BridgeSettings,
         raft: RaftDriver,
         handle: Handle,
+        admit: Admit,
         authorizer: NodeAuthorizer | None = None,
     ) -> None:
         self.propagation = Propagation(settings.node_id, settings.broker_listener)
@@ -100,8 +104,9 @@ class Bridge:
         self._raft = raft
         self._handle = handle
         self._authorizer = authorizer
+        self._admission = Admission(admit)
         self._replication = Replication(
-            raft, settings.cluster_id, settings.listener, self._fetch_refused
+            raft, settings.cluster_id, settings.listener, self._fetch_refused, self._admission
         )
         self._decoder = Decoder()
         self._connections = Connections(
@@ -242,12 +247,33 @@ class Bridge:
         if isinstance(request, DescribeQuorumRequest):
             return await self._describe_quorum(request, caller)
         if self._authorizer is None:
-            return await self._handle(request, timeout_ms)
+            return await self._serve(request, timeout_ms, caller)
         return await answer_authorized(
             self._authorizer.authorize(caller, METHODS[type(request)].name, request),
             self._raft.node.current_leader,
-            lambda authorized: self._handle(authorized, timeout_ms),
+            lambda authorized: self._serve(authorized, timeout_ms, caller),
         )
+
+    async def _serve(self, request: Any, timeout_ms: int, caller: Caller) -> MetadataAnswer:
+        """Process an authorized request; the registration of a node is admitted first (rule 4)."""
+        node_id = self._registering(request)
+        if node_id is not None:
+            name = type(request).__name__
+            error, text = await self._admission.check(name, node_id, caller.host)
+            if error is not ErrorCode.NONE:
+                return MetadataAnswer(error, self._raft.node.current_leader, message=text)
+        return await self._handle(request, timeout_ms)
+
+    def _registering(self, request: Any) -> int | None:
+        """The id of the node that registers; None for any other request, and for a broker of
+        another cluster, which the controller rejects.
+        """
+        match request:
+            case RegisterBroker(broker_id, cluster_id=cluster_id):
+                return broker_id if cluster_id in ("", self._settings.cluster_id) else None
+            case RegisterController(controller_id):
+                return controller_id
+        return None
 
     async def _describe_quorum(
         self, request: DescribeQuorumRequest, caller: Caller

@@ -7,6 +7,8 @@ observer knows, so the connection remembers the last one sent.
 As in Kafka, every version is served, but before version 13 a Fetch cannot name the id of the log's
 topic, and is rejected (INVALID_REQUEST).
 
+Kafka's nodes are served only if the quorum has no applications (`bridge.admission`).
+
 Errors stand where Kafka's raft client expects them: those that reject the request at the top level,
 those of the quorum in the partition, with the leader and its endpoint of this listener.
 
@@ -20,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from quorate.bridge import schemas as s
+from quorate.bridge.admission import Admission
 from quorate.bridge.connections import KafkaConnection
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.raft.errors import ErrorCode
@@ -46,8 +49,16 @@ Refuse = Callable[[KafkaConnection, FetchRequest | FetchSnapshotRequest], ErrorC
 class Replication:
     """listener: the name of the controllers' endpoints for brokers."""
 
-    def __init__(self, raft: RaftDriver, cluster_id: str, listener: str, refuse: Refuse) -> None:
+    def __init__(
+        self,
+        raft: RaftDriver,
+        cluster_id: str,
+        listener: str,
+        refuse: Refuse,
+        admission: Admission,
+    ) -> None:
         self._refuse = refuse
+        self._admission = admission
         self._raft = raft
         self._cluster_id = cluster_id
         self._listener = listener
@@ -75,7 +86,7 @@ class Replication:
             max_wait_ms=body.max_wait // s.milliseconds(1),
             max_bytes=min(BYTES_MAX, max(1, body.max_bytes)),
         )
-        refused = self._refuse(connection, request)
+        refused = await self._rejection(connection, request)
         if refused is not ErrorCode.NONE:
             return respond(call, refused)
         response, data = await self._raft.ask(request)
@@ -130,7 +141,7 @@ class Replication:
             partition.position,
             min(BYTES_MAX, max(1, body.max_bytes)),
         )
-        refused = self._refuse(connection, request)
+        refused = await self._rejection(connection, request)
         if refused is not ErrorCode.NONE:
             return respond(call, refused)
         response, _ = await self._raft.ask(request)
@@ -164,6 +175,24 @@ class Replication:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
         is_observer = node_id >= 0 and self._raft.node.voters.get(node_id) is None
         return ErrorCode.NONE if is_log and is_observer else ErrorCode.INVALID_REQUEST
+
+    async def _rejection(
+        self, connection: KafkaConnection, request: FetchRequest | FetchSnapshotRequest
+    ) -> ErrorCode:
+        """The error that rejects a request of an observer, NONE to pass it to the node.
+
+        A node that does not lead answers with the leader. BROKER_NOT_AVAILABLE: a leader cannot
+        admit the observer yet, which tries again.
+        """
+        refused = self._refuse(connection, request)
+        if refused is not ErrorCode.NONE:
+            return refused
+        name = type(request).__name__.removesuffix("Request")
+        error, _ = await self._admission.check(name, request.replica.id, connection.host)
+        if error in (ErrorCode.NONE, ErrorCode.POLICY_VIOLATION):
+            return error
+        is_leader = self._raft.node.is_leader
+        return ErrorCode.BROKER_NOT_AVAILABLE if is_leader else ErrorCode.NONE
 
     def _endpoints(self, module: Any, leader: CurrentLeader) -> tuple[Any, ...]:
         """The leader's endpoint for brokers; empty if it is unknown, or the version has none."""

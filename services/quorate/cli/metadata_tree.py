@@ -8,6 +8,7 @@ record has its place. Records of a type that this release does not know are belo
     /image/configs/TOPIC/orders/retention.ms             (the cluster's default: `(default)`)
     /image/features/…  /image/clientQuotas/…  /image/scram/…  /image/acls/byId/…
     /image/producerIds/nextProducerId                    /image/delegationToken/tokens/…
+    /image/kafkaNodes                                    (if Kafka's nodes use the quorum)
     /image/provenance                                    /local/version
 
 Source: Kafka's org.apache.kafka.shell.
@@ -102,6 +103,9 @@ def _files(
             kind = RESOURCE_TYPES.get(resource_type, str(resource_type))
             value = config_value(resource_type, name, record.value or "")
             yield ("configs", kind, record.resource_name or DEFAULT, name), value
+        case m.NoOpRecord():
+            # An image has no other NoOpRecord.
+            yield ("kafkaNodes",), "true"
         case m.FeatureLevelRecord():
             yield ("features", record.name), str(record.feature_level)
         case m.ClientQuotaRecord():

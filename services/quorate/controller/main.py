@@ -185,6 +185,7 @@ class Controller:
                 is_ready=lambda: node.is_attached,
                 metadata=metadata,
                 refuses=refuses_nothing if extension is None else extension.refuses,
+                kafka_listener=config.migration.listener,
             )
         )
         LOGGER.info("directory %s, cluster %s", meta.directory_id, meta.cluster_id)

@@ -16,6 +16,8 @@ It owns the working image: the committed image plus all records written since. R
    unclean elections. A tick fences at most one broker.
 6. During a metadata transaction (KIP-868) the working image is ahead of the committed image, which
    holds back the transaction's records. An abort resets it to the start of the transaction.
+7. Kafka's nodes cannot read the records of applications. Before the first of them is served, the
+   record KAFKA_NODES is in the log (`admit_kafka_nodes`), which excludes applications for good.
 
 Source: KIP-631, KIP-841, KIP-868; Kafka's QuorumController.
 """
@@ -56,6 +58,7 @@ from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION, NO
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.types import VersionRange
 from quorate.records.metadata import (
+    KAFKA_NODES,
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
@@ -202,6 +205,21 @@ class MetadataController:
             self._note_shutdown(request.broker_id, next_offset + len(records) - 1)
         return ControllerResult(tuple(records), response)
 
+    @property
+    def has_kafka_nodes(self) -> bool:
+        """Whether Kafka's nodes use this quorum, as of the last written record (rule 7)."""
+        return self.image.features.kafka_nodes
+
+    def admit_kafka_nodes(self, now_ms: int, next_offset: int) -> ControllerResult:
+        """Say that Kafka's nodes use this quorum; no records if the log says so already (rule 7).
+
+        The caller must know that the log has no records of applications.
+        """
+        if self.has_kafka_nodes:
+            return ControllerResult(())
+        self._write((KAFKA_NODES,), now_ms, next_offset)
+        return ControllerResult((KAFKA_NODES,))
+
     def _bootstrap(self, context: ControllerContext) -> list[MetadataRecord]:
         if context.image.features.metadata_version:
             return []
@@ -303,6 +321,7 @@ class MetadataController:
                 before = active.before_transaction
                 assert before is not None, "replay() checked that a transaction is open"
                 active.before_transaction = None
+                before.features.kafka_nodes |= context.image.features.kafka_nodes
                 context.image = before
                 context.index = PartitionIndex(before.topics.by_topic())
                 before.topics.index = context.index

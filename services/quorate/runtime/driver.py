@@ -315,13 +315,20 @@ class RaftDriver:
                 continue
             pending.base_offset = base
             base += pending.count
-            self.commits.add(pending)
-            if pending.span is not None and self.traces is not None:
-                first = pending.base_offset
-                self.traces.appended(pending.span, first, base, self.node.epoch)
+            self._await_commit(pending)
+
+    def _await_commit(self, pending: PendingAppend) -> None:
+        """Queue an append whose offset is assigned."""
+        self.commits.add(pending)
+        if pending.span is not None and self.traces is not None:
+            first = pending.base_offset
+            self.traces.appended(pending.span, first, first + pending.count, self.node.epoch)
 
     def append_now(
-        self, build: Callable[[int], tuple[int, bytearray] | None], timeout_ms: int
+        self,
+        build: Callable[[int], tuple[int, bytearray] | None],
+        timeout_ms: int,
+        span: Span | None = None,
     ) -> asyncio.Future[Commit | ErrorCode] | None:
         """Append the batch that `build` creates for the next offset, within the current step.
 
@@ -342,12 +349,13 @@ class RaftDriver:
         if made is None:
             return None
         count, batch = made
-        pending = PendingAppend(count, batch, self._clock.now_ms() + timeout_ms, future)
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        pending = PendingAppend(count, batch, deadline_ms, future, span=span)
         try:
             base = self.node.append([(count, batch)], self._clock.now_ms())
             assert not isinstance(base, ErrorCode), "a node that takes appends appends"
             pending.base_offset = base
-            self.commits.add(pending)
+            self._await_commit(pending)
         except Exception as error:
             self.fail(error)
         self._settle()

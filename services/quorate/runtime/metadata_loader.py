@@ -12,7 +12,8 @@ awaits. All other code reads it on that thread, and keeps only frozen parts of i
    image that contains them.
 4. A record that cannot be replayed stops the node, with its offset and the reason. None is skipped.
 
-Batches of applications (records with keys) are recognized by their first record and skipped.
+Batches of applications (records with keys) are recognized by their first record and skipped. The
+loader only notes that there are some.
 
 Source: KIP-630, KIP-631, "Loading the metadata"; Kafka's MetadataLoader.
 """
@@ -30,7 +31,7 @@ from quorate.log.metadata_log import MetadataLog
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage, ReplayError
 from quorate.raft.types import OffsetAndEpoch
-from quorate.records.batch import BatchHeader, iter_batches, read_header
+from quorate.records.batch import BatchHeader, has_keys, iter_batches, read_header
 from quorate.records.errors import RecordsError
 from quorate.runtime.gc_tuning import collection_paused
 from quorate.runtime.metadata_batches import apply_batch, holds_metadata, load_batch, place
@@ -56,11 +57,13 @@ _Batch = tuple[BatchHeader, memoryview]
 class MetadataLoader:
     """Replays the committed log. Its method `committed` is the driver's `on_committed`.
 
-    on_fatal: called once, with the reason, if the log cannot be replayed.
+    on_fatal: called once, with the reason, if the log cannot be replayed. has_applications: whether
+    there are records of applications before `offset`.
     """
 
     def __init__(self, log: MetadataLog, *, on_fatal: Callable[[BaseException], None]) -> None:
         self.image = MetadataImage()
+        self.has_applications = False
         self._log = log
         self._on_fatal = on_fatal
         self._offset = 0
@@ -171,6 +174,8 @@ class MetadataLoader:
                 if holds_metadata(batch, header):
                     found.append((header, batch))
                     records += header.count
+                elif not self.has_applications:
+                    self.has_applications = has_keys(batch, header)
                 position = header.end_offset
         assert position > self._offset, f"the log has nothing at committed offset {position}"
         return found, position
@@ -184,7 +189,9 @@ class MetadataLoader:
             return
         try:
             with collection_paused(freeze=True):
-                image, count = await asyncio.to_thread(load_snapshot, self._log, snapshot)
+                image, count, has_applications = await asyncio.to_thread(
+                    load_snapshot, self._log, snapshot
+                )
         except SnapshotNotFoundError:
             return  # a later one replaced it; the caller tries again if it needs one
         LOGGER.info(
@@ -197,6 +204,7 @@ class MetadataLoader:
         self._wake.set()
         had_any = self._in_use
         self.image = image
+        self.has_applications = has_applications
         changes = image.as_delta() if count or had_any else None
         self._advance(image, changes, snapshot.offset)
 
@@ -226,17 +234,20 @@ def _replay(image: MetadataImage, batches: list[_Batch]) -> MetadataDelta:
     return changes
 
 
-def load_snapshot(log: MetadataLog, snapshot: OffsetAndEpoch) -> tuple[MetadataImage, int]:
-    """The image in a snapshot, and the number of its metadata records.
+def load_snapshot(log: MetadataLog, snapshot: OffsetAndEpoch) -> tuple[MetadataImage, int, bool]:
+    """The image in a snapshot, the number of its metadata records, whether it has others.
 
     This can take seconds: call it in a worker thread. Raises LogError, ReplayError,
     SnapshotNotFoundError.
     """
     image = MetadataImage()
     count = 0
+    has_applications = False
     for batch in log.iter_snapshot_batches(snapshot):
         assert isinstance(batch.data, bytes | memoryview), type(batch.data)
         view = memoryview(batch.data)
-        count += load_batch(image, read_header(view), view)
+        header = read_header(view)
+        count += load_batch(image, header, view)
+        has_applications = has_applications or has_keys(view, header)
     place(image, snapshot)
-    return image, count
+    return image, count, has_applications

@@ -13,7 +13,12 @@ Owns a `MetadataController`, the pure state machine that turns requests into rec
    records in the same way.
 4. If this node loses leadership, waiting requests fail with NOT_CONTROLLER, with a message if the
    change may still be committed; or with REQUEST_TIMED_OUT if they timed out first, as in Kafka.
-5. A controller that fails drops its working state and starts again with step 1 in the same epoch,
+5. Applications and Kafka's nodes exclude each other, because Kafka fails on records with a key. The
+   first of either decides for good, by a record in the log: an application's own, or KAFKA_NODES.
+   Whoever comes first is checked in the step that appends that record (`append_first`,
+   `admit_kafka_node`), by the active controller, so everything in the log counts, committed or not.
+   If a log of an earlier version has both, applications are served and Kafka's nodes are rejected.
+6. A controller that fails drops its working state and starts again with step 1 in the same epoch,
    after everything that is in the log by then.
 
 Reads are answered from the committed image once a majority has confirmed this node's leadership.
@@ -27,12 +32,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quorate.metadata import describe
 from quorate.metadata.controller import ControllerResult, CurrentControllers, MetadataController
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, ReplayError
+from quorate.metadata.managers.controller_context import RefusedError
 from quorate.metadata.managers.feature_manager import kraft_versions
 from quorate.metadata.requests import Read, Request, Response, UpdateFeatures
 from quorate.raft import outputs as out
@@ -45,6 +51,9 @@ from quorate.runtime.metadata_loader import MetadataLoader
 from quorate.runtime.pending_appends import Commit, CommitOutcome
 from quorate.runtime.tasks import supervise
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
 LOGGER = logging.getLogger(__name__)
 
 TICK_TIMEOUT_MS = 60_000
@@ -55,6 +64,15 @@ REFUSED_PAUSE_MS = 100
 
 TOO_MUCH = "{} bytes are not committed yet; slow down"
 UNKNOWN = "the controller lost leadership before this was committed; it may still be committed"
+
+NO_APPLICATIONS = (
+    "Kafka's nodes use this quorum, and they cannot read the records of applications (records with "
+    "a key): append them to a quorum without Kafka's nodes"
+)
+NO_KAFKA_NODES = (
+    "the log has records of applications (records with a key), which Kafka's nodes cannot read: "
+    "connect Kafka's nodes to a quorum without applications"
+)
 
 
 class _LeadershipLostError(Exception):
@@ -82,6 +100,7 @@ class MetadataService:
         self._lost: asyncio.Future[None] | None = None
         self._activation: asyncio.Task[None] | None = None
         self._appended_end = 0
+        self._appended_application = False
         self._timer: asyncio.TimerHandle | None = None
 
     def bind(self, driver: RaftDriver) -> None:
@@ -156,6 +175,7 @@ class MetadataService:
 
     def _end(self) -> None:
         self._epoch = None
+        self._appended_application = False
         self._active.clear()
         if self._activation is not None:
             self._activation.cancel()
@@ -167,7 +187,7 @@ class MetadataService:
         self._controller.deactivate()
 
     def _restart(self, reason: str) -> None:
-        """Perform step 5."""
+        """Perform step 6."""
         if self._epoch is None:
             return
         LOGGER.error("restarting the metadata controller: %s", reason)
@@ -245,6 +265,74 @@ class MetadataService:
         if refusal is not None:
             return refusal.error, base, refusal.message
         return ErrorCode.NONE, base, ""
+
+    # --- applications and Kafka's nodes -----------------------------------------------------------
+
+    @property
+    def has_applications(self) -> bool:
+        """Whether the log has application records; a leader's own, uncommitted ones count."""
+        return self._appended_application or self._loader.has_applications
+
+    async def append_first(
+        self, count: int, batch: bytearray, timeout_ms: int, span: Span | None = None
+    ) -> Commit | ErrorCode:
+        """`RaftDriver.append`, unless `has_applications` is known already (step 5).
+
+        Raises RefusedError if Kafka's nodes use this quorum.
+        """
+        deadline_ms = self.driver.now_ms() + timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                refusal = await self._until_active()
+        except TimeoutError:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if refusal is not None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+        def build(_next_offset: int) -> tuple[int, bytearray] | None:
+            if self._controller.has_kafka_nodes and not self.has_applications:
+                return None
+            self._appended_application = True
+            return count, batch
+
+        left_ms = max(1, deadline_ms - self.driver.now_ms())
+        future = self.driver.append_now(build, left_ms, span)
+        if future is None:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, NO_APPLICATIONS)
+        return await future
+
+    async def admit_kafka_node(self, timeout_ms: int) -> tuple[ErrorCode, str]:
+        """Let the log say that Kafka's nodes use this quorum (step 5): (error, message).
+
+        NONE: it says so, and that is committed. POLICY_VIOLATION: the log has records of
+        applications. Any other error: unknown at present, for instance because this node does not
+        lead.
+        """
+        rejected = ErrorCode.POLICY_VIOLATION, NO_KAFKA_NODES
+        if self.has_applications:
+            return rejected
+        if self._loader.image.features.kafka_nodes:
+            return ErrorCode.NONE, ""
+        is_rejected = False
+
+        def build(next_offset: int) -> tuple[int, bytearray] | None:
+            nonlocal is_rejected
+            is_rejected = self.has_applications
+            if is_rejected:
+                return None
+            admitted = self._controller.admit_kafka_nodes(self.driver.now_ms(), next_offset)
+            return self._batch(admitted, next_offset)
+
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                refusal = await self._append(build, timeout_ms, "admitting a Kafka node")
+        except TimeoutError:
+            refusal = self._answer(ErrorCode.REQUEST_TIMED_OUT, f"no commit in {timeout_ms} ms")
+        if is_rejected:
+            return rejected
+        return (ErrorCode.NONE, "") if refusal is None else (refusal.error, refusal.message)
+
+    # --- appending --------------------------------------------------------------------------------
 
     async def _append(self, build: Any, timeout_ms: int, what: str) -> MetadataAnswer | None:
         """Append the batch of `build` and wait for its commit; returns a response on failure."""

@@ -29,6 +29,7 @@ from quorate.log.errors import (
     OffsetOutOfRangeError,
     SnapshotNotFoundError,
 )
+from quorate.metadata.managers.controller_context import RefusedError
 from quorate.metadata.requests import DescribeCluster, FeatureUpdate, UpdateFeatures
 from quorate.raft.batches import Batch
 from quorate.raft.errors import ErrorCode
@@ -71,8 +72,8 @@ from quorate.rpc.wire.values import (
 )
 from quorate.runtime.consistency import LogChecksums
 from quorate.runtime.driver import Bytes, RaftDriver
-from quorate.runtime.metadata_service import MetadataService
-from quorate.runtime.pending_appends import CommitOutcome
+from quorate.runtime.metadata_service import NO_KAFKA_NODES, MetadataService
+from quorate.runtime.pending_appends import Commit, CommitOutcome
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -105,6 +106,7 @@ class NodeService:
     batch_bytes_max: a larger append is rejected. is_ready: the node's readiness. pending_bytes_max:
     the memory of appends that are not committed yet; beyond it, further appends are rejected with
     THROTTLING_QUOTA_EXCEEDED. refuses: why a metadata request is rejected at present, or "".
+    kafka_listener: the name of the endpoints that speak Kafka's protocol, None without any.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class NodeService:
         pending_bytes_max: int = 256 * 1024 * 1024,
         metadata: MetadataService | None = None,
         refuses: Callable[[object], str] = refuses_nothing,
+        kafka_listener: str | None = None,
     ) -> None:
         self._driver = driver
         self._batch_bytes_max = batch_bytes_max
@@ -123,6 +126,7 @@ class NodeService:
         self._is_ready = is_ready
         self._metadata = metadata
         self._refuses = refuses
+        self._kafka_listener = kafka_listener
         self._checksums = LogChecksums(driver)
 
     # --- the protocol -----------------------------------------------------------------------------
@@ -135,7 +139,20 @@ class NodeService:
                 return self._describe_features()
             case UpdateFeaturesRequest():
                 return await self._update_features(request)
+            case AddVoterRequest() if self._must_stay_out(request):
+                leader = self._driver.node.current_leader
+                return AdminResponse(ErrorCode.INVALID_REQUEST, leader, NO_KAFKA_NODES)
         return await self._ask(request)
+
+    def _must_stay_out(self, request: AddVoterRequest) -> bool:
+        """Whether it would add a Kafka controller to a log with records of applications.
+
+        A voter is dialled on its first endpoint. One that speaks Kafka's protocol catches up by
+        Kafka's Fetch before it is added, so the log says by then that Kafka's nodes use the quorum.
+        """
+        if self._metadata is None or not self._metadata.has_applications:
+            return False
+        return any(each.name == self._kafka_listener for each in request.endpoints[:1])
 
     async def _ask(self, request: PeerRequest | AdminRequest) -> Response:
         """The response of the raft node."""
@@ -202,7 +219,11 @@ class NodeService:
                 code = ErrorCode.REQUEST_TIMED_OUT if text else ErrorCode.NOT_LEADER_OR_FOLLOWER
             return AppendOutcome(code, self._driver.node.current_leader, base, text)
         batch = build_data_batch(records, time.time_ns() // 1_000_000)
-        ended = await self._driver.append(len(records), batch, timeout_ms, span)
+        try:
+            ended = await self._append_of_application(len(records), batch, timeout_ms, span)
+        except RefusedError as refused:
+            leader = self._driver.node.current_leader
+            return AppendOutcome(refused.error, leader, message=refused.message)
         leader = self._driver.node.current_leader
         if isinstance(ended, ErrorCode):
             return AppendOutcome(ended, leader)
@@ -210,6 +231,14 @@ class NodeService:
         if outcome is CommitOutcome.COMMITTED:
             return AppendOutcome(ErrorCode.NONE, leader, base)
         return AppendOutcome(ErrorCode.REQUEST_TIMED_OUT, leader, base, outcome.value)
+
+    async def _append_of_application(
+        self, count: int, batch: bytearray, timeout_ms: int, span: Span | None
+    ) -> Commit | ErrorCode:
+        """Append a batch whose records have keys. RefusedError if Kafka's nodes use this quorum."""
+        if self._metadata is None or self._metadata.has_applications:
+            return await self._driver.append(count, batch, timeout_ms, span)
+        return await self._metadata.append_first(count, batch, timeout_ms, span)
 
     def _refuse_append(self, records: Sequence[OpaqueRecord]) -> tuple[ErrorCode, str] | None:
         if not self._driver.node.is_leader:

@@ -225,7 +225,11 @@ async def test_a_closed_bridge_has_no_thread_and_opens_again(tmp_path: Path) -> 
 
     replica = Replica(tmp_path, Network())
     replica.start()
-    bridge = Bridge(BridgeSettings(1, CLUSTER, "KAFKA", HOST, 0), replica.driver, handle)
+
+    async def admit(timeout_ms: int) -> tuple[ErrorCode, str]:
+        raise AssertionError(timeout_ms)
+
+    bridge = Bridge(BridgeSettings(1, CLUSTER, "KAFKA", HOST, 0), replica.driver, handle, admit)
     others = set(threading.enumerate())
     for _ in range(2):
         await bridge.open()

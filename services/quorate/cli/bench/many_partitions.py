@@ -275,7 +275,7 @@ def _replay_rate(directory: Path, snapshot: OffsetAndEpoch, count: int) -> float
     try:
         with collection_paused():
             began = time.process_time()
-            _, found = load_snapshot(log, snapshot)
+            _, found, _ = load_snapshot(log, snapshot)
             seconds = time.process_time() - began
     finally:
         log.close()

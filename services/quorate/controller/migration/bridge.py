@@ -144,4 +144,5 @@ def _build(
             return MetadataAnswer(ErrorCode.NOT_CONTROLLER, leader, None, text)
         return await components.metadata.handle(request, timeout_ms)
 
-    return Bridge(settings, components.driver, handle, components.authorizer)
+    admit = components.metadata.admit_kafka_node
+    return Bridge(settings, components.driver, handle, admit, components.authorizer)

@@ -1,4 +1,4 @@
-"""Finalized feature levels and the state of the migration from ZooKeeper, as part of the image.
+"""The image's finalized feature levels, state of the migration, and whether it has Kafka's nodes.
 
 Source: KIP-584, KIP-778, KIP-866.
 """
@@ -11,22 +11,28 @@ from dataclasses import dataclass, field
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION
 from quorate.records.metadata import (
+    KAFKA_NODES,
     FeatureLevelRecord,
     MetadataRecord,
+    NoOpRecord,
     ZkMigrationState,
     ZkMigrationStateRecord,
+    marks_kafka_nodes,
 )
 
 
 @dataclass(slots=True, repr=False)
 class FeaturesImage:
-    """levels: by feature name, without level 0. zk_migration: see ZkMigrationState."""
+    """levels: by feature name, without level 0. zk_migration: see ZkMigrationState. kafka_nodes:
+    whether Kafka's nodes use this quorum, which excludes application records for good.
+    """
 
     levels: dict[str, int] = field(default_factory=dict)
     zk_migration: int = ZkMigrationState.NONE
+    kafka_nodes: bool = False
 
     def copy(self) -> FeaturesImage:
-        return FeaturesImage(self.levels.copy(), self.zk_migration)
+        return FeaturesImage(self.levels.copy(), self.zk_migration, self.kafka_nodes)
 
     @property
     def metadata_version(self) -> int:
@@ -44,6 +50,8 @@ class FeaturesImage:
             yield FeatureLevelRecord(name, self.levels[name], version=0)
         if self.zk_migration != ZkMigrationState.NONE:
             yield ZkMigrationStateRecord(self.zk_migration, version=0)
+        if self.kafka_nodes:
+            yield KAFKA_NODES
 
     def apply(self, record: FeatureLevelRecord, delta: MetadataDelta) -> None:
         if record.feature_level < 0:
@@ -62,3 +70,8 @@ class FeaturesImage:
     def apply_migration(self, record: ZkMigrationStateRecord, delta: MetadataDelta) -> None:
         self.zk_migration = record.zk_migration_state
         delta.zk_migration = True
+
+    def apply_no_op(self, record: NoOpRecord) -> None:
+        """It changes nothing but `kafka_nodes`, and that is never undone."""
+        if record.unknown_tags and marks_kafka_nodes(record):
+            self.kafka_nodes = True

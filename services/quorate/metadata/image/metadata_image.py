@@ -6,7 +6,7 @@ followers and observers. Containers are mutable, the values in them are frozen.
 Rules:
 1. `copy` shares frozen values: its cost grows with topics, brokers and configs, not partitions.
 2. Records of a metadata transaction are held back until the transaction ends, and dropped when it
-   aborts (KIP-868). A copy holds them back too.
+   aborts (KIP-868). A copy holds them back too. NoOpRecords belong to no transaction.
 3. A record that cannot be replayed raises ReplayError with its offset; the image must not be used
    after that. Records of undeclared types are kept unchanged, in order.
 4. `records` returns the image's records in the order of Kafka's snapshots and in the versions that
@@ -184,7 +184,7 @@ class MetadataImage:
 
     def _apply(self, record: AnyRecord, offset: int, delta: MetadataDelta) -> None:
         kind = type(record)
-        if self._held_back is not None and kind not in _OF_TRANSACTIONS:
+        if self._held_back is not None and kind not in _NEVER_HELD_BACK:
             self._held_back.append((offset, record))
             return
         if isinstance(record, UnknownRecord):
@@ -225,12 +225,17 @@ class MetadataImage:
     def _remove_topic(self, record: rec.RemoveTopicRecord, delta: MetadataDelta) -> None:
         self.configs.forget_topic(self.topics.apply_remove(record, delta), delta)
 
-    def _pass(self, _record: rec.NoOpRecord, _delta: MetadataDelta) -> None:
-        pass
+    def _no_op(self, record: rec.NoOpRecord, _delta: MetadataDelta) -> None:
+        self.features.apply_no_op(record)
 
 
-_OF_TRANSACTIONS: Final = frozenset(
-    {rec.BeginTransactionRecord, rec.EndTransactionRecord, rec.AbortTransactionRecord}
+_NEVER_HELD_BACK: Final = frozenset(
+    {
+        rec.BeginTransactionRecord,
+        rec.EndTransactionRecord,
+        rec.AbortTransactionRecord,
+        rec.NoOpRecord,
+    }
 )
 
 _REPLAY: Final[dict[type[Any], Callable[[MetadataImage, Any, MetadataDelta], None]]] = {
@@ -251,7 +256,7 @@ _REPLAY: Final[dict[type[Any], Callable[[MetadataImage, Any, MetadataDelta], Non
     rec.BrokerRegistrationChangeRecord: lambda image, r, c: image.cluster.apply_change(r, c),
     rec.AccessControlEntryRecord: lambda image, r, c: image.acls.apply(r, c),
     rec.RemoveAccessControlEntryRecord: lambda image, r, c: image.acls.apply_remove(r, c),
-    rec.NoOpRecord: MetadataImage._pass,
+    rec.NoOpRecord: MetadataImage._no_op,
     rec.ZkMigrationStateRecord: lambda image, r, c: image.features.apply_migration(r, c),
     rec.RemoveUserScramCredentialRecord: lambda image, r, c: image.scram.apply_remove(r, c),
     rec.BeginTransactionRecord: MetadataImage._begin,

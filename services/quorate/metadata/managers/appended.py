@@ -157,6 +157,13 @@ class Appended:
             return "feature levels must be from 0 to 32767"
         return None
 
+    def _no_op(self, record: rec.NoOpRecord, _image: MetadataImage) -> str | None:
+        return (
+            "only the controller says that Kafka's nodes use the quorum"
+            if (rec.marks_kafka_nodes(record))
+            else None
+        )
+
     def _anything(self, _record: AnyRecord, _image: MetadataImage) -> str | None:
         """No checks beyond those of replay."""
         return None
@@ -204,5 +211,5 @@ _CHECKS: Final[dict[type[Any], Callable[[Appended, Any, MetadataImage], str | No
     rec.RemoveDelegationTokenRecord: Appended._anything,
     rec.ZkMigrationStateRecord: Appended._migration,
     rec.RegisterBrokerRecord: Appended._broker,
-    rec.NoOpRecord: Appended._anything,
+    rec.NoOpRecord: Appended._no_op,
 }

@@ -7,6 +7,8 @@ registry and the frame; `as_json` prints as Kafka's tools do, and `from_json` re
 
 from quorate.records.metadata.as_json import json_text
 from quorate.records.metadata.cluster import (
+    KAFKA_NODES,
+    KAFKA_NODES_TAG,
     AbortTransactionRecord,
     BeginTransactionRecord,
     ConfigRecord,
@@ -16,6 +18,7 @@ from quorate.records.metadata.cluster import (
     ProducerIdsRecord,
     ZkMigrationState,
     ZkMigrationStateRecord,
+    marks_kafka_nodes,
 )
 from quorate.records.metadata.encoding import UnsupportedVersionError
 from quorate.records.metadata.nodes import (
@@ -61,6 +64,8 @@ from quorate.records.metadata.security import (
 
 __all__ = [
     "API_KEYS",
+    "KAFKA_NODES",
+    "KAFKA_NODES_TAG",
     "RECORD_TYPES",
     "AbortTransactionRecord",
     "AccessControlEntryRecord",
@@ -101,6 +106,7 @@ __all__ = [
     "encode",
     "from_json",
     "json_text",
+    "marks_kafka_nodes",
     "peek",
     "to_json",
     "type_name",

@@ -60,6 +60,19 @@ class NoOpRecord(MetadataRecord):
     """Nothing: the leader writes it so that offsets advance (KIP-835)."""
 
 
+KAFKA_NODES_TAG = 10_000
+"""The tagged field of a NoOpRecord that says that Kafka's nodes use the quorum. It is not declared,
+since it is not Kafka's: Kafka skips it, and dumps the record as any other NoOpRecord (KIP-482)."""
+
+KAFKA_NODES = NoOpRecord(unknown_tags=((KAFKA_NODES_TAG, b"\x01"),), version=0)
+"""The record that makes a quorum one of Kafka's nodes."""
+
+
+def marks_kafka_nodes(record: NoOpRecord) -> bool:
+    """Whether the record says that Kafka's nodes use this quorum."""
+    return any(tag == KAFKA_NODES_TAG for tag, _ in record.unknown_tags)
+
+
 @record(api_key=21, versions=(0, 0))
 class ZkMigrationStateRecord(MetadataRecord):
     """How far the migration from ZooKeeper is (see ZkMigrationState)."""

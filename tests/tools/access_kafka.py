@@ -65,6 +65,58 @@ def _cluster_bodies(node: int) -> dict[int, tuple[str, dict[str, Any]]]:
             {"broker_id": node, "directories": ()},
         ),
         s.UPDATE_FEATURES: ("UpdateFeaturesRequest", {"timeout": soon, "feature_updates": ()}),
+        s.DESCRIBE_CLUSTER: (
+            "DescribeClusterRequest",
+            {
+                "include_cluster_authorized_operations": True,
+                "endpoint_type": 2,
+                "include_fenced_brokers": False,
+            },
+        ),
+        s.CONTROLLER_REGISTRATION: (
+            "ControllerRegistrationRequest",
+            {
+                "controller_id": node,
+                "incarnation_id": s.uuid_field(DIRECTORY),
+                "zk_migration_ready": False,
+                "listeners": (),
+                "features": (),
+            },
+        ),
+        s.ADD_RAFT_VOTER: (
+            "AddRaftVoterRequest",
+            {
+                "cluster_id": OTHER_CLUSTER,
+                "timeout": soon,
+                "voter_id": 9,
+                "voter_directory_id": s.uuid_field(DIRECTORY),
+                "listeners": (),
+            },
+        ),
+        s.REMOVE_RAFT_VOTER: (
+            "RemoveRaftVoterRequest",
+            {
+                "cluster_id": OTHER_CLUSTER,
+                "voter_id": 9,
+                "voter_directory_id": s.uuid_field(DIRECTORY),
+            },
+        ),
+        s.DESCRIBE_USER_SCRAM_CREDENTIALS: (
+            "DescribeUserScramCredentialsRequest",
+            {"users": None},
+        ),
+        s.DESCRIBE_ACLS: (
+            "DescribeAclsRequest",
+            {
+                "resource_type_filter": 1,
+                "resource_name_filter": None,
+                "pattern_type_filter": 1,
+                "principal_filter": None,
+                "host_filter": None,
+                "operation": 1,
+                "permission_type": 1,
+            },
+        ),
     }
 
 
@@ -82,6 +134,7 @@ def bodies(node: int) -> dict[int, Any]:
     c, e = _module(s.INCREMENTAL_ALTER_CONFIGS), _module(s.ELECT_LEADERS)
     a, b = _module(s.CREATE_ACLS), _module(s.DELETE_ACLS)
     u, k = _module(s.ALTER_CLIENT_QUOTAS), _module(s.ALTER_USER_SCRAM_CREDENTIALS)
+    w, g = _module(s.ALTER_CONFIGS), _module(s.DESCRIBE_CONFIGS)
     n, o = _module(s.ALTER_PARTITION_REASSIGNMENTS), _module(s.LIST_PARTITION_REASSIGNMENTS)
     return made | {
         s.FETCH: f.FetchRequest(
@@ -150,6 +203,23 @@ def bodies(node: int) -> dict[int, Any]:
                 ),
             ),
             validate_only=True,
+        ),
+        s.ALTER_CONFIGS: w.AlterConfigsRequest(
+            resources=(
+                w.AlterConfigsResource(
+                    resource_type=2,
+                    resource_name="a",
+                    configs=(w.AlterableConfig(name="retention.ms", value="7"),),
+                ),
+            ),
+            validate_only=True,
+        ),
+        s.DESCRIBE_CONFIGS: g.DescribeConfigsRequest(
+            resources=(
+                g.DescribeConfigsResource(
+                    resource_type=2, resource_name="a", configuration_keys=None
+                ),
+            )
         ),
         s.ALTER_PARTITION_REASSIGNMENTS: n.AlterPartitionReassignmentsRequest(
             topics=(
@@ -224,7 +294,7 @@ def is_allowed(authorizer: NodeAuthorizer, caller: Caller | None, api: KafkaApi,
     if api.from_brokers and authorizer.refusal(caller, api.method) is not None:
         return False
     value = value_of(api, node)
-    if not RPC_METHODS[api.method].is_metadata:
+    if api.method in RPC_METHODS and not RPC_METHODS[api.method].is_metadata:
         return authorizer.refusal(caller, api.method, value) is None
     authorized = authorizer.authorize(caller, api.method, value)
     return not isinstance(authorized, Denial) and authorized.answer is None
@@ -261,7 +331,7 @@ def _needs(api: KafkaApi) -> str:
 def _besides(api: KafkaApi) -> str:
     if api.key == s.ENVELOPE:
         return "authenticated callers only"
-    if api.key == s.API_VERSIONS:
+    if api.method not in RPC_METHODS:
         return ""
     callers = RPC_METHODS[api.method].callers
     return "" if callers is Callers.ANYBODY else f"{callers} only"

@@ -1,10 +1,11 @@
-"""The Kafka APIs served to Kafka's brokers: the table for the bridge, authorization and ACCESS.md.
+"""The Kafka APIs served to Kafka's nodes and tools: the table for the bridge, for authorization
+and for ACCESS.md.
 
 `schemas.SERVED` has the served versions of each API, `rpc.wire.methods` what each method requires.
 
 Rules:
 1. An API that is not in the table is not served.
-2. An API that only brokers use (`from_brokers`) is authorized by the header of the request, before
+2. An API that only nodes use (`from_brokers`) is authorized by the header of the request, before
    its body is decoded, and again with the body; every other API with the body.
 3. An envelope may contain only requests of APIs that are `forwarded`.
 
@@ -21,8 +22,8 @@ from quorate.bridge import schemas as s
 
 @dataclass(frozen=True, slots=True)
 class KafkaApi:
-    """One row. method: the gRPC method (`rpc.wire.methods`) whose rules apply; "Envelope" is not a
-    gRPC method, and ApiVersions has none.
+    """One row. method: the gRPC method (`rpc.wire.methods`) whose rules apply; "Envelope" and
+    "DescribeControllers" are not gRPC methods, and ApiVersions has none.
     """
 
     key: int
@@ -45,30 +46,43 @@ def _forwarded(key: int, name: str, method: str | None = None) -> KafkaApi:
     return KafkaApi(key, name, method or name, forwarded=True)
 
 
+def _direct(key: int, name: str, method: str | None = None) -> KafkaApi:
+    """An API for administrators that connect to a controller (KIP-919)."""
+    return KafkaApi(key, name, method or name)
+
+
 _ROWS: Final = (
     _brokers(s.FETCH, "Fetch"),
     KafkaApi(s.API_VERSIONS, "ApiVersions"),
     _forwarded(s.CREATE_TOPICS, "CreateTopics"),
     _forwarded(s.DELETE_TOPICS, "DeleteTopics"),
+    _direct(s.DESCRIBE_ACLS, "DescribeAcls"),
     _forwarded(s.CREATE_ACLS, "CreateAcls"),
     _forwarded(s.DELETE_ACLS, "DeleteAcls"),
+    _direct(s.DESCRIBE_CONFIGS, "DescribeConfigs"),
+    _forwarded(s.ALTER_CONFIGS, "AlterConfigs", "IncrementalAlterConfigs"),
     _forwarded(s.CREATE_PARTITIONS, "CreatePartitions"),
     _forwarded(s.ELECT_LEADERS, "ElectLeaders"),
     _forwarded(s.INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs"),
     _forwarded(s.ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments"),
     _forwarded(s.LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments"),
     _forwarded(s.ALTER_CLIENT_QUOTAS, "AlterClientQuotas"),
+    _direct(s.DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials"),
     _forwarded(s.ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials"),
     _forwarded(s.DESCRIBE_QUORUM, "DescribeQuorum"),
     _brokers(s.ALTER_PARTITION, "AlterPartition"),
     _forwarded(s.UPDATE_FEATURES, "UpdateFeatures", "UpdateClusterFeatures"),
     _brokers(s.ENVELOPE, "Envelope"),
     _brokers(s.FETCH_SNAPSHOT, "FetchSnapshot"),
+    _direct(s.DESCRIBE_CLUSTER, "DescribeCluster", "DescribeControllers"),
     _brokers(s.BROKER_REGISTRATION, "BrokerRegistration", "RegisterBroker"),
     _brokers(s.BROKER_HEARTBEAT, "BrokerHeartbeat"),
     _forwarded(s.UNREGISTER_BROKER, "UnregisterBroker"),
     _brokers(s.ALLOCATE_PRODUCER_IDS, "AllocateProducerIds"),
+    _brokers(s.CONTROLLER_REGISTRATION, "ControllerRegistration", "RegisterController"),
     _brokers(s.ASSIGN_REPLICAS_TO_DIRS, "AssignReplicasToDirs"),
+    _forwarded(s.ADD_RAFT_VOTER, "AddRaftVoter", "AddVoter"),
+    _forwarded(s.REMOVE_RAFT_VOTER, "RemoveRaftVoter", "RemoveVoter"),
 )
 
 KAFKA_APIS: Final[dict[int, KafkaApi]] = {row.key: row for row in _ROWS}

@@ -18,7 +18,6 @@ Source: KIP-866; KIP-590 "Envelope"; Kafka's EnvelopeUtils.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,23 +25,20 @@ from quorate.bridge import schemas as s
 from quorate.bridge.admission import Admission, Admit
 from quorate.bridge.apis import KAFKA_APIS
 from quorate.bridge.connections import Connections, KafkaConnection
+from quorate.bridge.direct import DIRECT
 from quorate.bridge.exchange import answer_bare
 from quorate.bridge.forwarding import FORWARDED, answer_envelope, envelope_response
 from quorate.bridge.frames import FRAME_BYTES_MAX, Decoder
 from quorate.bridge.handshakes import Handshakes
 from quorate.bridge.lifecycle import LIFECYCLE
 from quorate.bridge.propagation import Propagation
+from quorate.bridge.quorum_requests import Describe, Handle, QuorumRequests
 from quorate.bridge.replication import Replication, respond
-from quorate.bridge.server import BridgeServer
+from quorate.bridge.server import BridgeServer, api_versions
+from quorate.metadata import requests as r
 from quorate.metadata.authorizer import ANONYMOUS
-from quorate.metadata.requests import RegisterBroker, RegisterController
 from quorate.raft.errors import ErrorCode
-from quorate.raft.messages import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    FetchRequest,
-    FetchSnapshotRequest,
-)
+from quorate.raft.messages import FetchRequest, FetchSnapshotRequest
 from quorate.rpc.principals import Caller, PrincipalMapping
 from quorate.rpc.server.authorizer import Denial, answer_authorized
 from quorate.rpc.tls import TlsConfig
@@ -57,14 +53,16 @@ LOG_INTERVAL_S = 60.0
 STRANGERS_FRAME_BYTES_MAX = 256 * 1024
 """The longest frame of a caller that lacks what rule 2 demands."""
 
-BARE: Final = LIFECYCLE | FORWARDED
+BARE: Final = LIFECYCLE | FORWARDED | DIRECT
 """The exchanges of all APIs that `Bridge.answer` does not handle itself, without an envelope."""
 _APART: Final = {s.FETCH, s.FETCH_SNAPSHOT, s.ENVELOPE, s.API_VERSIONS}
 assert BARE.keys() | _APART == KAFKA_APIS.keys() == s.SERVED.keys(), "an API without a handler"
 assert FORWARDED.keys() == {api.key for api in KAFKA_APIS.values() if api.forwarded}
 
-Handle = Callable[[Any, int], Awaitable[MetadataAnswer]]
-"""Passes a request to the metadata controller, with its timeout in ms."""
+_METHODS: Final[dict[type, str]] = {kind: each.name for kind, each in METHODS.items()} | {
+    r.AlterConfigs: "IncrementalAlterConfigs"
+}
+"""The method by which a request to the metadata controller is authorized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +87,18 @@ class BridgeSettings:
 
 
 class Bridge:
-    """admit: admits Kafka's nodes. authorizer: authorizes requests; None accepts all of them."""
+    """handle: passes a request to the metadata controller, with its timeout in ms. describe:
+    answers a read from this node's image. admit: admits Kafka's nodes. authorizer: authorizes
+    requests; None accepts all.
+    """
 
     def __init__(
         self,
         settings: BridgeSettings,
         raft: RaftDriver,
         handle: Handle,
+        describe: Describe,
+        *,
         admit: Admit,
         authorizer: NodeAuthorizer | None = None,
     ) -> None:
@@ -113,6 +116,16 @@ class Bridge:
             settings.connections_max, settings.connections_per_address_max
         )
         self._handshakes = Handshakes()
+        self._quorum = QuorumRequests(
+            raft,
+            handle,
+            describe,
+            authorizer,
+            node_id=settings.node_id,
+            cluster_id=settings.cluster_id,
+            listener=settings.listener,
+            kafka_replicas=self._connections.replicas,
+        )
         self._server: BridgeServer | None = None
         self._unauthenticated = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
@@ -206,6 +219,8 @@ class Bridge:
 
     async def answer(self, call: s.Call, connection: KafkaConnection) -> Any:
         """The response to a request, in the request's version."""
+        if call.api_key == s.API_VERSIONS:
+            return api_versions(call, *self._quorum.features())
         if call.api_key == s.FETCH:
             return await self._replication.fetch(call, connection)
         if call.api_key == s.FETCH_SNAPSHOT:
@@ -244,12 +259,12 @@ class Bridge:
 
     async def _ask(self, request: Any, timeout_ms: int, caller: Caller) -> MetadataAnswer:
         """Authorize and process a request, as `rpc.server.metadata_servicers` does for gRPC."""
-        if isinstance(request, DescribeQuorumRequest):
-            return await self._describe_quorum(request, caller)
+        if self._quorum.answers(request):
+            return await self._quorum.ask(request, timeout_ms, caller)
         if self._authorizer is None:
             return await self._serve(request, timeout_ms, caller)
         return await answer_authorized(
-            self._authorizer.authorize(caller, METHODS[type(request)].name, request),
+            self._authorizer.authorize(caller, _METHODS[type(request)], request),
             self._raft.node.current_leader,
             lambda authorized: self._serve(authorized, timeout_ms, caller),
         )
@@ -269,24 +284,11 @@ class Bridge:
         another cluster, which the controller rejects.
         """
         match request:
-            case RegisterBroker(broker_id, cluster_id=cluster_id):
+            case r.RegisterBroker(broker_id, cluster_id=cluster_id):
                 return broker_id if cluster_id in ("", self._settings.cluster_id) else None
-            case RegisterController(controller_id):
+            case r.RegisterController(controller_id):
                 return controller_id
         return None
-
-    async def _describe_quorum(
-        self, request: DescribeQuorumRequest, caller: Caller
-    ) -> MetadataAnswer:
-        leader = self._raft.node.current_leader
-        refused = self._refusal(caller, "DescribeQuorum", request)
-        if refused is not None:
-            return MetadataAnswer(refused.error, leader, message=refused.message)
-        response, _ = await self._raft.ask(request)
-        assert isinstance(response, DescribeQuorumResponse), type(response)
-        if response.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            return MetadataAnswer(ErrorCode.NOT_CONTROLLER, leader)
-        return MetadataAnswer(ErrorCode.NONE, leader, response)
 
 
 def may_forward(authorizer: NodeAuthorizer, caller: Caller) -> bool:

@@ -1,26 +1,38 @@
-"""Requests about the quorum, its features and brokers: conversion from Kafka's messages.
+"""Requests about the quorum, its controllers, features and brokers: conversion from Kafka's
+messages.
 
 The responses are converted back.
 
-Source: KIP-584, KIP-595 "DescribeQuorum", KIP-631 (UnregisterBroker), KIP-853 (directory ids).
+Source: KIP-584, KIP-595 "DescribeQuorum", KIP-631 (UnregisterBroker), KIP-853 (directory ids,
+AddRaftVoter, RemoveRaftVoter), KIP-919 (DescribeCluster); Kafka's AuthHelper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode as KafkaError
 
 from quorate.bridge import schemas as s
 from quorate.bridge.exchange import RefusedCallError
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.metadata import requests as r
+from quorate.metadata.authorizer import Operation
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import (
+    AddVoterRequest,
+    AdminResponse,
     CurrentLeader,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
+    RemoveVoterRequest,
     ReplicaStatus,
 )
+from quorate.raft.types import Endpoint, ReplicaKey
+from quorate.rpc.fields import ENDPOINT_CHARS_MAX, ENDPOINTS_MAX
+from quorate.rpc.wire.limits import CHANGE_TIMEOUT_MS_MAX
 
 UPGRADE = 1
 UNSAFE_DOWNGRADE = 3
@@ -88,7 +100,139 @@ def no_quorum(_request: object, error: ErrorCode, text: str) -> DescribeQuorumRe
     return DescribeQuorumResponse(error, CurrentLeader(0), message=text)
 
 
+# --- voters ---------------------------------------------------------------------------------------
+
+
+def add_voter(body: Any) -> AddVoterRequest:
+    endpoints = tuple(Endpoint(each.name, each.host, each.port) for each in body.listeners)
+    if fault := _endpoints_fault(endpoints):
+        raise RefusedCallError(ErrorCode.INVALID_REQUEST, fault)
+    return AddVoterRequest(
+        body.cluster_id or "",
+        _voter(body),
+        endpoints,
+        min(max(1, body.timeout // s.milliseconds(1)), CHANGE_TIMEOUT_MS_MAX),
+        getattr(body, "ack_when_committed", True),
+    )
+
+
+def _endpoints_fault(endpoints: tuple[Endpoint, ...]) -> str:
+    """Why a voter may not have these endpoints, or "". The limits are those of AddVoter."""
+    if len(endpoints) > ENDPOINTS_MAX:
+        return f"{len(endpoints)} endpoints: at most {ENDPOINTS_MAX} are allowed"
+    for each in endpoints:
+        if not each.host or each.port == 0:
+            return f"endpoint {each.name!r} has no host or no port"
+        if max(len(each.name), len(each.host)) > ENDPOINT_CHARS_MAX:
+            return f"an endpoint's name and host may have {ENDPOINT_CHARS_MAX} characters each"
+    return ""
+
+
+def remove_voter(body: Any) -> RemoveVoterRequest:
+    return RemoveVoterRequest(body.cluster_id or "", _voter(body))
+
+
+def _voter(body: Any) -> ReplicaKey:
+    if body.voter_id < 0:
+        raise RefusedCallError(ErrorCode.INVALID_REQUEST, f"the voter's id is {body.voter_id}")
+    directory = body.voter_directory_id
+    return ReplicaKey(body.voter_id, None if directory is None else s.uuid_text(directory))
+
+
+def voters_changed(module: Any, response: AdminResponse) -> Any:
+    return s.answer(module, **s.outcome(response))
+
+
+def no_voters_changed(_request: object, error: ErrorCode, text: str) -> AdminResponse:
+    return AdminResponse(error, CurrentLeader(0), text)
+
+
+# --- the controllers ------------------------------------------------------------------------------
+
+BROKERS, CONTROLLERS = 1, 2
+"""The types of endpoints (KIP-919)."""
+NO_OPERATIONS: Final = -(1 << 31)
+"""Stands for operations that were not requested."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeControllers:
+    """A DescribeCluster request. refusal: the error code and message if it is not about
+    controllers, else None.
+    """
+
+    with_operations: bool
+    refusal: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ControllersDescription:
+    """error: Kafka's error code. operations: those on the cluster that the caller is allowed; None
+    if they were not requested.
+    """
+
+    error: int
+    message: str
+    cluster_id: str = ""
+    leader_id: int = -1
+    controllers: tuple[tuple[int, Endpoint], ...] = ()
+    operations: tuple[Operation, ...] | None = None
+
+
+def describe_cluster(body: Any) -> DescribeControllers:
+    wanted = getattr(body, "endpoint_type", BROKERS)
+    refusal: tuple[int, str] | None = None
+    mismatched = (
+        "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type "
+        "BROKER"
+    )
+    if wanted not in (BROKERS, CONTROLLERS):
+        refusal = int(KafkaError.unsupported_endpoint_type), f"Unsupported endpoint type {wanted}"
+    elif wanted == BROKERS:
+        refusal = int(KafkaError.mismatched_endpoint_type), mismatched
+    if refusal is not None and body.__version__ == 0:
+        refusal = int(ErrorCode.INVALID_REQUEST), refusal[1]
+    return DescribeControllers(body.include_cluster_authorized_operations, refusal)
+
+
+def cluster_described(module: Any, response: ControllersDescription) -> Any:
+    operations = response.operations
+    return s.answer(
+        module,
+        error_code=KafkaError(response.error),
+        error_message=response.message or None,
+        endpoint_type=CONTROLLERS if response.error == 0 else BROKERS,
+        cluster_id=response.cluster_id if response.error == 0 else "",
+        controller_id=response.leader_id,
+        brokers=tuple(
+            s.make(
+                module.DescribeClusterBroker,
+                broker_id=node_id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=None,
+                is_fenced=False,
+            )
+            for node_id, endpoint in response.controllers
+        ),
+        cluster_authorized_operations=(
+            NO_OPERATIONS if operations is None else sum(1 << each for each in operations)
+        ),
+    )
+
+
+def no_cluster(_request: object, error: ErrorCode, text: str) -> ControllersDescription:
+    return ControllersDescription(int(error), text)
+
+
 # --- features -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturesUpdate(r.UpdateFeaturesResponse):
+    """The response with the names of the features, which the versions below 2 repeat."""
+
+    names: tuple[str, ...] = ()
 
 
 def update_features(body: Any) -> r.UpdateFeatures:
@@ -107,9 +251,20 @@ def _upgrade_type(update: Any) -> int:
     return UNSAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
 
 
-def features_updated(module: Any, response: r.UpdateFeaturesResponse) -> Any:
-    """The update is atomic, so one error covers all features."""
-    return s.answer(module, **s.outcome(response), results=())
+def features_updated(module: Any, response: FeaturesUpdate) -> Any:
+    """One error covers all features. Versions below 2 repeat the success for each of them."""
+    names = response.names if response.error is ErrorCode.NONE else ()
+    results: tuple[Any, ...] = ()
+    if hasattr(module, "UpdatableFeatureResult"):
+        results = tuple(
+            module.UpdatableFeatureResult(feature=name, **s.error_fields(ErrorCode.NONE))
+            for name in dict.fromkeys(names)
+        )
+    return s.answer(module, **s.outcome(response), results=results)
+
+
+def no_features_updated(_request: object, error: ErrorCode, text: str) -> FeaturesUpdate:
+    return FeaturesUpdate(error=error, message=text)
 
 
 # --- brokers --------------------------------------------------------------------------------------

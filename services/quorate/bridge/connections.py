@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from quorate.raft.types import ReplicaKey
 from quorate.rpc.principals import Caller
 
 CONNECTIONS_MAX = 1_024
@@ -29,14 +30,15 @@ BROKER_S = 60.0
 @dataclass(slots=True, eq=False)
 class KafkaConnection:
     """One connection. caller: the authenticated principal and host. last_sent: the high watermark
-    that was sent last, -1 for none. end: closes it and logs the reason. is_busy: its request is
-    being processed. broker_at_s: a broker's last successful registration or heartbeat, a time of
-    `Connections.now_s`.
+    that was sent last, -1 for none. replica: the one that fetches the metadata log over it. end:
+    closes it and logs the reason. is_busy: its request is being processed. broker_at_s: a broker's
+    last successful registration or heartbeat, a time of `Connections.now_s`.
     """
 
     host: str
     caller: Caller = field(default_factory=Caller)
     last_sent: int = -1
+    replica: ReplicaKey | None = None
     end: Callable[[str], None] = lambda _reason: None
     is_busy: bool = False
     broker_at_s: float = -math.inf
@@ -66,6 +68,10 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def replicas(self) -> set[ReplicaKey]:
+        """The replicas that fetch the metadata log over these connections."""
+        return {each.replica for each in self._open if each.replica is not None}
 
     def admit(self, new: KafkaConnection) -> str:
         """Add a connection; returns the reason if it is rejected, or "" (rule 1)."""

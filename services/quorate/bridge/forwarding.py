@@ -49,13 +49,16 @@ FORWARDED: Final[dict[int, Exchange]] = {
         cluster.describe_quorum, cluster.quorum_described, cluster.no_quorum
     ),
     s.UPDATE_FEATURES: Exchange(
-        cluster.update_features, cluster.features_updated, in_one(r.UpdateFeaturesResponse)
+        cluster.update_features, cluster.features_updated, cluster.no_features_updated
     ),
     s.UNREGISTER_BROKER: Exchange(
         cluster.unregister_broker, cluster.broker_unregistered, in_one(r.UnregisterBrokerResponse)
     ),
     s.INCREMENTAL_ALTER_CONFIGS: Exchange(
         settings.alter_configs, settings.configs_altered, settings.no_configs_altered
+    ),
+    s.ALTER_CONFIGS: Exchange(
+        settings.replace_configs, settings.configs_altered, settings.no_configs_altered
     ),
     s.ALTER_CLIENT_QUOTAS: Exchange(
         settings.alter_quotas, settings.quotas_altered, settings.no_quotas_altered
@@ -65,6 +68,12 @@ FORWARDED: Final[dict[int, Exchange]] = {
     ),
     s.CREATE_ACLS: Exchange(settings.create_acls, settings.acls_created, settings.no_acls_created),
     s.DELETE_ACLS: Exchange(settings.delete_acls, settings.acls_deleted, settings.no_acls_deleted),
+    s.ADD_RAFT_VOTER: Exchange(
+        cluster.add_voter, cluster.voters_changed, cluster.no_voters_changed
+    ),
+    s.REMOVE_RAFT_VOTER: Exchange(
+        cluster.remove_voter, cluster.voters_changed, cluster.no_voters_changed
+    ),
 }
 
 

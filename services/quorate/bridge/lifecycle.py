@@ -1,4 +1,4 @@
-"""Brokers' own requests: registration, heartbeats, ISR changes, producer ids, directories.
+"""Nodes' own requests: registration, heartbeats, ISR changes, producer ids, directories.
 
 Each message is converted to the request of `metadata.requests` that the gRPC service uses as well,
 and the response is converted back. A node that is not the active controller responds with
@@ -6,7 +6,8 @@ NOT_CONTROLLER; brokers find the leader with their Fetches.
 
 Fields that an earlier version lacks have the values that they have in Kafka.
 
-Source: KIP-631, KIP-730, KIP-841, KIP-858, KIP-903, KIP-1066; KIP-866 "Broker Registration".
+Source: KIP-631, KIP-730, KIP-841, KIP-858, KIP-903, KIP-1066; KIP-866 "Broker Registration";
+KIP-919 "Controller Registration".
 """
 
 from __future__ import annotations
@@ -181,12 +182,35 @@ def assigned(module: Any, response: r.AssignReplicasToDirsResponse) -> Any:
     )
 
 
+def controller_registration(body: Any) -> r.RegisterController:
+    return r.RegisterController(
+        controller_id=body.controller_id,
+        incarnation_id=s.uuid_text(body.incarnation_id),
+        endpoints=tuple(Endpoint(e.name, e.host, e.port) for e in body.listeners),
+        features=tuple(
+            r.ControllerFeature(
+                f.name, VersionRange(f.min_supported_version, f.max_supported_version)
+            )
+            for f in body.features
+        ),
+        security_protocols=tuple(e.security_protocol for e in body.listeners),
+        zk_migration_ready=body.zk_migration_ready,
+    )
+
+
+def controller_registered(module: Any, response: r.RegisterControllerResponse) -> Any:
+    return s.answer(module, **s.outcome(response))
+
+
 LIFECYCLE: Final[dict[int, Exchange]] = {
     s.BROKER_REGISTRATION: Exchange(registration, registered, in_one(r.RegisterBrokerResponse)),
     s.BROKER_HEARTBEAT: Exchange(heartbeat, heard, in_one(r.BrokerHeartbeatResponse)),
     s.ALTER_PARTITION: Exchange(isr_change, isr_changed, in_one(r.AlterPartitionResponse)),
     s.ALLOCATE_PRODUCER_IDS: Exchange(
         producer_ids, allocated, in_one(r.AllocateProducerIdsResponse)
+    ),
+    s.CONTROLLER_REGISTRATION: Exchange(
+        controller_registration, controller_registered, in_one(r.RegisterControllerResponse)
     ),
     s.ASSIGN_REPLICAS_TO_DIRS: Exchange(
         assignments, assigned, in_one(r.AssignReplicasToDirsResponse)

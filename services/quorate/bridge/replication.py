@@ -93,6 +93,7 @@ class Replication:
         assert isinstance(response, FetchResponse), type(response)
         if response.error is ErrorCode.NONE:
             connection.last_sent = response.high_watermark
+            connection.replica = request.replica
         return self._fetched(call, topic.topic_id, response, data)
 
     def _fetched(

@@ -37,56 +37,76 @@ FETCH: Final = 1
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
+DESCRIBE_ACLS: Final = 29
 CREATE_ACLS: Final = 30
 DELETE_ACLS: Final = 31
+DESCRIBE_CONFIGS: Final = 32
+ALTER_CONFIGS: Final = 33
 CREATE_PARTITIONS: Final = 37
 ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 ALTER_PARTITION_REASSIGNMENTS: Final = 45
 LIST_PARTITION_REASSIGNMENTS: Final = 46
 ALTER_CLIENT_QUOTAS: Final = 49
+DESCRIBE_USER_SCRAM_CREDENTIALS: Final = 50
 ALTER_USER_SCRAM_CREDENTIALS: Final = 51
 DESCRIBE_QUORUM: Final = 55
 ALTER_PARTITION: Final = 56
 UPDATE_FEATURES: Final = 57
 ENVELOPE: Final = 58
 FETCH_SNAPSHOT: Final = 59
+DESCRIBE_CLUSTER: Final = 60
 BROKER_REGISTRATION: Final = 62
 BROKER_HEARTBEAT: Final = 63
 UNREGISTER_BROKER: Final = 64
 ALLOCATE_PRODUCER_IDS: Final = 67
+CONTROLLER_REGISTRATION: Final = 70
 ASSIGN_REPLICAS_TO_DIRS: Final = 73
+ADD_RAFT_VOTER: Final = 80
+REMOVE_RAFT_VOTER: Final = 81
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
     FETCH: (4, 18),
     API_VERSIONS: (0, 4),
     CREATE_TOPICS: (2, 7),
     DELETE_TOPICS: (1, 6),
+    DESCRIBE_ACLS: (1, 3),
     CREATE_ACLS: (1, 3),
     DELETE_ACLS: (1, 3),
+    DESCRIBE_CONFIGS: (1, 4),
+    ALTER_CONFIGS: (0, 2),
     CREATE_PARTITIONS: (0, 3),
     ELECT_LEADERS: (0, 2),
     INCREMENTAL_ALTER_CONFIGS: (0, 1),
     ALTER_PARTITION_REASSIGNMENTS: (0, 1),
     LIST_PARTITION_REASSIGNMENTS: (0, 0),
     ALTER_CLIENT_QUOTAS: (0, 1),
+    DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
     ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
     DESCRIBE_QUORUM: (0, 2),
     ALTER_PARTITION: (2, 3),
-    UPDATE_FEATURES: (0, 1),
+    UPDATE_FEATURES: (0, 2),
     ENVELOPE: (0, 0),
     FETCH_SNAPSHOT: (0, 1),
+    DESCRIBE_CLUSTER: (0, 2),
     BROKER_REGISTRATION: (0, 4),
     BROKER_HEARTBEAT: (0, 2),
     UNREGISTER_BROKER: (0, 0),
     ALLOCATE_PRODUCER_IDS: (0, 0),
+    CONTROLLER_REGISTRATION: (0, 0),
     ASSIGN_REPLICAS_TO_DIRS: (0, 0),
+    ADD_RAFT_VOTER: (0, 1),
+    REMOVE_RAFT_VOTER: (0, 0),
 }
 """The served requests: API key to its lowest and highest version."""
 
 ITEMS_MAX: Final = 20_000
 ISR_ITEMS_MAX: Final = 200_000
 """AlterPartition may contain every partition that a broker leads, about five items each."""
+DESCRIBED_ITEMS_MAX: Final = 1_000
+"""The response to DescribeConfigs has dozens of configs, with their synonyms, for each item."""
+
+_ITEMS_MAX: Final = {ALTER_PARTITION: ISR_ITEMS_MAX, DESCRIBE_CONFIGS: DESCRIBED_ITEMS_MAX}
 
 
 class BadMessageError(Exception):
@@ -108,7 +128,7 @@ class Call:
 
 def items_max(api_key: int) -> int:
     """The most items that the arrays of a request may have in total."""
-    return ISR_ITEMS_MAX if api_key == ALTER_PARTITION else ITEMS_MAX
+    return _ITEMS_MAX.get(api_key, ITEMS_MAX)
 
 
 def read_head(frame: bytes) -> Call:

@@ -41,6 +41,7 @@ from quorate.bridge.frames import (
     write_frame,
 )
 from quorate.bridge.handshakes import Handshakes
+from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.errors import TlsError
 from quorate.rpc.principals import PrincipalMapping, caller_of_certificate
@@ -57,6 +58,8 @@ BUFFER_BYTES = 16 * 1024
 """The read buffer of a connection whose request is being processed; at most twice this size."""
 BACKLOG = 256
 ACCEPT_PAUSE_S = 0.1
+FEATURES_SINCE, LEVEL_0_SINCE = 3, 4
+"""The versions of ApiVersions that list features, and features that support level 0 (KIP-1022)."""
 LOG_INTERVAL_S = 10.0
 """The shortest interval between log lines about closed connections of one host, seconds."""
 
@@ -284,10 +287,7 @@ class BridgeServer:
         response = self._answerer.refuse(head, connection)
         if response is None:
             call = await self._decoder.call(frame)
-            if call.api_key == s.API_VERSIONS:
-                response = api_versions(call)
-            else:
-                response = await self._answerer.answer(call, connection)
+            response = await self._answerer.answer(call, connection)
         return s.write_response(head.correlation_id, response)
 
 
@@ -307,8 +307,13 @@ def _listening_socket(family: int, kind: int, protocol: int, address: Any) -> so
     return made
 
 
-def api_versions(call: s.Call) -> Any:
-    """The ApiVersions response; in version 0 with an error for an unknown version (KIP-511)."""
+def api_versions(
+    call: s.Call, features: Sequence[r.FeatureDescription] = (), features_epoch: int = -1
+) -> Any:
+    """The ApiVersions response; in version 0 with an error for an unknown version (KIP-511).
+
+    Versions below 4 cannot contain features that support level 0.
+    """
     is_known = call.body is not None
     version = call.version if is_known else 0
     module = s.response_module(s.API_VERSIONS, version)
@@ -320,4 +325,33 @@ def api_versions(call: s.Call) -> Any:
             for key, (low, high) in s.SERVED.items()
         ),
         zk_migration_ready=True,
+        **_features(module, version, features, features_epoch),
     )
+
+
+def _features(
+    module: Any, version: int, features: Sequence[r.FeatureDescription], epoch: int
+) -> dict[str, Any]:
+    if version < FEATURES_SINCE:
+        return {}
+    finalized = [feature for feature in features if feature.finalized_level > 0]
+    return {
+        "supported_features": tuple(
+            module.SupportedFeatureKey(
+                name=feature.name,
+                min_version=feature.supported.min,
+                max_version=feature.supported.max,
+            )
+            for feature in features
+            if feature.supported.min > 0 or version >= LEVEL_0_SINCE
+        ),
+        "finalized_features_epoch": epoch,
+        "finalized_features": tuple(
+            module.FinalizedFeatureKey(
+                name=feature.name,
+                max_version_level=feature.finalized_level,
+                min_version_level=feature.finalized_level,
+            )
+            for feature in finalized
+        ),
+    }

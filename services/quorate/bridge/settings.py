@@ -31,6 +31,19 @@ def alter_configs(body: Any) -> r.IncrementalAlterConfigs:
     )
 
 
+def replace_configs(body: Any) -> r.AlterConfigs:
+    return r.AlterConfigs(
+        tuple(
+            r.ConfigChange(
+                r.ConfigResource(resource.resource_type, resource.resource_name),
+                tuple(r.ConfigOp(config.name, config.value) for config in resource.configs),
+            )
+            for resource in body.resources
+        ),
+        body.validate_only,
+    )
+
+
 def configs_altered(module: Any, response: r.AlterConfigsResponse) -> Any:
     return s.answer(
         module,
@@ -46,7 +59,7 @@ def configs_altered(module: Any, response: r.AlterConfigsResponse) -> Any:
 
 
 def no_configs_altered(
-    request: r.IncrementalAlterConfigs, error: ErrorCode, text: str
+    request: r.IncrementalAlterConfigs | r.AlterConfigs, error: ErrorCode, text: str
 ) -> r.AlterConfigsResponse:
     return r.AlterConfigsResponse(
         tuple(r.ConfigOutcome(change.resource, error, text) for change in request.changes)

@@ -436,6 +436,7 @@ _HANDLERS: Final[dict[type[Any], _Handler]] = {
     r.DeleteTopics: topic_manager.delete_topics,
     r.CreatePartitions: topic_manager.create_partitions,
     r.IncrementalAlterConfigs: config_manager.alter_configs,
+    r.AlterConfigs: config_manager.alter_configs,
     r.AlterClientQuotas: principal_manager.alter_quotas,
     r.AlterUserScramCredentials: principal_manager.alter_scram,
     r.CreateAcls: principal_manager.create_acls,

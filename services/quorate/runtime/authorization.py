@@ -27,8 +27,12 @@ from quorate.raft.errors import ErrorCode
 from quorate.rpc.server.authorizer import AuthorizationResult
 from quorate.rpc.wire.methods import RPC_METHODS
 
-KAFKA_OPERATIONS: Final[dict[str, Operation]] = {"Envelope": Operation.CLUSTER_ACTION}
-"""The operation on the cluster by request name, for requests that only Kafka's brokers send."""
+KAFKA_OPERATIONS: Final[dict[str, Operation]] = {
+    "Envelope": Operation.CLUSTER_ACTION,
+    "DescribeControllers": Operation.ALTER,
+}
+"""The operation on the cluster by request name, for requests that only Kafka's nodes and tools
+send."""
 
 PART_OPERATIONS: Final[dict[str, Operation]] = {
     rpc.name: rpc.operation for rpc in RPC_METHODS.values() if not rpc.is_about_cluster

@@ -154,6 +154,15 @@ class NodeAuthorizer:
             self._authorizer is None or self._unauthorized(self._authorizer, caller, name) is None
         )
 
+    def allows_on_cluster(self, caller: Caller, operation: Operation) -> bool:
+        """Whether the ACLs allow the caller an operation on the cluster. Logs nothing."""
+        authorizer, principal = self._authorizer, caller.principal
+        if authorizer is None:
+            return True
+        return principal is not None and authorizer.allows(
+            principal, caller.host, operation, CLUSTER
+        )
+
     # --- the authorizer
     # ---------------------------------------------------------------------------------
 

@@ -248,7 +248,13 @@ async def test_every_request_goes_through_and_its_answer_can_be_read() -> None:
     cluster = Migrating(2)
     cluster.ask(r.CreateTopics((r.NewTopic("a", assignments=((1, 2),)),)))
     bodies = _bodies()
-    assert set(FORWARDED) - set(bodies) == {s.LIST_PARTITION_REASSIGNMENTS, s.DESCRIBE_QUORUM}
+    assert set(FORWARDED) - set(bodies) == {
+        s.LIST_PARTITION_REASSIGNMENTS,
+        s.DESCRIBE_QUORUM,
+        s.UPDATE_FEATURES,
+        s.ADD_RAFT_VOTER,
+        s.REMOVE_RAFT_VOTER,
+    }
     errors: dict[int, list[int]] = {}
     for key, body in bodies.items():
         version = s.SERVED[key][1]

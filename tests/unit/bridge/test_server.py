@@ -27,8 +27,12 @@ from quorate.bridge.frames import (
     read_frame,
     write_frame,
 )
-from quorate.bridge.server import BridgeServer
+from quorate.bridge.server import BridgeServer, api_versions
+from quorate.metadata import describe
+from quorate.metadata import requests as r
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.raft.errors import ErrorCode
+from quorate.raft.types import VersionRange
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
 
 from tests.unit.bridge.bridge_support import Migrating, call
@@ -38,8 +42,14 @@ HOST = "127.0.0.1"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
+FEATURES = (
+    r.FeatureDescription("kraft.version", VersionRange(0, 1), 0),
+    r.FeatureDescription("metadata.version", VersionRange(7, 30), 21),
+)
+
+
 class Busy:
-    """Answers every request with NOT_CONTROLLER."""
+    """Answers every request with NOT_CONTROLLER, except ApiVersions."""
 
     def frame_bytes_max(self, _connection: KafkaConnection) -> int:
         return FRAME_BYTES_MAX
@@ -48,6 +58,8 @@ class Busy:
         return None
 
     async def answer(self, call: s.Call, _connection: KafkaConnection) -> Any:
+        if call.api_key == s.API_VERSIONS:
+            return api_versions(call, FEATURES, 7)
         return s.response_type(call.api_key, call.version)(
             throttle_time=s.milliseconds(),
             error_code=s.error_field(ErrorCode.NOT_CONTROLLER),
@@ -103,6 +115,13 @@ async def test_api_versions_says_what_is_served(server: BridgeServer, version: i
     assert found == s.SERVED
     if version >= 3:
         assert answer.zk_migration_ready
+        supported = [(f.name, f.min_version, f.max_version) for f in answer.supported_features]
+        assert supported == [("kraft.version", 0, 1)] * (version >= 4) + [
+            ("metadata.version", 7, 30)
+        ]
+        (finalized,) = answer.finalized_features
+        assert (finalized.name, finalized.max_version_level) == ("metadata.version", 21)
+        assert answer.finalized_features_epoch == 7
     writer.close()
 
 
@@ -229,7 +248,13 @@ async def test_a_closed_bridge_has_no_thread_and_opens_again(tmp_path: Path) -> 
     async def admit(timeout_ms: int) -> tuple[ErrorCode, str]:
         raise AssertionError(timeout_ms)
 
-    bridge = Bridge(BridgeSettings(1, CLUSTER, "KAFKA", HOST, 0), replica.driver, handle, admit)
+    bridge = Bridge(
+        BridgeSettings(1, CLUSTER, "KAFKA", HOST, 0),
+        replica.driver,
+        handle,
+        lambda read: describe.answer(MetadataImage(), read),
+        admit=admit,
+    )
     others = set(threading.enumerate())
     for _ in range(2):
         await bridge.open()

@@ -144,5 +144,12 @@ def _build(
             return MetadataAnswer(ErrorCode.NOT_CONTROLLER, leader, None, text)
         return await components.metadata.handle(request, timeout_ms)
 
-    admit = components.metadata.admit_kafka_node
-    return Bridge(settings, components.driver, handle, admit, components.authorizer)
+    metadata = components.metadata
+    return Bridge(
+        settings,
+        components.driver,
+        handle,
+        metadata.describe,
+        admit=metadata.admit_kafka_node,
+        authorizer=components.authorizer,
+    )

@@ -22,6 +22,7 @@ from quorate.metadata.limits import fits, topic_name_fault
 from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
 from quorate.metadata.metadata_version import CORDONED_LOG_DIRS, ELR, release_of
 from quorate.metadata.requests import (
+    AlterConfigs,
     AlterConfigsResponse,
     ConfigChange,
     ConfigOp,
@@ -40,7 +41,7 @@ _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)??(?=ssl|sasl|
 
 
 def alter_configs(
-    context: ControllerContext, request: IncrementalAlterConfigs
+    context: ControllerContext, request: IncrementalAlterConfigs | AlterConfigs
 ) -> tuple[list[MetadataRecord], AlterConfigsResponse]:
     """Alter configs, each resource atomically and independently of the others."""
     times = Counter(change.resource for change in request.changes)
@@ -52,12 +53,22 @@ def alter_configs(
                 raise RefusedError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
-            batch.add(_altered(context, change))
+            is_whole = isinstance(request, AlterConfigs)
+            batch.add(_altered(context, _replacing(context, change) if is_whole else change))
             outcomes.append(ConfigOutcome(change.resource))
         except RefusedError as refused:
             outcomes.append(ConfigOutcome(change.resource, refused.error, refused.message))
     records = [] if request.validate_only else batch.records
     return records, AlterConfigsResponse(tuple(outcomes))
+
+
+def _replacing(context: ControllerContext, change: ConfigChange) -> ConfigChange:
+    """The change with an operation that deletes each config that it does not set."""
+    resource = change.resource
+    named = {op.name for op in change.ops}
+    before = context.image.configs.of(resource.type, resource.name)
+    deleted = (ConfigOp(name, None, DELETE) for name in before if name not in named)
+    return ConfigChange(resource, (*change.ops, *deleted))
 
 
 def _altered(context: ControllerContext, change: ConfigChange) -> list[MetadataRecord]:

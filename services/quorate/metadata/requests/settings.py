@@ -53,6 +53,17 @@ class IncrementalAlterConfigs(Request):
 
 
 @dataclass(frozen=True, slots=True)
+class AlterConfigs(Request):
+    """Replace the configs of each resource by those that the operations set (KIP-133).
+
+    Only Kafka's clients send this; the response is that of IncrementalAlterConfigs.
+    """
+
+    changes: tuple[ConfigChange, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigOutcome:
     """The result of the changes of one resource."""
 

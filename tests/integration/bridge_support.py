@@ -37,7 +37,8 @@ class KafkaQuorum(Quorum):
                 }
             )
 
-    def format_and_start(self) -> None:
+    def format_and_start(self, release: str | None = None) -> None:
+        """release: the metadata.version that the quorum is formatted with, None for none."""
         voters = ",".join(
             f"{node.id}@{node.address}:{'A' * 20}{index}A"
             for index, node in enumerate(self.nodes.values(), 1)
@@ -46,6 +47,7 @@ class KafkaQuorum(Quorum):
             ran = here(
                 "storage", "format", "-t", CLUSTER, "-c", node.properties,
                 "--initial-controllers", voters,
+                *(() if release is None else ("--release-version", release)),
             )  # fmt: skip
             assert ran.status == 0, ran
             node.start()

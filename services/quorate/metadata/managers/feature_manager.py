@@ -109,7 +109,7 @@ def _check(context: ControllerContext, update: FeatureUpdate) -> None:
         )
     _check_nodes(context, update)
     if update.level > current and update.upgrade_type != UPGRADE:
-        raise _refuse(update, "It is an upgrade, not a downgrade.")
+        raise _refuse(update, "Can't downgrade to a newer version.")
     if update.level < current:
         _check_downgrade(update, current)
 

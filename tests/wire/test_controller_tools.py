@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from tests.integration.bridge_support import KafkaQuorum, listens
-from tests.integration.support import CLUSTER, HOST, Node, free_ports, here, until
+from tests.integration.support import CLUSTER, HOST, free_ports, until
 from tests.wire.conftest import PEERS
 
 IDS: Final = (1, 2, 3)

@@ -164,12 +164,17 @@ def _bodies() -> dict[int, Any]:
                 ),
             ),
         ),
-        s.UPDATE_FEATURES: m[s.UPDATE_FEATURES].UpdateFeaturesRequest(
-            feature_updates=(
-                m[s.UPDATE_FEATURES].FeatureUpdateKey(
-                    feature="metadata.version", max_version_level=22, upgrade_type=1
+        s.ALTER_CONFIGS: m[s.ALTER_CONFIGS].AlterConfigsRequest(
+            resources=(
+                m[s.ALTER_CONFIGS].AlterConfigsResource(
+                    resource_type=4,
+                    resource_name="",
+                    configs=(
+                        m[s.ALTER_CONFIGS].AlterableConfig(name="background.threads", value="3"),
+                    ),
                 ),
-            )
+            ),
+            validate_only=False,
         ),
         s.UNREGISTER_BROKER: m[s.UNREGISTER_BROKER].UnregisterBrokerRequest(broker_id=9),
         s.INCREMENTAL_ALTER_CONFIGS: m[s.INCREMENTAL_ALTER_CONFIGS].IncrementalAlterConfigsRequest(
@@ -265,12 +270,11 @@ async def test_every_request_goes_through_and_its_answer_can_be_read() -> None:
         s.DELETE_TOPICS: [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
         s.ELECT_LEADERS: [0, ErrorCode.ELECTION_NOT_NEEDED],
         s.UNREGISTER_BROKER: [ErrorCode.BROKER_ID_NOT_REGISTERED],
-        # Not while a migration is under way.
-        s.UPDATE_FEATURES: [ErrorCode.INVALID_UPDATE_VERSION],
     }
     image = cluster.committed
     assert image.features.metadata_version == 21
     assert image.configs.of(2, "a") == {"retention.ms": "7"}
+    assert image.configs.of(4, "") == {"background.threads": "3"}
     assert len(image.topics.partitions(image.topics.ids["a"])) == 3
     assert ("u", 1) in image.scram.credentials
     assert not image.acls.acls, "what was created was deleted again"

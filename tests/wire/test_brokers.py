@@ -1,20 +1,30 @@
-"""A broker of Kafka 4.3 on a quorum of Quorate's: it registers, serves, and Kafka's tools work."""
+"""Brokers of Kafka 4.3 on a quorum of Quorate's: they register, serve, and Kafka's tools work.
+
+`Cluster` is three of them with a producer with acks=all: at every metadata.version, and through
+restarts, a failover and the cordoning of directories at the latest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from quorate.metadata import requests as r
 from quorate.metadata.authorizer import Operation, ResourceType
+from quorate.metadata.metadata_version import LATEST_LEVEL, MINIMUM_LEVEL
+from quorate.raft.errors import ErrorCode
+from quorate.rpc.metadata_client import MetadataClient
 
 from tests.attacks.kafka_listener import ACTION, AUTHORIZER, BROKER, controller
 from tests.certificates import needs_openssl
 from tests.integration.bridge_support import KafkaQuorum
 from tests.integration.support import CLUSTER, HOST, free_ports, here, until
 from tests.kafka import KAFKA_4_3, KafkaNode
-from tests.migration.client import KafkaClient
+from tests.migration.client import KafkaClient, Load
 
 START_S = 90.0
 NOT_LEADER = "6"
@@ -31,36 +41,65 @@ def quorum(tmp_path: Path) -> Iterator[KafkaQuorum]:
         made.kill()
 
 
+class KafkaBroker(KafkaNode):
+    """A formatted broker of Kafka 4.3 that registers on the listener KAFKA."""
+
+    def __init__(self, folder: Path, node_id: int, settings: Mapping[str, object]) -> None:
+        (port,) = free_ports(1)
+        self.id = node_id
+        self.address = f"{HOST}:{port}"
+        super().__init__(
+            folder,
+            KAFKA_4_3,
+            {
+                "process.roles": "broker",
+                "node.id": node_id,
+                "controller.listener.names": "KAFKA",
+                "listeners": f"PLAINTEXT://{self.address}",
+                "log.dirs": folder / "broker",
+                **settings,
+            },
+        )
+        self.format(CLUSTER)
+
+    def wait_serving(self) -> None:
+        self.wait_said("STARTING to STARTED", START_S)
+
+    def shut_down(self) -> None:
+        """A controlled shutdown, which must succeed."""
+        self.stop(START_S)
+        said = self.recently()
+        assert (
+            "Controlled shutdown request returned successfully" in said
+            or "broker can shut down" in said
+            or "PENDING_CONTROLLED_SHUTDOWN" in said
+        ), said[-3000:]
+
+
 @contextmanager
-def running(folder: Path, node_id: int, settings: dict[str, object]) -> Iterator[str]:
+def running(folder: Path, node_id: int, settings: Mapping[str, object]) -> Iterator[str]:
     """A broker of Kafka; where it listens."""
-    (port,) = free_ports(1)
-    settings = {
-        "process.roles": "broker",
-        "node.id": node_id,
-        "controller.listener.names": "KAFKA",
-        "listeners": f"PLAINTEXT://{HOST}:{port}",
-        "log.dirs": folder / "broker",
-        **settings,
-    }
-    with KafkaNode(folder / "kafka", KAFKA_4_3, settings) as broker:
-        broker.format(CLUSTER)
+    with KafkaBroker(folder / "kafka", node_id, settings) as broker:
         broker.start()
-        broker.wait_said("STARTING to STARTED", START_S)
-        yield f"{HOST}:{port}"
+        broker.wait_serving()
+        yield broker.address
+
+
+def in_clear(quorum: KafkaQuorum) -> dict[str, object]:
+    """The settings of a broker on this quorum."""
+    return {
+        "controller.quorum.bootstrap.servers": ",".join(
+            f"{HOST}:{each}" for each in quorum.ports.values()
+        ),
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,KAFKA:PLAINTEXT",
+    }
 
 
 @pytest.fixture
 def broker(quorum: KafkaQuorum, kafka_tool: Callable[..., str], tmp_path: Path) -> Iterator[str]:
     """Where it listens."""
     quorum.has_migrated()
-    settings: dict[str, object] = {
-        "controller.quorum.bootstrap.servers": ",".join(
-            f"{HOST}:{each}" for each in quorum.ports.values()
-        ),
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,KAFKA:PLAINTEXT",
-    }
-    with running(tmp_path, 1, settings) as address:
+    with running(tmp_path, 1, in_clear(quorum)) as address:
         yield address
 
 
@@ -141,3 +180,194 @@ def test_kafkas_broker_over_mutual_tls_with_an_authorizer(
                     *("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", broker),
                     *(*create, "other"),
                 )
+
+
+SESSION_S = 3.0
+IDS = (101, 102, 103)
+
+
+class Cluster:
+    """Three brokers with two log directories each, on a quorum at a level of metadata.version."""
+
+    def __init__(
+        self, quorum: KafkaQuorum, folder: Path, kafka_tool: Callable[..., str], level: int
+    ) -> None:
+        self.quorum = quorum
+        self.tool = kafka_tool
+        self.raise_to(level)
+        self.brokers = {
+            node_id: KafkaBroker(
+                folder / f"broker-{node_id}",
+                node_id,
+                {
+                    **in_clear(quorum),
+                    "log.dirs": ",".join(map(str, self.directories(folder, node_id))),
+                    "broker.heartbeat.interval.ms": 300,
+                    "broker.session.timeout.ms": int(SESSION_S * 1000),
+                    "offsets.topic.num.partitions": 1,
+                },
+            )
+            for node_id in IDS
+        }
+        self.folder = folder
+        for broker in self.brokers.values():
+            broker.start()
+        for broker in self.brokers.values():
+            broker.wait_serving()
+        self.client = KafkaClient(broker.address for broker in self.brokers.values())
+        self.until_unfenced(IDS)
+        until("a topic is made", lambda: self.create("load", 1) == 0)
+        self.load = Load(self.client, "load").start()
+
+    @staticmethod
+    def directories(folder: Path, node_id: int) -> tuple[Path, Path]:
+        return folder / f"disk-{node_id}-1", folder / f"disk-{node_id}-2"
+
+    def kill(self) -> None:
+        self.load.stop()
+        for broker in self.brokers.values():
+            broker.kill()
+
+    def raise_to(self, level: int) -> None:
+        ran = here(*self.quorum.features, "upgrade", "--feature", f"metadata.version={level}")
+        assert ran.status == 0, ran
+
+    def described(self) -> dict[int, r.BrokerDescription]:
+        async def ask() -> r.DescribeClusterResponse:
+            addresses = self.quorum.addresses.split(",")
+            async with MetadataClient(addresses, request_timeout_ms=20_000) as client:
+                found = await client.ask(r.DescribeCluster())
+                assert isinstance(found, r.DescribeClusterResponse)
+                return found
+
+        return {broker.id: broker for broker in asyncio.run(ask()).brokers}
+
+    def until_unfenced(self, ids: Iterable[int]) -> None:
+        wanted = set(ids)
+
+        def found() -> bool:
+            return {each.id for each in self.described().values() if not each.is_fenced} == wanted
+
+        until(f"{wanted} are unfenced", found)
+
+    def create(self, topic: str, partitions: int, factor: int = 3) -> int:
+        """Make a topic at the first broker that answers; the error's number."""
+        for broker in self.brokers.values():
+            try:
+                return self.client.create_topic(broker.address, topic, partitions, factor)
+            except OSError:
+                continue
+        raise AssertionError("no broker answers")
+
+    def replicas(self, topic: str) -> list[tuple[int, ...]]:
+        """Of each partition, once all brokers that answer know the topic."""
+        found = until(
+            f"{topic} is known",
+            lambda: self.client.topics(self.brokers[IDS[0]].address).get(topic),
+        )
+        return [tuple(each.replica_nodes) for each in found.values()]
+
+    def until_written(self, count: int = 5) -> None:
+        """Until the producer has got further acknowledgements."""
+        before = len(self.load.acknowledged)
+        until("records are written", lambda: len(self.load.acknowledged) >= before + count)
+
+    def check_load(self) -> None:
+        """Nothing that was acknowledged is lost."""
+        self.load.stop()
+        assert self.load.acknowledged
+        assert set(self.load.acknowledged) <= set(self.load.read), self.load.faults[-20:]
+        print(f"{len(self.load.acknowledged)} records, longest {self.load.longest_s:.2f} s")
+
+    def cordon(self, node_id: int, directories: str) -> None:
+        change = ("--add-config", f"cordoned.log.dirs=[{directories}]")
+        self.tool(
+            "kafka.admin.ConfigCommand", "--bootstrap-server", self.brokers[node_id].address,
+            *("--alter", "--entity-type", "brokers", "--entity-name", str(node_id)), *change,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Iterator[KafkaQuorum]:
+    """A quorum with short sessions of brokers."""
+    made = KafkaQuorum(
+        tmp_path, (3001, 3002, 3003), **{"broker.session.timeout.ms": int(SESSION_S * 1000)}
+    )
+    made.format_and_start()
+    made.until_voters(3001, 3002, 3003)
+    yield made
+    made.kill()
+
+
+@pytest.mark.timeout(300)
+def test_brokers_serve_at_every_level(
+    sessions: KafkaQuorum, kafka_tool: Callable[..., str], tmp_path: Path
+) -> None:
+    cluster = Cluster(sessions, tmp_path, kafka_tool, MINIMUM_LEVEL)
+    try:
+        for level in range(MINIMUM_LEVEL + 1, LATEST_LEVEL + 1):
+            cluster.raise_to(level)
+            # Brokers whose heartbeats the controller rejects are fenced by then.
+            time.sleep(SESSION_S)
+            cluster.until_unfenced(IDS)
+            cluster.until_written(1)
+            assert cluster.create(f"at-{level}", 1) == 0, level
+        assert all(len(each.log_dirs) == 2 for each in cluster.described().values())
+        cluster.check_load()
+    finally:
+        cluster.kill()
+
+
+@pytest.mark.timeout(300)
+def test_brokers_at_the_latest_level(
+    sessions: KafkaQuorum, kafka_tool: Callable[..., str], tmp_path: Path
+) -> None:
+    cluster = Cluster(sessions, tmp_path, kafka_tool, LATEST_LEVEL)
+    first = IDS[0]
+    try:
+        # One of the first broker's directories takes no new replicas, then none of them does.
+        cordoned, other = cluster.directories(tmp_path, first)
+        cluster.cordon(first, str(cordoned))
+        until("one is cordoned", lambda: len(cluster.described()[first].cordoned_log_dirs) == 1)
+        assert cluster.create("other", 6) == 0
+        until("it is stored", lambda: len(list(other.glob("other-*"))) == 6)
+        assert list(cordoned.glob("other-*")) == []
+        cluster.cordon(first, "*")
+        until("both are cordoned", lambda: len(cluster.described()[first].cordoned_log_dirs) == 2)
+        assert cluster.create("elsewhere", 6, factor=2) == 0
+        assert all(first not in each for each in cluster.replicas("elsewhere"))
+        assert cluster.create("nowhere", 1, factor=3) == ErrorCode.INVALID_REPLICATION_FACTOR
+
+        # A broker stops and starts: its directories are cordoned as before.
+        cluster.brokers[first].shut_down()
+        cluster.until_unfenced(IDS[1:])
+        cluster.until_written()
+        cluster.brokers[first].start()
+        cluster.brokers[first].wait_serving()
+        cluster.until_unfenced(IDS)
+        until("both are cordoned", lambda: len(cluster.described()[first].cordoned_log_dirs) == 2)
+
+        # The leading controller is lost: the next one hears what the brokers report.
+        status = sessions.until("there is a leader", lambda status: status["leaderId"] > 0)
+        sessions.nodes[status["leaderId"]].kill()
+        cluster.until_written()
+        cluster.cordon(first, "")
+        until("none is cordoned", lambda: cluster.described()[first].cordoned_log_dirs == ())
+        time.sleep(SESSION_S)
+        cluster.until_unfenced(IDS)
+        sessions.nodes[status["leaderId"]].start()
+        assert cluster.create("again", 1) == 0
+
+        # A broker leaves for good.
+        last = IDS[-1]
+        cluster.brokers[last].shut_down()
+        ran = here(
+            "cluster", "--bootstrap-controller", sessions.addresses,
+            "unregister", "--id", str(last),
+        )  # fmt: skip
+        assert ran.status == 0, ran
+        assert cluster.described().keys() == set(IDS[:-1])
+        cluster.until_written()
+        cluster.check_load()
+    finally:
+        cluster.kill()

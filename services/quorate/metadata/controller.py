@@ -213,12 +213,14 @@ class MetadataController:
     def admit_kafka_nodes(self, now_ms: int, next_offset: int) -> ControllerResult:
         """Say that Kafka's nodes use this quorum; no records if the log says so already (rule 7).
 
-        The caller must know that the log has no records of applications.
+        The caller must know that the log has no records of applications. Kafka's loader fails on
+        any record before the first metadata.version, so rule 4 holds here too.
         """
         if self.has_kafka_nodes:
             return ControllerResult(())
-        self._write((KAFKA_NODES,), now_ms, next_offset)
-        return ControllerResult((KAFKA_NODES,))
+        records = (*self._bootstrap(self._active.context), KAFKA_NODES)
+        self._write(records, now_ms, next_offset)
+        return ControllerResult(records)
 
     def _bootstrap(self, context: ControllerContext) -> list[MetadataRecord]:
         if context.image.features.metadata_version:

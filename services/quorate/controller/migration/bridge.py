@@ -20,6 +20,7 @@ from quorate.controller.config import ControllerConfig
 from quorate.controller.migration.settings import LISTENER
 from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.metadata.requests import RegisterBroker
 from quorate.process.extension import NodeComponents
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.wire.convert_metadata import MetadataAnswer
@@ -33,6 +34,9 @@ LOGGER = logging.getLogger(__name__)
 
 LOOK_PERIOD_S = 0.1
 """How often to check whether the committed metadata is loaded, seconds."""
+
+REGISTRATION = RegisterBroker(0, "", ())
+"""Kafka's nodes are admitted whenever registrations are: a migration begins with metadata.version."""
 
 
 class BrokersBridge:
@@ -145,11 +149,17 @@ def _build(
         return await components.metadata.handle(request, timeout_ms)
 
     metadata = components.metadata
+
+    async def admit(timeout_ms: int) -> tuple[ErrorCode, str]:
+        if text := refuses(REGISTRATION):
+            return ErrorCode.NOT_CONTROLLER, text
+        return await metadata.admit_kafka_node(timeout_ms)
+
     return Bridge(
         settings,
         components.driver,
         handle,
         metadata.describe,
-        admit=metadata.admit_kafka_node,
+        admit=admit,
         authorizer=components.authorizer,
     )

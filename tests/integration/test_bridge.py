@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 from quorate.bridge import schemas as s
+from quorate.metadata.image.configs import ConfigResourceType
 from quorate.raft.errors import ErrorCode
 from quorate.records.batch import parse_batches
+from quorate.records.metadata import ConfigRecord, encode
 from quorate.rpc.client.quorum_client import QuorumClient
 
 from tests.integration.bridge_support import KafkaQuorum
@@ -288,4 +290,6 @@ async def fill(address: str) -> None:
     """So much that the log is cut."""
     async with QuorumClient([address]) as client:
         for number in range(300):
-            await client.append_value(f"{number:06d}".ljust(200, ".").encode())
+            value = f"{number:06d}".ljust(200, ".")
+            record = ConfigRecord(ConfigResourceType.BROKER, "", "listeners", value)
+            await client.append([(None, encode(record))])

@@ -122,6 +122,7 @@ def test_what_a_request_could_make_is_taken(record: AnyRecord, before: tuple[Any
         (scram(key=b"short"), "does not have 32 bytes"),
         (replace(scram(), name=""), "Username must not be empty"),
         (replace(scram(), name=TOO_LONG), "Username is longer than a record can hold"),
+        (rec.KAFKA_NODES, "only the controller"),
         (rec.BeginTransactionRecord("mine"), "clients cannot append records of this type"),
         (rec.FenceBrokerRecord(1, 1), "clients cannot append records of this type"),
         (rec.UnknownRecord(9_999, 0, b""), "clients cannot append records of this type"),

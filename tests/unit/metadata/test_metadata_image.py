@@ -294,6 +294,20 @@ def test_a_broken_record_of_a_transaction_is_told_with_its_own_offset() -> None:
         image.apply(rec.EndTransactionRecord(), 3)
 
 
+def test_kafkas_nodes_are_remembered_whatever_becomes_of_a_transaction() -> None:
+    image = image_of(rec.NoOpRecord(unknown_tags=((3, b"later"),)))
+    assert not image.features.kafka_nodes
+    image.apply(rec.BeginTransactionRecord("copy"), 1)
+    image.apply(rec.decode(rec.encode(rec.KAFKA_NODES, 0)), 2)
+    assert image.features.kafka_nodes
+    assert image != image_of()
+    image.apply(rec.AbortTransactionRecord("no"), 3)
+    image.apply(rec.NoOpRecord(), 4)
+    assert image.features.kafka_nodes
+    assert list(image.records()) == [rec.KAFKA_NODES]
+    assert image_of(*image.records()) == image.copy() == image
+
+
 # --- changes --------------------------------------------------------------------------------------
 
 

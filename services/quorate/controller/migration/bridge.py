@@ -36,7 +36,7 @@ LOOK_PERIOD_S = 0.1
 """How often to check whether the committed metadata is loaded, seconds."""
 
 REGISTRATION = RegisterBroker(0, "", ())
-"""Kafka's nodes are admitted whenever registrations are: a migration begins with metadata.version."""
+"""Kafka's nodes are admitted if registrations are: a migration writes metadata.version first."""
 
 
 class BrokersBridge:

@@ -27,6 +27,7 @@ from quorate.process.kafka_names import is_kafkas
 from quorate.process.node_config import NODE_REFUSED, NODE_SETTINGS, NodeConfig, Security
 from quorate.process.properties import ConfigDef
 from quorate.process.setting import Setting, by_name, declared_in, setting
+from quorate.raft.types import Endpoint, VoterSet
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -239,6 +240,28 @@ class ControllerConfig(NodeConfig):
     def kafka_listener_is_encrypted(self) -> bool:
         """Whether the listener for Kafka's brokers is encrypted, so that they authenticate."""
         return any(each.tls for each in self.listeners if each.name == self.migration.listener)
+
+    def grpc_endpoint(self, endpoint: Endpoint, voters: VoterSet) -> Endpoint:
+        """Where to dial a controller that has this endpoint. voters: the current ones.
+
+        In a log that Kafka's controllers wrote, a voter has only their listener. If that is now the
+        listener for Kafka's brokers, controller.quorum.voters says where the voter serves gRPC.
+        """
+        if endpoint.name != self.migration.listener:
+            return endpoint
+        found = (self.static_voters.get(v.id) for v in voters if endpoint in v.endpoints)
+        return next((voter.endpoints[0] for voter in found if voter is not None), endpoint)
+
+    def undialled(self, voters: VoterSet) -> VoterSet:
+        """The voters of the log, without this one, that `grpc_endpoint` cannot find."""
+        return VoterSet.of(
+            voter
+            for voter in voters
+            if voter.id != self.node_id
+            and voter.endpoints
+            and all(each.name == self.migration.listener for each in voter.endpoints)
+            and self.static_voters.get(voter.id) is None
+        )
 
     def is_encrypted(self, listener_name: str) -> bool:
         """Whether to dial a listener of that name with TLS.

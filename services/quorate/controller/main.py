@@ -160,6 +160,14 @@ class Controller:
             traces=self._telemetry.traces(),
         )
         driver, loader = node.driver, node.loader
+        if len(unknown := config.undialled(driver.node.voters)):
+            LOGGER.warning(
+                "the log knows the voters %s only by %s, the listener for Kafka's brokers: name "
+                "the addresses of their first listener in controller.quorum.voters, or no leader "
+                "can be elected",
+                unknown,
+                config.migration.listener,
+            )
         self._shutdown.add_listener(lambda error: driver.resign(f"the replica failed: {error}"))
         controller = _metadata_controller(config, meta, storage.log.recovered.end_offset)
         metadata = MetadataService(loader, controller, batch_bytes_max=BATCH_BYTES_MAX)

@@ -76,7 +76,10 @@ class Node:
         random_source = random.Random()  # noqa: S311 - it spreads timers
         self._raft = RaftNode(raft, initial, random_source, self.clock.now_ms())
         self.transport = PeerTransport(
-            storage.meta.cluster_id, tls, is_encrypted=config.is_encrypted
+            storage.meta.cluster_id,
+            tls,
+            is_encrypted=config.is_encrypted,
+            resolve=lambda endpoint: config.grpc_endpoint(endpoint, self._raft.voters),
         )
         self.loader = MetadataLoader(log, on_fatal=shutdown.fail)
         self.driver = storage.driver = RaftDriver(

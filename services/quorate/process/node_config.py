@@ -152,7 +152,7 @@ class NodeConfig(ABC):
     """Holds meta.properties and `__cluster_metadata-0`."""
     log_dirs: tuple[Path, ...]
     static_voters: VoterSet = field(default_factory=VoterSet)
-    """controller.quorum.voters, which is effective at kraft.version 0 only."""
+    """controller.quorum.voters: the voters at kraft.version 0; see also `grpc_endpoint`."""
     protocols: Mapping[str, bool] = field(default_factory=dict, hash=False)
     """Whether a listener is encrypted, for each name in listener.security.protocol.map."""
     security: Security = Security()
@@ -172,6 +172,10 @@ class NodeConfig(ABC):
             Endpoint(self.controller_listener, host, port) for host, port in self.bootstrap_servers
         )
 
+    def grpc_endpoint(self, endpoint: Endpoint, voters: VoterSet) -> Endpoint:  # noqa: ARG002
+        """Where to dial a controller that has this endpoint. voters: the current ones."""
+        return endpoint
+
     @abstractmethod
     def is_encrypted(self, listener_name: str) -> bool:
         """Whether connections to listeners of that name use TLS."""
@@ -184,8 +188,11 @@ NODE_SETTINGS: tuple[Setting, ...] = (
         "controller.quorum.voters",
         types.static_voters(),
         "",
-        "The voters at kraft.version 0. At kraft.version 1 the voters are in the log, and this "
-        "setting only replaces controller.quorum.bootstrap.servers if that is not set.",
+        "The voters at kraft.version 0, each with the address of the first of its "
+        "controller.listener.names. At kraft.version 1 the voters are in the log, and this "
+        "setting only replaces controller.quorum.bootstrap.servers if that is not set, and says "
+        "where to dial a voter that the log knows only by quorate.kafka.listener.name, as it "
+        "does after a takeover of Kafka's controllers.",
     ),
     Setting(
         "listeners",

@@ -73,7 +73,8 @@ class PeerTransport:
 
     cluster_id: for the peers' logs, since every request already names its cluster. is_encrypted:
     whether the listener of this name uses TLS; by default all do if `tls` is given. A failed TLS
-    connection never falls back to plaintext, nor vice versa.
+    connection never falls back to plaintext, nor vice versa. resolve: where a peer with this
+    endpoint serves gRPC; by default there.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class PeerTransport:
         limits: ChannelLimits | None = None,
         *,
         is_encrypted: Callable[[str], bool] | None = None,
+        resolve: Callable[[Endpoint], Endpoint] | None = None,
     ) -> None:
         limits = limits or ChannelLimits()
         identity = f"quorate-peer/{cluster_id}"
@@ -90,6 +92,7 @@ class PeerTransport:
         self._secure = Channels(tls, limits, identity)
         self._is_encrypted = is_encrypted or (lambda _: tls is not None)
         self._has_tls = tls is not None
+        self._resolve = resolve or (lambda endpoint: endpoint)
 
     def _channels(self, endpoint: Endpoint) -> Channels:
         if not self._is_encrypted(endpoint.name):
@@ -110,6 +113,7 @@ class PeerTransport:
 
         Raises TransportError; ViolationError for an invalid response.
         """
+        endpoint = self._resolve(endpoint)
         channels = self._channels(endpoint)
         with channels.use(endpoint.host, endpoint.port) as link:
             if isinstance(request, FetchSnapshotRequest):
@@ -127,6 +131,7 @@ class PeerTransport:
         Raises TransportError, of the kind NOT_SERVED from a version that lacks the method;
         ViolationError.
         """
+        endpoint = self._resolve(endpoint)
         channels = self._channels(endpoint)
         with channels.use(endpoint.host, endpoint.port) as link:
             response: ChecksumLogResponse = await _call(channels, link, request, timeout_ms)
@@ -140,6 +145,7 @@ class PeerTransport:
         It connects at once; the first fetch reports a failure. on_broken is called once, with the
         reason, when the stream ends by itself: not after `close` or an abandoned fetch.
         """
+        endpoint = self._resolve(endpoint)
         channels = self._channels(endpoint)
         link = channels.acquire(endpoint.host, endpoint.port)
         return FetchStream(link, channels, on_broken)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from quorate.cli.local_cluster import LocalCluster
 from quorate.log.meta_properties import MetaProperties
 from quorate.rpc.client.quorum_client import QuorumClient
 
+from tests.integration.bridge_support import listens
 from tests.integration.support import (
     PARTITION,
     assert_clean,
@@ -129,6 +131,26 @@ def test_start_look_stop_and_start_again(tmp_path: Path) -> None:
         assert_clean((folder / f"controller-{node_id}" / "controller.log").read_text())
 
 
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("is_new", [True, False])
+def test_without_a_kafka_listener(tmp_path: Path, *, is_new: bool) -> None:
+    """By an option for a new folder; a folder of a version without the listener stays as it is."""
+    folder = tmp_path / "quick"
+    if not is_new:
+        earlier = LocalCluster(folder)
+        earlier.create([1])
+    before = files(folder)
+    with running(folder, *(("-n", "1", "--no-kafka-listener") if is_new else ())) as quickstart:
+        quickstart.wait_for(r"^leader 1, ")
+        assert quickstart.interrupt() == 0
+    assert "Kafka" not in "".join(quickstart.out)
+    index = json.loads((folder / "cluster.json").read_text())
+    assert [entry.keys() for entry in index["controllers"]] == [{"id", "port"}]
+    settings = "controller-1/controller.properties"
+    assert "quorate.kafka" not in (folder / settings).read_text()
+    assert is_new or files(folder)[settings] == before[settings]
+
+
 def test_a_controller_that_cannot_start_ends_it(tmp_path: Path) -> None:
     """Its last words are the error."""
     cluster = LocalCluster(tmp_path / "quick")
@@ -143,7 +165,17 @@ def _look(folder: Path, quickstart: Quickstart) -> tuple[str, ...]:
     """The command that it suggests works, and shows what it printed."""
     suggested = quickstart.wait_for(r"^Try: quorate (metadata-quorum .*) describe --status$")
     ask = tuple(suggested[1].split())
-    status = succeed(*ask, "describe", "--status", "--json").json()
+    kafka = quickstart.wait_for(r"^Kafka's tools: --bootstrap-controller (\S+)$")[1].split(",")
+    assert f"controller.quorum.bootstrap.servers={','.join(kafka)} " in "".join(quickstart.out)
+    for address in kafka:
+        until(f"{address} listens", partial(listens, int(address.rpartition(":")[2])))
+
+    def has_all_endpoints() -> Any:
+        found = succeed(*ask, "describe", "--status", "--json").json()
+        endpoints = [voter["endpoints"][1:] for voter in found["currentVoters"]]
+        return found if endpoints == [[f"KAFKA://{address}"] for address in kafka] else None
+
+    status = until("the log names the listeners", has_all_endpoints)
     printed = "".join(quickstart.out)
     assert f"Starting new quorum {status['clusterId']} in {folder}" in printed
     assert sorted(voters(status)) == [1, 2, 3]

@@ -37,8 +37,8 @@ STOP_TIMEOUT_S = 10.0
 class LocalNode:
     """One controller or broker of the folder.
 
-    kind: "controller" or "broker". kafka_port: the port on which a controller listens for Kafka's
-    brokers.
+    kind: "controller" or "broker". kafka_port: the port on which a controller speaks Kafka's
+    protocol, None if it does not.
     """
 
     id: int
@@ -50,6 +50,10 @@ class LocalNode:
     @property
     def address(self) -> str:
         return f"{HOST}:{self.port}"
+
+    @property
+    def kafka_address(self) -> str | None:
+        return None if self.kafka_port is None else f"{HOST}:{self.kafka_port}"
 
     @property
     def properties(self) -> Path:
@@ -89,8 +93,9 @@ class LocalCluster:
     """The folder and its processes.
 
     static_voters: all controllers are voters from the start, at kraft.version 0. migration: the
-    cluster that new controllers take over. broker_settings, controller_settings: additional lines
-    of their properties files. launcher: the arguments of Python that precede those of `quorate`.
+    cluster that new controllers take over. kafka_listener: whether new controllers also speak
+    Kafka's protocol, which a migration implies. broker_settings, controller_settings: additional
+    lines of their properties files. launcher: the arguments of Python before those of `quorate`.
     The processes inherit the environment without the settings of a node (QUORATE_…).
     """
 
@@ -100,6 +105,7 @@ class LocalCluster:
         *,
         static_voters: bool = False,
         migration: MigratedCluster | None = None,
+        kafka_listener: bool = False,
         broker_settings: Mapping[str, object] | None = None,
         controller_settings: Mapping[str, object] | None = None,
         launcher: Sequence[str] = ("-m", "quorate.cli.main"),
@@ -107,6 +113,7 @@ class LocalCluster:
         self.folder = folder
         self.static_voters = static_voters
         self.migration = migration
+        self.kafka_listener = kafka_listener
         self.broker_settings = dict(broker_settings or {})
         self.controller_settings = dict(controller_settings or {})
         self.launcher = launcher
@@ -134,6 +141,7 @@ class LocalCluster:
                 self._place(
                     int(entry["id"]), int(entry["port"]), kafka_port=entry.get("kafka_port")
                 )
+            self.kafka_listener = any(each.kafka_port for each in self.nodes.values())
             if "zookeeper" in index:
                 self.migration = MigratedCluster(str(index["zookeeper"]), self.cluster_id)
             for entry in index.get("brokers", ()):
@@ -156,7 +164,7 @@ class LocalCluster:
         self.cluster_id = random_uuid() if self.migration is None else self.migration.cluster_id
         ports = free_ports(2 * len(ids) + len(brokers))
         for position, node_id in enumerate(ids):
-            kafka_port = None if self.migration is None else ports[-1 - position]
+            kafka_port = ports[-1 - position] if self._has_kafka_listener else None
             self._place(node_id, ports[position], kafka_port=kafka_port)
         for node_id, port in zip(brokers, ports[len(ids) :], strict=False):
             self._format_broker(self._place(node_id, port, "broker"))
@@ -169,8 +177,8 @@ class LocalCluster:
     def add(self, node_id: int) -> LocalNode:
         """Create another controller, which joins automatically once it is started."""
         port, kafka_port = free_ports(2)
-        is_migrating = self.migration is not None
-        node = self._place(node_id, port, kafka_port=kafka_port if is_migrating else None)
+        has_listener = self._has_kafka_listener
+        node = self._place(node_id, port, kafka_port=kafka_port if has_listener else None)
         self._configure(node)
         self.format(node_id, standalone=False)
         self._save()
@@ -182,6 +190,10 @@ class LocalCluster:
         self._format_broker(node)
         self._save()
         return node
+
+    @property
+    def _has_kafka_listener(self) -> bool:
+        return self.kafka_listener or self.migration is not None
 
     def _place(
         self, node_id: int, port: int, kind: str = "controller", kafka_port: int | None = None
@@ -230,12 +242,15 @@ class LocalCluster:
             settings["controller.quorum.voters"] = voters
         else:
             settings["controller.quorum.auto.join.enable"] = "true"
-        if self.migration is not None:
+        if node.kafka_address is not None:
             settings |= {
-                "listeners": f"CONTROLLER://{node.address},KAFKA://{HOST}:{node.kafka_port}",
+                "listeners": f"CONTROLLER://{node.address},KAFKA://{node.kafka_address}",
                 "controller.listener.names": "CONTROLLER,KAFKA",
                 "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:PLAINTEXT",
                 "quorate.kafka.listener.name": "KAFKA",
+            }
+        if self.migration is not None:
+            settings |= {
                 "zookeeper.metadata.migration.enable": "true",
                 "zookeeper.connect": self.migration.zookeeper,
             }
@@ -269,7 +284,13 @@ class LocalCluster:
     @property
     def kafka_voters(self) -> str:
         """The value of controller.quorum.voters for Kafka brokers during a migration."""
-        return ",".join(f"{node.id}@{HOST}:{node.kafka_port}" for node in self.nodes.values())
+        return ",".join(f"{node.id}@{node.kafka_address}" for node in self.nodes.values())
+
+    @property
+    def kafka_addresses(self) -> list[str]:
+        """Where controllers speak Kafka's protocol; empty for a folder without such listeners."""
+        found = (node.kafka_address for node in self.nodes.values())
+        return [address for address in found if address is not None]
 
     @property
     def broker_addresses(self) -> list[str]:

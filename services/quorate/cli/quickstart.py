@@ -71,6 +71,13 @@ def quickstart(
             f"start at {FIRST_MIGRATING}, and the settings for its brokers are printed.",
         ),
     ] = None,
+    kafka_listener: Annotated[
+        bool,
+        typer.Option(
+            help="Whether the controllers of a new folder also speak Kafka's protocol, on ports of "
+            "their own, to Kafka's brokers and tools."
+        ),
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Run a quorum of real controllers, and brokers, on free loopback ports until Ctrl-C.
@@ -87,6 +94,10 @@ def quickstart(
         raise UsageError(
             f"{other} cannot be used with --zookeeper: the cluster already has brokers"
         )
+    if zookeeper is not None and not kafka_listener:
+        raise UsageError(
+            "--no-kafka-listener cannot be used with --zookeeper: the cluster's brokers need it"
+        )
     if demo:
         if brokers:
             raise UsageError("--brokers cannot be used with --demo: the demo runs no brokers")
@@ -95,15 +106,21 @@ def quickstart(
         if directory is not None and directory.exists() and any(directory.iterdir()):
             raise UsageError(f"--dir {directory}: the demo requires a new or empty folder")
         raise typer.Exit(run_demo(directory, as_json=as_json))
+    from quorate.cli.local_cluster import LocalCluster
+
     folder = directory or DEFAULT_DIRECTORY
-    raise typer.Exit(asyncio.run(_run(folder, controllers, brokers, zookeeper, as_json)))
+    kept = LocalCluster(folder).exists
+    cluster = _prepare(folder, controllers, brokers, zookeeper, kafka_listener=kafka_listener)
+    raise typer.Exit(asyncio.run(_run(cluster, kept=kept, as_json=as_json)))
 
 
-def _prepare(folder: Path, controllers: int, brokers: int, zookeeper: str | None) -> LocalCluster:
+def _prepare(
+    folder: Path, controllers: int, brokers: int, zookeeper: str | None, *, kafka_listener: bool
+) -> LocalCluster:
     """Load the folder's cluster, or create it if the folder has none."""
     from quorate.cli.local_cluster import LocalCluster, MigratedCluster
 
-    cluster = LocalCluster(folder)
+    cluster = LocalCluster(folder, kafka_listener=kafka_listener)
     if cluster.exists:
         cluster.load()
         known = None if cluster.migration is None else cluster.migration.zookeeper
@@ -124,21 +141,16 @@ def _prepare(folder: Path, controllers: int, brokers: int, zookeeper: str | None
     return cluster
 
 
-async def _run(
-    folder: Path, controllers: int, brokers: int, zookeeper: str | None, as_json: bool
-) -> int:
-    from quorate.cli.local_cluster import LocalCluster
+async def _run(cluster: LocalCluster, *, kept: bool, as_json: bool) -> int:
     from quorate.rpc.client.quorum_client import QuorumClient
 
-    kept = LocalCluster(folder).exists
-    cluster = _prepare(folder, controllers, brokers, zookeeper)
     # Users copy paths and commands, so the console must not wrap them.
     console = Console(stderr=as_json, soft_wrap=True)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     what = "Restarting" if kept else "Starting new"
-    console.print(f"{what} quorum {cluster.cluster_id} in {folder}", highlight=False)
+    console.print(f"{what} quorum {cluster.cluster_id} in {cluster.folder}", highlight=False)
     for node in cluster.nodes.values():
         console.print(f"  controller {node.id}  {node.address}  {node.log_file}", highlight=False)
     for node in cluster.brokers.values():
@@ -152,6 +164,8 @@ async def _run(
         )
     if cluster.migration is not None:
         console.print(_for_brokers(cluster), highlight=False)
+    elif cluster.kafka_addresses:
+        console.print(_for_kafka(cluster), highlight=False)
     console.print(
         f"Try: quorate metadata-quorum --bootstrap-controller {addresses} describe --status\n"
         "Press Ctrl-C to stop all of them; the same command starts them again.",
@@ -167,6 +181,17 @@ async def _run(
             await asyncio.to_thread(cluster.stop)
     console.print("Stopped; all data is kept.", highlight=False)
     return 0
+
+
+def _for_kafka(cluster: LocalCluster) -> str:
+    """Return how Kafka's own tools and brokers reach the controllers."""
+    addresses = ",".join(cluster.kafka_addresses)
+    return (
+        f"Kafka's tools: --bootstrap-controller {addresses}\n"
+        f"Kafka's brokers: controller.quorum.bootstrap.servers={addresses} "
+        "controller.listener.names=KAFKA and KAFKA:PLAINTEXT in listener.security.protocol.map, "
+        f"formatted with -t {cluster.cluster_id}"
+    )
 
 
 def _for_brokers(cluster: LocalCluster) -> str:
@@ -226,6 +251,7 @@ async def _state(cluster: LocalCluster, client: QuorumClient) -> dict[str, Any]:
         node.id: {
             "id": node.id,
             "address": node.address,
+            "kafka_address": node.kafka_address,
             "role": "observer" if node.id in cluster.running else "stopped",
             "log_end_offset": -1,
             "lag": -1,

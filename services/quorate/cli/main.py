@@ -82,6 +82,11 @@ COMMANDS: dict[str, Lazy] = {
         "app",
         "Move a cluster out of ZooKeeper: plan, status, finalize, rollback.",
     ),
+    "takeover": Lazy(
+        "quorate.cli.takeover",
+        "app",
+        "Check whether Kafka's KRaft controllers can be replaced: check, config.",
+    ),
     "bench": Lazy(
         "quorate.cli.bench.command", "bench", "Measure commits, failover, catch-up and memory."
     ),

@@ -1,0 +1,273 @@
+"""A cluster of Kafka 4.3 is taken over, and given back, by the commands of README.md.
+
+Its broker runs all the time with the same configuration. The cluster has dynamic voters, or static
+ones (kraft.version 0).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.support import HOST, WAIT_S, Ran, environment, quorate, until
+from tests.migration.client import KafkaClient
+from tests.wire.kafka_nodes import KafkaCluster
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+SECTION = "## Taking over Kafka's controllers\n"
+RELEASE = "4.2-IV1"
+PORT_OFFSET = 100
+OUTSIDE = "org.apache.kafka.tools.MetadataQuorumCommand"
+
+
+@dataclass(frozen=True)
+class Step:
+    """everywhere: whether to run the commands on every controller."""
+
+    everywhere: bool
+    commands: tuple[str, ...]
+
+
+def runbook(number: int) -> list[Step]:
+    """The steps of one of the section's blocks: 0 is the takeover, 1 the way back."""
+    section = README.read_text().split(SECTION)[1].split("\n## ")[0]
+    block = re.findall(r"^```\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[number]
+    steps = []
+    for part in re.split(r"^# \d\. ", block, flags=re.MULTILINE)[1:]:
+        title, *commands = part.strip().splitlines()
+        assert title.startswith(("on every controller", "once")), title
+        steps.append(Step(title.startswith("on every controller"), tuple(commands)))
+    return steps
+
+
+class Operator:
+    """Runs the commands of a runbook. answers: what each printed last."""
+
+    def __init__(self, cluster: KafkaCluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.quorates: dict[int, subprocess.Popen[bytes]] = {}
+        self.answers: dict[str, str] = {}
+
+    def quorate_properties(self, node_id: int) -> Path:
+        return self.folder / f"quorate-{node_id}.properties"
+
+    def log(self, node_id: int) -> Path:
+        return self.folder / f"quorate-{node_id}.log"
+
+    def follow(self, steps: list[Step]) -> None:
+        for step in steps:
+            for node_id in self.cluster.controllers if step.everywhere else (1,):
+                for command in step.commands:
+                    self.run(command, node_id)
+            self.wait_started()
+
+    def run(self, command: str, node_id: int) -> None:
+        line = self.localized(command, node_id)
+        program, *arguments = line.split()
+        print(f"{node_id}: {line}")
+        if program == "systemctl":
+            self.serve(*arguments, node_id)
+        elif program == "kafka-metadata-quorum.sh":
+            self.answers[program] = self.cluster.kafka_tool(OUTSIDE, *arguments)
+        else:
+            assert program == "quorate", line
+            target = None
+            if ">" in arguments:
+                *arguments, _, target = arguments
+            ran = self.quorate(*arguments)
+            assert ran.status == 0, ran
+            print(ran.out)
+            if target is not None:
+                Path(target).write_text(ran.out)
+            self.answers[" ".join(arguments[:2])] = ran.out
+
+    def quorate(self, *arguments: object) -> Ran:
+        """A command that asks the quorum is repeated until it has a leader."""
+        if "describe" not in arguments and "list-endpoints" not in arguments:
+            return quorate(*arguments)
+        ran: Ran = until("there is a leader", lambda: _succeeded(quorate(*arguments)))
+        return ran
+
+    def localized(self, command: str, node_id: int) -> str:
+        for index, (each, port) in enumerate(self.cluster.ports.items(), 1):
+            assert each == index
+            command = command.replace(f"c{index}:9093", f"{HOST}:{port}")
+            command = command.replace(f"c{index}:9193", f"{HOST}:{port + PORT_OFFSET}")
+        kafka = self.cluster.controllers[node_id].properties
+        command = command.replace("/etc/kafka/controller.properties", str(kafka))
+        own = self.quorate_properties(node_id)
+        return command.replace("/etc/quorate/controller.properties", str(own))
+
+    def serve(self, action: str, unit: str, node_id: int) -> None:
+        kafka = self.cluster.controllers[node_id]
+        if unit == "kafka-controller":
+            (kafka.start if action == "start" else kafka.stop)()
+        elif action == "start":
+            with self.log(node_id).open("ab") as output:
+                self.quorates[node_id] = subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", "quorate.cli.main", "controller"),
+                        str(self.quorate_properties(node_id)),
+                    ],
+                    stdout=output,
+                    stderr=output,
+                    env=environment(),
+                )
+        else:
+            process = self.quorates.pop(node_id)
+            process.terminate()
+            assert process.wait(WAIT_S) == 0, self.log(node_id).read_text()[-3000:]
+
+    def wait_started(self) -> None:
+        for node in self.cluster.controllers.values():
+            if node.process is not None:
+                node.wait_started()
+
+    def kill(self) -> None:
+        for process in self.quorates.values():
+            process.kill()
+            process.wait()
+
+
+def _succeeded(ran: Ran) -> Ran | None:
+    return ran if ran.status == 0 else None
+
+
+@pytest.fixture(params=["dynamic", "static"])
+def operator(
+    request: pytest.FixtureRequest, kafka_tool: Callable[..., str], tmp_path: Path
+) -> Iterator[Operator]:
+    cluster = KafkaCluster(tmp_path, kafka_tool, static=request.param == "static")
+    made = Operator(cluster, tmp_path)
+    try:
+        cluster.format_and_start(RELEASE)
+        yield made
+    finally:
+        made.kill()
+        cluster.kill()
+
+
+class Clients:
+    """A client that creates topics through the broker, writes to them and reads everything."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.address = cluster.broker_address
+        self.kafka = KafkaClient([self.address])
+        self.written: dict[str, list[bytes]] = {}
+
+    def create(self, topic: str) -> None:
+        def is_created() -> bool:
+            # A request that a broker forwards times out while it looks for the new leader.
+            return self.kafka.create_topic(self.address, topic) in (0, 36)
+
+        until(f"{topic} is created", is_created, 60)
+        until("it has a leader", lambda: self._leads(topic), 60)
+        self.written[topic] = []
+
+    def _leads(self, topic: str) -> bool:
+        found = self.kafka.topics(self.address).get(topic, {})
+        if not found:
+            return False
+        try:
+            self.kafka.fetch(topic, 0)
+        except AssertionError:
+            return False
+        return True
+
+    def write(self) -> None:
+        """One more record to each topic."""
+        for topic, values in self.written.items():
+            value = f"{topic} {len(values)}".encode()
+            assert self.kafka.produce(topic, [value]) == len(values)
+            values.append(value)
+
+    def check(self) -> None:
+        for topic, values in self.written.items():
+            assert [value for _, value in self.kafka.fetch(topic, 0)] == values
+
+
+def endpoints(operator: Operator) -> dict[int, list[str]]:
+    status = "\n".join(operator.cluster.describe("--status"))
+    found: Any = re.search(r"CurrentVoters: +(\[.*\])", status)
+    return {voter["id"]: voter["endpoints"] for voter in json.loads(found[1])}
+
+
+@pytest.mark.timeout(400)
+def test_a_cluster_is_taken_over_and_given_back(operator: Operator) -> None:
+    cluster = operator.cluster
+    broker = cluster.broker.process
+    clients = Clients(cluster)
+    clients.create("before")
+    clients.write()
+    refuses_while_kafka_runs(operator)
+
+    stop, *rest = runbook(0)[1:]
+    operator.follow([runbook(0)[0], stop])
+    clients.write()
+    operator.follow(rest)
+    clients.create("during")
+    clients.write()
+    assert re.search(r"^101 .*\tunfenced", operator.answers["cluster --bootstrap-controller"], re.M)
+    raft = {i: f"RAFT://{HOST}:{port + PORT_OFFSET}" for i, port in cluster.ports.items()}
+    kafkas = {i: f"CONTROLLER://{HOST}:{port}" for i, port in cluster.ports.items()}
+    # At kraft.version 0 the log has no voters.
+    after = {i: [raft[i]] if cluster.static else [raft[i], kafkas[i]] for i in raft}
+    until("the log names all listeners", lambda: endpoints(operator) == after)
+    survives_restarts(operator)
+
+    operator.follow(runbook(1))
+    clients.create("after")
+    clients.write()
+    until("Kafka's listener only", lambda: endpoints(operator) == {i: [kafkas[i]] for i in raft})
+    clients.check()
+    assert list(clients.written) == ["before", "during", "after"]
+    assert cluster.broker.process is broker
+    assert broker is not None
+    assert broker.poll() is None
+    for node in cluster.controllers.values():
+        assert not re.search(r"FATAL|encountered .*fault", node.said())
+
+
+def refuses_while_kafka_runs(operator: Operator) -> None:
+    """The check of a directory in use fails, and says what to do; nothing is written."""
+    node = operator.cluster.controllers[1]
+    ran = quorate("takeover", "check", "--config", node.properties, "--json")
+    assert ran.status == 1, ran
+    report = ran.json()
+    assert report["supported"] is False
+    wrong = [each for each in report["checks"] if each["state"] == "failed"]
+    assert [each["check"] for each in wrong] == ["process"], wrong
+    assert node.process is not None
+    assert str(node.process.pid) in wrong[0]["text"]
+    assert wrong[0]["todo"].startswith("stop Kafka's controller")
+    servers = ("--bootstrap-server", operator.cluster.broker_address)
+    asked = quorate("takeover", "check", *servers, "--json")
+    assert asked.status == 0, asked
+    found = {each["check"]: each["text"] for each in asked.json()["checks"]}
+    assert found["metadata.version"] == f"29 ({RELEASE})"
+    assert found["kraft.version"].startswith("0" if operator.cluster.static else "1")
+
+
+def survives_restarts(operator: Operator) -> None:
+    """One controller after the other is restarted, as after any change of settings."""
+    for node_id in operator.cluster.controllers:
+        operator.serve("stop", "quorate-controller", node_id)
+        operator.serve("start", "quorate-controller", node_id)
+        until(
+            f"controller {node_id} is back",
+            lambda node_id=node_id: _is_ready(operator, node_id),  # type: ignore[misc]
+        )
+
+
+def _is_ready(operator: Operator, node_id: int) -> bool:
+    said = operator.log(node_id).read_text()
+    return "listening for Kafka's brokers" in said.rpartition("recovered offsets")[2]

@@ -296,7 +296,8 @@ class Actor:
         else:
             kind = "kubernetes.io/tls"
             called = quorum.client_secrets[name]
-            files = await asyncio.to_thread(issuer.client_files, known, called)
+            hosts = quorum.client_hosts(name)
+            files = await asyncio.to_thread(issuer.client_files, known, called, hosts)
         made = manifests.secret(quorum, name, files, kind)
         await self._put(quorum, made, manifests.digest(made))
 

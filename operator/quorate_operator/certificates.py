@@ -178,6 +178,16 @@ def _is_used_up(found: x509.Certificate, now: dt.datetime | None) -> bool:
     return (now or dt.datetime.now(dt.UTC)) >= found.not_valid_before_utc + lifetime * 2 / 3
 
 
+def has_other_names(certificate: str, name: str, hosts: Sequence[str]) -> bool:
+    """Whether a certificate is for other DNS names than a client's. True if it is unreadable."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate.encode())
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return True
+    return set(names.get_values_for_type(x509.DNSName)) != {name, *hosts}
+
+
 # --- a Quorum's -----------------------------------------------------------------------------------
 
 
@@ -233,10 +243,19 @@ class Issuer:
         return self._files(known, hosts)
 
     def client_files(
-        self, known: Mapping[str, str] | None = None, name: str = naming.CLIENT
+        self,
+        known: Mapping[str, str] | None = None,
+        name: str = naming.CLIENT,
+        hosts: Sequence[str] = (),
     ) -> dict[str, str]:
-        """The files of a client, named as in a Secret of type kubernetes.io/tls."""
-        pair = self._kept(known, "tls") or issue(self.signer, name, (), self.days)
+        """The files of a client, named as in a Secret of type kubernetes.io/tls.
+
+        hosts: the DNS names of its certificate besides `name`.
+        """
+        kept = self._kept(known, "tls")
+        if kept is None or has_other_names(kept.certificate, name, hosts):
+            kept = issue(self.signer, name, hosts, self.days)
+        pair = kept
         return {CA_FILE: self.trusted, "tls.crt": pair.certificate, "tls.key": pair.key}
 
     def _files(

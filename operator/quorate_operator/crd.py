@@ -19,6 +19,7 @@ from quorate_operator.naming import (
     FIRST_NODE_ID_MAX,
     GROUP,
     KAFKA_PORT,
+    KAFKA_SSL,
     KIND,
     NODES_MAX,
     OWN_PREFIXES,
@@ -119,14 +120,21 @@ def _kafka() -> dict[str, Schema]:
     """The fields for Kafka brokers."""
     return {
         "kafkaListener": _object(
-            f"A listener on port {KAFKA_PORT} that speaks the Kafka protocol, unencrypted, to "
-            "Kafka brokers.",
+            f"A listener on port {KAFKA_PORT} that speaks the Kafka protocol to Kafka's brokers "
+            "and tools.",
             {
                 "enabled": _boolean(
-                    "Keeps the listener when `migration` is removed: migrated brokers stay on it. "
-                    "A cluster that was never in ZooKeeper does not need it.",
+                    "Whether nodes have the listener. A migration implies it, and migrated brokers "
+                    "stay on it when `migration` is removed.",
                     default=False,
-                )
+                ),
+                # No default: the API server would set it in Quorums that exist, whose brokers
+                # use PLAINTEXT.
+                "protocol": _text(
+                    "SSL: encrypted with the nodes' certificates, and every client presents one "
+                    "(`clients`). Not set: PLAINTEXT, which disables the operator's authorizer.",
+                    enum=["PLAINTEXT", KAFKA_SSL],
+                ),
             },
             default={},
         ),
@@ -306,7 +314,7 @@ def _spec() -> Schema:
             ),
             "authorization": _object(
                 "Authorization of requests. Needs certificates from the operator's own authority. "
-                "Without TLS, with cert-manager, or with the plaintext listener for Kafka brokers, "
+                "Without TLS, with cert-manager, or with a PLAINTEXT listener for Kafka brokers, "
                 "configure the authorizer in config instead.",
                 {
                     "enabled": _boolean(
@@ -332,6 +340,12 @@ def _spec() -> Schema:
                         "superUser": _boolean(
                             "Whether the client is a super user; otherwise it needs ACLs.",
                             default=False,
+                        ),
+                        "brokerId": _integer(
+                            "The client is the Kafka broker with this node id: its certificate "
+                            "also names node-ID, and it is granted the cluster action.",
+                            minimum=0,
+                            maximum=2**31 - 1,
                         ),
                     },
                     required=["name"],
@@ -393,6 +407,18 @@ def _spec() -> Schema:
                     "(has(self.kafkaListener) && self.kafkaListener.enabled)",
                     "message": "migrated brokers need the listener: set kafkaListener.enabled "
                     "to remove migration",
+                },
+                {
+                    "rule": "!has(self.kafkaListener) || !has(self.kafkaListener.protocol) || "
+                    f"self.kafkaListener.protocol != '{KAFKA_SSL}' || !has(self.tls) || "
+                    "!has(self.tls.enabled) || self.tls.enabled",
+                    "message": f"kafkaListener.protocol {KAFKA_SSL} needs tls.enabled",
+                },
+                {
+                    "rule": "!has(self.clients) || self.clients.all(c, !has(c.brokerId) || "
+                    "c.brokerId < self.firstNodeId || "
+                    f"c.brokerId >= self.firstNodeId + {NODES_MAX})",
+                    "message": "a brokerId is a controller's id",
                 },
             ]
         },

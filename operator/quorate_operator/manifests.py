@@ -201,9 +201,10 @@ def _network_policy(quorum: QuorumResource) -> Object:
     sources = [{"podSelector": {"matchLabels": naming.selector(quorum.name)}}, operator, clients]
     readers = quorum.part("networkPolicy").get("metricsFrom") or []
     ingress: list[Object] = [{"from": sources, "ports": [{"port": PORT, "protocol": "TCP"}]}]
-    if quorum.has_kafka_listener:
+    if quorum.is_migration:
         # The operator reads the progress of a migration from the metrics.
         readers = [*readers, operator]
+    if quorum.has_kafka_listener:
         brokers = quorum.part("networkPolicy").get("brokersFrom")
         brokers = [clients] if brokers is None else brokers
         if brokers:
@@ -402,7 +403,9 @@ def environment(quorum: QuorumResource) -> list[Object]:
     if quorum.ids.first:
         own["QUORATE_POD_FIRST_NODE_ID"] = {"value": str(quorum.ids.first)}
     if quorum.has_kafka_listener:
-        own["QUORATE_POD_KAFKA"] = {"value": "true"}
+        # "true" is PLAINTEXT: pods with that listener are not restarted for another value.
+        is_encrypted = quorum.kafka_listener_is_encrypted
+        own["QUORATE_POD_KAFKA"] = {"value": naming.KAFKA_SSL if is_encrypted else "true"}
     if quorum.zookeeper_secret:
         own["QUORATE_POD_ZOOKEEPER_TLS"] = {"value": "true"}
     config = quorum.part("config")
@@ -456,7 +459,8 @@ def broker_principals(quorum: QuorumResource) -> tuple[str, ...]:
     """
     if not quorum.is_authorizing:
         return ()
-    names = map(naming.broker_name, range(quorum.broker_certificates))
+    names = [*map(naming.broker_name, range(quorum.broker_certificates))]
+    names += map(naming.client_name, quorum.kafka_brokers)
     return tuple(map(naming.principal, names))
 
 

@@ -26,7 +26,9 @@ LISTENER = "CONTROLLER"
 PORT = 9093
 KAFKA_LISTENER = "KAFKA"
 KAFKA_PORT = 9094
-"""The port of Kafka's own protocol, unencrypted, for Kafka brokers."""
+"""The port of Kafka's own protocol, for Kafka's brokers and tools."""
+KAFKA_SSL = "SSL"
+"""The value of the protocol of that port that encrypts it."""
 HTTP_PORT = 9464
 """The port of probes and metrics, unencrypted."""
 VOLUME = "data"

@@ -35,7 +35,7 @@ from quorate_operator.authority import (
     is_step_due,
     secret_files,
 )
-from quorate_operator.certificates import Issuer
+from quorate_operator.certificates import Issuer, has_other_names
 from quorate_operator.kube import Kube
 from quorate_operator.naming import Object
 from quorate_operator.ownership import conflict, controller_of, is_controlled_by
@@ -282,7 +282,13 @@ class Observer:
                 files = secret_files(owned.get("Secret", name))
                 if f"Secret/{name}" in owned.conflicts:
                     continue
-                if authority is None or issuer_of(quorum, authority).are_due(files, count):
+                called = quorum.client_secrets.get(name)
+                hosts = quorum.client_hosts(name)
+                if (
+                    authority is None
+                    or issuer_of(quorum, authority).are_due(files, count)
+                    or (called and has_other_names(files.get("tls.crt", ""), called, hosts))
+                ):
                     yield f"Secret/{name}"
         wanted = manifests.objects(quorum)
         for name, manifest in wanted.items():

@@ -33,9 +33,10 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     node_id = _node_ids(environment).of(ordinal)
     ports, protocols = {naming.LISTENER: naming.PORT}, {naming.LISTENER: _protocol(environment)}
     result = _common(environment, quorum, namespace)
-    if _is_set(environment, "QUORATE_POD_KAFKA"):
+    is_encrypted = environment.get("QUORATE_POD_KAFKA") == naming.KAFKA_SSL
+    if is_encrypted or _is_set(environment, "QUORATE_POD_KAFKA"):
         ports[naming.KAFKA_LISTENER] = naming.KAFKA_PORT
-        protocols[naming.KAFKA_LISTENER] = "PLAINTEXT"
+        protocols[naming.KAFKA_LISTENER] = "SSL" if is_encrypted else "PLAINTEXT"
         result["QUORATE_QUORATE_KAFKA_LISTENER_NAME"] = naming.KAFKA_LISTENER
         result["QUORATE_CONTROLLER_LISTENER_NAMES"] = ",".join(ports)
     result |= {

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from quorate_operator.naming import (
     API_VERSION,
     CLIENT,
+    KAFKA_SSL,
     KIND,
     NODES_MAX,
     NodeIds,
@@ -15,6 +16,7 @@ from quorate_operator.naming import (
     client_secret,
     given_node_secret,
     named_client_secret,
+    node_name,
     operator_secret,
     problem_of_annotation,
     problem_of_setting,
@@ -102,6 +104,14 @@ class QuorumResource:
         return self.is_migration or bool(self.part("kafkaListener").get("enabled", False))
 
     @property
+    def kafka_listener_is_encrypted(self) -> bool:
+        """Whether that listener is SSL. If the spec does not say so it is PLAINTEXT: that is what
+        the brokers of a Quorum without the field use.
+        """
+        wanted = self.part("kafkaListener").get("protocol") == KAFKA_SSL
+        return self.has_kafka_listener and wanted and self.is_tls
+
+    @property
     def is_tls(self) -> bool:
         return bool(self.part("tls").get("enabled", True))
 
@@ -115,17 +125,32 @@ class QuorumResource:
     def is_authorizing(self) -> bool:
         """Whether controllers have an authorizer.
 
-        The operator knows the subjects only of certificates that it issues itself, and Kafka
-        brokers connect to their listener without a certificate.
+        The operator knows the subjects only of certificates that it issues itself, and brokers
+        have no certificate on a PLAINTEXT listener.
         """
         enabled = bool(self.part("authorization").get("enabled", True))
-        return enabled and self.has_own_authority and not self.has_kafka_listener
+        has_anonymous = self.has_kafka_listener and not self.kafka_listener_is_encrypted
+        return enabled and self.has_own_authority and not has_anonymous
 
     @property
     def clients(self) -> dict[str, bool]:
         """The named clients, and whether each is a super user."""
         found = self.spec.get("clients") or ()
         return {each["name"]: bool(each.get("superUser", False)) for each in found}
+
+    @property
+    def kafka_brokers(self) -> dict[str, int]:
+        """The clients that are Kafka brokers, and the node id of each."""
+        found = self.spec.get("clients") or ()
+        return {each["name"]: int(each["brokerId"]) for each in found if "brokerId" in each}
+
+    def client_hosts(self, secret: str) -> tuple[str, ...]:
+        """The further DNS names of a client's certificate. Controllers identify all nodes by
+        `node-N`.
+        """
+        brokers = self.kafka_brokers
+        named = {named_client_secret(self.name, name): node for name, node in brokers.items()}
+        return (node_name(named[secret]),) if secret in named else ()
 
     @property
     def client_secrets(self) -> dict[str, str]:
@@ -178,6 +203,9 @@ class QuorumResource:
             problem = problem_of_annotation(name, value)
             if problem:
                 return problem
+        for name, node in self.kafka_brokers.items():
+            if self.ids.ordinal(node) is not None:
+                return f"the client {name} has brokerId {node}, which is a controller's id"
         if self.is_migration and not (self.cluster_id and self.ids.first):
             return "a migration needs clusterId and firstNodeId"
         return ""

@@ -56,6 +56,7 @@ class Operator:
         self.folder = folder
         self.quorates: dict[int, subprocess.Popen[bytes]] = {}
         self.answers: dict[str, str] = {}
+        self.said_before: dict[int, int] = {}
 
     def quorate_properties(self, node_id: int) -> Path:
         return self.folder / f"quorate-{node_id}.properties"
@@ -91,10 +92,11 @@ class Operator:
             self.answers[" ".join(arguments[:2])] = ran.out
 
     def quorate(self, *arguments: object) -> Ran:
-        """A command that asks the quorum is repeated until it has a leader."""
+        """A command that asks the quorum is repeated until it has a leader, and the broker."""
         if "describe" not in arguments and "list-endpoints" not in arguments:
             return quorate(*arguments)
-        ran: Ran = until("there is a leader", lambda: _succeeded(quorate(*arguments)))
+        said = "LeaderId" if "describe" in arguments else "unfenced"
+        ran: Ran = until(said, lambda: _succeeded(quorate(*arguments), said))
         return ran
 
     def localized(self, command: str, node_id: int) -> str:
@@ -113,6 +115,7 @@ class Operator:
             (kafka.start if action == "start" else kafka.stop)()
         elif action == "start":
             with self.log(node_id).open("ab") as output:
+                self.said_before[node_id] = output.tell()
                 self.quorates[node_id] = subprocess.Popen(
                     [
                         *(sys.executable, "-m", "quorate.cli.main", "controller"),
@@ -138,8 +141,8 @@ class Operator:
             process.wait()
 
 
-def _succeeded(ran: Ran) -> Ran | None:
-    return ran if ran.status == 0 else None
+def _succeeded(ran: Ran, said: str) -> Ran | None:
+    return ran if ran.status == 0 and said in ran.out else None
 
 
 @pytest.fixture(params=["dynamic", "static"])
@@ -216,7 +219,8 @@ def test_a_cluster_is_taken_over_and_given_back(operator: Operator) -> None:
     operator.follow(rest)
     clients.create("during")
     clients.write()
-    assert re.search(r"^101 .*\tunfenced", operator.answers["cluster --bootstrap-controller"], re.M)
+    listed = operator.answers["cluster --bootstrap-controller"]
+    assert re.search(r"^101\t.*\tunfenced", listed, re.MULTILINE), listed
     raft = {i: f"RAFT://{HOST}:{port + PORT_OFFSET}" for i, port in cluster.ports.items()}
     kafkas = {i: f"CONTROLLER://{HOST}:{port}" for i, port in cluster.ports.items()}
     # At kraft.version 0 the log has no voters.
@@ -269,5 +273,5 @@ def survives_restarts(operator: Operator) -> None:
 
 
 def _is_ready(operator: Operator, node_id: int) -> bool:
-    said = operator.log(node_id).read_text()
-    return "listening for Kafka's brokers" in said.rpartition("recovered offsets")[2]
+    said = operator.log(node_id).read_bytes()[operator.said_before[node_id] :]
+    return b"listening for Kafka's brokers" in said

@@ -184,6 +184,25 @@ def test_values_of_an_earlier_chart_do_not_have_the_new_ones(helm: str) -> None:
     assert "Deployment/x-operator" in made
 
 
+@pytest.mark.parametrize(
+    ("values", "listener"),
+    [
+        ((), {"enabled": True, "protocol": "SSL"}),
+        (("quorum.kafkaListener=null",), {"enabled": True, "protocol": "SSL"}),
+        (("quorum.tls.enabled=false",), {"enabled": True}),
+        (("quorum.kafkaListener.protocol=PLAINTEXT",), {"enabled": True, "protocol": "PLAINTEXT"}),
+        # What earlier releases had as values.
+        (("quorum.kafkaListener.enabled=false",), {"enabled": False}),
+        (("quorum.kafkaListener.enabled=true",), {"enabled": True}),
+        (MIGRATION, {"enabled": False}),
+    ],
+)
+def test_a_new_quorum_has_the_kafka_listener(
+    helm: str, values: tuple[str, ...], listener: dict[str, object]
+) -> None:
+    assert rendered(helm, *values)["Quorum/x"]["spec"]["kafkaListener"] == listener
+
+
 def test_a_migration_is_made_of_the_values(helm: str) -> None:
     assert "migration" not in rendered(helm)["Quorum/x"]["spec"]
     spec = rendered(helm, *MIGRATION)["Quorum/x"]["spec"]

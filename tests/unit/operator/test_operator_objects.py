@@ -200,6 +200,62 @@ def test_kafkas_protocol_has_a_port_wherever_a_node_is_reached() -> None:
     assert ports(made["Service/q-0"]["spec"]) == {"controller": naming.PORT}
 
 
+KAFKA_SSL = {"kafkaListener": {"enabled": True, "protocol": "SSL"}}
+
+
+def test_the_protocol_of_a_listener_without_one_stays_plaintext() -> None:
+    """The pods of a Quorum that has the listener are the same as before there was a protocol."""
+    known = {"kafkaListener": {"enabled": True}}
+    for spec in (known, {**known, "tls": {"enabled": False}}, MIGRATION):
+        assert not resource(**spec).kafka_listener_is_encrypted
+        assert variables_of(**spec)["QUORATE_POD_KAFKA"] == "true"
+    assert resource(**KAFKA_SSL).kafka_listener_is_encrypted
+    assert variables_of(**KAFKA_SSL)["QUORATE_POD_KAFKA"] == "SSL"
+    assert not resource(**KAFKA_SSL, tls={"enabled": False}).kafka_listener_is_encrypted
+    assert not resource(kafkaListener={"protocol": "SSL"}).has_kafka_listener
+
+
+def test_an_encrypted_listener_has_the_authorizer() -> None:
+    clients = [{"name": "app"}, {"name": "kafka-101", "brokerId": 101}]
+    quorum = resource(**KAFKA_SSL, clients=clients)
+    assert quorum.is_authorizing
+    assert manifests.broker_principals(quorum) == ("User:CN=client-kafka-101",)
+    made = variables_of(**KAFKA_SSL, clients=clients)
+    assert "client-kafka-101" not in made["QUORATE_SUPER_USERS"]
+    assert "client-kafka-101" not in made["QUORATE_QUORATE_CONTROLLER_PRINCIPALS"]
+    assert made["QUORATE_AUTHORIZER_CLASS_NAME"]
+
+
+def test_a_kafka_brokers_certificate_names_its_node() -> None:
+    quorum = resource(clients=[{"name": "app"}, {"name": "kafka-101", "brokerId": 101}])
+    secret = naming.named_client_secret("q", "kafka-101")
+    assert quorum.client_hosts(secret) == ("node-101",)
+    assert quorum.client_hosts(naming.named_client_secret("q", "app")) == ()
+    assert quorum.client_hosts(naming.client_secret("q")) == ()
+    signer = issuer(c.new_authority("q authority"))
+    files = signer.client_files(None, "client-kafka-101", ("node-101",))
+    found = x509.load_pem_x509_certificate(files["tls.crt"].encode())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["client-kafka-101", "node-101"]
+    assert signer.client_files(files, "client-kafka-101", ("node-101",)) == files
+    # Another id, or none, is another certificate.
+    for hosts in (("node-102",), ()):
+        assert c.has_other_names(files["tls.crt"], "client-kafka-101", hosts)
+        assert signer.client_files(files, "client-kafka-101", hosts) != files
+    assert c.has_other_names("damaged", "client-kafka-101", ())
+
+
+@pytest.mark.parametrize("first", [0, 3000])
+def test_a_broker_may_not_have_a_controllers_id(first: int) -> None:
+    def problem(node: int) -> str:
+        clients = [{"name": "b", "brokerId": node}]
+        return resource(firstNodeId=first, clients=clients).desired.invalid
+
+    for node in (first, first + naming.NODES_MAX - 1):
+        assert f"brokerId {node}" in problem(node)
+    assert problem(first + naming.NODES_MAX) == ""
+
+
 def test_the_end_of_a_migration_is_another_template() -> None:
     """So the pods are restarted, one at a time; the listener's variables stay as they are."""
     ended = resource(

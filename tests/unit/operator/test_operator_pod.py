@@ -101,6 +101,26 @@ def test_the_listener_stays_when_the_migration_is_over(over: dict[str, Any]) -> 
     assert not config.warnings, config.warnings
 
 
+def test_the_listener_for_brokers_is_encrypted_with_the_nodes_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "TLS_PATH", str(tmp_path))
+    monkeypatch.setattr(naming, "KEY_PATH", str(tmp_path / "tls.key"))
+    authority = new_authority("x")
+    files = Issuer(authority, authority.certificate, 90).node_files("my-meta", "lab")
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "tls.key").write_text(files["node-7.key"])
+    listener = {"enabled": True, "protocol": "SSL"}
+    made = template(migration=None, firstNodeId=0, kafkaListener=listener)
+    config = load_config(None, pod.settings(made))
+    assert config.kafka_listener_is_encrypted
+    assert config.security.authorizer
+    assert config.tls is not None
+    assert config.tls.certificate == tmp_path / "node-7.crt"
+    assert "KAFKA://my-meta-7.lab.svc:9094" in map(str, config.endpoints)
+
+
 def test_the_controller_accepts_the_certificates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

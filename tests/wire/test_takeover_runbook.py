@@ -204,7 +204,7 @@ def endpoints(operator: Operator) -> dict[int, list[str]]:
     return {voter["id"]: voter["endpoints"] for voter in json.loads(found[1])}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_cluster_is_taken_over_and_given_back(operator: Operator) -> None:
     cluster = operator.cluster
     broker = cluster.broker.process

@@ -23,7 +23,7 @@ from typing import Any, Final
 from quorate.bridge import cluster, descriptions
 from quorate.bridge.replication import bridge_endpoint
 from quorate.metadata import requests as r
-from quorate.metadata.authorizer import Operation
+from quorate.metadata.authorizer import CLUSTER, Operation
 from quorate.metadata.metadata_version import (
     CONTROLLER_REGISTRATION,
     KRAFT_VERSION,
@@ -242,7 +242,7 @@ class QuorumRequests:
         return tuple(
             operation
             for operation in CLUSTER_OPERATIONS
-            if self._authorizer.allows_on_cluster(caller, operation)
+            if self._authorizer.allows(caller, operation, CLUSTER)
         )
 
     async def _describe_resources(

@@ -15,6 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from quorate.controller.kafka_security import (
+    BY_LISTENER,
+    KAFKA_SECURITY_SETTINGS,
+    KafkaSecurity,
+)
 from quorate.controller.migration.settings import (
     MIGRATION_REFUSED,
     MIGRATION_SETTINGS,
@@ -39,13 +44,14 @@ CONTROLLER_PRINCIPALS = "quorate.controller.principals"
 @dataclass(frozen=True, slots=True)
 class Listener:
     """Where to listen. `host` is empty for every address; `tls` says whether connections are
-    encrypted.
+    encrypted, `sasl` whether clients authenticate with SASL.
     """
 
     name: str
     host: str
     port: int
     tls: bool
+    sasl: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,33 @@ class ControllerConfig(NodeConfig):
     security: ControllerSecurity = ControllerSecurity()
     migration: MigrationSettings = field(default_factory=MigrationSettings)
     """The migration from ZooKeeper."""
+    kafka_security: KafkaSecurity = KafkaSecurity()
+    """The authentication on the listener for Kafka's brokers."""
+    token_secret_key: str | None = setting(
+        "delegation.token.secret.key",
+        types.password(),
+        None,
+        "The key of delegation tokens: the same on all controllers and brokers. Without it there "
+        "are no delegation tokens.",
+    )
+    token_max_lifetime_ms: int = setting(
+        "delegation.token.max.lifetime.ms",
+        types.milliseconds(1, 100 * 365 * 24 * HOUR_MS),
+        str(7 * 24 * HOUR_MS),
+        "The lifetime of a delegation token, beyond which it cannot be renewed.",
+    )
+    token_expiry_ms: int = setting(
+        "delegation.token.expiry.time.ms",
+        types.milliseconds(1, 100 * 365 * 24 * HOUR_MS),
+        str(24 * HOUR_MS),
+        "How long a delegation token is valid before it must be renewed.",
+    )
+    token_check_interval_ms: int = setting(
+        "delegation.token.expiry.check.interval.ms",
+        types.milliseconds(1, LONG_MAX),
+        str(HOUR_MS),
+        "How often the active controller removes expired delegation tokens.",
+    )
     auto_join: bool = setting(
         "controller.quorum.auto.join.enable",
         types.boolean(),
@@ -237,9 +270,14 @@ class ControllerConfig(NodeConfig):
         return tuple(each for each in self.listeners if each.name != self.migration.listener)
 
     @property
-    def kafka_listener_is_encrypted(self) -> bool:
-        """Whether the listener for Kafka's brokers is encrypted, so that they authenticate."""
-        return any(each.tls for each in self.listeners if each.name == self.migration.listener)
+    def kafka_listener_authenticates(self) -> bool:
+        """Whether the callers of the listener for Kafka's brokers authenticate."""
+        required = self.kafka_security.client_auth == "required"
+        return any(
+            each.sasl or (each.tls and required)
+            for each in self.listeners
+            if each.name == self.migration.listener
+        )
 
     def grpc_endpoint(self, endpoint: Endpoint, voters: VoterSet) -> Endpoint:
         """Where to dial a controller that has this endpoint. voters: the current ones.
@@ -293,13 +331,6 @@ CONTROLLER_SETTINGS: tuple[Setting, ...] = (
         "User:ANONYMOUS, and controllers cannot be told from other callers.",
     ),
     Setting(
-        "ssl.client.auth",
-        types.choice("required"),
-        "required",
-        "Every client of an SSL listener must present a certificate that an authority in "
-        "ssl.ca.location has signed. Kafka's default is none.",
-    ),
-    Setting(
         "ssl.keystore.type",
         types.choice("PEM"),
         None,
@@ -334,10 +365,12 @@ CONTROLLER = ConfigDef(
         declared_in(ControllerConfig),
         declared_in(ControllerSecurity),
         CONTROLLER_SETTINGS,
+        KAFKA_SECURITY_SETTINGS,
         MIGRATION_SETTINGS,
     ),
     NODE_REFUSED | MIGRATION_REFUSED,
     is_kafkas,
     "quorate config-docs",
     check_roles,
+    BY_LISTENER,
 )

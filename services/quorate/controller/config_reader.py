@@ -21,6 +21,12 @@ from quorate.controller.config import (
     Listener,
     TlsFiles,
 )
+from quorate.controller.kafka_security import (
+    CLIENT_AUTH,
+    KafkaSecurity,
+    read_kafka_security,
+    warn_of_unused,
+)
 from quorate.controller.migration.settings import LISTENER, read_migration
 from quorate.process.config_types import WILDCARD_HOSTS
 from quorate.process.node_config import has_authorizer, node_values
@@ -79,6 +85,7 @@ def _build(parsed: ParsedProperties) -> ControllerConfig:
             "security": _security(parsed, listeners),
             "protocols": _protocols(parsed),
             "migration": read_migration(parsed),
+            "kafka_security": _kafka_security(parsed, listeners),
             "warnings": tuple(parsed.warnings),
         }
     )
@@ -110,28 +117,51 @@ def _listeners(parsed: ParsedProperties) -> tuple[Listener, ...]:
             name,
             "" if by_name[name].host in WILDCARD_HOSTS else by_name[name].host,
             by_name[name].port,
-            _is_tls(parsed, name),
+            _is_tls(protocol := _protocol(parsed, name)),
+            protocol.startswith("SASL_"),
         )
         for name in names
     )
 
 
-def _is_tls(parsed: ParsedProperties, name: str) -> bool:
+def _protocol(parsed: ParsedProperties, name: str) -> str:
+    """The security protocol of a listener. Only the one for Kafka's brokers may use SASL."""
     protocols: Mapping[str, str] = parsed.get("listener.security.protocol.map") or {}
     if name not in protocols and protocols and name not in ("PLAINTEXT", "SSL"):
         parsed.fail("listener.security.protocol.map", f"it does not name the listener {name}")
     protocol = protocols.get(name, "SSL" if name == "SSL" else "PLAINTEXT")
-    if protocol.startswith("SASL"):
+    if protocol.startswith("SASL_") and name != parsed.get(LISTENER):
         parsed.fail(
             "listener.security.protocol.map",
-            f"{name}:{protocol}: only PLAINTEXT and SSL are supported",
+            f"{name}:{protocol}: only PLAINTEXT and SSL are supported, except on the listener for "
+            f"Kafka's brokers ({LISTENER})",
         )
-    return protocol == "SSL"
+    return protocol
+
+
+def _is_tls(protocol: str) -> bool:
+    return protocol in ("SSL", "SASL_SSL")
+
+
+def _kafka_security(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> KafkaSecurity:
+    kafkas: str | None = parsed.get(LISTENER)
+    grpc = next((each.name for each in listeners if each.tls and each.name != kafkas), None)
+    if grpc is not None and parsed.get(CLIENT_AUTH) not in (None, "required"):
+        parsed.fail(
+            CLIENT_AUTH,
+            f"the listener {grpc} requires client certificates; only listener.name.NAME.{CLIENT_AUTH} "
+            "of the listener for Kafka's brokers may differ",
+        )
+    protocol = "PLAINTEXT" if kafkas is None else _protocol(parsed, kafkas)
+    warn_of_unused(parsed, kafkas, protocol)
+    if kafkas is None:
+        return KafkaSecurity()
+    return read_kafka_security(parsed, kafkas, protocol)
 
 
 def _protocols(parsed: ParsedProperties) -> dict[str, bool]:
     mapped: Mapping[str, str] = parsed.get("listener.security.protocol.map") or {}
-    return {name: protocol == "SSL" for name, protocol in mapped.items()}
+    return {name: _is_tls(protocol) for name, protocol in mapped.items()}
 
 
 def _endpoints(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -> tuple[Endpoint, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -261,12 +262,17 @@ def _metadata_controller(
         num_partitions=config.num_partitions,
         default_replication_factor=config.default_replication_factor,
         leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_s * 1000,
+        token_secret_key=config.token_secret_key or "",
+        token_max_lifetime_ms=config.token_max_lifetime_ms,
+        token_expiry_ms=config.token_expiry_ms,
+        token_check_interval_ms=config.token_check_interval_ms,
     )
     return MetadataController(
         lambda: uuid.uuid4().bytes,
         settings,
         cluster_id=meta.cluster_id,
         formatted_with=formatted_with,
+        wall_ms=lambda: time.time_ns() // 1_000_000,
     )
 
 

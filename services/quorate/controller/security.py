@@ -35,7 +35,8 @@ def node_authorizer(config: ControllerConfig) -> NodeAuthorizer | None:
     if config.tls is None and identity is PeerIdentity.AUTO:
         identity = PeerIdentity.OFF
     controllers = security.controller_principals
-    if config.tls is not None and identity is not PeerIdentity.OFF:
+    is_encrypted = any(each.tls for each in config.grpc_listeners)
+    if config.tls is not None and is_encrypted and identity is not PeerIdentity.OFF:
         _check_own_name(config, config.tls.certificate)
     if config.tls is not None and identity is PeerIdentity.OFF:
         LOGGER.warning(

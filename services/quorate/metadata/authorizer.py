@@ -47,6 +47,8 @@ class Operation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
 
 
 class ResourceType(IntEnum):
@@ -55,6 +57,8 @@ class ResourceType(IntEnum):
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
+    DELEGATION_TOKEN = 6
+    USER = 7
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ It owns the working image: the committed image plus all records written since. R
    batch begins with the finalized features, metadata.version first. If the directory was formatted
    with records, the first activation writes those instead.
 5. `next_deadline_ms` says when to call `tick`: for pending election tasks, expired sessions, idle
-   time (a no-op record keeps the lag of observers measurable, KIP-835), preferred leaders and
-   unclean elections. A tick fences at most one broker.
+   time (a no-op record keeps the lag of observers measurable, KIP-835), preferred leaders,
+   unclean elections and expired delegation tokens. A tick fences at most one broker.
 6. During a metadata transaction (KIP-868) the working image is ahead of the committed image, which
    holds back the transaction's records. An abort resets it to the start of the transaction.
 7. Kafka's nodes cannot read the records of applications. Before the first of them is served, the
@@ -33,6 +33,7 @@ from quorate.metadata.image.delta import MetadataDelta
 from quorate.metadata.image.metadata_image import AnyRecord, MetadataImage, ReplayError
 from quorate.metadata.image.partition_index import PartitionIndex
 from quorate.metadata.image.producer_ids import BLOCK_SIZE
+from quorate.metadata.image.tokens import TokenSecrets
 from quorate.metadata.limits import collision_key
 from quorate.metadata.managers import (
     alter_partition,
@@ -44,6 +45,7 @@ from quorate.metadata.managers import (
     leadership,
     principal_manager,
     reassignments,
+    token_manager,
     topic_manager,
 )
 from quorate.metadata.managers.appended import Appended
@@ -90,6 +92,7 @@ class _ActiveState:
     written_ms: int
     rebalanced_ms: int
     unclean_ms: int
+    tokens_ms: int
     before_transaction: MetadataImage | None = field(default=None)
 
 
@@ -98,7 +101,8 @@ class MetadataController:
 
     random_uuid: returns sixteen random bytes per call. cluster_id: brokers of another cluster are
     rejected; empty accepts any. bootstrap_levels, formatted_with: see rule 4. enforce_eligibility:
-    False disables KIP-841's checks of a proposed ISR, for tests only.
+    False disables KIP-841's checks of a proposed ISR, for tests only. wall_ms: returns the
+    milliseconds since 1970, from which delegation tokens are counted.
     """
 
     def __init__(
@@ -110,6 +114,7 @@ class MetadataController:
         bootstrap_levels: Mapping[str, int] | None = None,
         formatted_with: Sequence[AnyRecord] = (),
         enforce_eligibility: bool = True,
+        wall_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self.settings = settings or ControllerSettings()
         self._random_uuid = random_uuid
@@ -120,6 +125,7 @@ class MetadataController:
         self._formatted_with = tuple(formatted_with)
         self._controllers: CurrentControllers | None = None
         self._enforce_eligibility = enforce_eligibility
+        self._wall_ms = wall_ms
         self._active_state: _ActiveState | None = None
 
     # --- activation -------------------------------------------------------------------------------
@@ -165,10 +171,12 @@ class MetadataController:
         context = ControllerContext(
             image, index, sessions, self.settings, self._random_uuid, self._enforce_eligibility
         )
+        context.wall_ms = self._wall_ms
+        context.token_secrets = TokenSecrets(self.settings.token_secret_key)
         context.colliding = {collision_key(name): name for name in image.topics.ids}
         context.cursor = image.topics.partition_count
         leadership.clean_up(context)
-        self._active_state = _ActiveState(context, epoch, now_ms, now_ms, now_ms)
+        self._active_state = _ActiveState(context, epoch, now_ms, now_ms, now_ms, now_ms)
         records: tuple[AnyRecord, ...] = ()
         if image.in_transaction:
             records = (AbortTransactionRecord("the active controller changed", version=0),)
@@ -370,6 +378,8 @@ class MetadataController:
             found.append(active.rebalanced_ms + settings.leader_imbalance_check_interval_ms)
         if settings.unclean_election_interval_ms and context.index.leaderless:
             found.append(active.unclean_ms + settings.unclean_election_interval_ms)
+        if context.token_secrets.is_enabled and context.image.tokens.tokens:
+            found.append(active.tokens_ms + settings.token_check_interval_ms)
         return found
 
     def tick(self, now_ms: int, next_offset: int) -> ControllerResult | None:
@@ -403,6 +413,14 @@ class MetadataController:
             records = leadership.rebalance(context)
             if len(records) < settings.records_per_batch_max:
                 active.rebalanced_ms = now_ms
+            if records:
+                return records
+        if context.token_secrets.is_enabled and (
+            now_ms - active.tokens_ms >= settings.token_check_interval_ms
+        ):
+            records = token_manager.remove_expired(context)
+            if len(records) < settings.records_per_batch_max:
+                active.tokens_ms = now_ms
             if records:
                 return records
         interval = settings.idle_interval_ms
@@ -443,6 +461,9 @@ _HANDLERS: Final[dict[type[Any], _Handler]] = {
     r.AlterUserScramCredentials: principal_manager.alter_scram,
     r.CreateAcls: principal_manager.create_acls,
     r.DeleteAcls: principal_manager.delete_acls,
+    r.CreateDelegationToken: token_manager.create_token,
+    r.RenewDelegationToken: token_manager.renew_token,
+    r.ExpireDelegationToken: token_manager.expire_token,
     r.ElectLeaders: leadership.elect_leaders,
     r.AlterPartitionReassignments: reassignments.alter_reassignments,
     r.UpdateFeatures: feature_manager.update_features,

@@ -21,7 +21,7 @@ LONG_MAX = 2**63 - 1
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")  # noqa: S104 - recognised here, bound only on request
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""Kafka's security protocols, SASL's included, which no listener of ours speaks."""
+"""Kafka's security protocols. Only the listener for Kafka's brokers speaks SASL."""
 
 _LISTENER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _NODE_ID = re.compile(r"[0-9]{1,10}")
@@ -54,6 +54,8 @@ class ConfigType(Generic[T]):
     """The accepted values, for people."""
     parse: Callable[[str], T]
     """Raises ValueError with the reason alone; the caller adds the setting, its value and place."""
+    is_secret: bool = False
+    """Whether the value appears nowhere: not in errors, nor in the representation of a config."""
 
 
 # --- the types ------------------------------------------------------------------------------------
@@ -133,6 +135,16 @@ def member(values: type[Member]) -> ConfigType[Member]:
 def text() -> ConfigType[str]:
     """Any text."""
     return ConfigType("string", "text", str)
+
+
+def password() -> ConfigType[str]:
+    """Any text that must not be shown. `parse` may raise ValueError only without the text."""
+    return ConfigType("password", "text", str, is_secret=True)
+
+
+def texts() -> ConfigType[tuple[str, ...]]:
+    """A list of any texts."""
+    return ConfigType("list", "TEXT,…", lambda text: tuple(split_list(text)))
 
 
 def names() -> ConfigType[tuple[str, ...]]:

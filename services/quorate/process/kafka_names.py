@@ -51,11 +51,11 @@ zookeeper.ssl.enabled.protocols zookeeper.ssl.protocol
 """
 
 FAMILIES: tuple[str, ...] = tuple(_FAMILIES.split())
-"""Prefixes of names. No setting of Quorate's controller starts with one of them."""
+"""Prefixes of names. What a configuration declares takes precedence over them."""
 
 NAMES: frozenset[str] = frozenset(_NAMES.split())
 
 
 def is_kafkas(name: str) -> bool:
-    """Whether Kafka knows the setting `name` and Quorate has no use for it."""
+    """Whether Kafka knows the setting `name`, for which Quorate has no use unless it declares it."""
     return name in NAMES or name.startswith(FAMILIES)

@@ -8,7 +8,10 @@ Rules:
    from the environment.
 2. An invalid setting raises `ConfigError` with one line: the place (file and line, or variable),
    the setting, its value, and the accepted values. No value is corrected silently. Each setting
-   that is ignored adds a line to `ParsedProperties.warnings`.
+   that is ignored adds a line to `ParsedProperties.warnings`. Secret values are not shown.
+3. `listener.name.NAME.SETTING` and `listener.name.NAME.MECHANISM.SETTING` override a setting of
+   `ConfigDef.by_listener` for one listener, whose name is in lower case, or for one SASL mechanism
+   of it. In the environment: QUORATE_LISTENER_NAME_NAME_MECHANISM_SETTING.
 
 Source: Kafka's KafkaConfig for names; java.util.Properties for the file format.
 """
@@ -25,6 +28,9 @@ from quorate.process.kafka_names import is_kafkas
 from quorate.process.setting import Setting, declarations
 
 PREFIX = "QUORATE_"
+LISTENER_PREFIX = "listener.name."
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+"""Kafka's SASL mechanisms, those that are not supported included."""
 
 
 class ConfigError(Exception):
@@ -49,6 +55,15 @@ class ConfigDef:
     """The command that prints the settings."""
     check_texts: Callable[[ParsedProperties], None] = _accept_all
     """Raises ConfigError for raw values that must be rejected before any value is parsed."""
+    by_listener: frozenset[str] = frozenset()
+    """The settings that can be overridden for one listener (rule 3)."""
+
+    def setting(self, name: str) -> Setting | None:
+        """The setting of that name, also with the prefix of a listener; None if there is none."""
+        if name.startswith(LISTENER_PREFIX):
+            overridden = [each for each in self.by_listener if name.endswith(f".{each}")]
+            return self.settings[max(overridden, key=len)] if overridden else None
+        return self.settings.get(name)
 
 
 @dataclass(slots=True)
@@ -70,9 +85,19 @@ class ParsedProperties:
     def get(self, name: str) -> Any:
         return self.values[name]
 
+    def name_for(self, listener: str, name: str, mechanism: str = "") -> str:
+        """The name under which the setting `name` is set for a listener and a SASL mechanism.
+
+        It is `name` itself if nothing overrides it (rule 3).
+        """
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        names = (f"{prefix}{mechanism.lower()}.{name}", f"{prefix}{name}")
+        return next((each for each in names if each in self.texts), name)
+
     def require(self, name: str, because: str = "") -> Any:
         if self.values[name] is None or self.values[name] == ():
-            setting = self.config_def.settings[name]
+            setting = self.config_def.setting(name)
+            assert setting is not None, name
             raise ConfigError(
                 f"{self.source}: {name} is not set{because}; accepted: {setting.type.accepts} (or "
                 f"set {setting.variable} in the environment)"
@@ -82,7 +107,9 @@ class ParsedProperties:
     def fail(self, name: str, reason: str) -> NoReturn:
         """Reject the value of `name`: raise ConfigError with its place and the reason."""
         place = self.places.get(name, self.source)
-        raise ConfigError(f"{place}: {name}={_shown(self.texts.get(name, ''))}: {reason}")
+        setting = self.config_def.setting(name)
+        text = self.texts.get(name, "")
+        raise ConfigError(f"{place}: {name}={_shown(text, setting)}: {reason}")
 
     def pem(self, name: str, wanted: str) -> Path:
         """The path of the PEM file that the setting `name` holds.
@@ -151,14 +178,18 @@ def parse_properties(
         _take(parsed, name, text.strip(), f"{path}:{line}")
     _read_environment(parsed, environment)
     config_def.check_texts(parsed)
-    for setting in config_def.settings.values():
-        parsed.values[setting.name] = _parse(setting, parsed)
+    for name, setting in config_def.settings.items():
+        parsed.values[name] = _parse(name, setting, parsed)
+    for name in parsed.texts.keys() - config_def.settings.keys():
+        overridden = config_def.setting(name)
+        assert overridden is not None, name
+        parsed.values[name] = _parse(name, overridden, parsed)
     return parsed
 
 
 def _take(parsed: ParsedProperties, name: str, text: str, place: str) -> None:
     config_def = parsed.config_def
-    if name in config_def.settings:
+    if config_def.setting(name) is not None:
         parsed.texts[name], parsed.places[name] = text, place
     elif name in config_def.refused:
         raise ConfigError(f"{place}: {name} is not supported: {config_def.refused[name]}")
@@ -185,6 +216,9 @@ def _read_environment(parsed: ParsedProperties, environment: Mapping[str, str]) 
             name = variables[variable]
             parsed.texts[name] = environment[variable].strip()
             parsed.places[name] = f"environment variable {variable}"
+        elif (overriding := _overriding(variable, parsed.config_def)) is not None:
+            parsed.texts[overriding] = environment[variable].strip()
+            parsed.places[overriding] = f"environment variable {variable}"
         elif variable.startswith(PREFIX):
             # Not an error: Kubernetes sets QUORATE_… variables for a service of that name.
             near = difflib.get_close_matches(variable, variables, n=1, cutoff=0.9)
@@ -194,20 +228,43 @@ def _read_environment(parsed: ParsedProperties, environment: Mapping[str, str]) 
                 )
 
 
-def _parse(setting: Setting, parsed: ParsedProperties) -> Any:
-    text = parsed.texts.get(setting.name)
+def _variable_part(name: str) -> str:
+    return name.upper().replace(".", "_").replace("-", "_")
+
+
+def _overriding(variable: str, config_def: ConfigDef) -> str | None:
+    """The name of the overriding setting that an environment variable sets (rule 3), if any."""
+    prefix = PREFIX + _variable_part(LISTENER_PREFIX)
+    for name in sorted(config_def.by_listener, key=len, reverse=True):
+        suffix = "_" + _variable_part(name)
+        if not (variable.startswith(prefix) and variable.endswith(suffix)):
+            continue
+        listener, mechanism = variable[len(prefix) : -len(suffix)], ""
+        for each in MECHANISMS:
+            if listener.endswith(f"_{_variable_part(each)}"):
+                listener = listener[: -len(each) - 1]
+                mechanism = f"{each.lower()}."
+        return f"{LISTENER_PREFIX}{listener.lower()}.{mechanism}{name}" if listener else None
+    return None
+
+
+def _parse(name: str, setting: Setting, parsed: ParsedProperties) -> Any:
+    text = parsed.texts.get(name)
     try:
         return setting.parse(text)
     except ValueError as error:
         raise ConfigError(
-            f"{parsed.places[setting.name]}: {setting.name}={_shown(text or '')}: {error}; "
+            f"{parsed.places[name]}: {name}={_shown(text or '', setting)}: {error}; "
             f"accepted: {setting.type.accepts}"
         ) from None
 
 
-def _shown(text: str) -> str:
-    """The value for an error message: truncated, and hidden if it is a key instead of a path."""
-    if "-----BEGIN" in text or "PRIVATE KEY" in text:
+def _shown(text: str, setting: Setting | None) -> str:
+    """The value for an error message: truncated, and hidden if it is secret, or a key instead of a
+    path.
+    """
+    is_secret = setting is not None and setting.type.is_secret
+    if text and (is_secret or "-----BEGIN" in text or "PRIVATE KEY" in text):
         return "[hidden]"
     return text if len(text) <= 200 else text[:200] + "…"
 

@@ -61,7 +61,9 @@ def setting(name: str, type_: ConfigType[Any], default: str | None, doc: str) ->
     """Declare a setting, and return the configuration field that holds its value."""
     declared = Setting(name, type_, default, doc)
     return dataclasses.field(
-        default_factory=lambda: declared.parse(None), metadata={_KEY: declared}
+        default_factory=lambda: declared.parse(None),
+        metadata={_KEY: declared},
+        repr=not type_.is_secret,
     )
 
 

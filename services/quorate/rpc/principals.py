@@ -126,13 +126,22 @@ class Caller:
     """The identity of a caller. principal: None for a certificate that no rule maps.
 
     nodes: those that the certificate names. has_certificate: whether the caller presented one;
-    without it `nodes` has no meaning.
+    without it `nodes` has no meaning. used_sasl: whether it authenticated with SASL instead, whose
+    principals name no nodes. used_token: whether it did so with a delegation token.
     """
 
     principal: str | None = ANONYMOUS
     host: str = ""
     nodes: frozenset[int] = frozenset()
     has_certificate: bool = False
+    used_sasl: bool = False
+    used_token: bool = False
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether the caller has proven its principal."""
+        proved = self.has_certificate or self.used_sasl
+        return proved and self.principal not in (None, ANONYMOUS)
 
 
 AuthContext = Mapping[str, Iterable[bytes]]

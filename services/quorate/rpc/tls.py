@@ -201,10 +201,15 @@ class _ServerFiles(_WatchedFiles):
 
 
 class ServerContext(_WatchedFiles):
-    """The SSL context for servers of the standard library. Raises TlsError."""
+    """The SSL context for servers of the standard library. Raises TlsError.
 
-    def __init__(self, tls: TlsConfig) -> None:
+    requests_certificate: without `require_client_certificate`, ask clients for a certificate, which
+    must be valid if they present one.
+    """
+
+    def __init__(self, tls: TlsConfig, *, requests_certificate: bool = False) -> None:
         super().__init__(tls)
+        self._requests_certificate = requests_certificate
         self._context = self._made()
 
     def current(self) -> ssl.SSLContext:
@@ -229,6 +234,8 @@ class ServerContext(_WatchedFiles):
             raise TlsError(f"the TLS files cannot be read: {_said(error)}") from None
         if tls.require_client_certificate:
             context.verify_mode = ssl.CERT_REQUIRED
+        elif self._requests_certificate:
+            context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
 

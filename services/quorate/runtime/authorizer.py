@@ -154,13 +154,15 @@ class NodeAuthorizer:
             self._authorizer is None or self._unauthorized(self._authorizer, caller, name) is None
         )
 
-    def allows_on_cluster(self, caller: Caller, operation: Operation) -> bool:
-        """Whether the ACLs allow the caller an operation on the cluster. Logs nothing."""
-        authorizer, principal = self._authorizer, caller.principal
+    def allows(self, caller: Caller, operation: Operation, resource: Resource) -> bool:
+        """Whether the ACLs allow the caller an operation on a resource. Logs nothing."""
+        authorizer = self._authorizer
         if authorizer is None:
             return True
-        return principal is not None and authorizer.allows(
-            principal, caller.host, operation, CLUSTER
+        return (
+            self._is_loaded(authorizer)
+            and caller.principal is not None
+            and authorizer.allows(caller.principal, caller.host, operation, resource)
         )
 
     # --- the authorizer

@@ -265,6 +265,6 @@ def test_the_listener_for_kafkas_brokers_may_be_encrypted_alone(write: Write) ->
     protocols = {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:SSL"}
     config = load(write(BASE | LISTENING | TLS | protocols))
     assert [listener.tls for listener in config.listeners] == [False, True]
-    assert config.kafka_listener_is_encrypted
+    assert config.kafka_listener_authenticates
     assert config.tls is not None
-    assert not load(write(BASE | LISTENING)).kafka_listener_is_encrypted
+    assert not load(write(BASE | LISTENING)).kafka_listener_authenticates

@@ -71,10 +71,10 @@ class BrokersBridge:
 
     def _warn_of_clear(self) -> None:
         config = self._components.config
-        if config.security.authorizer and not config.kafka_listener_is_encrypted:
+        if config.security.authorizer and not config.kafka_listener_authenticates:
             LOGGER.warning(
-                "%s=%s is PLAINTEXT: its callers are not authenticated, so an authorizer "
-                "rejects the requests that brokers forward for their clients; map it to SSL in "
+                "%s=%s does not authenticate all callers, and an authorizer rejects what others "
+                "forward for their clients; map it to SSL, SASL_SSL or SASL_PLAINTEXT in "
                 "listener.security.protocol.map",
                 LISTENER,
                 config.migration.listener,

@@ -151,9 +151,10 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
         None,
         "Ours. The one of controller.listener.names to which Kafka's own brokers connect, those "
         "of a cluster that is or was migrated. It speaks Kafka's protocol, all others gRPC. It "
-        "cannot be the first. PLAINTEXT or SSL, according to listener.security.protocol.map; "
-        "with SSL, brokers must present certificates signed by ssl.ca.location. If not set, "
-        "such brokers find no controller here, and the migration waits for them.",
+        "cannot be the first. PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, according to "
+        "listener.security.protocol.map; with SSL, brokers must present certificates signed by "
+        "ssl.ca.location, unless ssl.client.auth says otherwise. If not set, such brokers find "
+        "no controller here, and the migration waits for them.",
     ),
     Setting(
         FORWARDED_SUPER_USERS,

@@ -1,8 +1,9 @@
-"""Delegation tokens, as part of the image: stored and displayed only. Source: KIP-48, KIP-900."""
+"""Delegation tokens, as part of the image, and their secrets. Source: KIP-48, KIP-900."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hmac
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from quorate.metadata.image.delta import MetadataDelta
@@ -35,3 +36,38 @@ class TokensImage:
     def apply_remove(self, record: RemoveDelegationTokenRecord, delta: MetadataDelta) -> None:
         self.tokens.pop(record.token_id, None)
         delta.delegation_tokens = True
+
+
+def is_expired(token: DelegationTokenRecord, now_ms: int) -> bool:
+    """Whether a token has expired. now_ms: milliseconds since 1970."""
+    return min(token.max_timestamp, token.expiration_timestamp) < now_ms
+
+
+class TokenSecrets:
+    """The secrets of tokens: HMAC-SHA-512 of the token's id under `delegation.token.secret.key`.
+
+    key: empty disables delegation tokens.
+    """
+
+    def __init__(self, key: str = "") -> None:
+        self._key = key.encode()
+        self._ids: dict[bytes, str] = {}
+        """Token ids by secret."""
+        self._known: set[str] = set()
+
+    @property
+    def is_enabled(self) -> bool:
+        return bool(self._key)
+
+    def secret(self, token_id: str) -> bytes:
+        return hmac.digest(self._key, token_id.encode(), "sha512")
+
+    def find(
+        self, secret: bytes, tokens: Mapping[str, DelegationTokenRecord]
+    ) -> DelegationTokenRecord | None:
+        """The token with this secret."""
+        if self._known != tokens.keys():
+            self._ids = {self.secret(token_id): token_id for token_id in tokens}
+            self._known = set(tokens)
+        token_id = self._ids.get(secret)
+        return None if token_id is None else tokens[token_id]

@@ -14,6 +14,7 @@ from quorate.metadata.describe import effective_topic_config
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.image.partition_index import PartitionIndex
 from quorate.metadata.image.partitions import Partition, PartitionKey
+from quorate.metadata.image.tokens import TokenSecrets
 from quorate.metadata.managers.sessions import BrokerSessions
 from quorate.metadata.metadata_version import ELR_VERSION
 from quorate.raft.errors import ErrorCode
@@ -30,6 +31,8 @@ class ControllerSettings:
     default_replication_factor: for topics that do not specify them. records_per_batch_max: the most
     records that one request or tick writes. batch_bytes_max: the most bytes of new partitions in
     one batch.
+    token_…: delegation.token.secret.key (empty: disabled), .max.lifetime.ms, .expiry.time.ms and
+    .expiry.check.interval.ms.
     """
 
     session_timeout_ms: int = 9_000
@@ -40,6 +43,10 @@ class ControllerSettings:
     unclean_election_interval_ms: int = 300_000
     records_per_batch_max: int = 10_000
     batch_bytes_max: int = 7 * 1024 * 1024
+    token_secret_key: str = field(default="", repr=False)
+    token_max_lifetime_ms: int = 7 * 24 * 3_600_000
+    token_expiry_ms: int = 24 * 3_600_000
+    token_check_interval_ms: int = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +145,7 @@ class ControllerContext:
 
     random_uuid: returns sixteen random bytes per call. enforce_eligibility: False disables the
     checks of a proposed ISR (KIP-841), for tests that demonstrate their purpose. controllers: None
-    stands for all registered controllers.
+    stands for all registered controllers. wall_ms: returns the milliseconds since 1970.
     """
 
     image: MetadataImage
@@ -148,6 +155,8 @@ class ControllerContext:
     random_uuid: Callable[[], bytes]
     enforce_eligibility: bool = True
     controllers: CurrentControllers | None = None
+    wall_ms: Callable[[], int] = lambda: 0
+    token_secrets: TokenSecrets = field(default_factory=TokenSecrets)
     cursor: int = 0
     """The start of the next placement. It advances with each partition to spread the load."""
     colliding: dict[str, str] = field(default_factory=dict)

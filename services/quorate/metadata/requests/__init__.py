@@ -14,7 +14,7 @@ Rules:
 Import everything from here: this package exports the public names of its modules.
 
 Source: the messages of KIP-631, KIP-497, KIP-841, KIP-903 (lifecycle), KIP-4, KIP-455, KIP-460,
-KIP-546, KIP-554, KIP-584 and KIP-966 (administration).
+KIP-48, KIP-546, KIP-554, KIP-584 and KIP-966 (administration).
 """
 
 from __future__ import annotations
@@ -22,4 +22,5 @@ from __future__ import annotations
 from quorate.metadata.requests.cluster import *  # noqa: F403
 from quorate.metadata.requests.common import *  # noqa: F403
 from quorate.metadata.requests.settings import *  # noqa: F403
+from quorate.metadata.requests.tokens import *  # noqa: F403
 from quorate.metadata.requests.topics import *  # noqa: F403

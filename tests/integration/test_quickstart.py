@@ -12,13 +12,13 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from quorate.cli.local_cluster import LocalCluster
 from quorate.log.meta_properties import MetaProperties
 from quorate.rpc.client.quorum_client import QuorumClient
 
-from tests.integration.bridge_support import listens
 from tests.integration.support import (
     PARTITION,
     assert_clean,
@@ -29,7 +29,7 @@ from tests.integration.support import (
     succeed,
     voters,
 )
-from tests.processes import QUORATE, WAIT_S, Process
+from tests.processes import QUORATE, WAIT_S, Process, listens, until
 
 RECORDS = [f"record-{number}" for number in range(30)]
 

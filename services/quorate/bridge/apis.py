@@ -23,7 +23,8 @@ from quorate.bridge import schemas as s
 @dataclass(frozen=True, slots=True)
 class KafkaApi:
     """One row. method: the gRPC method (`rpc.wire.methods`) whose rules apply; "Envelope" and
-    "DescribeControllers" are not gRPC methods, and ApiVersions has none.
+    "DescribeControllers" are not gRPC methods, ApiVersions and SASL's have none, and those of
+    delegation tokens have rules of their own (`tokens`).
     """
 
     key: int
@@ -53,6 +54,7 @@ def _direct(key: int, name: str, method: str | None = None) -> KafkaApi:
 
 _ROWS: Final = (
     _brokers(s.FETCH, "Fetch"),
+    KafkaApi(s.SASL_HANDSHAKE, "SaslHandshake"),
     KafkaApi(s.API_VERSIONS, "ApiVersions"),
     _forwarded(s.CREATE_TOPICS, "CreateTopics"),
     _forwarded(s.DELETE_TOPICS, "DeleteTopics"),
@@ -61,7 +63,12 @@ _ROWS: Final = (
     _forwarded(s.DELETE_ACLS, "DeleteAcls"),
     _direct(s.DESCRIBE_CONFIGS, "DescribeConfigs"),
     _forwarded(s.ALTER_CONFIGS, "AlterConfigs", "IncrementalAlterConfigs"),
+    KafkaApi(s.SASL_AUTHENTICATE, "SaslAuthenticate"),
     _forwarded(s.CREATE_PARTITIONS, "CreatePartitions"),
+    KafkaApi(s.CREATE_DELEGATION_TOKEN, "CreateDelegationToken", forwarded=True),
+    KafkaApi(s.RENEW_DELEGATION_TOKEN, "RenewDelegationToken", forwarded=True),
+    KafkaApi(s.EXPIRE_DELEGATION_TOKEN, "ExpireDelegationToken", forwarded=True),
+    KafkaApi(s.DESCRIBE_DELEGATION_TOKEN, "DescribeDelegationToken"),
     _forwarded(s.ELECT_LEADERS, "ElectLeaders"),
     _forwarded(s.INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs"),
     _forwarded(s.ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments"),

@@ -4,7 +4,8 @@ The node passes in its dependencies: `handle` for metadata requests, and the dri
 bridge listens from `open` to `close`.
 
 Rules:
-1. A caller has its certificate's principal, or `User:ANONYMOUS` on an unencrypted listener.
+1. A caller has the principal of its certificate or its SASL authentication, otherwise
+   `User:ANONYMOUS`.
 2. With an authorizer, requests that only brokers send are rejected before they are decoded, and
    long frames before they are read, unless the caller is authenticated and has CLUSTER_ACTION.
    Without an authorizer this rule does not apply.
@@ -17,11 +18,15 @@ Source: KIP-866; KIP-590 "Envelope"; Kafka's EnvelopeUtils.
 
 from __future__ import annotations
 
+import functools
 import logging
-from dataclasses import dataclass, field
-from typing import Any, Final
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from quorate.bridge import schemas as s
+from quorate.bridge import tokens
 from quorate.bridge.admission import Admission, Admit
 from quorate.bridge.apis import KAFKA_APIS
 from quorate.bridge.connections import Connections, KafkaConnection
@@ -34,9 +39,12 @@ from quorate.bridge.lifecycle import LIFECYCLE
 from quorate.bridge.propagation import Propagation
 from quorate.bridge.quorum_requests import Describe, Handle, QuorumRequests
 from quorate.bridge.replication import Replication, respond
+from quorate.bridge.sasl import SaslAuthenticator
+from quorate.bridge.sasl_config import SaslConfig
 from quorate.bridge.server import BridgeServer, api_versions
 from quorate.metadata import requests as r
-from quorate.metadata.authorizer import ANONYMOUS
+from quorate.metadata.image.metadata_image import MetadataImage
+from quorate.metadata.image.tokens import TokenSecrets
 from quorate.raft.errors import ErrorCode
 from quorate.raft.messages import FetchRequest, FetchSnapshotRequest
 from quorate.rpc.principals import Caller, PrincipalMapping
@@ -47,6 +55,9 @@ from quorate.runtime.authorizer import NodeAuthorizer
 from quorate.runtime.driver import RaftDriver
 from quorate.telemetry.limited_log import LimitedLog
 
+if TYPE_CHECKING:
+    from quorate.bridge.oauth import TokenValidator
+
 LOGGER = logging.getLogger(__name__)
 
 LOG_INTERVAL_S = 60.0
@@ -55,7 +66,15 @@ STRANGERS_FRAME_BYTES_MAX = 256 * 1024
 
 BARE: Final = LIFECYCLE | FORWARDED | DIRECT
 """The exchanges of all APIs that `Bridge.answer` does not handle itself, without an envelope."""
-_APART: Final = {s.FETCH, s.FETCH_SNAPSHOT, s.ENVELOPE, s.API_VERSIONS}
+_APART: Final = {
+    s.FETCH,
+    s.FETCH_SNAPSHOT,
+    s.ENVELOPE,
+    s.API_VERSIONS,
+    s.SASL_HANDSHAKE,
+    s.SASL_AUTHENTICATE,
+    s.DESCRIBE_DELEGATION_TOKEN,
+}
 assert BARE.keys() | _APART == KAFKA_APIS.keys() == s.SERVED.keys(), "an API without a handler"
 assert FORWARDED.keys() == {api.key for api in KAFKA_APIS.values() if api.forwarded}
 
@@ -70,7 +89,9 @@ class BridgeSettings:
     """node_id, cluster_id: this controller's. listener: the name of the controllers' endpoints for
     brokers. host, port: where it listens. broker_listener: the brokers' listener to connect to,
     None for their first PLAINTEXT one. tls: of the listener, None for an unencrypted one.
-    not_forwarded: principals whose requests brokers may not forward.
+    not_forwarded: principals whose requests brokers may not forward. client_auth: whether clients
+    present a certificate with TLS: required, requested or none. sasl: None without SASL.
+    token_secret_key: of delegation tokens; empty disables them.
     """
 
     node_id: int
@@ -84,12 +105,16 @@ class BridgeSettings:
     not_forwarded: frozenset[str] = frozenset()
     connections_max: int = 1_024
     connections_per_address_max: int = 256
+    client_auth: str = "required"
+    sasl: SaslConfig | None = None
+    token_secret_key: str = field(default="", repr=False)
 
 
 class Bridge:
     """handle: passes a request to the metadata controller, with its timeout in ms. describe:
     answers a read from this node's image. admit: admits Kafka's nodes. authorizer: authorizes
-    requests; None accepts all.
+    requests; None accepts all. image: returns the committed image, with the SCRAM credentials and
+    the delegation tokens.
     """
 
     def __init__(
@@ -101,6 +126,7 @@ class Bridge:
         *,
         admit: Admit,
         authorizer: NodeAuthorizer | None = None,
+        image: Callable[[], MetadataImage] = MetadataImage,
     ) -> None:
         self.propagation = Propagation(settings.node_id, settings.broker_listener)
         self._settings = settings
@@ -126,6 +152,10 @@ class Bridge:
             listener=settings.listener,
             kafka_replicas=self._connections.replicas,
         )
+        self._image = image
+        self._token_secrets = TokenSecrets(settings.token_secret_key)
+        self._validator = _validator(settings.sasl)
+        self._sasl = self._authenticator(settings.sasl)
         self._server: BridgeServer | None = None
         self._unauthenticated = LimitedLog(LOGGER, interval_s=LOG_INTERVAL_S)
 
@@ -155,11 +185,15 @@ class Bridge:
             self._decoder,
             connections=self._connections,
             handshakes=self._handshakes,
-            tls=settings.tls,
+            tls=_server_tls(settings),
+            requests_certificate=settings.client_auth == "requested",
             mapping=settings.mapping,
+            sasl=self._sasl,
         )
         await server.start(settings.host, settings.port)
         self._server = server
+        if self._validator is not None:
+            self._validator.start()
         LOGGER.info(
             "bridge: listening for Kafka's brokers on %s:%d",
             settings.host or "*",
@@ -172,7 +206,16 @@ class Bridge:
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
+        if self._validator is not None:
+            await self._validator.close()
         self._decoder.close()
+
+    def _authenticator(self, config: SaslConfig | None) -> SaslAuthenticator | None:
+        if config is None:
+            return None
+        credentials = tokens.ScramCredentials(self._image, self._token_secrets, wall_ms)
+        validate = None if self._validator is None else self._validator.validate
+        return SaslAuthenticator(config, credentials.find, validate, wall_ms=wall_ms)
 
     # --- limits and authorization -----------------------------------------------------------------
 
@@ -203,12 +246,13 @@ class Bridge:
 
     def _is_unauthenticated(self, caller: Caller) -> bool:
         """Whether to reject an envelope because its sender is unauthenticated; logs one line."""
-        if self._authorizer is None or not self._authorizer.authorizes or _is_authenticated(caller):
+        if self._authorizer is None or not self._authorizer.authorizes or caller.is_authenticated:
             return False
         self._unauthenticated.warning(
             caller.host,
             "Envelope from %s at %s is refused: only an authenticated broker may forward "
-            "requests; map %s to SSL in listener.security.protocol.map, here and on the brokers",
+            "requests; map %s to SSL, SASL_SSL or SASL_PLAINTEXT in "
+            "listener.security.protocol.map, here and on the brokers",
             caller.principal or "nobody",
             caller.host,
             self._settings.listener,
@@ -227,6 +271,10 @@ class Bridge:
             return await self._replication.fetch_snapshot(call, connection)
         if call.api_key == s.ENVELOPE:
             return await answer_envelope(call, self._ask_for_client, self._decoder.call)
+        if call.api_key == s.DESCRIBE_DELEGATION_TOKEN:
+            allows = self._allows(connection.caller)
+            image, keys = self._image(), self._token_secrets
+            return tokens.describe(call, connection.caller, image, keys, allows)
         exchange = BARE[call.api_key]
         response = await answer_bare(exchange, call, self._ask, connection.caller)
         if call.api_key in (s.BROKER_REGISTRATION, s.BROKER_HEARTBEAT):
@@ -247,20 +295,26 @@ class Bridge:
         self, request: Any, timeout_ms: int, caller: Caller
     ) -> MetadataAnswer:
         """Process a request that a broker forwards (rule 3). caller: the client in the envelope."""
-        if caller.principal in self._settings.not_forwarded:
+        denied = self._settings.not_forwarded
+        owner = request.owner if isinstance(request, r.CreateDelegationToken) else None
+        if caller.principal in denied or owner in denied:
+            who = owner or caller.principal
             return MetadataAnswer(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                 self._raft.node.current_leader,
-                message=f"{caller.principal} is a super user, and brokers may not forward a super "
+                message=f"{who} is a super user, and brokers may not forward a super "
                 "user's requests (quorate.kafka.forwarded.super.users): call a controller "
                 "over gRPC, or use a principal that has ACLs",
             )
-        return await self._ask(request, timeout_ms, caller)
+        # Its broker has authenticated it, unless it is anonymous.
+        return await self._ask(request, timeout_ms, replace(caller, used_sasl=True))
 
     async def _ask(self, request: Any, timeout_ms: int, caller: Caller) -> MetadataAnswer:
         """Authorize and process a request, as `rpc.server.metadata_servicers` does for gRPC."""
         if self._quorum.answers(request):
             return await self._quorum.ask(request, timeout_ms, caller)
+        if isinstance(request, r.TokenRequest):
+            return await self._ask_about_token(request, timeout_ms, caller)
         if self._authorizer is None:
             return await self._serve(request, timeout_ms, caller)
         return await answer_authorized(
@@ -290,14 +344,45 @@ class Bridge:
                 return controller_id
         return None
 
+    async def _ask_about_token(
+        self, request: r.TokenRequest, timeout_ms: int, caller: Caller
+    ) -> MetadataAnswer:
+        error = tokens.refusal(request, caller, self._allows(caller))
+        if error is not ErrorCode.NONE:
+            return MetadataAnswer(error, self._raft.node.current_leader)
+        assert caller.principal is not None, "only authenticated callers are not rejected"
+        return await self._handle(replace(request, requester=caller.principal), timeout_ms)
+
+    def _allows(self, caller: Caller) -> tokens.Allows:
+        authorizer = self._authorizer
+        if authorizer is None:
+            return lambda _operation, _resource: True
+        return functools.partial(authorizer.allows, caller)
+
 
 def may_forward(authorizer: NodeAuthorizer, caller: Caller) -> bool:
     """Whether this caller may send envelopes (rules 2 and 3). Logs nothing."""
     if not authorizer.authorizes:
         return True
     name = KAFKA_APIS[s.ENVELOPE].method
-    return _is_authenticated(caller) and authorizer.is_authorized(caller, name)
+    return caller.is_authenticated and authorizer.is_authorized(caller, name)
 
 
-def _is_authenticated(caller: Caller) -> bool:
-    return caller.has_certificate and caller.principal not in (None, ANONYMOUS)
+def wall_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def _server_tls(settings: BridgeSettings) -> TlsConfig | None:
+    if settings.tls is None:
+        return None
+    is_required = settings.client_auth == "required"
+    return replace(settings.tls, require_client_certificate=is_required)
+
+
+def _validator(config: SaslConfig | None) -> TokenValidator | None:
+    if config is None or config.oauth is None:
+        return None
+    from quorate.bridge.oauth import TokenValidator  # noqa: PLC0415 - needs the extra
+
+    return TokenValidator(config.oauth)

@@ -8,7 +8,8 @@ Rules:
    broker's successful registration or heartbeat on it. If none can be evicted, the new connection
    is rejected.
 3. A connection is idle from when it is accepted, and after each response. Connections are kept in
-   this order, so that an eviction does not search all of them.
+   this order, so that an eviction does not search all of them. With SASL it is idle from when it is
+   accepted until it has authenticated, whatever it sends.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from quorate.bridge.sasl import Session
 from quorate.raft.types import ReplicaKey
 from quorate.rpc.principals import Caller
 
@@ -32,7 +34,8 @@ class KafkaConnection:
     """One connection. caller: the authenticated principal and host. last_sent: the high watermark
     that was sent last, -1 for none. replica: the one that fetches the metadata log over it. end:
     closes it and logs the reason. is_busy: its request is being processed. broker_at_s: a broker's
-    last successful registration or heartbeat, a time of `Connections.now_s`.
+    last successful registration or heartbeat, a time of `Connections.now_s`. session: the completed
+    SASL authentication, None without SASL.
     """
 
     host: str
@@ -42,6 +45,7 @@ class KafkaConnection:
     end: Callable[[str], None] = lambda _reason: None
     is_busy: bool = False
     broker_at_s: float = -math.inf
+    session: Session | None = None
 
 
 _Ordered = OrderedDict[KafkaConnection, None]

@@ -19,7 +19,7 @@ import ipaddress
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from quorate.bridge import cluster, settings, topics
+from quorate.bridge import cluster, settings, tokens, topics
 from quorate.bridge import schemas as s
 from quorate.bridge.exchange import Ask, Exchange, NotControllerError, answer, in_one
 from quorate.metadata import requests as r
@@ -66,6 +66,15 @@ FORWARDED: Final[dict[int, Exchange]] = {
     s.ALTER_USER_SCRAM_CREDENTIALS: Exchange(
         settings.alter_scram, settings.scram_altered, settings.no_scram_altered
     ),
+    s.CREATE_DELEGATION_TOKEN: Exchange(
+        tokens.create_token, tokens.token_created, in_one(r.CreateDelegationTokenResponse)
+    ),
+    s.RENEW_DELEGATION_TOKEN: Exchange(
+        tokens.renew_token, tokens.expiry_set, in_one(r.DelegationTokenExpiry)
+    ),
+    s.EXPIRE_DELEGATION_TOKEN: Exchange(
+        tokens.expire_token, tokens.expiry_set, in_one(r.DelegationTokenExpiry)
+    ),
     s.CREATE_ACLS: Exchange(settings.create_acls, settings.acls_created, settings.no_acls_created),
     s.DELETE_ACLS: Exchange(settings.delete_acls, settings.acls_deleted, settings.no_acls_deleted),
     s.ADD_RAFT_VOTER: Exchange(
@@ -105,7 +114,8 @@ def _caller(body: Any) -> Caller:
     host = str(ipaddress.ip_address(bytes(body.client_host_address)))
     if body.request_principal is None:
         return Caller(host=host)
-    return Caller(s.read_principal(bytes(body.request_principal)), host)
+    principal, used_token = s.read_principal(bytes(body.request_principal))
+    return Caller(principal, host, used_token=used_token)
 
 
 def envelope_response(version: int, error: ErrorCode, data: bytes | None = None) -> Any:

@@ -34,6 +34,7 @@ from quorate.raft.types import ZERO_UUID
 from quorate.records.primitives import uuid_from_bytes, uuid_to_bytes
 
 FETCH: Final = 1
+SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
@@ -42,7 +43,12 @@ CREATE_ACLS: Final = 30
 DELETE_ACLS: Final = 31
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
+SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
+CREATE_DELEGATION_TOKEN: Final = 38
+RENEW_DELEGATION_TOKEN: Final = 39
+EXPIRE_DELEGATION_TOKEN: Final = 40
+DESCRIBE_DELEGATION_TOKEN: Final = 41
 ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 ALTER_PARTITION_REASSIGNMENTS: Final = 45
@@ -67,6 +73,7 @@ REMOVE_RAFT_VOTER: Final = 81
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
     FETCH: (4, 18),
+    SASL_HANDSHAKE: (0, 1),
     API_VERSIONS: (0, 4),
     CREATE_TOPICS: (2, 7),
     DELETE_TOPICS: (1, 6),
@@ -75,7 +82,12 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     DELETE_ACLS: (1, 3),
     DESCRIBE_CONFIGS: (1, 4),
     ALTER_CONFIGS: (0, 2),
+    SASL_AUTHENTICATE: (0, 2),
     CREATE_PARTITIONS: (0, 3),
+    CREATE_DELEGATION_TOKEN: (1, 3),
+    RENEW_DELEGATION_TOKEN: (1, 2),
+    EXPIRE_DELEGATION_TOKEN: (1, 2),
+    DESCRIBE_DELEGATION_TOKEN: (1, 3),
     ELECT_LEADERS: (0, 2),
     INCREMENTAL_ALTER_CONFIGS: (0, 1),
     ALTER_PARTITION_REASSIGNMENTS: (0, 1),
@@ -189,12 +201,15 @@ def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
     return header.correlation_id, body
 
 
-def read_principal(data: bytes) -> str:
-    """Decode the principal in an envelope, as `User:name`. Raises BadMessageError."""
+def read_principal(data: bytes) -> tuple[str, bool]:
+    """Decode the principal in an envelope: `User:name`, and whether it used a delegation token.
+
+    Raises BadMessageError.
+    """
     if data[:2] != b"\0\0":
         raise BadMessageError(f"unsupported version {data[:2].hex()} of a principal")
     (found,) = _read(data[2:], (principal_type(),), ITEMS_MAX, "a principal")
-    return f"{found.type_}:{found.name}"
+    return f"{found.type_}:{found.name}", found.token_authenticated
 
 
 def write_response(correlation_id: int, body: Any) -> bytes:

@@ -6,14 +6,17 @@ at a time, as in Kafka's server, so a Fetch that waits blocks only its own conne
 Rules:
 1. A frame above the sender's size limit, or one that is not a served request, closes the connection
    without a response and with one line in the log.
-2. With TLS every client must present a certificate of our authorities; its principal holds for the
-   lifetime of the connection. A connection counts from before its handshake. `handshakes` limits
-   the concurrency and rate of handshakes.
+2. With TLS every client must present a certificate of our authorities, unless `tls` says otherwise;
+   its principal holds for the lifetime of the connection. A connection counts from before its
+   handshake. `handshakes` limits the concurrency and rate of handshakes.
 3. A connection is closed if it is idle for `IDLE_S`, does not finish its handshake within
-   `HANDSHAKE_S`, or does not send the rest of a frame or read its response within `FRAME_S`.
+   `HANDSHAKE_S` or its authentication within `AUTHENTICATION_S`, or does not send the rest of a
+   frame or read its response within `FRAME_S`.
    `connections` limits their number and evicts them; `frames` limits the memory of their frames.
 4. A request is decoded only if `Answerer.refuse` does not reject it by its header.
-5. An `Answerer` must not raise. If it does, the connection closes with the traceback in the log.
+5. With SASL, requests are passed on only once the client has authenticated (`sasl`). The response
+   to a failed authentication is delayed, and ends the connection.
+6. An `Answerer` must not raise. If it does, the connection closes with the traceback in the log.
 
 Source: Kafka's protocol guide ("Network"); KIP-511 (an unknown version of ApiVersions is answered
 in version 0).
@@ -25,6 +28,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 import socket
 import ssl
 from collections.abc import Sequence
@@ -41,10 +45,11 @@ from quorate.bridge.frames import (
     write_frame,
 )
 from quorate.bridge.handshakes import Handshakes
+from quorate.bridge.sasl import Authentication, FailedError, SaslAuthenticator, Session
 from quorate.metadata import requests as r
 from quorate.raft.errors import ErrorCode
 from quorate.rpc.errors import TlsError
-from quorate.rpc.principals import PrincipalMapping, caller_of_certificate
+from quorate.rpc.principals import Caller, PrincipalMapping, caller_of_certificate
 from quorate.rpc.tls import ServerContext, TlsConfig
 from quorate.telemetry.limited_log import LimitedLog
 
@@ -54,6 +59,8 @@ HANDSHAKE_S = 5.0
 """Measured from the start of the handshake, without its wait in `handshakes`. The gRPC listeners
 have the same limit (`ServerLimits.handshake_timeout_ms`).
 """
+AUTHENTICATION_S = 10.0
+"""For a whole SASL authentication, after the TLS handshake."""
 BUFFER_BYTES = 16 * 1024
 """The read buffer of a connection whose request is being processed; at most twice this size."""
 BACKLOG = 256
@@ -81,7 +88,10 @@ class Answerer(Protocol):
 
 
 class BridgeServer:
-    """Listens for brokers and passes their requests to `answerer`. tls: None without TLS."""
+    """Listens for brokers and passes their requests to `answerer`. tls: None without TLS.
+
+    requests_certificate: see `ServerContext`. sasl: None without SASL.
+    """
 
     def __init__(
         self,
@@ -92,7 +102,9 @@ class BridgeServer:
         unfinished: Unfinished | None = None,
         handshakes: Handshakes | None = None,
         tls: TlsConfig | None = None,
+        requests_certificate: bool = False,
         mapping: PrincipalMapping | None = None,
+        sasl: SaslAuthenticator | None = None,
     ) -> None:
         self._answerer = answerer
         self._decoder = decoder
@@ -100,6 +112,8 @@ class BridgeServer:
         self._unfinished = Unfinished() if unfinished is None else unfinished
         self._handshakes = Handshakes() if handshakes is None else handshakes
         self._tls = tls
+        self._requests_certificate = requests_certificate
+        self._sasl = sasl
         self._context: ServerContext | None = None
         self._mapping = mapping or PrincipalMapping()
         self._sockets: list[socket.socket] = []
@@ -109,7 +123,9 @@ class BridgeServer:
     async def start(self, host: str, port: int) -> None:
         """Listen. host: empty for all addresses. Raises OSError; TlsError for unusable files."""
         if self._tls is not None:
-            self._context = ServerContext(self._tls)
+            self._context = ServerContext(
+                self._tls, requests_certificate=self._requests_certificate
+            )
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -253,20 +269,82 @@ class BridgeServer:
         writer: asyncio.StreamWriter,
         connection: KafkaConnection,
     ) -> None:
+        sasl = self._sasl
+        if sasl is not None and not await self._authenticated(sasl, reader, writer, connection):
+            return
         while (frame := await self._frame(reader, connection)) is not None:
+            if sasl is not None and (session := connection.session) is not None:
+                is_handshake = frame[:2] == _SASL_HANDSHAKE
+                if is_handshake and sasl.may_repeat(session):
+                    if not await self._authenticated(sasl, reader, writer, connection, frame):
+                        return
+                    continue
+                if sasl.has_ended(session):
+                    raise s.BadMessageError("its SASL session has ended")
             connection.is_busy = True
-            write_frame(writer, await self._answered(frame, connection))
-            async with asyncio.timeout(FRAME_S):
-                await writer.drain()
+            await _send(writer, await self._answered(frame, connection))
             self._connections.rest(connection)
 
+    async def _authenticated(
+        self,
+        sasl: SaslAuthenticator,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        connection: KafkaConnection,
+        first: bytes | None = None,
+    ) -> bool:
+        """Authenticate (rule 5); False if the peer has closed the connection.
+
+        first: the SaslHandshake of a re-authentication. Raises BadMessageError.
+        """
+        exchange = Authentication(sasl, api_versions, connection.session)
+        try:
+            async with asyncio.timeout(AUTHENTICATION_S) as limit:
+                while exchange.session is None:
+                    frame = first or await self._frame(reader, connection, exchange)
+                    if frame is None:
+                        return False
+                    first = None
+                    response = await exchange.respond(frame)
+                    if response is not None:
+                        await _send(writer, response)
+        except FailedError as error:
+            connection.broker_at_s = -math.inf
+            await asyncio.sleep(sasl.config.failure_delay_ms / 1000)
+            if error.response is not None:
+                await _send(writer, error.response)
+                await _close(writer)
+            raise s.BadMessageError(f"SASL: {error}") from None
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            text = f"SASL: authentication took more than {AUTHENTICATION_S:g} s"
+            raise s.BadMessageError(text) from None
+        connection.session = exchange.session
+        connection.caller = _caller(exchange.session, connection.host)
+        self._connections.rest(connection)
+        return True
+
     async def _frame(
-        self, reader: asyncio.StreamReader, connection: KafkaConnection
+        self,
+        reader: asyncio.StreamReader,
+        connection: KafkaConnection,
+        exchange: Authentication | None = None,
     ) -> bytes | None:
+        """Read a frame. exchange: the authentication under way, if any."""
         length = await read_length(reader)
         if length is None:
             return None
         longest = self._answerer.frame_bytes_max(connection)
+        check = s.check_start
+        if exchange is not None:
+            assert self._sasl is not None, "it authenticates"
+            check = exchange.check_start
+            if length > self._sasl.config.receive_bytes_max:
+                raise s.BadMessageError(
+                    f"a frame of {length} bytes before authentication is complete; at most "
+                    f"{self._sasl.config.receive_bytes_max} (sasl.server.max.receive.size)"
+                )
         if length > longest:
             raise s.BadMessageError(
                 f"a frame of {length} bytes; at most {longest} from a caller that is not "
@@ -278,7 +356,7 @@ class BridgeServer:
             )
         )
         try:
-            return await read_rest(reader, length, receipt, s.check_start)
+            return await read_rest(reader, length, receipt, check)
         finally:
             receipt.end()
 
@@ -287,7 +365,10 @@ class BridgeServer:
         response = self._answerer.refuse(head, connection)
         if response is None:
             call = await self._decoder.call(frame)
-            response = await self._answerer.answer(call, connection)
+            if call.api_key in (s.SASL_HANDSHAKE, s.SASL_AUTHENTICATE):
+                response = _illegal_sasl_state(call)
+            else:
+                response = await self._answerer.answer(call, connection)
         return s.write_response(head.correlation_id, response)
 
 
@@ -305,6 +386,44 @@ def _listening_socket(family: int, kind: int, protocol: int, address: Any) -> so
         made.close()
         raise
     return made
+
+
+_SASL_HANDSHAKE = s.SASL_HANDSHAKE.to_bytes(2, "big")
+
+
+async def _send(writer: asyncio.StreamWriter, frame: bytes) -> None:
+    write_frame(writer, frame)
+    async with asyncio.timeout(FRAME_S):
+        await writer.drain()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Close a connection after what was written."""
+    writer.close()
+    with contextlib.suppress(OSError):
+        async with asyncio.timeout(FRAME_S):
+            await writer.wait_closed()
+
+
+def _caller(session: Session, host: str) -> Caller:
+    used_token = session.identity.used_token
+    return Caller(session.principal, host, used_sasl=True, used_token=used_token)
+
+
+def _illegal_sasl_state(call: s.Call) -> Any:
+    """The response to requests of SASL outside an authentication."""
+    kind = s.response_type(call.api_key, call.version)
+    error = s.error_field(ErrorCode.ILLEGAL_SASL_STATE)
+    if call.api_key == s.SASL_HANDSHAKE:
+        return kind(error_code=error, mechanisms=())
+    text = "SaslAuthenticate request received after successful authentication"
+    return s.make(
+        kind,
+        error_code=error,
+        error_message=text,
+        auth_bytes=b"",
+        session_lifetime=s.milliseconds(),
+    )
 
 
 def api_versions(

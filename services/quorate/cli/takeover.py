@@ -302,10 +302,9 @@ def _image(seen: Seen, directory: Path) -> MetadataImage | None:
 
 
 def _checks(seen: Seen, quorate_config: Path | None, port_offset: int) -> Iterator[Finding]:
-    from quorate.controller.bootstrap import metadata_version_max
     from quorate.controller.takeover import metadata, settings
     from quorate.controller.takeover.finding import failed, ok
-    from quorate.metadata.metadata_version import KAFKA_LISTENER_MAX
+    from quorate.metadata.metadata_version import LATEST_LEVEL
 
     config = None
     if seen.running is not None:
@@ -328,14 +327,13 @@ def _checks(seen: Seen, quorate_config: Path | None, port_offset: int) -> Iterat
     if config is not None:
         listener = config.migration.listener
     yield from metadata.check_voters(seen.voters, listener)
-    highest = KAFKA_LISTENER_MAX if config is None else metadata_version_max(config)
     if seen.image is not None and mine is not None:
         levels, kraft_version = seen.image.features.levels, mine.kraft_version
-        yield from metadata.check_features(levels, highest, kraft_version)
+        yield from metadata.check_features(levels, LATEST_LEVEL, kraft_version)
         yield from metadata.check_image(seen.image)
     elif seen.running is not None:
         levels, kraft_version = dict(seen.running.levels), seen.running.kraft_version
-        yield from metadata.check_features(levels, highest, kraft_version)
+        yield from metadata.check_features(levels, LATEST_LEVEL, kraft_version)
     if seen.directory is not None and mine is not None:
         yield _check_space(seen.directory)
 

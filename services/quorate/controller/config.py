@@ -132,7 +132,7 @@ class ControllerConfig(NodeConfig):
     security: ControllerSecurity = ControllerSecurity()
     migration: MigrationSettings = field(default_factory=MigrationSettings)
     """The migration from ZooKeeper."""
-    kafka_security: KafkaSecurity = KafkaSecurity()
+    kafka_security: KafkaSecurity = field(default_factory=KafkaSecurity)
     """The authentication on the listener for Kafka's brokers."""
     token_secret_key: str | None = setting(
         "delegation.token.secret.key",

@@ -149,8 +149,8 @@ def _kafka_security(parsed: ParsedProperties, listeners: tuple[Listener, ...]) -
     if grpc is not None and parsed.get(CLIENT_AUTH) not in (None, "required"):
         parsed.fail(
             CLIENT_AUTH,
-            f"the listener {grpc} requires client certificates; only listener.name.NAME.{CLIENT_AUTH} "
-            "of the listener for Kafka's brokers may differ",
+            f"the listener {grpc} requires client certificates; for the listener for Kafka's "
+            f"brokers set listener.name.NAME.{CLIENT_AUTH}",
         )
     protocol = "PLAINTEXT" if kafkas is None else _protocol(parsed, kafkas)
     warn_of_unused(parsed, kafkas, protocol)

@@ -35,19 +35,19 @@ def parse_jaas(text: str) -> LoginModule:
     """Parse exactly one login module. Raises ValueError with a reason that quotes nothing."""
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[-1] != (";", True):
-        raise ValueError("not `LoginModule required name=\"value\" … ;`")
+        raise ValueError('not `LoginModule required name="value" … ;`')
     (name, _), (flag, _) = tokens[:2]
     if flag.lower() not in _FLAGS:
         raise ValueError("the word after the login module is not one of its control flags")
     options: dict[str, str] = {}
     rest = tokens[2:-1]
     if len(rest) % 3:
-        raise ValueError("an option is not name=\"value\"")
+        raise ValueError('an option is not name="value"')
     for (key, key_mark), equals, (value, value_mark) in zip(
         rest[::3], rest[1::3], rest[2::3], strict=True
     ):
         if key_mark or value_mark or equals != ("=", True):
-            raise ValueError("an option is not name=\"value\"")
+            raise ValueError('an option is not name="value"')
         options[key] = value
     return LoginModule(name, options)
 

@@ -35,7 +35,10 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USER_PREFIX = "user_"
 _VALIDATORS = tuple(
     f"org.apache.kafka.common.security.oauthbearer.{name}"
-    for name in ("OAuthBearerValidatorCallbackHandler", "secured.OAuthBearerValidatorCallbackHandler")
+    for name in (
+        "OAuthBearerValidatorCallbackHandler",
+        "secured.OAuthBearerValidatorCallbackHandler",
+    )
 )
 
 KAFKA_SECURITY_SETTINGS: tuple[Setting, ...] = (
@@ -179,7 +182,9 @@ def warn_of_unused(parsed: ParsedProperties, listener: str | None, protocol: str
             where = "the prefix listener.name.NAME.plain."
         else:
             continue
-        parsed.warnings.append(f"{parsed.places[name]}: {name} has no effect without {where}: ignored")
+        parsed.warnings.append(
+            f"{parsed.places[name]}: {name} has no effect without {where}: ignored"
+        )
 
 
 def _sasl(parsed: ParsedProperties, listener: str) -> SaslConfig:

@@ -57,5 +57,5 @@ NAMES: frozenset[str] = frozenset(_NAMES.split())
 
 
 def is_kafkas(name: str) -> bool:
-    """Whether Kafka knows the setting `name`, for which Quorate has no use unless it declares it."""
+    """Whether Kafka knows the setting `name`. What is not declared has no use here."""
     return name in NAMES or name.startswith(FAMILIES)

@@ -140,6 +140,9 @@ def _build(
         frozenset(denied if security.authorizer else ()),
         migration.connections_max,
         migration.connections_per_address_max,
+        config.kafka_security.client_auth,
+        config.kafka_security.sasl,
+        config.token_secret_key or "",
     )
 
     async def handle(request: Any, timeout_ms: int) -> MetadataAnswer:
@@ -162,4 +165,5 @@ def _build(
         metadata.describe,
         admit=admit,
         authorizer=components.authorizer,
+        image=lambda: components.loader.image,
     )

@@ -240,13 +240,13 @@ def _check_security(config: ControllerConfig) -> Iterator[Finding]:
             "set it to the listener that brokers dial",
         )
         return
-    if config.security.authorizer and not config.kafka_listener_is_encrypted:
+    if config.security.authorizer and not config.kafka_listener_authenticates:
         yield failed(
             "security",
-            f"{AUTHORIZER} is set and {config.migration.listener} is not encrypted, so requests "
-            "that brokers forward for their clients would be rejected",
-            f"map {config.migration.listener} to SSL on Kafka's nodes first, or remove the "
-            "authorizer",
+            f"{AUTHORIZER} is set and {config.migration.listener} does not authenticate all "
+            "callers, so requests that brokers forward for their clients would be rejected",
+            f"map {config.migration.listener} to SSL, SASL_SSL or SASL_PLAINTEXT on Kafka's nodes "
+            "first, or remove the authorizer",
         )
     elif config.security.authorizer and not config.migration.forwards_super_users:
         yield note(

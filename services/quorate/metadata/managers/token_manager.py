@@ -1,7 +1,7 @@
 """Delegation tokens: creation, renewal, expiration, and the removal of expired ones.
 
 Rules:
-1. The secret of a token is the HMAC of its id under `delegation.token.secret.key`. It is not stored.
+1. The secret of a token is the HMAC of its id under `delegation.token.secret.key`, and not stored.
    Without the key every request fails with DELEGATION_TOKEN_AUTH_DISABLED.
 2. Requests name a token by its secret. Its owner and its renewers may renew and expire it.
 3. A token expires at its expiry time, which renewals move up to its maximum time. The active
@@ -126,7 +126,9 @@ def remove_expired(context: ControllerContext) -> list[MetadataRecord]:
     """The records that remove expired tokens, as many as fit one batch."""
     now_ms = context.wall_ms()
     expired = [
-        token_id for token_id, each in context.image.tokens.tokens.items() if is_expired(each, now_ms)
+        token_id
+        for token_id, each in context.image.tokens.tokens.items()
+        if is_expired(each, now_ms)
     ]
     return [
         RemoveDelegationTokenRecord(token_id, version=0)

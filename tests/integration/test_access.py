@@ -32,6 +32,7 @@ pytestmark = needs_openssl
 DENIED = {
     int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
 }
 NODES = {"broker": callers.BROKER, "controller": callers.CONTROLLER}
 CALL_S = 20.0

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quorate.bridge import schemas as s
+from quorate.bridge import tokens
 from quorate.bridge.apis import KAFKA_APIS, KafkaApi
 from quorate.bridge.bridge import BARE, may_forward
 from quorate.raft import messages as m
@@ -23,6 +24,14 @@ from quorate.runtime.authorizer import NodeAuthorizer
 
 from tests.tools.callers import ADMINISTRATOR, COLUMNS, DIRECTORY, OTHER_CLUSTER, super_users
 
+OPEN = {s.API_VERSIONS, s.SASL_HANDSHAKE, s.SASL_AUTHENTICATE}
+TOKENS = {
+    s.CREATE_DELEGATION_TOKEN,
+    s.RENEW_DELEGATION_TOKEN,
+    s.EXPIRE_DELEGATION_TOKEN,
+    s.DESCRIBE_DELEGATION_TOKEN,
+}
+"""The APIs that `bridge.tokens` authorizes; their requests of the page are about own tokens."""
 CLIENT = "User:CN=client"
 METADATA_TOPIC = "__cluster_metadata"
 FORWARDED_FOR = {"broker for client": CLIENT, "broker for administrator": ADMINISTRATOR}
@@ -37,6 +46,26 @@ def _cluster_bodies(node: int) -> dict[int, tuple[str, dict[str, Any]]]:
             "ApiVersionsRequest",
             {"client_software_name": "x", "client_software_version": "1"},
         ),
+        s.SASL_HANDSHAKE: ("SaslHandshakeRequest", {"mechanism": "PLAIN"}),
+        s.SASL_AUTHENTICATE: ("SaslAuthenticateRequest", {"auth_bytes": b""}),
+        s.CREATE_DELEGATION_TOKEN: (
+            "CreateDelegationTokenRequest",
+            {
+                "owner_principal_type": None,
+                "owner_principal_name": None,
+                "renewers": (),
+                "max_lifetime": soon,
+            },
+        ),
+        s.RENEW_DELEGATION_TOKEN: (
+            "RenewDelegationTokenRequest",
+            {"hmac": b"", "renew_period": soon},
+        ),
+        s.EXPIRE_DELEGATION_TOKEN: (
+            "ExpireDelegationTokenRequest",
+            {"hmac": b"", "expiry_time_period": soon},
+        ),
+        s.DESCRIBE_DELEGATION_TOKEN: ("DescribeDelegationTokenRequest", {"owners": None}),
         s.BROKER_REGISTRATION: (
             "BrokerRegistrationRequest",
             {
@@ -287,8 +316,10 @@ def is_allowed(authorizer: NodeAuthorizer, caller: Caller | None, api: KafkaApi,
     """Whether the bridge does what is asked, if only to answer that it cannot be done."""
     if caller is None:
         return False
-    if api.key == s.API_VERSIONS:
+    if api.key in OPEN:
         return True
+    if api.key in TOKENS:
+        return tokens.may_request(caller)
     if api.key == s.ENVELOPE:
         return may_forward(authorizer, caller)
     if api.from_brokers and authorizer.refusal(caller, api.method) is not None:
@@ -311,7 +342,7 @@ def rows(authorizer: NodeAuthorizer) -> list[tuple[KafkaApi, list[bool | None]]]
         # asked.
         for principal in FORWARDED_FOR.values():
             is_free = principal not in super_users()
-            client = Caller(principal, "h")
+            client = Caller(principal, "h", used_sasl=True)
             decided.append(
                 (is_free and is_allowed(authorizer, client, api, 0)) if api.forwarded else None
             )
@@ -320,7 +351,7 @@ def rows(authorizer: NodeAuthorizer) -> list[tuple[KafkaApi, list[bool | None]]]
 
 
 def _needs(api: KafkaApi) -> str:
-    if api.key == s.API_VERSIONS:
+    if api.key in OPEN | TOKENS:
         return ""
     if api.method in KAFKA_OPERATIONS:
         return f"{KAFKA_OPERATIONS[api.method].name} on cluster"
@@ -331,6 +362,8 @@ def _needs(api: KafkaApi) -> str:
 def _besides(api: KafkaApi) -> str:
     if api.key == s.ENVELOPE:
         return "authenticated callers only"
+    if api.key in TOKENS:
+        return "authenticated callers without a delegation token only"
     if api.method not in RPC_METHODS:
         return ""
     callers = RPC_METHODS[api.method].callers

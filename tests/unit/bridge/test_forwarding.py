@@ -220,6 +220,18 @@ def _bodies() -> dict[int, Any]:
                 ),
             ),
         ),
+        s.CREATE_DELEGATION_TOKEN: m[s.CREATE_DELEGATION_TOKEN].CreateDelegationTokenRequest(
+            owner_principal_type="User",
+            owner_principal_name="bob",
+            renewers=(),
+            max_lifetime=s.milliseconds(-1),
+        ),
+        s.RENEW_DELEGATION_TOKEN: m[s.RENEW_DELEGATION_TOKEN].RenewDelegationTokenRequest(
+            hmac=b"x", renew_period=s.milliseconds(-1)
+        ),
+        s.EXPIRE_DELEGATION_TOKEN: m[s.EXPIRE_DELEGATION_TOKEN].ExpireDelegationTokenRequest(
+            hmac=b"x", expiry_time_period=s.milliseconds(-1)
+        ),
         s.CREATE_ACLS: m[s.CREATE_ACLS].CreateAclsRequest(
             creations=(
                 m[s.CREATE_ACLS].AclCreation(
@@ -270,6 +282,10 @@ async def test_every_request_goes_through_and_its_answer_can_be_read() -> None:
         s.DELETE_TOPICS: [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
         s.ELECT_LEADERS: [0, ErrorCode.ELECTION_NOT_NEEDED],
         s.UNREGISTER_BROKER: [ErrorCode.BROKER_ID_NOT_REGISTERED],
+        **dict.fromkeys(
+            (s.CREATE_DELEGATION_TOKEN, s.RENEW_DELEGATION_TOKEN, s.EXPIRE_DELEGATION_TOKEN),
+            [ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED],
+        ),
     }
     image = cluster.committed
     assert image.features.metadata_version == 21

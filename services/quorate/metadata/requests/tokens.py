@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from quorate.metadata.requests.common import Request, RequestOutcome, Response
 
-NO_TIMESTAMP = -1
+NO_TIMESTAMP = 0
 
 
 @dataclass(frozen=True, slots=True)

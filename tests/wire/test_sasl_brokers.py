@@ -8,7 +8,7 @@ import base64
 import hashlib
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,11 @@ from quorate.raft.errors import ErrorCode
 from quorate.rpc.metadata_client import MetadataClient
 
 from tests.certificates import make_authority, make_certificate, needs_openssl
-from tests.integration.bridge_support import KafkaQuorum
+from tests.integration.bridge_support import KafkaQuorum, listens
 from tests.integration.support import HOST, free_ports, until
 from tests.unit.bridge.sasl_support import Client, FailureError
 from tests.unit.bridge.test_sasl import by_hand
-from tests.wire.test_brokers import running
+from tests.wire.test_brokers import START_S, running
 
 IDS = (3001, 3002, 3003)
 BROKER = 1
@@ -61,9 +61,11 @@ def set_password(quorum: KafkaQuorum, user: str, password: str) -> None:
 
 
 @contextmanager
-def secured(folder: Path, protocol: str, **settings: object) -> Iterator[KafkaQuorum]:
+def secured(
+    folder: Path, protocol: str, ids: Sequence[int], **settings: object
+) -> Iterator[KafkaQuorum]:
     """Controllers with an authorizer, where brokers authenticate by `protocol`."""
-    quorum = KafkaQuorum(folder, IDS)
+    quorum = KafkaQuorum(folder, ids)
     for node in quorum.nodes.values():
         node.configure(
             {
@@ -76,6 +78,7 @@ def secured(folder: Path, protocol: str, **settings: object) -> Iterator[KafkaQu
         )
     try:
         quorum.format_and_start()
+        until("all listen", lambda: all(map(listens, quorum.ports.values())), START_S)
         quorum.has_migrated()
         allow(quorum, "User:broker", 4, CLUSTER_NAME, 9)
         allow(quorum, "User:alice", 2, "made", 5)
@@ -135,7 +138,7 @@ def test_sasl_plaintext_and_delegation_tokens(
         "listener.name.kafka.plain.sasl.jaas.config": f"{PLAIN} {USERS};",
     }
     (port,) = free_ports(1)
-    with secured(tmp_path, "SASL_PLAINTEXT", **settings) as quorum:
+    with secured(tmp_path, "SASL_PLAINTEXT", IDS, **settings) as quorum:
         broker = broker_settings(quorum, port, "SASL_PLAINTEXT") | {
             "sasl.mechanism.controller.protocol": "PLAIN",
             "listener.name.kafka.plain.sasl.jaas.config": f"{PLAIN} {AS_BROKER};",
@@ -163,9 +166,7 @@ def test_sasl_plaintext_and_delegation_tokens(
             )
             by_token = ("--bootstrap-server", f"{HOST}:{port}", "--command-config", token)
             assert "made" in kafka_tool(TOPICS, *by_token, "--list")
-            with pytest.raises(
-                AssertionError, match="Delegation Token requests are not allowed"
-            ):
+            with pytest.raises(AssertionError, match="Delegation Token requests are not allowed"):
                 kafka_tool(TOKENS, *by_token, "--create", *lifetime)
             for each in quorum.ports.values():
                 asyncio.run(login(each, token_id, secret))
@@ -202,7 +203,7 @@ def test_sasl_ssl_with_scram(kafka_tool: Callable[..., str], tmp_path: Path) -> 
         "connections.max.reauth.ms": "3000",
     }
     (port,) = free_ports(1)
-    with secured(tmp_path, "SASL_SSL", **settings) as quorum:
+    with secured(tmp_path, "SASL_SSL", IDS[:1], **settings) as quorum:
         set_password(quorum, "broker", "broker's")
         broker = broker_settings(quorum, port, "SASL_SSL") | {
             "sasl.mechanism.controller.protocol": "SCRAM-SHA-512",

@@ -14,7 +14,10 @@ from quorate.bridge import schemas as s
 from quorate.bridge import tokens
 from quorate.bridge.apis import KAFKA_APIS, KafkaApi
 from quorate.bridge.bridge import BARE, may_forward
+from quorate.bridge.descriptions import DescribeResources
+from quorate.metadata import requests as r
 from quorate.raft import messages as m
+from quorate.raft.errors import ErrorCode
 from quorate.raft.types import OffsetAndEpoch, ReplicaKey
 from quorate.rpc.principals import Caller
 from quorate.rpc.server.authorizer import Denial
@@ -22,7 +25,14 @@ from quorate.rpc.wire.methods import RPC_METHODS, Callers
 from quorate.runtime.authorization import KAFKA_OPERATIONS
 from quorate.runtime.authorizer import NodeAuthorizer
 
-from tests.tools.callers import ADMINISTRATOR, COLUMNS, DIRECTORY, OTHER_CLUSTER, super_users
+from tests.tools.callers import (
+    ADMINISTRATOR,
+    COLUMNS,
+    DIRECTORY,
+    OTHER_CLUSTER,
+    RECEIVER,
+    super_users,
+)
 
 OPEN = {s.API_VERSIONS, s.SASL_HANDSHAKE, s.SASL_AUTHENTICATE}
 TOKENS = {
@@ -327,8 +337,19 @@ def is_allowed(authorizer: NodeAuthorizer, caller: Caller | None, api: KafkaApi,
     value = value_of(api, node)
     if api.method in RPC_METHODS and not RPC_METHODS[api.method].is_metadata:
         return authorizer.refusal(caller, api.method, value) is None
+    if isinstance(value, DescribeResources):
+        return _may_describe(authorizer, caller, value.read(RECEIVER))
     authorized = authorizer.authorize(caller, api.method, value)
     return not isinstance(authorized, Denial) and authorized.answer is None
+
+
+def _may_describe(authorizer: NodeAuthorizer, caller: Caller, read: r.DescribeConfigs) -> bool:
+    """Whether the first resource is in the response. The others are what is read besides."""
+    authorized = authorizer.authorize(caller, "DescribeConfigs", read)
+    if isinstance(authorized, Denial):
+        return False
+    every = r.DescribeConfigsResponse(tuple(map(r.ResourceConfigs, read.resources)))
+    return authorized.finish(every).resources[0].error is ErrorCode.NONE
 
 
 def rows(authorizer: NodeAuthorizer) -> list[tuple[KafkaApi, list[bool | None]]]:

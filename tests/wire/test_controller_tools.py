@@ -22,6 +22,7 @@ from tests.wire.conftest import PEERS
 IDS: Final = (1, 2, 3)
 RELEASE: Final = "4.1-IV1"
 START_S = 120.0
+RUNNER: Final = Path(__file__).with_name("RunTools.java")
 TOOLS: Final = "org.apache.kafka.tools."
 QUORUM, FEATURES, CLUSTERS, ACLS, CONFIGS = (
     f"{TOOLS}MetadataQuorumCommand",
@@ -71,15 +72,15 @@ DIFFERENT: Final[dict[tuple[str, ...], str]] = {
 """Commands whose output differs, each with the reason."""
 
 
-def run(*arguments: str | Path) -> str:
-    """What one of Kafka's tools prints."""
+def run(*arguments: str | Path, given: str = "") -> str:
+    """What one of Kafka's tools prints. given: its standard input."""
     done = subprocess.run(
         [
             "java", "-Xmx256m", "-XX:TieredStopAtLevel=1",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
             "-cp", f"{PEERS}/kafka-4.3.0/*", *map(str, arguments),
         ],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=200, check=False, input=given,
     )  # fmt: skip
     return done.stdout + done.stderr
 
@@ -176,13 +177,15 @@ def outputs(ports: Sequence[int]) -> list[list[str]]:
     """What each of the commands prints."""
     address = ",".join(f"{HOST}:{port}" for port in ports)
     registered(address)
-    found = []
+    lines = []
     for tool, *arguments in COMMANDS:
         where = ("--bootstrap-controller", address)
         # ClusterTool's options follow its command.
         ordered = (*arguments, *where) if tool == CLUSTERS else (*where, *arguments)
-        found.append(normal(run(tool, *ordered), ports))
-    return found
+        lines.append("\t".join((tool, *ordered)) + "\n")
+    said = run(RUNNER, given="".join(lines)).split("====\n")
+    assert len(said) == len(COMMANDS) + 1, said
+    return [normal(text, ports) for text in said[:-1]]
 
 
 @pytest.mark.timeout(400)

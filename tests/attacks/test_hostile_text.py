@@ -23,6 +23,7 @@ import quorate
 import yaml
 from quorate.controller.formatting import random_uuid
 from quorate.metadata import requests as r
+from quorate.metadata.metadata_version import SUPPORTED
 from quorate.raft.types import Endpoint
 from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError
@@ -95,7 +96,12 @@ async def test_no_caller_writes_lines_of_the_log(controller: Controller) -> None
     async with MetadataClient([controller.node.address]) as client:
         endpoints = (Endpoint(HOSTILE, HOSTILE, 1),)
         for request in (
-            r.RegisterBroker(5, random_uuid(), endpoints, rack=HOSTILE, log_dirs=(random_uuid(),)),
+            r.RegisterBroker(
+                *(5, random_uuid(), endpoints),
+                rack=HOSTILE,
+                log_dirs=(random_uuid(),),
+                features=tuple(r.BrokerFeature(*each) for each in SUPPORTED.items()),
+            ),
             r.CreateTopics((r.NewTopic(HOSTILE, 1, 1, configs=((HOSTILE, HOSTILE),)),)),
             r.DescribeUserScramCredentials((HOSTILE,)),
         ):

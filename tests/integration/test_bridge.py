@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +52,7 @@ class Asker:
         self.connection.close()
 
     def ask(self, api_key: int, body: Any) -> Any:
-        version = s.SERVED[api_key][1]
+        version = body.__version__
         data = s.write_header(api_key, version, 5, "broker") + s.write(body)
         self.connection.sendall(len(data).to_bytes(4, "big") + data)
         size = int.from_bytes(self.stream.read(4), "big")
@@ -59,28 +60,48 @@ class Asker:
 
     def fetch(self, offset: int = 0, epoch: int = 0, **fields: Any) -> Any:
         """The whole answer."""
-        module = s.request_module(s.FETCH, 17)
-        partition = module.FetchPartition(
+        version = fields.get("version", 17)
+        module = s.request_module(s.FETCH, version)
+        known = {"high_watermark": fields["known"]} if "known" in fields else {}
+        partition = s.make(
+            module.FetchPartition,
             partition=0,
             current_leader_epoch=epoch,
             fetch_offset=offset,
             last_fetched_epoch=fields.get("last_epoch", 0),
+            log_start_offset=-1,
             partition_max_bytes=0,
+            **known,
+        )
+        replica = fields.get("replica", BROKER)
+        sender: dict[str, Any] = {"replica_id": replica}
+        if version >= 15:
+            sender = {"replica_state": module.ReplicaState(replica_id=replica)}
+        topic = s.make(
+            module.FetchTopic,
+            topic="__cluster_metadata",
+            topic_id=TOPIC_ID,
+            partitions=(partition,),
         )
         return self.ask(
             s.FETCH,
-            module.FetchRequest(
+            s.make(
+                module.FetchRequest,
                 cluster_id=fields.get("cluster_id", CLUSTER),
-                replica_state=module.ReplicaState(replica_id=fields.get("replica", BROKER)),
-                max_wait=s.milliseconds(500),
+                max_wait=s.milliseconds(fields.get("wait_ms", 500)),
                 min_bytes=0,
-                topics=(module.FetchTopic(topic_id=TOPIC_ID, partitions=(partition,)),),
+                max_bytes=1 << 20,
+                isolation_level=0,
+                topics=(topic,),
                 forgotten_topics_data=(),
+                **sender,
             ),
         )
 
-    def fetch_snapshot(self, offset: int, epoch: int, leader_epoch: int, position: int) -> Any:
-        module = s.request_module(s.FETCH_SNAPSHOT, 1)
+    def fetch_snapshot(
+        self, offset: int, epoch: int, leader_epoch: int, position: int, version: int = 1
+    ) -> Any:
+        module = s.request_module(s.FETCH_SNAPSHOT, version)
         partition = module.PartitionSnapshot(
             partition=0,
             current_leader_epoch=leader_epoch,
@@ -241,6 +262,49 @@ def test_a_log_whose_beginning_is_gone_is_read_from_a_snapshot(tmp_path: Path) -
         assert data == stored.read_bytes()
         beyond = asker.fetch_snapshot(snapshot.end_offset, snapshot.epoch, 1, len(data) + 1)
         assert int(beyond.error_code) == ErrorCode.POSITION_OUT_OF_RANGE
+        asker.close()
+
+
+def test_every_version_of_fetch_is_answered(tmp_path: Path) -> None:
+    with one_controller(tmp_path, {"metadata.max.idle.interval.ms": 60_000}) as (_, port):
+        asker = Asker(port)
+        for version in range(4, 13):
+            refused = asker.fetch(0, 1, version=version)
+            assert refused.responses == (), "as in Kafka: they cannot name the topic's id"
+            error = int(getattr(refused, "error_code", ErrorCode.INVALID_REQUEST))
+            assert error == ErrorCode.INVALID_REQUEST
+        for version in range(13, 19):
+            answer = asker.fetch(0, 1, version=version)
+            (partition,) = answer.responses[0].partitions
+            assert int(partition.error_code) == 0
+            assert parse_batches(bytes(partition.records))[0].base_offset == 0
+            assert partition.current_leader.leader_id == IDS[0]
+        for wrong in ({"last_epoch": -1}, {"last_epoch": 2}, {"offset": -1}, {"wait_ms": -1}):
+            answer = asker.fetch(**{"offset": 0, "epoch": 1, "version": 18} | wrong)
+            assert int(answer.responses[0].partitions[0].error_code) == ErrorCode.INVALID_REQUEST
+
+        # Version 18 says what the sender knows: only news is answered without waiting.
+        (partition,) = asker.fetch(0, 1, version=18).responses[0].partitions
+        end = parse_batches(bytes(partition.records))[-1].end_offset
+        until(
+            "all is committed",
+            lambda: (
+                asker.fetch(end, 1, last_epoch=1, version=17).responses[0].partitions[0]
+            ).high_watermark == end,
+        )  # fmt: skip
+        other = Asker(port)
+        for known, waits in ((end, True), (-1, False), (0, False), (2**63 - 1, False)):
+            began = time.monotonic()
+            answer = other.fetch(
+                end, 1, last_epoch=1, version=18, known=known, wait_ms=1_500 if waits else 9_000
+            )
+            assert (time.monotonic() - began >= 1.0) is waits, known
+            assert answer.responses[0].partitions[0].high_watermark == end
+            other.close()
+            other = Asker(port)  # which has been sent nothing yet
+        other.close()
+        lacks = asker.fetch_snapshot(1, 1, 1, 0, version=0)
+        assert int(lacks.error_code) == ErrorCode.SNAPSHOT_NOT_FOUND
         asker.close()
 
 

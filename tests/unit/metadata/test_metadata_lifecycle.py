@@ -11,6 +11,7 @@ from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.types import Endpoint, VersionRange
 from quorate.records import metadata as rec
+from quorate.records.metadata.nodes import UNFENCE
 
 from tests.unit.metadata.metadata_support import FEATURES, QUIET, Cluster, uuid_of
 
@@ -221,7 +222,8 @@ def test_a_broker_that_stopped_in_order_is_replaced_at_once() -> None:
             {"features": (r.BrokerFeature("metadata.version", VersionRange(7, 29)),)},
             E.UNSUPPORTED_VERSION,
         ),
-        ({"features": ()}, E.UNSUPPORTED_VERSION),
+        ({"features": ()}, E.INVALID_REGISTRATION),
+        ({"log_dirs": ()}, E.INVALID_REGISTRATION),
     ],
     ids=str,
 )
@@ -231,6 +233,7 @@ def test_registrations_that_are_refused(fields: dict[str, Any], error: ErrorCode
         "broker_id": 2,
         "incarnation_id": uuid_of("two"),
         "endpoints": (Endpoint("PLAINTEXT", "h", 9092),),
+        "log_dirs": (uuid_of("disk"),),
         "features": FEATURES,
     }
     answer = cluster.ask(r.RegisterBroker(**(values | fields)))
@@ -395,6 +398,84 @@ def test_a_failed_directory_takes_its_replicas_out() -> None:
     assert cluster.committed.cluster.brokers[2].log_dirs == (second,)
     cluster.heartbeat(2, offline_log_dirs=(first,))
     assert cluster.last == ()
+
+
+def cordoned(cluster: Cluster, broker: int) -> tuple[str, ...] | None:
+    return cluster.committed.cluster.brokers[broker].cordoned_log_dirs
+
+
+def test_cordoned_directories_are_what_the_broker_last_said() -> None:
+    first, second = uuid_of("d1"), uuid_of("d2")
+    cluster = Cluster()
+    cluster.register(1, log_dirs=(first, second))
+    (record,) = [each for each in cluster.last if isinstance(each, rec.RegisterBrokerRecord)]
+    assert (record.version, record.cordoned_log_dirs) == (4, None), "the broker does not know yet"
+    cluster.heartbeat(1, want_fence=True)
+    assert cluster.last == ()
+
+    # As in Kafka, the change of state precedes it, in a record of its own.
+    epoch = cluster.epochs[1]
+    assert not cluster.heartbeat(1, cordoned_log_dirs=()).is_fenced
+    assert cluster.last == (
+        rec.BrokerRegistrationChangeRecord(1, epoch, fenced=UNFENCE, version=0),
+        rec.BrokerRegistrationChangeRecord(1, epoch, cordoned_log_dirs=(), version=3),
+    )
+    assert cordoned(cluster, 1) == ()
+    for told in ((), None):
+        cluster.heartbeat(1, cordoned_log_dirs=told)
+        assert cluster.last == ()
+    cluster.heartbeat(1, cordoned_log_dirs=(second, first))
+    assert len(cluster.last) == 1
+    assert cordoned(cluster, 1) == (second, first)
+    for told in ((first, second), (first, second, first), None):
+        cluster.heartbeat(1, cordoned_log_dirs=told)
+        assert cluster.last == (), "a list in another order is no change"
+    cluster.activate()
+    assert cordoned(cluster, 1) == (second, first)
+    cluster.heartbeat(1, cordoned_log_dirs=(), offline_log_dirs=(first,))
+    assert [each.version for each in cluster.last] == [2, 3], "both in one batch"
+    assert cordoned(cluster, 1) == ()
+
+    # The same process amends its registration, and says it again.
+    cluster.heartbeat(1, cordoned_log_dirs=(second,))
+    cluster.register(1, log_dirs=(second,))
+    assert cordoned(cluster, 1) is None
+    cluster.heartbeat(1, cordoned_log_dirs=(second,))
+    assert cordoned(cluster, 1) == (second,)
+    stale = cluster.ask(r.BrokerHeartbeat(1, epoch - 1, 0, cordoned_log_dirs=()))
+    assert stale.error is E.STALE_BROKER_EPOCH
+    assert cordoned(cluster, 1) == (second,)
+
+
+def test_cordoned_directories_need_a_metadata_version() -> None:
+    cluster = Cluster(1, level=29)
+    cluster.heartbeat(1, cordoned_log_dirs=(uuid_of(("directory", 1)),))
+    assert cluster.last == ()
+    assert cordoned(cluster, 1) is None
+
+
+def test_new_replicas_avoid_brokers_whose_directories_are_all_cordoned() -> None:
+    cluster = Cluster(3)
+    own = uuid_of(("directory", 2))
+    cluster.heartbeat(2, cordoned_log_dirs=(own, uuid_of("of another")))
+    for number in range(4):
+        made = cluster.ask(r.CreateTopics((r.NewTopic(f"t{number}", 3, 2),)))
+        assert made.topics[0].error is E.NONE
+        assert all(set(cluster.partition(f"t{number}", i).replicas) == {1, 3} for i in range(3))
+    refused = cluster.ask(r.CreateTopics((r.NewTopic("wide", 1, 3),))).topics[0]
+    assert refused.error is E.INVALID_REPLICATION_FACTOR
+    assert "only 2 broker(s) are registered or some brokers have all their log" in refused.message
+    # Whoever names the brokers may choose it, as in Kafka.
+    cluster.create("manual", (2,))
+    moved = cluster.ask(r.AlterPartitionReassignments((r.Reassignment("t0", 0, (1, 2)),)))
+    assert moved.partitions[0].error is E.NONE
+    for broker in (1, 3):
+        cluster.heartbeat(broker, cordoned_log_dirs=(uuid_of(("directory", broker)),))
+    refused = cluster.ask(r.CreateTopics((r.NewTopic("none", 1, 1),))).topics[0]
+    assert refused.error is E.INVALID_REPLICATION_FACTOR
+    cluster.heartbeat(2, cordoned_log_dirs=())
+    assert cluster.ask(r.CreateTopics((r.NewTopic("one", 1, 1),))).topics[0].error is E.NONE
+    assert cluster.partition("one").replicas == (2,)
 
 
 def test_producer_ids_are_given_in_blocks_and_never_twice() -> None:

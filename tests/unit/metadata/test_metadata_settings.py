@@ -207,6 +207,20 @@ def test_the_error_says_what_is_wrong_with_a_resource_name(
     assert (part.error, part.message) == (E.INVALID_REQUEST, message)
 
 
+@pytest.mark.parametrize("level", [29, 30])
+def test_directories_can_be_cordoned_from_4_3_on(level: int) -> None:
+    cluster = Cluster(1, level=level)
+    change = r.ConfigChange(
+        r.ConfigResource(BROKER, "1"), (r.ConfigOp("cordoned.log.dirs", "/disk"),)
+    )
+    (outcome,) = cluster.ask(r.IncrementalAlterConfigs((change,))).resources
+    if level == 30:
+        assert outcome.error is ErrorCode.NONE, outcome
+    else:
+        assert outcome.error is ErrorCode.INVALID_CONFIG
+        assert "requires metadata.version >= 4.3-IV0" in outcome.message
+
+
 def test_one_resource_twice(cluster: Cluster) -> None:
     change = r.ConfigChange(r.ConfigResource(TOPIC, "t"), (r.ConfigOp("retention.ms", "5"),))
     answer = cluster.ask(r.IncrementalAlterConfigs((change, change)))

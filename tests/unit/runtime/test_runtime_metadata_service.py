@@ -277,6 +277,7 @@ async def test_a_silent_broker_is_fenced_in_time(tmp_path: Path) -> None:
                 7,
                 "b9c1L2YyQwqGrBcZ56ewKg",
                 (Endpoint("P", "h", 1),),
+                log_dirs=("b9c1L2YyQwqGrBcZ56ewKw",),
                 features=tuple(r.BrokerFeature(name, all_of) for name, all_of in SUPPORTED.items()),
             )
         )

@@ -38,8 +38,10 @@ from quorate.metadata.managers.leadership import broker_joins, broker_leaves, br
 from quorate.metadata.managers.partition_change import Change
 from quorate.metadata.metadata_version import (
     CORDONED_LOG_DIRS,
+    DIRECTORIES,
     IN_CONTROLLED_SHUTDOWN,
     KRAFT_VERSION,
+    METADATA_VERSION,
     REGISTRATION_CHANGES,
     at_level,
 )
@@ -204,7 +206,10 @@ def malformed_node(request: RegisterBroker | RegisterController) -> str:
 
 
 def _check_directories(context: ControllerContext, request: RegisterBroker) -> None:
-    """Require distinct directory ids that no other broker has registered (KIP-858)."""
+    """Require distinct directory ids that no other broker has registered (KIP-858).
+
+    There must be one as soon as metadata.version supports them.
+    """
     fault = ""
     named = set(request.log_dirs)
     owners = (
@@ -212,7 +217,9 @@ def _check_directories(context: ControllerContext, request: RegisterBroker) -> N
         for broker in context.image.cluster.brokers.values()
         if broker.broker_id != request.broker_id and not named.isdisjoint(broker.log_dirs)
     )
-    if not named.isdisjoint(RESERVED_DIRECTORIES):
+    if not named and context.image.level >= DIRECTORIES:
+        fault = "No directories specified in request"
+    elif not named.isdisjoint(RESERVED_DIRECTORIES):
         fault = "Reserved directory ID in request"
     elif len(named) < len(request.log_dirs):
         fault = "Duplicate directory ID in request"
@@ -228,6 +235,10 @@ def _check_features(context: ControllerContext, request: RegisterBroker) -> None
     supported = {feature.name: feature.supported for feature in request.features}
     if len(supported) < len(request.features):
         raise RefusedError(ErrorCode.INVALID_REGISTRATION, "A feature is named twice.")
+    if METADATA_VERSION not in supported:
+        raise RefusedError(
+            ErrorCode.INVALID_REGISTRATION, "Request features do not contain 'metadata.version'"
+        )
     for name, level in context.image.features.levels.items():
         if name == KRAFT_VERSION:
             continue

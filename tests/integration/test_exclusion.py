@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,7 @@ def test_where_kafkas_nodes_are_no_application_appends(quorum: KafkaQuorum) -> N
     with pytest.raises(AdminError, match=NO_APPLICATIONS):
         asyncio.run(append(quorum))
     assert fetch_at_leader(quorum) == 0
-    ran = here(
-        "bench", "--bootstrap-controller", quorum.addresses, "--records", "1", "--duration", "1"
-    )
+    ran = here("bench", "W1", "--bootstrap-controller", quorum.addresses, "--commits", "1")
     assert_error(ran, NO_APPLICATIONS)
 
 
@@ -115,10 +114,7 @@ def test_a_stranger_decides_nothing(quorum: KafkaQuorum) -> None:
     wrong = asker.fetch(cluster_id="x" * 22)
     assert int(wrong.error_code) == ErrorCode.INCONSISTENT_CLUSTER_ID
     assert int(asker.fetch(replica=-1).error_code) == ErrorCode.INVALID_REQUEST
-    body = registration()
-    module = s.request_module(s.BROKER_REGISTRATION, s.SERVED[s.BROKER_REGISTRATION][1])
-    fields = {name: getattr(body, name) for name in type(body).__dataclass_fields__}
-    other = module.BrokerRegistrationRequest(**(fields | {"cluster_id": CLUSTER[::-1]}))
+    other = replace(registration(), cluster_id=CLUSTER[::-1])
     refused = asker.ask(s.BROKER_REGISTRATION, other)
     assert int(refused.error_code) == ErrorCode.INCONSISTENT_CLUSTER_ID
     asker.close()

@@ -21,6 +21,7 @@ from quorate.rpc.metadata_client import MetadataClient
 
 from tests.attacks.kafka_listener import ACTION, AUTHORIZER, BROKER, controller
 from tests.certificates import needs_openssl
+from tests.integration import test_quickstart as quickstart
 from tests.integration.bridge_support import KafkaQuorum
 from tests.integration.support import CLUSTER, HOST, free_ports, here, until
 from tests.kafka import KAFKA_4_3, KafkaNode
@@ -44,7 +45,13 @@ def quorum(tmp_path: Path) -> Iterator[KafkaQuorum]:
 class KafkaBroker(KafkaNode):
     """A formatted broker of Kafka 4.3 that registers on the listener KAFKA."""
 
-    def __init__(self, folder: Path, node_id: int, settings: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        node_id: int,
+        settings: Mapping[str, object],
+        cluster_id: str = CLUSTER,
+    ) -> None:
         (port,) = free_ports(1)
         self.id = node_id
         self.address = f"{HOST}:{port}"
@@ -60,7 +67,7 @@ class KafkaBroker(KafkaNode):
                 **settings,
             },
         )
-        self.format(CLUSTER)
+        self.format(cluster_id)
 
     def wait_serving(self) -> None:
         self.wait_said("STARTING to STARTED", START_S)
@@ -73,9 +80,11 @@ class KafkaBroker(KafkaNode):
 
 
 @contextmanager
-def running(folder: Path, node_id: int, settings: Mapping[str, object]) -> Iterator[str]:
+def running(
+    folder: Path, node_id: int, settings: Mapping[str, object], cluster_id: str = CLUSTER
+) -> Iterator[str]:
     """A broker of Kafka; where it listens."""
-    with KafkaBroker(folder / "kafka", node_id, settings) as broker:
+    with KafkaBroker(folder / "kafka", node_id, settings, cluster_id) as broker:
         broker.start()
         broker.wait_serving()
         yield broker.address
@@ -373,3 +382,30 @@ def test_brokers_at_the_latest_level(
         cluster.check_load()
     finally:
         cluster.kill()
+
+
+@pytest.mark.timeout(300)
+def test_kafkas_broker_and_tools_on_a_quickstart(
+    kafka_tool: Callable[..., str], tmp_path: Path
+) -> None:
+    """With nothing but what it prints."""
+    with quickstart.running(tmp_path / "quick") as quick:
+        quick.wait_for(r"3 voters: ")
+        tools = quick.wait_for(r"^Kafka's tools: (.*)$")[1].split()
+        said = quick.wait_for(r"^Kafka's brokers: (\S+)=(\S+) .* formatted with -t (\S+)$")
+        settings: dict[str, object] = {
+            said[1]: said[2],
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,KAFKA:PLAINTEXT",
+        }
+        with running(tmp_path, 1, settings, said[3]) as broker:
+            client = KafkaClient([broker])
+            assert client.create_topic(broker, "made") == 0
+            until("it leads", lambda: client.topics(broker).get("made", {}).keys() == {0}, START_S)
+            assert produce_first(client, "made", [b"1"], partition=0) == 0
+            described = kafka_tool(
+                "org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", broker,
+                "describe", "--status",
+            )  # fmt: skip
+            assert all(f"KAFKA://{address}" in described for address in tools[1].split(","))
+        assert tools[0] == "--bootstrap-controller"
+        assert quick.interrupt() == 0

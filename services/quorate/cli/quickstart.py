@@ -85,6 +85,24 @@ def quickstart(
     Each node is a separate process. The first controller is formatted standalone, the others join
     automatically. With --json, each change is printed as one line of JSON.
     """
+    _check_options(controllers, brokers, zookeeper, demo=demo, kafka_listener=kafka_listener)
+    if demo:
+        from quorate.cli.demo import run_demo
+
+        if directory is not None and directory.exists() and any(directory.iterdir()):
+            raise UsageError(f"--dir {directory}: the demo requires a new or empty folder")
+        raise typer.Exit(run_demo(directory, as_json=as_json))
+    from quorate.cli.local_cluster import LocalCluster
+
+    folder = directory or DEFAULT_DIRECTORY
+    kept = LocalCluster(folder).exists
+    cluster = _prepare(folder, controllers, brokers, zookeeper, kafka_listener=kafka_listener)
+    raise typer.Exit(asyncio.run(_run(cluster, kept=kept, as_json=as_json)))
+
+
+def _check_options(
+    controllers: int, brokers: int, zookeeper: str | None, *, demo: bool, kafka_listener: bool
+) -> None:
     if not 1 <= controllers <= CONTROLLERS_MAX:
         raise UsageError(f"--controllers {controllers}: expected 1 to {CONTROLLERS_MAX}")
     if not 0 <= brokers <= BROKERS_MAX:
@@ -98,20 +116,8 @@ def quickstart(
         raise UsageError(
             "--no-kafka-listener cannot be used with --zookeeper: the cluster's brokers need it"
         )
-    if demo:
-        if brokers:
-            raise UsageError("--brokers cannot be used with --demo: the demo runs no brokers")
-        from quorate.cli.demo import run_demo
-
-        if directory is not None and directory.exists() and any(directory.iterdir()):
-            raise UsageError(f"--dir {directory}: the demo requires a new or empty folder")
-        raise typer.Exit(run_demo(directory, as_json=as_json))
-    from quorate.cli.local_cluster import LocalCluster
-
-    folder = directory or DEFAULT_DIRECTORY
-    kept = LocalCluster(folder).exists
-    cluster = _prepare(folder, controllers, brokers, zookeeper, kafka_listener=kafka_listener)
-    raise typer.Exit(asyncio.run(_run(cluster, kept=kept, as_json=as_json)))
+    if demo and brokers:
+        raise UsageError("--brokers cannot be used with --demo: the demo runs no brokers")
 
 
 def _prepare(

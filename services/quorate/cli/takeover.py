@@ -29,7 +29,7 @@ from quorate.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from quorate.controller.takeover.finding import Finding
+    from quorate.controller.takeover.finding import TakeoverCheck
     from quorate.controller.takeover.running import RunningQuorum
     from quorate.controller.takeover.settings import KafkaSettings
     from quorate.metadata.image.metadata_image import MetadataImage
@@ -93,7 +93,7 @@ class Seen:
     examination: Examination | None = None
     image: MetadataImage | None = None
     is_in_use: bool = False
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[TakeoverCheck] = field(default_factory=list)
 
     @property
     def voters(self) -> VoterSet:
@@ -301,7 +301,7 @@ def _image(seen: Seen, directory: Path) -> MetadataImage | None:
 # --- the checks -----------------------------------------------------------------------------------
 
 
-def _checks(seen: Seen, quorate_config: Path | None, port_offset: int) -> Iterator[Finding]:
+def _checks(seen: Seen, quorate_config: Path | None, port_offset: int) -> Iterator[TakeoverCheck]:
     from quorate.controller.takeover import metadata, settings
     from quorate.controller.takeover.finding import failed, ok
     from quorate.metadata.metadata_version import LATEST_LEVEL
@@ -338,7 +338,7 @@ def _checks(seen: Seen, quorate_config: Path | None, port_offset: int) -> Iterat
         yield _check_space(seen.directory)
 
 
-def _check_space(directory: Path) -> Finding:
+def _check_space(directory: Path) -> TakeoverCheck:
     """Snapshots and segments are written before earlier ones are deleted."""
     from quorate.controller.takeover.finding import failed, ok
 

@@ -9,7 +9,7 @@ import pytest
 from quorate.controller.config import ControllerConfig
 from quorate.controller.config_reader import load_config
 from quorate.controller.takeover import metadata, settings
-from quorate.controller.takeover.finding import Finding, State
+from quorate.controller.takeover.finding import CheckState, TakeoverCheck
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.process.properties import ConfigError
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
@@ -42,7 +42,9 @@ def kafka(tmp_path: Path, **changes: str | None) -> settings.KafkaSettings:
     return settings.KafkaSettings.read(path)
 
 
-def configured(tmp_path: Path, **changes: str | None) -> tuple[ControllerConfig, list[Finding]]:
+def configured(
+    tmp_path: Path, **changes: str | None
+) -> tuple[ControllerConfig, list[TakeoverCheck]]:
     found = kafka(tmp_path, **changes)
     made = settings.quorates_settings(found, voters(), Path("/var/lib/kafka"))
     config, findings = settings.check_configuration(made, None)
@@ -50,8 +52,8 @@ def configured(tmp_path: Path, **changes: str | None) -> tuple[ControllerConfig,
     return config, findings
 
 
-def failures(found: Any) -> list[Finding]:
-    return [each for each in found if each.state is State.FAILED]
+def failures(found: Any) -> list[TakeoverCheck]:
+    return [each for each in found if each.state is CheckState.FAILED]
 
 
 def test_quorates_settings_keep_what_brokers_dial(tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_settings_that_prevent_the_takeover(
 def test_ignored_settings_are_noted(tmp_path: Path) -> None:
     found = list(settings.check_settings(kafka(tmp_path)))
     assert not failures(found)
-    assert [each.text for each in found if each.state is State.NOTE] == [
+    assert [each.text for each in found if each.state is CheckState.NOTE] == [
         "num.network.threads: without effect on Quorate"
     ]
 
@@ -179,7 +181,7 @@ def test_records() -> None:
     image = MetadataImage()
     assert not failures(metadata.check_image(image))
     image.apply(rec.BeginTransactionRecord("x", version=0), 0)
-    (noted,) = (each for each in metadata.check_image(image) if each.state is State.NOTE)
+    (noted,) = (each for each in metadata.check_image(image) if each.state is CheckState.NOTE)
     assert noted.check == "transactions"
     image = MetadataImage()
     image.apply(rec.UnknownRecord(99, 0, b""), 0)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """OK and NOTE allow the takeover; a NOTE says what changes with it."""
 
     OK = "ok"
@@ -16,11 +16,11 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TakeoverCheck:
     """check: what was looked at. text: what was found. todo: what to do about it, "" if nothing."""
 
     check: str
-    state: State
+    state: CheckState
     text: str
     todo: str = ""
 
@@ -28,13 +28,13 @@ class Finding:
         return asdict(self)
 
 
-def ok(check: str, text: str) -> Finding:
-    return Finding(check, State.OK, text)
+def ok(check: str, text: str) -> TakeoverCheck:
+    return TakeoverCheck(check, CheckState.OK, text)
 
 
-def note(check: str, text: str) -> Finding:
-    return Finding(check, State.NOTE, text)
+def note(check: str, text: str) -> TakeoverCheck:
+    return TakeoverCheck(check, CheckState.NOTE, text)
 
 
-def failed(check: str, text: str, todo: str) -> Finding:
-    return Finding(check, State.FAILED, text, todo)
+def failed(check: str, text: str, todo: str) -> TakeoverCheck:
+    return TakeoverCheck(check, CheckState.FAILED, text, todo)

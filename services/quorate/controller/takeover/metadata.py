@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from quorate.controller.takeover.finding import Finding, failed, note, ok
+from quorate.controller.takeover.finding import TakeoverCheck, failed, note, ok
 from quorate.metadata.image.metadata_image import MetadataImage, type_of
 from quorate.metadata.metadata_version import (
     KRAFT_VERSION,
@@ -18,7 +18,7 @@ from quorate.raft.types import SUPPORTED_KRAFT_VERSION, VoterSet
 
 def check_features(
     levels: Mapping[str, int], metadata_version_max: int, kraft_version: int
-) -> Iterator[Finding]:
+) -> Iterator[TakeoverCheck]:
     """levels: the finalized ones, without kraft.version. metadata_version_max: the highest that a
     controller with these settings can serve.
     """
@@ -59,7 +59,7 @@ def check_features(
         )
 
 
-def check_image(image: MetadataImage) -> Iterator[Finding]:
+def check_image(image: MetadataImage) -> Iterator[TakeoverCheck]:
     """The records that the image results from; features apart."""
     if image.unknown:
         kinds = ", ".join(sorted({type_of(record) for record in image.unknown}))
@@ -90,7 +90,7 @@ def check_image(image: MetadataImage) -> Iterator[Finding]:
         yield ok("delegation tokens", "none")
 
 
-def check_voters(voters: VoterSet, listener: str | None) -> Iterator[Finding]:
+def check_voters(voters: VoterSet, listener: str | None) -> Iterator[TakeoverCheck]:
     """listener: the name of the listener that brokers dial, None if it is not known."""
     if not len(voters):
         yield failed("voters", "none are known", "name the controller's properties with --config")

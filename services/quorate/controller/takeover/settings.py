@@ -14,7 +14,7 @@ from pathlib import Path
 from quorate.controller.config import CONTROLLER, ControllerConfig
 from quorate.controller.config_reader import load_config
 from quorate.controller.migration.settings import FORWARDED_SUPER_USERS, LISTENER
-from quorate.controller.takeover.finding import Finding, failed, note, ok
+from quorate.controller.takeover.finding import TakeoverCheck, failed, note, ok
 from quorate.process.config_types import listeners, protocols, split_list, static_voters
 from quorate.process.node_config import AUTHORIZER
 from quorate.process.properties import ConfigError, read_properties
@@ -145,7 +145,7 @@ def _raft(endpoint: Endpoint, port_offset: int) -> Endpoint:
     return Endpoint(RAFT, endpoint.host, port)
 
 
-def check_settings(kafka: KafkaSettings) -> Iterator[Finding]:
+def check_settings(kafka: KafkaSettings) -> Iterator[TakeoverCheck]:
     """What Quorate does with each setting of Kafka's file."""
     if "broker" in kafka.roles:
         yield failed(
@@ -178,7 +178,7 @@ def check_settings(kafka: KafkaSettings) -> Iterator[Finding]:
         yield ok("settings", f"{used} settings of {kafka.path} are supported")
 
 
-def check_listener(kafka: KafkaSettings, voters: VoterSet) -> Iterator[Finding]:
+def check_listener(kafka: KafkaSettings, voters: VoterSet) -> Iterator[TakeoverCheck]:
     """Whether Quorate can listen in the place of Kafka's controller.
 
     voters: with the endpoints that brokers dial; empty if they are not known.
@@ -213,7 +213,7 @@ def check_listener(kafka: KafkaSettings, voters: VoterSet) -> Iterator[Finding]:
 
 def check_configuration(
     settings: Mapping[str, str], source: Path | None
-) -> tuple[ControllerConfig | None, list[Finding]]:
+) -> tuple[ControllerConfig | None, list[TakeoverCheck]]:
     """Quorate's configuration with these settings, or in the file `source`; None if it is invalid.
 
     Whatever else the configuration's reader rejects is found here.
@@ -232,7 +232,7 @@ def check_configuration(
     return config, found + list(_check_security(config))
 
 
-def _check_security(config: ControllerConfig) -> Iterator[Finding]:
+def _check_security(config: ControllerConfig) -> Iterator[TakeoverCheck]:
     if config.migration.listener is None:
         yield failed(
             "configuration",
@@ -266,7 +266,9 @@ def _check_security(config: ControllerConfig) -> Iterator[Finding]:
             )
 
 
-def check_match(config: ControllerConfig, voters: VoterSet, node_id: int) -> Iterator[Finding]:
+def check_match(
+    config: ControllerConfig, voters: VoterSet, node_id: int
+) -> Iterator[TakeoverCheck]:
     """Whether brokers and the other voters find this controller with its configuration.
 
     voters: with the endpoints that brokers dial.

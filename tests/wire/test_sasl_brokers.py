@@ -53,7 +53,7 @@ def allow(quorum: KafkaQuorum, principal: str, kind: int, name: str, *operations
 
 
 def set_password(quorum: KafkaQuorum, user: str, password: str) -> None:
-    salt = b"0123456789"
+    salt = b"0123456789abcdef"
     salted = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, 4096)
     change = r.ScramUpsertion(user, 2, 4096, salt, salted)
     answer = ask(quorum, r.AlterUserScramCredentials((change,)))

@@ -235,7 +235,7 @@ def test_jaas(text: str, options: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", ";", "a;", "a required", "a required; b required;", "a required b;", "a required b=;",
-     'a required "b"=c;', 'a required b"="c;', "a required b=c d;", 'a required b="c;', "a x b=c;",
+     'a required b"="c;', "a required b=c d;", 'a required b="c;', "a x b=c;",
      "a required ;;"],
 )  # fmt: skip
 def test_what_is_no_login_module(text: str) -> None:

@@ -37,7 +37,7 @@ class SaslError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class SaslIdentity:
     """Who has authenticated. expires_ms: when the credential expires, milliseconds since 1970."""
 
     user: str
@@ -48,7 +48,7 @@ class Identity:
 class Mechanism(Protocol):
     """One exchange. identity: None until it is complete."""
 
-    identity: Identity | None
+    identity: SaslIdentity | None
 
     async def respond(self, token: bytes) -> bytes:
         """The response to the client's next message. Raises SaslError."""
@@ -69,7 +69,7 @@ class Plain:
     """users: passwords by user."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
-        self.identity: Identity | None = None
+        self.identity: SaslIdentity | None = None
         self._users = users
 
     async def respond(self, token: bytes) -> bytes:
@@ -85,7 +85,7 @@ class Plain:
             raise SaslError("invalid credentials")
         if authorization_id not in ("", user):
             raise SaslError("the authorization id is not the user")
-        self.identity = Identity(user)
+        self.identity = SaslIdentity(user)
         return b""
 
 
@@ -94,7 +94,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """owner: the user to authenticate. expires_ms: as in `Identity`; set for delegation tokens."""
+    """owner: the user to authenticate. expires_ms: as in `SaslIdentity`; of delegation tokens."""
 
     owner: str
     salt: bytes = field(repr=False)
@@ -125,7 +125,7 @@ class Scram:
     """mechanism: a key of `sasl_config.SCRAM`."""
 
     def __init__(self, mechanism: str, find: FindCredential) -> None:
-        self.identity: Identity | None = None
+        self.identity: SaslIdentity | None = None
         self._number = SCRAM[mechanism]
         self._hash = HASHES[self._number]
         self._find = find
@@ -183,7 +183,7 @@ class Scram:
         is_right = hmac.compare_digest(stored_key, credential.stored_key)
         if not (is_right and self._is_known):
             raise SaslError("invalid credentials")
-        self.identity = Identity(credential.owner, self._is_token, credential.expires_ms)
+        self.identity = SaslIdentity(credential.owner, self._is_token, credential.expires_ms)
         verifier = hmac.digest(credential.server_key, message, self._hash)
         return f"v={base64.b64encode(verifier).decode()}"
 
@@ -207,7 +207,7 @@ def _base64(text: str) -> bytes:
 
 # --- OAUTHBEARER ----------------------------------------------------------------------------------
 
-Validate = Callable[[str], Awaitable[Identity]]
+Validate = Callable[[str], Awaitable[SaslIdentity]]
 """Validates a bearer token. Raises SaslError."""
 
 _OAUTH = re.compile(
@@ -222,7 +222,7 @@ class OAuthBearer:
     """A rejected token gets a challenge with the error, which the client acknowledges."""
 
     def __init__(self, validate: Validate) -> None:
-        self.identity: Identity | None = None
+        self.identity: SaslIdentity | None = None
         self._validate = validate
         self._failed: SaslError | None = None
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import jwt
 
-from quorate.bridge.mechanisms import Identity, SaslError
+from quorate.bridge.mechanisms import SaslError, SaslIdentity
 from quorate.bridge.sasl_config import OAuthConfig
 
 LOGGER = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class TokenValidator:
                 async with asyncio.timeout(delay_ms / 1000):
                     await self._is_wanted.wait()
 
-    async def validate(self, token: str) -> Identity:
+    async def validate(self, token: str) -> SaslIdentity:
         """See `mechanisms.Validate`."""
         config = self._config
         if len(token) > TOKEN_CHARACTERS_MAX:
@@ -141,7 +141,7 @@ class TokenValidator:
         subject = claims[config.subject_claim]
         if not isinstance(subject, str) or not subject.strip():
             raise SaslError("the token names no subject")
-        return Identity(subject, expires_ms=int(claims["exp"] * 1000))
+        return SaslIdentity(subject, expires_ms=int(claims["exp"] * 1000))
 
     def _key(self, token: str) -> _Key:
         """The key that a token names (rule 1)."""

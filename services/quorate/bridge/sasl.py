@@ -28,11 +28,11 @@ from typing import Any, Final
 from quorate.bridge import schemas as s
 from quorate.bridge.mechanisms import (
     FindCredential,
-    Identity,
     Mechanism,
     OAuthBearer,
     Plain,
     SaslError,
+    SaslIdentity,
     Scram,
     Validate,
 )
@@ -62,7 +62,7 @@ class Session:
     """
 
     mechanism: str
-    identity: Identity
+    identity: SaslIdentity
     began_s: float
     ends_s: float = math.inf
 
@@ -227,7 +227,7 @@ class Authentication:
             self.session = session
         return response
 
-    def _completed(self, identity: Identity) -> Session:
+    def _completed(self, identity: SaslIdentity) -> Session:
         authenticator = self._authenticator
         limit_ms = authenticator.config.reauth_ms.get(self._name, 0)
         ends_s = math.inf
@@ -235,7 +235,7 @@ class Authentication:
             ends_s = authenticator.now_s() + self._lifetime_ms(identity) / 1000
         return Session(self._name, identity, self._began_s, ends_s)
 
-    def _lifetime_ms(self, identity: Identity) -> int:
+    def _lifetime_ms(self, identity: SaslIdentity) -> int:
         """How long the session may last; 0 for no limit or no time at all, as in Kafka."""
         limit_ms = self._authenticator.config.reauth_ms.get(self._name, 0)
         if identity.expires_ms is None:

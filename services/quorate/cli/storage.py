@@ -25,9 +25,12 @@ from quorate.cli.output import (
 from quorate.cli.settings_file import ConfigFile, load
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from quorate.controller.config import ControllerConfig
     from quorate.controller.formatting import Formatted
     from quorate.raft.types import VoterSet
+    from quorate.records.metadata import UserScramCredentialRecord
     from quorate.rpc.wire.values import FormatMode
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -80,6 +83,16 @@ ReleaseVersion = Annotated[
         "and --feature, the quorum has no metadata until some is written."
     ),
 ]
+AddScram = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--add-scram",
+        "-S",
+        metavar="CREDENTIAL",
+        help="A SCRAM credential of a new quorum; may be repeated, and implies metadata: "
+        "'SCRAM-SHA-256=[name=alice,password=alice-secret]', with iterations and salt if needed.",
+    ),
+]
 
 
 @app.callback()
@@ -130,6 +143,7 @@ def format_storage(
     ignore_formatted: IgnoreFormatted = False,
     feature: FeatureLevels = None,
     release_version: ReleaseVersion = None,
+    add_scram: AddScram = None,
     as_json: AsJson = False,
 ) -> None:
     """Assign ids to a controller's directories, and voters to a new quorum.
@@ -150,6 +164,7 @@ def format_storage(
         _initial_controllers(config, initial_controllers),
         features=parse_features([numbered(text) for text in feature or []]),
         release=None if release_version is None else release_level(release_version),
+        credentials=_credentials(add_scram or ()),
         ignore_formatted=ignore_formatted,
     )
     for warning in (*config.warnings, *formatted.warnings):
@@ -202,6 +217,15 @@ def _initial_controllers(config: ControllerConfig, text: str | None) -> VoterSet
         return parse_initial_controllers(text, config.controller_listener)
     except ValueError as error:
         raise CommandError(f"--initial-controllers: {error}") from None
+
+
+def _credentials(texts: Sequence[str]) -> list[UserScramCredentialRecord]:
+    from quorate.controller.scram_arguments import parse_scram
+
+    try:
+        return [parse_scram(text) for text in texts]
+    except ValueError as error:
+        raise UsageError(f"--add-scram: {error}") from None
 
 
 def _formatted_json(formatted: Formatted) -> dict[str, object]:

@@ -11,7 +11,7 @@ Source: KIP-778, KIP-1022; Kafka's Formatter, including the text of most errors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from quorate.controller.config import ControllerConfig
@@ -31,6 +31,7 @@ from quorate.metadata.metadata_version import (
     SUPPORTED,
     levels_of,
 )
+from quorate.records.metadata import UserScramCredentialRecord
 from quorate.runtime.metadata_batches import build_metadata_batch, metadata_records
 
 
@@ -72,9 +73,17 @@ def bootstrap_levels(features: Mapping[str, int], release: int | None) -> dict[s
     return {name: found for name, found in levels.items() if found}
 
 
-def write_bootstrap(directory: Path, levels: Mapping[str, int], now_ms: int) -> None:
-    """Write the levels to `bootstrap.checkpoint` in `directory`. Durable on return."""
-    batch = build_metadata_batch(bootstrap_records(levels), now_ms)
+def write_bootstrap(
+    directory: Path,
+    levels: Mapping[str, int],
+    now_ms: int,
+    credentials: Sequence[UserScramCredentialRecord] = (),
+) -> None:
+    """Write the levels to `bootstrap.checkpoint` in `directory`. Durable on return.
+
+    credentials: written as well, those of --add-scram.
+    """
+    batch = build_metadata_batch([*bootstrap_records(levels), *credentials], now_ms)
     write_bootstrap_metadata(directory, [batch])
 
 

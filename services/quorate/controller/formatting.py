@@ -22,13 +22,14 @@ from __future__ import annotations
 import base64
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate.controller.bootstrap import (
     BootstrapError,
     bootstrap_levels,
+    metadata_version_max,
     write_bootstrap,
 )
 from quorate.controller.config import ControllerConfig
@@ -37,8 +38,10 @@ from quorate.log.errors import MetaPropertiesError
 from quorate.log.lock import DirectoryLock
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties, random_uuid
 from quorate.log.metadata_log import partition_directory, write_bootstrap_checkpoint
+from quorate.metadata.metadata_version import METADATA_VERSION, RELEASES, SCRAM
 from quorate.process.config_types import parse_address, split_list
 from quorate.raft.types import ZERO_UUID, DirectoryId, Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.records.metadata import UserScramCredentialRecord
 from quorate.records.primitives import uuid_from_bytes
 from quorate.rpc.wire.values import FormatMode
 
@@ -148,6 +151,7 @@ def format_directory(
     directory_id: DirectoryId | None = None,
     features: Mapping[str, int] | None = None,
     release: int | None = None,
+    credentials: Sequence[UserScramCredentialRecord] = (),
     ignore_formatted: bool = False,
 ) -> Formatted:
     """Format the directories of `config` for the cluster `cluster_id`.
@@ -156,17 +160,24 @@ def format_directory(
     initial_controllers: with FormatMode.INITIAL_CONTROLLERS only. directory_id: of the metadata
     log's directory; None for a random one, or for the one that initial_controllers gives this node.
     features: the requested levels; the mode determines kraft.version, and a requested level must
-    not contradict it. release: the metadata.version of --release-version. ignore_formatted: skip
+    not contradict it. release: the metadata.version of --release-version. credentials: those of
+    --add-scram, with which the quorum has metadata from its first start. ignore_formatted: skip
     formatted directories instead of raising FormatError. Raises FormatError, OSError, and the log's
     errors.
     """
     _check_cluster_id(config, cluster_id)
     wanted = dict(features or {})
     level = _kraft_version(config, mode, wanted.pop(KRAFT_VERSION, None))
+    if credentials and release is None and not wanted:
+        release = metadata_version_max(config)
     try:
         levels = bootstrap_levels(wanted, release)
     except BootstrapError as error:
         raise FormatError(str(error)) from error
+    if credentials and levels[METADATA_VERSION] < SCRAM:
+        raise FormatError(
+            f"SCRAM is only supported in metadata.version {RELEASES[SCRAM]} or later."
+        )
     voters = VoterSet()
     if mode is FormatMode.INITIAL_CONTROLLERS:
         voters = initial_controllers or VoterSet()
@@ -193,6 +204,7 @@ def format_directory(
                 properties,
                 voters if is_metadata else VoterSet(),
                 levels if is_metadata else {},
+                credentials,
             )
             done.append(FormattedDirectory(directory, kind, own_id))
         else:
@@ -230,7 +242,11 @@ def _look_at(directory: Path, config: ControllerConfig, cluster_id: str) -> Meta
 
 
 def _write(
-    directory: Path, properties: MetaProperties, voters: VoterSet, levels: Mapping[str, int]
+    directory: Path,
+    properties: MetaProperties,
+    voters: VoterSet,
+    levels: Mapping[str, int],
+    credentials: Sequence[UserScramCredentialRecord],
 ) -> None:
     """Step 3: write the checkpoints, then `meta.properties`, which marks them as complete."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
@@ -240,7 +256,7 @@ def _write(
     with DirectoryLock(directory):
         now_ms = int(time.time() * 1000)
         if levels:
-            write_bootstrap(directory, levels, now_ms)
+            write_bootstrap(directory, levels, now_ms, credentials)
         if len(voters):
             write_bootstrap_checkpoint(directory, voters, KRAFT_VERSION_DYNAMIC, now_ms)
         properties.write(directory)

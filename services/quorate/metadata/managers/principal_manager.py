@@ -270,7 +270,7 @@ def alter_scram(
     for upsertion in request.upsertions:
         try:
             _check_scram(context, upsertion.name, upsertion.mechanism, times)
-            made.append((upsertion.name, _credential(upsertion)))
+            made.append((upsertion.name, credential_of(upsertion)))
         except RefusedError as refused:
             faults.setdefault(upsertion.name, refused)
     outcomes = tuple(
@@ -326,8 +326,11 @@ def _username_fault(name: str) -> str:
     return "" if fits(name) else "Username is longer than a record can hold"
 
 
-def _credential(upsertion: ScramUpsertion) -> UserScramCredentialRecord:
-    """Derive the keys of RFC 5802 from the salted password, which is not stored."""
+def credential_of(upsertion: ScramUpsertion) -> UserScramCredentialRecord:
+    """Derive the keys of RFC 5802 from the salted password, which is not stored.
+
+    Raises RefusedError.
+    """
     if upsertion.iterations < scram.MIN_ITERATIONS:
         raise RefusedError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if upsertion.iterations > scram.MAX_ITERATIONS:

@@ -20,10 +20,19 @@ PYTHON = "3.11"
 
 # The extras in each file, beside the project's own dependencies.
 EXTRAS = {
-    "all": ("console", "console-test", "migration", "operator", "spark", "telemetry", "test"),
+    "all": (
+        "console",
+        "console-test",
+        "migration",
+        "oauth",
+        "operator",
+        "spark",
+        "telemetry",
+        "test",
+    ),
     "base": (),
     "console": ("console", "console-test"),
-    "controller": ("migration", "telemetry"),
+    "controller": ("migration", "oauth", "telemetry"),
     "operator": ("operator",),
     "spark": ("spark",),
     "test": ("test",),

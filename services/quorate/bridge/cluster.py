@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kio.schema.errors import ErrorCode as KafkaError
-
 from quorate.bridge import schemas as s
 from quorate.bridge.exchange import RefusedCallError
 from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
@@ -151,6 +149,8 @@ def no_voters_changed(_request: object, error: ErrorCode, text: str) -> AdminRes
 
 BROKERS, CONTROLLERS = 1, 2
 """The types of endpoints (KIP-919)."""
+MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
+"""Kafka's error codes that only DescribeCluster has."""
 NO_OPERATIONS: Final = -(1 << 31)
 """Stands for operations that were not requested."""
 
@@ -187,9 +187,9 @@ def describe_cluster(body: Any) -> DescribeControllers:
         "BROKER"
     )
     if wanted not in (BROKERS, CONTROLLERS):
-        refusal = int(KafkaError.unsupported_endpoint_type), f"Unsupported endpoint type {wanted}"
+        refusal = UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {wanted}"
     elif wanted == BROKERS:
-        refusal = int(KafkaError.mismatched_endpoint_type), mismatched
+        refusal = MISMATCHED_ENDPOINT_TYPE, mismatched
     if refusal is not None and body.__version__ == 0:
         refusal = int(ErrorCode.INVALID_REQUEST), refusal[1]
     return DescribeControllers(body.include_cluster_authorized_operations, refusal)
@@ -199,7 +199,7 @@ def cluster_described(module: Any, response: ControllersDescription) -> Any:
     operations = response.operations
     return s.answer(
         module,
-        error_code=KafkaError(response.error),
+        error_code=s.code_field(response.error),
         error_message=response.message or None,
         endpoint_type=CONTROLLERS if response.error == 0 else BROKERS,
         cluster_id=response.cluster_id if response.error == 0 else "",

@@ -336,6 +336,11 @@ def error_field(error: ErrorCode) -> KafkaError:
     return KafkaError(int(error))
 
 
+def code_field(code: int) -> KafkaError:
+    """A code of Kafka's, also one that Quorate has no name for."""
+    return KafkaError(code)
+
+
 def error_fields(error: ErrorCode, message: str = "") -> dict[str, Any]:
     """The two error fields of a message or part of one."""
     return {"error_code": error_field(error), "error_message": message or None}

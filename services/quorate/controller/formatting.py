@@ -29,7 +29,6 @@ from pathlib import Path
 from quorate.controller.bootstrap import (
     BootstrapError,
     bootstrap_levels,
-    metadata_version_max,
     write_bootstrap,
 )
 from quorate.controller.config import ControllerConfig
@@ -38,7 +37,7 @@ from quorate.log.errors import MetaPropertiesError
 from quorate.log.lock import DirectoryLock
 from quorate.log.meta_properties import META_PROPERTIES_FILE, MetaProperties, random_uuid
 from quorate.log.metadata_log import partition_directory, write_bootstrap_checkpoint
-from quorate.metadata.metadata_version import METADATA_VERSION, RELEASES, SCRAM
+from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION, RELEASES, SCRAM
 from quorate.process.config_types import parse_address, split_list
 from quorate.raft.types import ZERO_UUID, DirectoryId, Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.records.metadata import UserScramCredentialRecord
@@ -169,7 +168,7 @@ def format_directory(
     wanted = dict(features or {})
     level = _kraft_version(config, mode, wanted.pop(KRAFT_VERSION, None))
     if credentials and release is None and not wanted:
-        release = metadata_version_max(config)
+        release = LATEST_LEVEL
     try:
         levels = bootstrap_levels(wanted, release)
     except BootstrapError as error:

@@ -184,7 +184,15 @@ MISCONFIGURATIONS: list[tuple[dict[str, str], list[str]]] = [
     ),
     (
         LISTENING | {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:SASL_SSL"},
-        ["KAFKA:SASL_SSL: only PLAINTEXT and SSL are supported"],
+        ["ssl.certificate.location is not set", "the listener KAFKA is encrypted"],
+    ),
+    (
+        LISTENING | {"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,KAFKA:SASL_PLAINTEXT"},
+        ["sasl.enabled.mechanisms=", "the listener KAFKA needs SASL mechanisms"],
+    ),
+    (
+        LISTENING | {"listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT,KAFKA:PLAINTEXT"},
+        ["CONTROLLER:SASL_PLAINTEXT: only PLAINTEXT and SSL are supported"],
     ),
     (LISTENING | {"max.connections": "1"}, ["max.connections=1"]),
     (LISTENING | {FORWARDED: "yes"}, [f"{FORWARDED}=yes", "deny, allow"]),

@@ -13,24 +13,6 @@ SOURCE: Final = Path(__file__).with_name("ListControllerApis.java")
 
 VOTERS: Final = {"Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "UpdateRaftVoter"}
 """Only voters send these, and Quorate's voters speak gRPC to each other."""
-SECURITY: Final = {
-    "SaslHandshake",
-    "SaslAuthenticate",
-    "CreateDelegationToken",
-    "RenewDelegationToken",
-    "ExpireDelegationToken",
-    "DescribeDelegationToken",
-}
-"""Not served: the listener has no SASL, and there are no delegation tokens."""
-PARTIAL: Final = {
-    "Fetch": (17, 17),
-    "FetchSnapshot": (1, 1),
-    "BrokerRegistration": (4, 4),
-    "BrokerHeartbeat": (1, 1),
-    "AlterPartition": (3, 3),
-    "AlterPartitionReassignments": (0, 0),
-}
-"""The served versions of the APIs of which some are not served."""
 
 
 class Api(NamedTuple):
@@ -54,13 +36,13 @@ def test_every_api_of_kafkas_controllers_is_served_in_every_version(
     kafkas: dict[int, Api],
 ) -> None:
     missing = {api.name for key, api in kafkas.items() if key not in KAFKA_APIS}
-    assert missing == VOTERS | SECURITY
+    assert missing == VOTERS
     served = {
         api.name: KAFKA_APIS[key].versions
         for key, api in kafkas.items()
         if key in KAFKA_APIS and KAFKA_APIS[key].versions != api.versions
     }
-    assert served == PARTIAL
+    assert served == {}
 
 
 def test_nothing_else_is_served_and_names_are_kafkas(kafkas: dict[int, Api]) -> None:
@@ -71,6 +53,6 @@ def test_nothing_else_is_served_and_names_are_kafkas(kafkas: dict[int, Api]) -> 
 
 def test_what_brokers_forward_may_be_in_an_envelope(kafkas: dict[int, Api]) -> None:
     # Brokers send AllocateProducerIds themselves, never for a client.
-    forwarded = {api.name for api in kafkas.values() if api.is_forwarded} - SECURITY
+    forwarded = {api.name for api in kafkas.values() if api.is_forwarded}
     served = {api.name for api in KAFKA_APIS.values() if api.forwarded}
     assert served == forwarded - {"AllocateProducerIds"}

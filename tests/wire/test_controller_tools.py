@@ -65,9 +65,6 @@ DIFFERENT: Final[dict[tuple[str, ...], str]] = {
     (CONFIGS, *ONE, "--alter", "--add-config", "max.connections=x"): (
         "Kafka's controllers store invalid values of brokers' configs, Quorate rejects them"
     ),
-    (CONFIGS, *ALL, "--describe"): (
-        "Kafka sets min.insync.replicas when a quorum is formatted with eligible leader replicas"
-    ),
 }
 """Commands whose output differs, each with the reason."""
 
@@ -98,8 +95,6 @@ def normal(text: str, ports: Sequence[int]) -> list[str]:
         (r"[A-Za-z0-9_-]{22}\b", "UUID"),
         (r"(LeaderId|LeaderEpoch|HighWatermark|MaxFollower\w+):\s+-?\d+", r"\1"),
         (r"Epoch: \d+", "Epoch"),
-        # With a listener for Kafka's nodes, the highest supported level may be lower.
-        (r"(SupportedMaxVersion): \d\.\d-IV\d +", r"\1 "),
         (r"[ \t]+", " "),
     ):
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)

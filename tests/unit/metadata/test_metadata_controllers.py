@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from quorate.metadata import requests as r
 from quorate.metadata.controller import CurrentControllers
-from quorate.metadata.metadata_version import METADATA_VERSION, SUPPORTED
+from quorate.metadata.image.configs import ConfigResourceType
+from quorate.metadata.metadata_version import ELR_VERSION, METADATA_VERSION, SUPPORTED
 from quorate.raft.errors import ErrorCode as E
 from quorate.raft.types import Endpoint, VersionRange
 from quorate.records.metadata import (
+    ConfigRecord,
     FeatureLevelRecord,
     RegisterControllerRecord,
     RegisteredFeature,
@@ -23,6 +25,7 @@ from quorate.records.metadata import (
 from tests.unit.metadata.metadata_support import Cluster, uuid_of
 
 METADATA = "metadata.version"
+BROKER_CONFIGS = int(ConfigResourceType.BROKER)
 
 
 def registration(controller: int, incarnation: int = 0, highest: int = 30) -> r.RegisterController:
@@ -169,3 +172,13 @@ def test_the_first_active_controller_writes_what_was_formatted() -> None:
     assert cluster.committed.features.levels == {METADATA: 25, "group.version": 1}
     cluster.activate()
     assert cluster.last == (), "only into a log without metadata"
+
+
+def test_eligible_leader_replicas_from_the_start_fix_min_insync_replicas() -> None:
+    formatted = (FeatureLevelRecord(METADATA, 26), FeatureLevelRecord(ELR_VERSION, 1))
+    cluster = Cluster(formatted_with=formatted)
+    assert cluster.last == (
+        *formatted,
+        ConfigRecord(BROKER_CONFIGS, "", "min.insync.replicas", "1", version=0),
+    )
+    assert cluster.committed.configs.of(BROKER_CONFIGS, "") == {"min.insync.replicas": "1"}

@@ -17,6 +17,7 @@ from typing import Final
 
 from quorate.metadata.image.cluster import ClusterImage
 from quorate.metadata.image.configs import ConfigResourceType
+from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.metadata.managers.config_manager import MIN_ISR
 from quorate.metadata.managers.controller_context import ControllerContext, RefusedError
 from quorate.metadata.managers.controller_manager import current_controllers
@@ -193,13 +194,18 @@ def _elr_records(context: ControllerContext, levels: Mapping[str, int]) -> list[
         return []
     if not is_on:
         return [ClearElrRecord(version=0)]
+    return elr_safety_records(context.image)
+
+
+def elr_safety_records(image: MetadataImage) -> list[MetadataRecord]:
+    """The records that fix min.insync.replicas for the whole cluster (KIP-966)."""
     broker = int(ConfigResourceType.BROKER)
     records: list[MetadataRecord] = []
-    if MIN_ISR not in context.image.configs.of(broker, ""):
+    if MIN_ISR not in image.configs.of(broker, ""):
         records.append(ConfigRecord(broker, "", MIN_ISR, "1", version=0))
     records += [
         ConfigRecord(broker, name, MIN_ISR, None, version=0)
-        for (kind, name), configs in context.image.configs.resources.items()
+        for (kind, name), configs in image.configs.resources.items()
         if kind == broker and name and MIN_ISR in configs
     ]
     return records

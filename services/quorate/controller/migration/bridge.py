@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from quorate.bridge.sasl_config import OAUTHBEARER, PLAIN
 from quorate.controller.config import ControllerConfig
 from quorate.controller.migration.settings import LISTENER
 from quorate.metadata.image.delta import MetadataDelta
@@ -76,6 +77,18 @@ class BrokersBridge:
                 "%s=%s does not authenticate all callers, and an authorizer rejects what others "
                 "forward for their clients; map it to SSL, SASL_SSL or SASL_PLAINTEXT in "
                 "listener.security.protocol.map",
+                LISTENER,
+                config.migration.listener,
+            )
+
+        sasl = config.kafka_security.sasl
+        is_clear = not any(
+            each.tls for each in config.listeners if each.name == config.migration.listener
+        )
+        if sasl is not None and is_clear and not {PLAIN, OAUTHBEARER}.isdisjoint(sasl.mechanisms):
+            LOGGER.warning(
+                "%s=%s is SASL_PLAINTEXT: PLAIN and OAUTHBEARER send passwords and tokens over it "
+                "unencrypted; map it to SASL_SSL, or enable SCRAM only",
                 LISTENER,
                 config.migration.listener,
             )

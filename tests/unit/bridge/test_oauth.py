@@ -98,8 +98,8 @@ BAD_CLAIMS: list[dict[str, Any]] = [
     {"exp": NOW_S - 31},
     {"exp": None},
     {"iat": None},
-    {"iat": NOW_S + 300},
-    {"nbf": NOW_S + 300},
+    {"iat": NOW_S + 3_000},
+    {"nbf": NOW_S + 3_000},
     {"sub": None},
     {"sub": ""},
     {"sub": " "},
@@ -121,9 +121,10 @@ async def test_claims_that_are_rejected(validator: Make, claims: dict[str, Any])
 
 async def test_the_clocks_may_differ(validator: Make) -> None:
     made = await validator(clock_skew_s=60)
-    assert await made.validate(token(exp=NOW_S - 30))
+    now_s = int(time.time())
+    assert await made.validate(token(exp=now_s - 30))
     with pytest.raises(SaslError):
-        await made.validate(token(exp=NOW_S - 90))
+        await made.validate(token(exp=now_s - 90))
 
 
 def unsigned() -> str:

@@ -56,7 +56,13 @@ from quorate.metadata.managers.controller_context import (
     RefusedError,
 )
 from quorate.metadata.managers.sessions import BrokerSessions
-from quorate.metadata.metadata_version import LATEST_LEVEL, METADATA_VERSION, NO_OP, SUPPORTED
+from quorate.metadata.metadata_version import (
+    LATEST_LEVEL,
+    METADATA_VERSION,
+    NO_OP,
+    SUPPORTED,
+    at_level,
+)
 from quorate.raft.errors import ErrorCode, MisuseError
 from quorate.raft.types import VersionRange
 from quorate.records.metadata import (
@@ -207,8 +213,10 @@ class MetadataController:
         records, response = self._dispatch(request, now_ms, next_offset + len(bootstrap))
         if not records:
             return ControllerResult((), response)
-        if not _sets_metadata_version(records):
-            records = [*bootstrap, *records]
+        if bootstrap and not _sets_metadata_version(records):
+            # Without a level, records are created at the latest one.
+            level = self._bootstrap_levels[METADATA_VERSION]
+            records = [*bootstrap, *(at_level(each, level) for each in records)]
         self._write(records, now_ms, next_offset)
         if isinstance(response, r.RegisterBrokerResponse):
             assert isinstance(request, r.RegisterBroker), "only RegisterBroker gets that response"

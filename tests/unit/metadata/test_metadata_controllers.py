@@ -15,6 +15,7 @@ from quorate.raft.types import Endpoint, VersionRange
 from quorate.records.metadata import (
     ConfigRecord,
     FeatureLevelRecord,
+    RegisterBrokerRecord,
     RegisterControllerRecord,
     RegisteredFeature,
     UserScramCredentialRecord,
@@ -143,6 +144,14 @@ def test_an_observer_counts_while_it_fetches() -> None:
     assert "Controller 7 only supports versions 7-25" in update(cluster)
     cluster.controller.controllers_are(CurrentControllers(frozenset({2, 3})))
     assert update(cluster) == ""
+
+
+def test_the_first_registration_is_of_the_first_level() -> None:
+    cluster = Cluster(level=29)
+    cluster.register(1)
+    assert cluster.committed.features.metadata_version == 29
+    assert isinstance(cluster.last[-1], RegisterBrokerRecord)
+    assert (cluster.last[-1].version, cluster.last[-1].cordoned_log_dirs) == (3, None)
 
 
 @pytest.mark.parametrize("state", [ZkMigrationState.PRE_MIGRATION, ZkMigrationState.MIGRATION])

@@ -78,7 +78,8 @@ class Route:
         """Learn a node's view of the leader; returns the leader's addresses, none if outdated."""
         if leader.epoch < self._epoch:
             return ()
-        addresses = self.learn_nodes(leader.endpoints)
+        # Only the first listener is certain to speak gRPC, as with voters.
+        addresses = self.learn_nodes(leader.endpoints[:1])
         if leader.epoch > self._epoch:
             self._lost.difference_update(addresses)
         if leader.epoch > self._epoch or addresses:

@@ -397,7 +397,7 @@ def test_kafkas_broker_and_tools_on_a_quickstart(
             said[1]: said[2],
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,KAFKA:PLAINTEXT",
         }
-        with running(tmp_path, 1, settings, said[3]) as broker:
+        with running(tmp_path, 1001, settings, said[3]) as broker:
             client = KafkaClient([broker])
             assert client.create_topic(broker, "made") == 0
             until("it leads", lambda: client.topics(broker).get("made", {}).keys() == {0}, START_S)
@@ -409,3 +409,5 @@ def test_kafkas_broker_and_tools_on_a_quickstart(
             assert all(f"KAFKA://{address}" in described for address in tools[1].split(","))
         assert tools[0] == "--bootstrap-controller"
         assert quick.interrupt() == 0
+    for log in (tmp_path / "quick").glob("controller-*/controller.log"):
+        assert "WARNING" not in log.read_text(), "gRPC clients stay away from Kafka's listener"

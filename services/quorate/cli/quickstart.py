@@ -26,6 +26,8 @@ DEFAULT_DIRECTORY = Path("quorate-quickstart")
 CONTROLLERS_MAX = 9
 BROKERS_MAX = 9
 FIRST_BROKER = 101
+FIRST_KAFKA_BROKER = 1001
+"""Kafka's brokers need ids that neither controllers nor `--brokers` have."""
 FIRST_MIGRATING = 3001
 """Kafka's convention for a migration's controllers: their ids must differ from broker ids."""
 REFRESH_S = 0.5
@@ -196,7 +198,7 @@ def _for_kafka(cluster: LocalCluster) -> str:
         f"Kafka's tools: --bootstrap-controller {addresses}\n"
         f"Kafka's brokers: controller.quorum.bootstrap.servers={addresses} "
         "controller.listener.names=KAFKA and KAFKA:PLAINTEXT in listener.security.protocol.map, "
-        f"formatted with -t {cluster.cluster_id}"
+        f"node.id {FIRST_KAFKA_BROKER} or higher, formatted with -t {cluster.cluster_id}"
     )
 
 

@@ -25,7 +25,6 @@ from quorate.cli.output import (
     bar,
     print_json,
     print_line,
-    printable,
 )
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def check(
     --bootstrap-controller or --bootstrap-server: of the running quorum, which does not tell
     everything. The exit status is 0 only if nothing failed.
     """
-    seen = _look(context, directory, config)
+    seen = _look(context, directory, config, with_metadata=True)
     findings = [*seen.findings, *_checks(seen, quorate_config, port_offset)]
     wrong = [each for each in findings if each.state == "failed"]
     if as_json:
@@ -177,12 +176,13 @@ def config(
     It keeps the name and the address of the listener that brokers dial. The voters come from the
     running quorum, the directory or the properties, in this order.
     """
-    seen = _look(context, directory, config)
+    seen = _look(context, directory, config, with_metadata=False)
     failures = [each for each in seen.findings if each.state == "failed" and not seen.is_in_use]
     if failures:
         raise CommandError(f"{failures[0].text}: {failures[0].todo}")
     for name, value in _quorates_settings(seen, port_offset).items():
-        print(f"{printable(name)}={printable(value)}")
+        escaped = value.replace("\\", "\\\\")
+        print_line(f"{name}={escaped}")
 
 
 def _quorates_settings(seen: Seen, port_offset: int) -> dict[str, str]:
@@ -203,8 +203,13 @@ def _quorates_settings(seen: Seen, port_offset: int) -> dict[str, str]:
 # --- what there is --------------------------------------------------------------------------------
 
 
-def _look(context: typer.Context, directory: Path | None, config: Path | None) -> Seen:
-    """Read everything that the options name. Raises UsageError, CommandError, ConfigError."""
+def _look(
+    context: typer.Context, directory: Path | None, config: Path | None, *, with_metadata: bool
+) -> Seen:
+    """Read everything that the options name. Raises UsageError, CommandError, ConfigError.
+
+    with_metadata: whether to read the records of the log, too.
+    """
     from quorate.controller.takeover.settings import KafkaSettings
 
     seen = Seen()
@@ -222,6 +227,9 @@ def _look(context: typer.Context, directory: Path | None, config: Path | None) -
         seen.running = _ask(options)
     if seen.directory is not None:
         _read_directory(seen, seen.directory)
+        examined = seen.examination
+        if with_metadata and examined is not None and (not examined.damage or seen.is_in_use):
+            seen.image = _image(seen, seen.directory)
     return seen
 
 
@@ -272,8 +280,6 @@ def _read_directory(seen: Seen, directory: Path) -> None:
     if found.damage and not seen.is_in_use:
         todo = "let Kafka's controllers repair it, or see `quorate recover replica --help`"
         seen.findings.append(failed("log", found.damage, todo))
-        return
-    seen.image = _image(seen, directory)
 
 
 def _image(seen: Seen, directory: Path) -> MetadataImage | None:
@@ -289,8 +295,11 @@ def _image(seen: Seen, directory: Path) -> MetadataImage | None:
             image = read_directory(
                 directory, lambda done, total: update(completed=done, total=total)
             )
-    except (ReplayError, LogError, RecordsError) as error:
+    except ReplayError as error:
         seen.findings.append(failed("records", str(error), "use a later release of Quorate"))
+        return None
+    except (LogError, RecordsError) as error:
+        seen.findings.append(failed("log", str(error), "let Kafka's controllers repair it"))
         return None
     assert seen.examination is not None
     start, end = seen.examination.start, seen.examination.end

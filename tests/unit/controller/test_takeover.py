@@ -10,10 +10,13 @@ from quorate.controller.config import ControllerConfig
 from quorate.controller.config_reader import load_config
 from quorate.controller.takeover import metadata, settings
 from quorate.controller.takeover.finding import CheckState, TakeoverCheck
+from quorate.controller.takeover.settings import KafkaSettings
 from quorate.metadata.image.metadata_image import MetadataImage
 from quorate.process.properties import ConfigError
 from quorate.raft.types import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.records import metadata as rec
+
+from tests.integration.support import CLUSTER, here
 
 KAFKAS = {
     "process.roles": "controller",
@@ -80,10 +83,30 @@ def test_advertised_addresses_and_auto_join_are_kept(tmp_path: Path) -> None:
 
 
 def test_the_printed_file_is_accepted_as_it_is(tmp_path: Path) -> None:
-    made = settings.quorates_settings(kafka(tmp_path), voters(), tmp_path)
+    """Backslashes, too, are printed as a properties file has them."""
+    target = kafka(
+        tmp_path,
+        controller_quorum_bootstrap_servers=None,
+        controller_quorum_voters="1@c1:9093,2@c2:9093,3@c3:9093",
+        log_dirs=str(tmp_path),
+        ssl_principal_mapping_rules="RULE:^CN=(.*)\\\\.x$/$1/",
+    )
+    assert (
+        here(
+            "storage", "format", "--feature", "kraft.version=0", "-t", CLUSTER, "-c", target.path
+        ).status
+        == 0
+    )
+    ran = here("takeover", "config", "--config", target.path)
+    assert ran.status == 0, ran
     path = tmp_path / "quorate.properties"
-    path.write_text("".join(f"{k}={v}\n" for k, v in made.items()))
-    assert load_config(path, {}).endpoints == configured(tmp_path)[0].endpoints
+    path.write_text(ran.out)
+    config = load_config(path, {})
+    assert config.endpoints == configured(tmp_path)[0].endpoints
+    assert (
+        KafkaSettings.read(path).texts["ssl.principal.mapping.rules"]
+        == (target.texts["ssl.principal.mapping.rules"])
+    )
 
 
 def test_a_port_that_does_not_exist_is_refused(tmp_path: Path) -> None:

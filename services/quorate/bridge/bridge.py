@@ -78,7 +78,7 @@ _APART: Final = {
 assert BARE.keys() | _APART == KAFKA_APIS.keys() == s.SERVED.keys(), "an API without a handler"
 assert FORWARDED.keys() == {api.key for api in KAFKA_APIS.values() if api.forwarded}
 
-_METHODS: Final[dict[type, str]] = {kind: each.name for kind, each in METHODS.items()} | {
+REQUEST_METHODS: Final[dict[type, str]] = {kind: each.name for kind, each in METHODS.items()} | {
     r.AlterConfigs: "IncrementalAlterConfigs"
 }
 """The method by which a request to the metadata controller is authorized."""
@@ -318,7 +318,7 @@ class Bridge:
         if self._authorizer is None:
             return await self._serve(request, timeout_ms, caller)
         return await answer_authorized(
-            self._authorizer.authorize(caller, _METHODS[type(request)], request),
+            self._authorizer.authorize(caller, REQUEST_METHODS[type(request)], request),
             self._raft.node.current_leader,
             lambda authorized: self._serve(authorized, timeout_ms, caller),
         )

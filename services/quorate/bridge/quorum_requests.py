@@ -81,11 +81,11 @@ class QuorumRequests:
 
     def answers(self, request: Any) -> bool:
         """Whether `ask` answers requests of this kind."""
-        return type(request) in _METHODS
+        return type(request) in QUORUM_METHODS
 
     async def ask(self, request: Any, timeout_ms: int, caller: Caller) -> MetadataAnswer:
         """Authorize and answer a request."""
-        name = _METHODS[type(request)]
+        name = QUORUM_METHODS[type(request)]
         leader = self._raft.node.current_leader
         authorized: Denial | AuthorizationResult = AuthorizationResult(request)
         if self._authorizer is not None:
@@ -289,7 +289,7 @@ CLUSTER_OPERATIONS: Final = (
 )
 """The operations that Kafka authorizes on the cluster."""
 
-_METHODS: Final[dict[type, str]] = {
+QUORUM_METHODS: Final[dict[type, str]] = {
     DescribeQuorumRequest: "DescribeQuorum",
     AddVoterRequest: "AddVoter",
     RemoveVoterRequest: "RemoveVoter",

@@ -154,11 +154,11 @@ def test_an_address_that_brokers_do_not_dial(tmp_path: Path) -> None:
     assert not failures(metadata.check_voters(voters(), None))
 
 
-def test_an_unencrypted_listener_with_an_authorizer(tmp_path: Path) -> None:
+def test_a_listener_that_authenticates_nobody_with_an_authorizer(tmp_path: Path) -> None:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     _, found = configured(tmp_path, authorizer_class_name=authorizer)
     (wrong,) = failures(found)
-    assert "not encrypted" in wrong.text
+    assert "does not authenticate all callers" in wrong.text
 
 
 def test_a_configuration_that_does_not_match(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_the_listener_for_brokers_is_encrypted_with_the_nodes_certificate(
     listener = {"enabled": True, "protocol": "SSL"}
     made = template(migration=None, firstNodeId=0, kafkaListener=listener)
     config = load_config(None, pod.settings(made))
-    assert config.kafka_listener_is_encrypted
+    assert config.kafka_listener_authenticates
     assert config.security.authorizer
     assert config.tls is not None
     assert config.tls.certificate == tmp_path / "node-7.crt"

@@ -17,7 +17,7 @@ from quorate_operator import naming, pod
 from quorate_operator.authority import Authority
 from quorate_operator.identity import GivenIdentity, Identity
 
-from tests.unit.operator.fake_pods import free_port
+from tests.processes import free_ports
 
 ENVIRONMENT = {
     "QUORATE_POD_NAME": "q-1",
@@ -39,7 +39,8 @@ def node_files(authority: Authority, known: dict[str, str] | None = None) -> dic
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
     """The files of all nodes where a pod has them, and a port that is free."""
     monkeypatch.setattr(naming, "TLS_PATH", str(tmp_path))
-    monkeypatch.setattr(naming, "PORT", free_port())
+    (port,) = free_ports(1)
+    monkeypatch.setattr(naming, "PORT", port)
     made = Authority(c.new_authority("q authority"))
     write(tmp_path, node_files(made))
     return made

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from quorate.bridge.apis import KAFKA_APIS
-from quorate.bridge.bridge import BARE
-from quorate.raft.messages import DescribeQuorumRequest
-from quorate.rpc.wire.convert_metadata import METHODS
+from quorate.bridge.bridge import BARE, REQUEST_METHODS
+from quorate.bridge.quorum_requests import QUORUM_METHODS
 
 from tests.tools import access, access_kafka, access_web
 from tests.tools.callers import COLUMNS, authorizer
@@ -35,9 +34,7 @@ def test_kafkas_requests_are_decided_as_the_method_of_the_table() -> None:
     for key in BARE.keys() - access_kafka.TOKENS:
         api = KAFKA_APIS[key]
         value = access_kafka.value_of(api, node=7)
-        is_quorums = isinstance(value, DescribeQuorumRequest)
-        asked = "DescribeQuorum" if is_quorums else METHODS[type(value)].name
-        assert asked == api.method, api
+        assert (REQUEST_METHODS | QUORUM_METHODS)[type(value)] == api.method, api
 
 
 def test_at_the_kafka_listener_nobody_is_allowed_what_its_acls_do_not_say() -> None:

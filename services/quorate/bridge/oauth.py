@@ -141,7 +141,7 @@ class TokenValidator:
         subject = claims[config.subject_claim]
         if not isinstance(subject, str) or not subject.strip():
             raise SaslError("the token names no subject")
-        return SaslIdentity(subject, expires_ms=int(claims["exp"] * 1000))
+        return SaslIdentity(subject, expires_ms=int(claims["exp"]) * 1000)
 
     def _key(self, token: str) -> _Key:
         """The key that a token names (rule 1)."""

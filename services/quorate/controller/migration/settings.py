@@ -149,12 +149,12 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
         LISTENER,
         _LISTENER_NAME,
         None,
-        "Ours. The one of controller.listener.names to which Kafka's own brokers connect, those "
-        "of a cluster that is or was migrated. It speaks Kafka's protocol, all others gRPC. It "
-        "cannot be the first. PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, according to "
-        "listener.security.protocol.map; with SSL, brokers must present certificates signed by "
-        "ssl.ca.location, unless ssl.client.auth says otherwise. If not set, such brokers find "
-        "no controller here, and the migration waits for them.",
+        "Ours. The one of controller.listener.names to which Kafka's brokers and tools connect. "
+        "It speaks Kafka's protocol, all others gRPC. It cannot be the first. PLAINTEXT, SSL, "
+        "SASL_PLAINTEXT or SASL_SSL, according to listener.security.protocol.map; with SSL, "
+        "clients must present certificates signed by ssl.ca.location, unless ssl.client.auth "
+        "says otherwise. If not set, such brokers find no controller here, and a migration waits "
+        "for them.",
     ),
     Setting(
         FORWARDED_SUPER_USERS,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.integration.support import CLUSTER, HOST, free_ports, until
-from tests.wire.conftest import PEERS
+from tests.kafka import PEERS
 
 START_S = 90.0
 STOP_S = 60.0

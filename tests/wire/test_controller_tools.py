@@ -17,7 +17,7 @@ import pytest
 
 from tests.integration.bridge_support import KafkaQuorum, listens
 from tests.integration.support import CLUSTER, HOST, free_ports, until
-from tests.wire.conftest import PEERS
+from tests.kafka import PEERS
 
 IDS: Final = (1, 2, 3)
 RELEASE: Final = "4.1-IV1"

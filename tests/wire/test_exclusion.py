@@ -16,7 +16,7 @@ from quorate.rpc.errors import AdminError
 
 from tests.integration.bridge_support import KafkaQuorum
 from tests.integration.support import CLUSTER, HOST, free_ports, here, until
-from tests.wire.conftest import PEERS
+from tests.kafka import PEERS
 from tests.wire.test_brokers import START_S, running
 
 REJECTED = "bridge: Fetch of Kafka node 1 at 127.0.0.1 is rejected: the log has records of applic"
@@ -59,7 +59,7 @@ def test_where_a_broker_serves_applications_are_refused(
 ) -> None:
     (node,) = quorum.nodes.values()
     directory = node.data / "__cluster_metadata-0"
-    with running(tmp_path, kafka_tool, 1, settings_of(quorum)) as broker:
+    with running(tmp_path, 1, settings_of(quorum)) as broker:
         with pytest.raises(AdminError, match="Kafka's nodes use this quorum") as refused:
             asyncio.run(append(node.address))
         assert refused.value.code is ErrorCode.INVALID_REQUEST
@@ -70,8 +70,8 @@ def test_where_a_broker_serves_applications_are_refused(
             )  # fmt: skip
         node.wait_said("the log starts at ")
     (tmp_path / "second").mkdir()
-    with running(tmp_path / "second", kafka_tool, 2, settings_of(quorum)):
-        log = (tmp_path / "second/broker.log").read_text()
+    with running(tmp_path / "second", 2, settings_of(quorum)):
+        log = (tmp_path / "second/kafka/server.log").read_text()
         assert "Got key" not in log
         assert "fault" not in log.lower().replace("default", ""), log
     assert node.stop() == 0

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.bridge_support import KafkaQuorum, listens
 from tests.integration.support import CLUSTER, HOST, free_ports, until
-from tests.wire.conftest import PEERS
+from tests.kafka import PEERS
 from tests.wire.test_controller_tools import CLUSTERS, QUORUM, run
 
 OBSERVER = 9

@@ -144,7 +144,7 @@ def test_sasl_plaintext_and_delegation_tokens(
             "listener.name.kafka.plain.sasl.jaas.config": f"{PLAIN} {AS_BROKER};",
             "listener.name.kafka.sasl.enabled.mechanisms": "PLAIN",
         }
-        with running(tmp_path, kafka_tool, BROKER, broker):
+        with running(tmp_path, BROKER, broker):
             alice = client_file(tmp_path, "PLAIN", f'{PLAIN} username="alice" password="alice\'s";')
             where = ("--bootstrap-server", f"{HOST}:{port}", "--command-config", alice)
             kafka_tool(TOPICS, *where, *creation("made"))
@@ -213,7 +213,7 @@ def test_sasl_ssl_with_scram(kafka_tool: Callable[..., str], tmp_path: Path) -> 
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": authority[0],
         }
-        with running(tmp_path, kafka_tool, BROKER, broker):
+        with running(tmp_path, BROKER, broker):
             alice = client_file(tmp_path, "PLAIN", f'{PLAIN} username="alice" password="alice\'s";')
             where = ("--bootstrap-server", f"{HOST}:{port}", "--command-config", alice)
             kafka_tool(TOPICS, *where, *creation("made"))

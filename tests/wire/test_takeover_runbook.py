@@ -23,7 +23,7 @@ from tests.wire.kafka_nodes import KafkaCluster
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 SECTION = "## Taking over Kafka's controllers\n"
-RELEASE = "4.2-IV1"
+RELEASE = "4.3-IV0"
 PORT_OFFSET = 100
 OUTSIDE = "org.apache.kafka.tools.MetadataQuorumCommand"
 
@@ -257,7 +257,7 @@ def refuses_while_kafka_runs(operator: Operator) -> None:
     asked = quorate("takeover", "check", *servers, "--json")
     assert asked.status == 0, asked
     found = {each["check"]: each["text"] for each in asked.json()["checks"]}
-    assert found["metadata.version"] == f"29 ({RELEASE})"
+    assert found["metadata.version"] == f"30 ({RELEASE})"
     assert found["kraft.version"].startswith("0" if operator.cluster.static else "1")
 
 

@@ -74,7 +74,6 @@ class _Message(types.ModuleType):
             slots=True,
             kw_only=True,
             namespace={
-                "__module__": self.__name__,
                 "__type__": self._type if is_whole else EntityType.nested,
                 "__version__": i16(VERSIONS[self._api_key]),
                 "__flexible__": True,
@@ -82,6 +81,8 @@ class _Message(types.ModuleType):
                 "__header_schema__": RequestHeader if is_request else ResponseHeader,
             },
         )
+        # `make_dataclass` sets the caller's module from Python 3.12 on.
+        kind.__module__ = self.__name__
         setattr(self, name, kind)
         return kind
 

@@ -96,7 +96,7 @@ def test_where_applications_append_kafkas_nodes_are_rejected(quorum: KafkaQuorum
         assert int(asker.fetch().error_code) == ErrorCode.POLICY_VIOLATION
     registered = asker.ask(s.BROKER_REGISTRATION, registration())
     assert int(registered.error_code) == ErrorCode.POLICY_VIOLATION
-    # What asks for another cluster is told so, and decides nothing.
+    # A request for another cluster is rejected before it decides anything.
     wrong = asker.fetch(cluster_id="x" * 22)
     assert int(wrong.error_code) == ErrorCode.INCONSISTENT_CLUSTER_ID
     asker.close()

@@ -190,7 +190,7 @@ class MetadataController:
             records = self._formatted_with
         if records:
             image.apply_batch(records, next_offset, epoch, now_ms)
-        if records is self._formatted_with and context.elr_enabled:
+        if records and records is self._formatted_with and context.elr_enabled:
             added = tuple(feature_manager.elr_safety_records(image))
             image.apply_batch(added, next_offset + len(records), epoch, now_ms)
             records += added

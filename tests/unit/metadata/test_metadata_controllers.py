@@ -191,3 +191,11 @@ def test_eligible_leader_replicas_from_the_start_fix_min_insync_replicas() -> No
         ConfigRecord(BROKER_CONFIGS, "", "min.insync.replicas", "1", version=0),
     )
     assert cluster.committed.configs.of(BROKER_CONFIGS, "") == {"min.insync.replicas": "1"}
+
+
+def test_a_later_active_controller_does_not_fix_min_insync_replicas_again() -> None:
+    cluster = Cluster(elr=True)
+    cluster.register(1)
+    assert cluster.committed.features.levels[ELR_VERSION] == 1
+    cluster.activate()
+    assert cluster.last == ()

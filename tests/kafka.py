@@ -98,9 +98,10 @@ class KafkaNode(Process):
         """Write the settings to the properties file; `start` does that, too."""
         write_properties(self.properties, self.settings)
 
-    def format(self, cluster_id: str) -> None:
+    def format(self, cluster_id: str, *options: str) -> None:
+        """options: further ones of kafka-storage, such as `--no-initial-controllers`."""
         self.configure()
-        arguments = ("format", "-t", cluster_id, "-c", self.properties)
+        arguments = ("format", "-t", cluster_id, "-c", self.properties, *options)
         run_java(self.jars, "kafka.tools.StorageTool", *arguments)
 
     def start(self) -> None:

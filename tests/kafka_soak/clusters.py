@@ -13,7 +13,7 @@ from quorate.log.meta_properties import MetaProperties, random_uuid
 
 from tests.integration.bridge_support import KafkaQuorum
 from tests.integration.support import HOST, free_ports, succeed, until
-from tests.kafka import KafkaNode, java, run_java
+from tests.kafka import KafkaNode, java
 from tests.processes import Process
 
 CONTROLLERS = (3001, 3002, 3003)
@@ -161,17 +161,10 @@ class KafkaControllers(Controllers):
         voters = ",".join(
             f"{node_id}@{HOST}:{port}:{random_uuid()}" for node_id, port in self.ports.items()
         )
-        for node_id, node in self._nodes.items():
-            self._format(node_id, "--initial-controllers", voters, "--release-version", release)
+        for node in self._nodes.values():
+            options = ("--initial-controllers", voters, "--release-version", release)
+            node.format(self.cluster_id, *options)
             node.start()
-
-    def _format(self, node_id: int, *how: str) -> None:
-        node = self._nodes[node_id]
-        node.configure()
-        run_java(
-            self._jars, "kafka.tools.StorageTool", "format", "-t", self.cluster_id,
-            "-c", node.properties, *how,
-        )  # fmt: skip
 
     def process(self, node_id: int) -> Process:
         return self._nodes[node_id]
@@ -180,7 +173,7 @@ class KafkaControllers(Controllers):
         return self._nodes[node_id].folder / "data"
 
     def format_again(self, node_id: int) -> None:
-        self._format(node_id, "--no-initial-controllers")
+        self._nodes[node_id].format(self.cluster_id, "--no-initial-controllers")
 
     def remove(self, node_id: int, directory_id: str) -> None:
         self._change(

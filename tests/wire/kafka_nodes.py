@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.integration.support import CLUSTER, HOST, free_ports, until
-from tests.kafka import PEERS
+from tests.integration.support import CLUSTER
+from tests.kafka import KAFKA_4_3, KafkaNode
+from tests.processes import HOST, free_ports
 
 START_S = 90.0
 STOP_S = 60.0
@@ -17,61 +16,16 @@ PROTOCOLS = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"
 KafkaTool = Callable[..., str]
 
 
-class KafkaNode:
-    """One process: FOLDER/kafka.properties, FOLDER/data, FOLDER/kafka.log."""
+class ClusterNode(KafkaNode):
+    """A controller or broker of Kafka 4.3; its log directory is FOLDER/data."""
 
     def __init__(self, folder: Path, node_id: int, settings: Mapping[str, object]) -> None:
         self.id = node_id
-        self.folder = folder
-        self.folder.mkdir(parents=True)
-        self.log_file = folder / "kafka.log"
-        self.properties = folder / "kafka.properties"
-        self.data = folder / "data"
-        lines = {"node.id": node_id, "log.dirs": self.data, **settings}
-        self.properties.write_text("".join(f"{k}={v}\n" for k, v in lines.items()))
-        self.process: subprocess.Popen[bytes] | None = None
-        self.said_before = 0
-
-    def format(self, kafka_tool: KafkaTool, *how: str) -> None:
-        kafka_tool(
-            *("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self.properties)),
-            *how,
-        )
-
-    def start(self) -> None:
-        with self.log_file.open("ab") as output:
-            self.said_before = output.tell()
-            self.process = subprocess.Popen(
-                [
-                    *("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp"),
-                    *(f"{PEERS}/kafka-4.3.0/*", "kafka.Kafka", str(self.properties)),
-                ],
-                stdout=output,
-                stderr=output,
-                stdin=subprocess.DEVNULL,
-                env=dict(os.environ),
-            )
-
-    def said(self) -> str:
-        """What it has logged since its last start."""
-        return self.log_file.read_bytes()[self.said_before :].decode(errors="replace")
+        own = {"node.id": node_id, "log.dirs": folder / "data"}
+        super().__init__(folder, KAFKA_4_3, {**own, **settings})
 
     def wait_started(self) -> None:
-        process = self.process
-        assert process is not None
-        until(
-            f"Kafka's node {self.id} serves",
-            lambda: process.poll() is not None or "Kafka Server started" in self.said(),
-            START_S,
-        )
-        assert process.poll() is None, self.said()[-3000:]
-
-    def stop(self, *, kill: bool = False) -> None:
-        if self.process is None:
-            return
-        (self.process.kill if kill else self.process.terminate)()
-        self.process.wait(STOP_S)
-        self.process = None
+        self.wait_said("Kafka Server started", START_S)
 
 
 class KafkaCluster:
@@ -91,7 +45,7 @@ class KafkaCluster:
         else:
             self.settings["controller.quorum.bootstrap.servers"] = self.addresses
         self.controllers = {
-            i: KafkaNode(
+            i: ClusterNode(
                 folder / f"c{i}",
                 i,
                 {
@@ -103,7 +57,7 @@ class KafkaCluster:
             for i, port in self.ports.items()
         }
         (self.broker_port,) = free_ports(1)
-        self.broker = KafkaNode(
+        self.broker = ClusterNode(
             folder / "b101",
             101,
             {
@@ -128,9 +82,7 @@ class KafkaCluster:
         dynamic = ("--initial-controllers", initial)
         for node in (*self.controllers.values(), self.broker):
             is_voter = node is not self.broker and not self.static
-            node.format(
-                self.kafka_tool, "--release-version", release, *(dynamic if is_voter else ())
-            )
+            node.format(CLUSTER, "--release-version", release, *(dynamic if is_voter else ()))
         self.start_controllers()
         self.broker.start()
         self.broker.wait_started()
@@ -143,11 +95,11 @@ class KafkaCluster:
 
     def stop_controllers(self) -> None:
         for node in self.controllers.values():
-            node.stop()
+            node.stop(STOP_S)
 
     def kill(self) -> None:
         for node in (*self.controllers.values(), self.broker):
-            node.stop(kill=True)
+            node.kill()
 
     def topics(self, *arguments: str) -> str:
         return self.kafka_tool(

@@ -4,7 +4,6 @@ they print on three of Kafka's own, except for the differences that are listed h
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ import pytest
 
 from tests.integration.bridge_support import KafkaQuorum, listens
 from tests.integration.support import CLUSTER, HOST, free_ports, until
-from tests.kafka import PEERS
+from tests.kafka import KAFKA_4_3, KafkaNode, java
 
 IDS: Final = (1, 2, 3)
 RELEASE: Final = "4.1-IV1"
@@ -72,13 +71,13 @@ DIFFERENT: Final[dict[tuple[str, ...], str]] = {
 def run(*arguments: str | Path, given: str = "") -> str:
     """What one of Kafka's tools prints. given: its standard input."""
     done = subprocess.run(
-        [
-            "java", "-Xmx256m", "-XX:TieredStopAtLevel=1",
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
-            "-cp", f"{PEERS}/kafka-4.3.0/*", *map(str, arguments),
-        ],
-        capture_output=True, text=True, timeout=200, check=False, input=given,
-    )  # fmt: skip
+        java(KAFKA_4_3, "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", *arguments),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        input=given,
+    )
     return done.stdout + done.stderr
 
 
@@ -127,23 +126,10 @@ def kafkas_controllers(folder: Path) -> Iterator[list[int]]:
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": "User:ANONYMOUS",
             }
-            properties = folder / f"kafka-{node}.properties"
-            properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
-            said = run(
-                "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", properties,
-                "--initial-controllers", voters, "--release-version", RELEASE,
-            )  # fmt: skip
-            assert "Formatting" in said, said
-            log = stack.enter_context((folder / f"kafka-{node}.log").open("ab"))
-            process = subprocess.Popen(
-                [
-                    "java", "-Xmx256m", "-XX:TieredStopAtLevel=1",
-                    "-cp", f"{PEERS}/kafka-4.3.0/*", "kafka.Kafka", str(properties),
-                ],
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=dict(os.environ),
-            )  # fmt: skip
-            stack.callback(process.wait)
-            stack.callback(process.kill)
+            made = stack.enter_context(KafkaNode(folder / f"node-{node}", KAFKA_4_3, settings))
+            options = ("--initial-controllers", voters, "--release-version", RELEASE)
+            made.format(CLUSTER, *options)
+            made.start()
         until("Kafka's controllers listen", lambda: all(map(listens, ports)), START_S)
         yield ports
 

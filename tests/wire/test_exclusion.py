@@ -5,7 +5,6 @@ says which.
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,9 +14,8 @@ from quorate.rpc.client.quorum_client import QuorumClient
 from quorate.rpc.errors import AdminError
 
 from tests.integration.bridge_support import KafkaQuorum
-from tests.integration.support import CLUSTER, HOST, free_ports, here, until
-from tests.kafka import PEERS
-from tests.wire.test_brokers import START_S, running
+from tests.integration.support import HOST, here
+from tests.wire.test_brokers import START_S, KafkaBroker, running
 
 REJECTED = "bridge: Fetch of Kafka node 1 at 127.0.0.1 is rejected: the log has records of applic"
 
@@ -98,32 +96,11 @@ def test_where_an_application_has_appended_a_broker_is_rejected(
 ) -> None:
     (node,) = quorum.nodes.values()
     asyncio.run(append(node.address))
-    (port,) = free_ports(1)
-    properties = tmp_path / "broker.properties"
-    settings = settings_of(quorum) | {
-        "process.roles": "broker",
-        "node.id": 1,
-        "controller.listener.names": "KAFKA",
-        "listeners": f"PLAINTEXT://{HOST}:{port}",
-        "log.dirs": tmp_path / "broker",
-    }
-    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    kafka_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(properties))
-    log = tmp_path / "broker.log"
-    with log.open("wb") as output:
-        broker = subprocess.Popen(
-            ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{PEERS}/kafka-4.3.0/*",
-             "kafka.Kafka", str(properties)],
-            stdout=output, stderr=output, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    try:
-        code = "Unexpected error POLICY_VIOLATION in FETCH response"
-        until("it is rejected", lambda: code in log.read_text(), START_S)
-        assert broker.poll() is None, "it tries again"
-        assert "Got key in the record" not in log.read_text()
+    with KafkaBroker(tmp_path / "kafka", 1, settings_of(quorum)) as broker:
+        broker.start()
+        broker.wait_said("Unexpected error POLICY_VIOLATION in FETCH response", START_S)
+        assert broker.is_alive, "it tries again"
+        assert "Got key in the record" not in broker.said()
         lines = [line for line in node.said().splitlines() if "is rejected" in line]
         assert sum(REJECTED in line for line in lines) == 1, lines
-    finally:
-        broker.kill()
-        broker.wait()
     asyncio.run(append(node.address))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from tests.integration.bridge_support import KafkaQuorum, listens
 from tests.integration.support import CLUSTER, HOST, free_ports, until
-from tests.kafka import PEERS
+from tests.kafka import KAFKA_4_3, KafkaNode
 from tests.wire.test_controller_tools import CLUSTERS, QUORUM, run
 
 OBSERVER = 9
@@ -33,37 +32,20 @@ def test_a_controller_of_kafka_registers_but_cannot_be_added(
         "controller.quorum.bootstrap.servers": address,
         "log.dirs": tmp_path / "observer",
     }
-    properties = tmp_path / "observer.properties"
-    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    kafka_tool(
-        "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", properties,
-        "--no-initial-controllers",
-    )  # fmt: skip
+    observer = KafkaNode(tmp_path / "kafka", KAFKA_4_3, settings)
+    observer.format(CLUSTER, "--no-initial-controllers")
     until("all listen", lambda: all(map(listens, quorum.ports.values())))
-    log = tmp_path / "observer.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                "java", "-Xmx256m", "-XX:TieredStopAtLevel=1",
-                "-cp", f"{PEERS}/kafka-4.3.0/*", "kafka.Kafka", str(properties),
-            ],
-            stdout=output, stderr=output, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+    observer.start()
     where = ("--bootstrap-controller", address)
     try:
-        until(
-            "its registration is in the log",
-            lambda: "registration has been persisted to the metadata log" in log.read_text(),
-            90.0,
-        )
+        observer.wait_said("registration has been persisted to the metadata log", 90.0)
         assert f" {port} " in run(CLUSTERS, "list-endpoints", *where)
-        said = run(QUORUM, *where, "--command-config", properties, "add-controller")
+        said = run(QUORUM, *where, "--command-config", observer.properties, "add-controller")
         assert "InvalidRequestException" in said, said
         assert "runs Kafka, and only controllers of Quorate can be voters" in said, said
         described = run(QUORUM, *where, "describe", "--replication")
         (line,) = (text for text in described.splitlines() if text.startswith(f"{OBSERVER} "))
         assert "Observer" in line
     finally:
-        process.kill()
-        process.wait()
+        observer.kill()
         quorum.kill()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import HOST, WAIT_S, Ran, environment, quorate, until
+from tests.integration.support import Ran, quorate
 from tests.migration.client import KafkaClient
-from tests.wire.kafka_nodes import KafkaCluster
+from tests.processes import HOST, quorate_process, until
+from tests.wire.kafka_nodes import STOP_S, KafkaCluster
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 SECTION = "## Taking over Kafka's controllers\n"
@@ -54,15 +53,19 @@ class Operator:
     def __init__(self, cluster: KafkaCluster, folder: Path) -> None:
         self.cluster = cluster
         self.folder = folder
-        self.quorates: dict[int, subprocess.Popen[bytes]] = {}
+        self.quorates = {
+            node_id: quorate_process(
+                f"controller {node_id}",
+                folder / f"quorate-{node_id}.log",
+                "controller",
+                self.quorate_properties(node_id),
+            )
+            for node_id in cluster.controllers
+        }
         self.answers: dict[str, str] = {}
-        self.said_before: dict[int, int] = {}
 
     def quorate_properties(self, node_id: int) -> Path:
         return self.folder / f"quorate-{node_id}.properties"
-
-    def log(self, node_id: int) -> Path:
-        return self.folder / f"quorate-{node_id}.log"
 
     def follow(self, steps: list[Step]) -> None:
         for step in steps:
@@ -110,35 +113,22 @@ class Operator:
         return command.replace("/etc/quorate/controller.properties", str(own))
 
     def serve(self, action: str, unit: str, node_id: int) -> None:
-        kafka = self.cluster.controllers[node_id]
-        if unit == "kafka-controller":
-            (kafka.start if action == "start" else kafka.stop)()
-        elif action == "start":
-            with self.log(node_id).open("ab") as output:
-                self.said_before[node_id] = output.tell()
-                self.quorates[node_id] = subprocess.Popen(
-                    [
-                        *(sys.executable, "-m", "quorate.cli.main", "controller"),
-                        str(self.quorate_properties(node_id)),
-                    ],
-                    stdout=output,
-                    stderr=output,
-                    env=environment(),
-                )
-        else:
-            process = self.quorates.pop(node_id)
-            process.terminate()
-            assert process.wait(WAIT_S) == 0, self.log(node_id).read_text()[-3000:]
+        is_kafkas = unit == "kafka-controller"
+        process = (self.cluster.controllers if is_kafkas else self.quorates)[node_id]
+        if action == "start":
+            process.start()
+            return
+        status = process.stop(STOP_S)
+        assert is_kafkas or status == 0, process.recently()[-3000:]
 
     def wait_started(self) -> None:
         for node in self.cluster.controllers.values():
-            if node.process is not None:
+            if node.is_alive:
                 node.wait_started()
 
     def kill(self) -> None:
         for process in self.quorates.values():
             process.kill()
-            process.wait()
 
 
 def _succeeded(ran: Ran, said: str) -> Ran | None:
@@ -263,15 +253,7 @@ def refuses_while_kafka_runs(operator: Operator) -> None:
 
 def survives_restarts(operator: Operator) -> None:
     """One controller after the other is restarted, as after any change of settings."""
-    for node_id in operator.cluster.controllers:
+    for node_id, process in operator.quorates.items():
         operator.serve("stop", "quorate-controller", node_id)
         operator.serve("start", "quorate-controller", node_id)
-        until(
-            f"controller {node_id} is back",
-            lambda node_id=node_id: _is_ready(operator, node_id),  # type: ignore[misc]
-        )
-
-
-def _is_ready(operator: Operator, node_id: int) -> bool:
-    said = operator.log(node_id).read_bytes()[operator.said_before[node_id] :]
-    return b"listening for Kafka's brokers" in said
+        process.wait_said("listening for Kafka's brokers")

@@ -272,7 +272,7 @@ def _read_directory(seen: Seen, directory: Path) -> None:
     if holder is None:
         seen.findings.append(ok("process", "no process uses the directory"))
     elif seen.running is not None:
-        seen.findings.append(note("process", f"process {holder} uses {directory}, still"))
+        seen.findings.append(note("process", f"process {holder} still uses {directory}"))
     else:
         text = f"process {holder} uses {directory}"
         todo = "stop Kafka's controller, or name the running quorum with --bootstrap-controller"

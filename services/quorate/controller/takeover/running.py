@@ -11,16 +11,13 @@ from dataclasses import dataclass
 
 from quorate.bridge import schemas as s
 from quorate.bridge.client import KafkaClient, KafkaClientError
+from quorate.bridge.cluster import BROKERS, CONTROLLERS
+from quorate.log.offset_files import METADATA_PARTITION, METADATA_TOPIC
 from quorate.metadata.metadata_version import KRAFT_VERSION
 from quorate.process.config_types import Address
 from quorate.raft.errors import ErrorCode
 from quorate.raft.types import ZERO_UUID, Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.rpc.tls import TlsConfig
-
-DESCRIBE_CLUSTER = 60
-BROKERS, CONTROLLERS = 1, 2
-"""DescribeCluster's endpoint types (KIP-919)."""
-METADATA_TOPIC = "__cluster_metadata"
 
 __all__ = ["KafkaClientError", "RunningQuorum", "describe"]
 
@@ -60,7 +57,7 @@ async def describe(
 async def _describe(client: KafkaClient, *, controllers: bool) -> RunningQuorum:
     kind = CONTROLLERS if controllers else BROKERS
     cluster = await client.ask(
-        DESCRIBE_CLUSTER,
+        s.DESCRIBE_CLUSTER,
         1 if controllers else 0,
         include_cluster_authorized_operations=False,
         endpoint_type=kind,
@@ -68,7 +65,7 @@ async def _describe(client: KafkaClient, *, controllers: bool) -> RunningQuorum:
     _check(cluster.error_code, cluster.error_message, "DescribeCluster")
     low, high = client.versions.get(s.DESCRIBE_QUORUM, (0, 0))
     module = s.request_module(s.DESCRIBE_QUORUM, max(low, min(2, high)))
-    partition = module.PartitionData(partition_index=0)
+    partition = module.PartitionData(partition_index=METADATA_PARTITION)
     topic = module.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
     quorum = await client.ask(s.DESCRIBE_QUORUM, 2, topics=(topic,))
     _check(quorum.error_code, getattr(quorum, "error_message", None), "DescribeQuorum")

@@ -16,7 +16,7 @@ import hashlib
 import re
 import secrets
 
-from quorate.metadata.image.scram import HASHES, MECHANISMS, MIN_ITERATIONS
+from quorate.metadata.image.scram import HASHES, MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
 from quorate.metadata.managers.controller_context import RefusedError
 from quorate.metadata.managers.principal_manager import credential_of
 from quorate.metadata.requests import ScramUpsertion
@@ -48,8 +48,10 @@ def parse_scram(text: str) -> UserScramCredentialRecord:
     if "saltedpassword" in values:
         salted = _decoded(values, "saltedpassword")
     else:
+        # A number outside these limits is rejected below, without the work.
+        count = min(max(MIN_ITERATIONS, int(iterations)), MAX_ITERATIONS)
         password = values["password"].encode()
-        salted = hashlib.pbkdf2_hmac(HASHES[number], password, salt, max(1, int(iterations)))
+        salted = hashlib.pbkdf2_hmac(HASHES[number], password, salt, count)
     try:
         return credential_of(ScramUpsertion(values["name"], number, int(iterations), salt, salted))
     except RefusedError as refused:

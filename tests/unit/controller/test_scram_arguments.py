@@ -60,6 +60,7 @@ def test_salts_are_random_and_quoted_passwords_may_have_commas() -> None:
         f"SCRAM-SHA-256=[name=a,password={PASSWORD},other=1]",
         f"SCRAM-SHA-256=[name=a,password={PASSWORD},iterations=4095]",
         f"SCRAM-SHA-256=[name=a,password={PASSWORD},iterations=16385]",
+        f"SCRAM-SHA-256=[name=a,password={PASSWORD},iterations=999999999]",
         f"SCRAM-SHA-256=[name=a,password={PASSWORD},iterations=x]",
         f"SCRAM-SHA-256=[name=a,password={PASSWORD},salt={PASSWORD}]",
         "SCRAM-SHA-256=[name=a,saltedpassword=AAAA]",

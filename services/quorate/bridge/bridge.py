@@ -1,4 +1,4 @@
-"""The bridge of one controller: its listener, and its requests to brokers in ZooKeeper mode.
+"""The bridge of one controller: what its listener for Kafka's nodes and tools serves.
 
 The node passes in its dependencies: `handle` for metadata requests, and the driver for the log. The
 bridge listens from `open` to `close`.
@@ -36,7 +36,6 @@ from quorate.bridge.forwarding import FORWARDED, answer_envelope, envelope_respo
 from quorate.bridge.frames import FRAME_BYTES_MAX, Decoder
 from quorate.bridge.handshakes import Handshakes
 from quorate.bridge.lifecycle import LIFECYCLE
-from quorate.bridge.propagation import Propagation
 from quorate.bridge.quorum_requests import Describe, Handle, QuorumRequests
 from quorate.bridge.replication import Replication, respond
 from quorate.bridge.sasl import SaslAuthenticator
@@ -87,8 +86,7 @@ REQUEST_METHODS: Final[dict[type, str]] = {kind: each.name for kind, each in MET
 @dataclass(frozen=True, slots=True)
 class BridgeSettings:
     """node_id, cluster_id: this controller's. listener: the name of the controllers' endpoints for
-    brokers. host, port: where it listens. broker_listener: the brokers' listener to connect to,
-    None for their first PLAINTEXT one. tls: of the listener, None for an unencrypted one.
+    brokers. host, port: where it listens. tls: of the listener, None for an unencrypted one.
     not_forwarded: principals whose requests brokers may not forward. client_auth: whether clients
     present a certificate with TLS: required, requested or none. sasl: None without SASL.
     token_secret_key: of delegation tokens; empty disables them.
@@ -99,7 +97,6 @@ class BridgeSettings:
     listener: str
     host: str
     port: int
-    broker_listener: str | None = None
     tls: TlsConfig | None = None
     mapping: PrincipalMapping = field(default_factory=PrincipalMapping)
     not_forwarded: frozenset[str] = frozenset()
@@ -128,7 +125,6 @@ class Bridge:
         authorizer: NodeAuthorizer | None = None,
         image: Callable[[], MetadataImage] = MetadataImage,
     ) -> None:
-        self.propagation = Propagation(settings.node_id, settings.broker_listener)
         self._settings = settings
         self._raft = raft
         self._handle = handle
@@ -201,8 +197,7 @@ class Bridge:
         )
 
     async def close(self) -> None:
-        """Stop listening and sending to brokers, and end the decoder's thread. Idempotent."""
-        await self.propagation.silence()
+        """Stop listening, and end the decoder's thread. Idempotent."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop()

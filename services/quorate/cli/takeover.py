@@ -334,7 +334,7 @@ def _checks(seen: Seen, quorate_config: Path | None, port_offset: int) -> Iterat
         yield from settings.check_match(config, seen.voters, mine.key.id)
     listener = None if seen.kafka is None else seen.kafka.listener
     if config is not None:
-        listener = config.migration.listener
+        listener = config.kafka.name
     yield from metadata.check_voters(seen.voters, listener)
     if seen.image is not None and mine is not None:
         levels, kraft_version = seen.image.features.levels, mine.kraft_version

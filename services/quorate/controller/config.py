@@ -5,7 +5,8 @@ here are known by name, and each is ignored with a warning. A setting that would
 it were ignored is rejected instead. A name that neither Kafka nor Quorate knows is an error,
 because a misspelled timeout must not go unnoticed.
 
-`process.node_config` declares the settings that brokers have too, `migration.settings` those of the
+`process.node_config` declares the settings that brokers have too, `kafka.settings` and
+`kafka.security` those of the listener for Kafka's brokers, `migration.settings` those of the
 migration from ZooKeeper.
 """
 
@@ -15,11 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from quorate.controller.kafka_security import (
-    BY_LISTENER,
-    KAFKA_SECURITY_SETTINGS,
-    KafkaSecurity,
-)
+from quorate.controller.kafka.security import BY_LISTENER, KAFKA_SECURITY_SETTINGS
+from quorate.controller.kafka.settings import KAFKA_LISTENER_SETTINGS, KafkaListenerSettings
 from quorate.controller.migration.settings import (
     MIGRATION_REFUSED,
     MIGRATION_SETTINGS,
@@ -132,8 +130,8 @@ class ControllerConfig(NodeConfig):
     security: ControllerSecurity = ControllerSecurity()
     migration: MigrationSettings = field(default_factory=MigrationSettings)
     """The migration from ZooKeeper."""
-    kafka_security: KafkaSecurity = field(default_factory=KafkaSecurity)
-    """The authentication on the listener for Kafka's brokers."""
+    kafka: KafkaListenerSettings = field(default_factory=KafkaListenerSettings)
+    """The listener for Kafka's brokers."""
     token_secret_key: str | None = setting(
         "delegation.token.secret.key",
         types.password(),
@@ -267,16 +265,16 @@ class ControllerConfig(NodeConfig):
     @property
     def grpc_listeners(self) -> tuple[Listener, ...]:
         """All listeners except the one for Kafka's brokers, which speaks Kafka's protocol."""
-        return tuple(each for each in self.listeners if each.name != self.migration.listener)
+        return tuple(each for each in self.listeners if each.name != self.kafka.name)
 
     @property
     def kafka_listener_authenticates(self) -> bool:
         """Whether the callers of the listener for Kafka's brokers authenticate."""
-        required = self.kafka_security.client_auth == "required"
+        required = self.kafka.security.client_auth == "required"
         return any(
             each.sasl or (each.tls and required)
             for each in self.listeners
-            if each.name == self.migration.listener
+            if each.name == self.kafka.name
         )
 
     def grpc_endpoint(self, endpoint: Endpoint, voters: VoterSet) -> Endpoint:
@@ -285,7 +283,7 @@ class ControllerConfig(NodeConfig):
         In a log that Kafka's controllers wrote, a voter has only their listener. If that is now the
         listener for Kafka's brokers, controller.quorum.voters says where the voter serves gRPC.
         """
-        if endpoint.name != self.migration.listener:
+        if endpoint.name != self.kafka.name:
             return endpoint
         found = (self.static_voters.get(v.id) for v in voters if endpoint in v.endpoints)
         return next((voter.endpoints[0] for voter in found if voter is not None), endpoint)
@@ -297,7 +295,7 @@ class ControllerConfig(NodeConfig):
             for voter in voters
             if voter.id != self.node_id
             and voter.endpoints
-            and all(each.name == self.migration.listener for each in voter.endpoints)
+            and all(each.name == self.kafka.name for each in voter.endpoints)
             and self.static_voters.get(voter.id) is None
         )
 
@@ -365,6 +363,7 @@ CONTROLLER = ConfigDef(
         declared_in(ControllerConfig),
         declared_in(ControllerSecurity),
         CONTROLLER_SETTINGS,
+        KAFKA_LISTENER_SETTINGS,
         KAFKA_SECURITY_SETTINGS,
         MIGRATION_SETTINGS,
     ),

@@ -21,13 +21,14 @@ from quorate.controller.config import (
     Listener,
     TlsFiles,
 )
-from quorate.controller.kafka_security import (
+from quorate.controller.kafka.security import (
     CLIENT_AUTH,
     KafkaSecurity,
     read_kafka_security,
     warn_of_unused,
 )
-from quorate.controller.migration.settings import LISTENER, read_migration
+from quorate.controller.kafka.settings import LISTENER, read_kafka_listener
+from quorate.controller.migration.settings import read_migration
 from quorate.process.config_types import WILDCARD_HOSTS
 from quorate.process.node_config import has_authorizer, node_values
 from quorate.process.properties import (
@@ -85,7 +86,7 @@ def _build(parsed: ParsedProperties) -> ControllerConfig:
             "security": _security(parsed, listeners),
             "protocols": _protocols(parsed),
             "migration": read_migration(parsed),
-            "kafka_security": _kafka_security(parsed, listeners),
+            "kafka": read_kafka_listener(parsed, _kafka_security(parsed, listeners)),
             "warnings": tuple(parsed.warnings),
         }
     )

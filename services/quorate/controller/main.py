@@ -15,10 +15,12 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from quorate.controller.bootstrap import BootstrapError, read_bootstrap
 from quorate.controller.config import ControllerConfig
+from quorate.controller.kafka.listener import KafkaListener
 from quorate.controller.registration import Registration
 from quorate.controller.security import node_authorizer, server_limits
 from quorate.controller.unformatted import UnformattedNode
@@ -167,7 +169,7 @@ class Controller:
                 "the addresses of their first listener in controller.quorum.voters, or no leader "
                 "can be elected",
                 unknown,
-                config.migration.listener,
+                config.kafka.name,
             )
         self._shutdown.add_listener(lambda error: driver.resign(f"the replica failed: {error}"))
         controller = _metadata_controller(config, meta, storage.log.recovered.end_offset)
@@ -187,14 +189,16 @@ class Controller:
             self._authorizer,
         )
         extension = None if self._extension_factory is None else self._extension_factory(shared)
+        refuses = refuses_nothing if extension is None else extension.refuses
+        listener = None if config.kafka.name is None else KafkaListener(shared, refuses)
         await self._listen(
             NodeService(
                 driver,
                 batch_bytes_max=BATCH_BYTES_MAX,
                 is_ready=lambda: node.is_attached,
                 metadata=metadata,
-                refuses=refuses_nothing if extension is None else extension.refuses,
-                kafka_listener=config.migration.listener,
+                refuses=refuses,
+                kafka_listener=config.kafka.name,
             )
         )
         LOGGER.info("directory %s, cluster %s", meta.directory_id, meta.cluster_id)
@@ -203,6 +207,7 @@ class Controller:
         components = (
             *node.components(),
             Component("metadata", stop=metadata.close),
+            *(() if listener is None else (Component.of("Kafka listener", listener),)),
             *(() if extension is None else (Component.of("extension", extension),)),
             self._server.component(),
             Component("leadership", stop=lambda: driver.hand_over(SHUTDOWN_TIMEOUT_S)),
@@ -211,7 +216,8 @@ class Controller:
             self._server.health(lambda: node.is_attached, self._shutdown),
         )
         async with running(components):
-            self._telemetry.watch(driver, tuple if extension is None else extension.samples)
+            sources = [each for each in (listener, extension) if each is not None]
+            self._telemetry.watch(driver, lambda: chain(*(each.samples() for each in sources)))
             tune_for_serving()
             await self._shutdown.requested.wait()
             LOGGER.info("stopping")

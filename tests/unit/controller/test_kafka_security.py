@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from quorate.bridge.sasl_config import OAuthConfig
-from quorate.controller import kafka_security
 from quorate.controller.config import ControllerConfig
 from quorate.controller.config_reader import load_config
-from quorate.controller.jaas import parse_jaas
+from quorate.controller.kafka import security
+from quorate.controller.kafka.jaas import parse_jaas
 from quorate.process.properties import ConfigError
 
 BASE = {
@@ -58,7 +58,7 @@ def refusal(load: Load, changes: dict[str, str | None]) -> str:
 
 def test_plain_with_kafkas_jaas_line(load: Load) -> None:
     config = load({ENABLED: "PLAIN, SCRAM-SHA-256", PLAIN_JAAS: JAAS})
-    sasl = config.kafka_security.sasl
+    sasl = config.kafka.security.sasl
     assert sasl is not None
     assert sasl.mechanisms == ("PLAIN", "SCRAM-SHA-256")
     assert sasl.users == {"alice": SECRET}
@@ -90,7 +90,7 @@ def test_the_most_specific_name_applies(load: Load) -> None:
             "connection.failed.authentication.delay.ms": "7",
         }
     )
-    sasl = config.kafka_security.sasl
+    sasl = config.kafka.security.sasl
     assert sasl is not None
     assert dict(sasl.reauth_ms) == {"SCRAM-SHA-512": 3, "SCRAM-SHA-256": 2}
     assert (sasl.receive_bytes_max, sasl.failure_delay_ms) == (1_000, 7)
@@ -107,7 +107,7 @@ def test_the_environment_overrides_the_file(load: Load) -> None:
             "QUORATE_LISTENER_NAME_KAFKA_SCRAM_SHA_512_CONNECTIONS_MAX_REAUTH_MS": "5",
         },
     )
-    sasl = config.kafka_security.sasl
+    sasl = config.kafka.security.sasl
     assert sasl is not None
     assert sasl.users == {"alice": SECRET}
     assert dict(sasl.reauth_ms) == {"PLAIN": 0, "SCRAM-SHA-512": 5}
@@ -126,7 +126,7 @@ def test_oauthbearer(load: Load) -> None:
             "sasl.oauthbearer.sub.claim.name": "name",
         }
     )
-    sasl = config.kafka_security.sasl
+    sasl = config.kafka.security.sasl
     assert sasl is not None
     assert sasl.oauth == OAuthConfig(
         "https://idp/keys",
@@ -138,7 +138,7 @@ def test_oauthbearer(load: Load) -> None:
 
 
 def test_a_missing_extra_is_one_line(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_security.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(security.importlib.util, "find_spec", lambda _name: None)
     said = refusal(load, {ENABLED: "OAUTHBEARER", JWKS: "https://idp/keys"})
     assert "OAUTHBEARER needs the extra oauth" in said
 
@@ -202,7 +202,7 @@ def test_client_certificates_as_kafka_defines(
     mapped = f"CONTROLLER:PLAINTEXT,KAFKA:{protocol}"
     sasl = {ENABLED: "SCRAM-SHA-256"} if protocol == "SASL_SSL" else {}
     config = load({**files, "listener.security.protocol.map": mapped, **sasl, **changes})
-    assert config.kafka_security.client_auth == expected
+    assert config.kafka.security.client_auth == expected
     authenticates = protocol == "SASL_SSL" or expected == "required"
     assert config.kafka_listener_authenticates is authenticates
 
@@ -212,7 +212,7 @@ def test_grpc_always_requires_client_certificates(load: Load, files: dict[str, A
     said = refusal(load, {**files, **mapped, "ssl.client.auth": "requested"})
     assert "the listener CONTROLLER requires client certificates" in said
     config = load({**files, **mapped, "listener.name.kafka.ssl.client.auth": "requested"})
-    assert config.kafka_security.client_auth == "requested"
+    assert config.kafka.security.client_auth == "requested"
 
 
 @pytest.mark.parametrize(

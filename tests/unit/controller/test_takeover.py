@@ -63,7 +63,7 @@ def test_quorates_settings_keep_what_brokers_dial(tmp_path: Path) -> None:
     config, found = configured(tmp_path)
     assert not failures(found)
     assert list(map(str, config.endpoints)) == ["RAFT://c2:9193", "CONTROLLER://c2:9093"]
-    assert config.migration.listener == "CONTROLLER"
+    assert config.kafka.name == "CONTROLLER"
     assert list(map(str, config.bootstrap_servers)) == ["c1:9193", "c2:9193", "c3:9193"]
     assert config.metadata_log_dir == Path("/var/lib/kafka")
     assert not failures(settings.check_match(config, voters(), 2))

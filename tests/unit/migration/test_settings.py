@@ -246,7 +246,7 @@ def test_the_extra_that_the_migration_needs_is_named(
 def test_the_listener_for_kafkas_brokers_is_advertised_and_serves_no_grpc(write: Write) -> None:
     for values in (MIGRATING | LISTENING, BASE | LISTENING):
         config = load(write(values))
-        assert config.migration.listener == "KAFKA"
+        assert config.kafka.name == "KAFKA"
         assert [endpoint.name for endpoint in config.endpoints] == ["CONTROLLER", "KAFKA"]
         assert [listener.name for listener in config.grpc_listeners] == ["CONTROLLER"]
         assert not config.warnings, "it goes on after the migration"
@@ -257,13 +257,13 @@ def test_the_listener_for_kafkas_brokers_is_advertised_and_serves_no_grpc(write:
 
 
 def test_the_listener_for_kafkas_brokers_has_limits_of_its_own(write: Write) -> None:
-    found = load(write(BASE | LISTENING)).migration
+    found = load(write(BASE | LISTENING)).kafka
     assert (found.connections_max, found.connections_per_address_max) == (1_024, 256)
     assert not found.forwards_super_users
     limits = {"max.connections": "9", "max.connections.per.ip": "2147483647", FORWARDED: "allow"}
     config = load(write(BASE | LISTENING | limits))
     assert not config.warnings
-    found = config.migration
+    found = config.kafka
     assert (found.connections_max, found.connections_per_address_max) == (9, 2**31 - 1)
     assert found.forwards_super_users
     assert len(load(write(BASE | limits)).warnings) == 3, "nothing is limited without a listener"

@@ -75,7 +75,7 @@ def test_the_controller_accepts_a_migration(
     assert [listener.name for listener in config.grpc_listeners] == ["CONTROLLER"]
     assert config.migration.enabled
     assert config.migration.connect == "zk:2181/kafka"
-    assert config.migration.listener == "KAFKA"
+    assert config.kafka.name == "KAFKA"
     assert config.migration.tls is not None
     assert config.migration.tls.ca == tmp_path / naming.ZOOKEEPER_CA
     assert config.migration.tls.key_store is None
@@ -96,7 +96,7 @@ def test_the_controller_accepts_a_migration(
 def test_the_listener_stays_when_the_migration_is_over(over: dict[str, Any]) -> None:
     config = load_config(None, pod.settings(template(tls={"enabled": False}, **over)))
     assert not config.migration.enabled
-    assert config.migration.listener == "KAFKA"
+    assert config.kafka.name == "KAFKA"
     assert [each.name for each in config.endpoints] == ["CONTROLLER", "KAFKA"]
     assert not config.warnings, config.warnings
 

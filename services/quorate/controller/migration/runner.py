@@ -18,10 +18,11 @@ Owns the driver of KIP-866 on this node, and its operations in ZooKeeper. Steps:
    has it and no broker is in ZooKeeper mode, the leader ends the migration for good
    (POST_MIGRATION).
 6. If `quorate.kafka.listener.name` is set, Kafka's brokers find their controller on that listener
-   (`bridge`) from the start of the migration on. They replicate the metadata log as observers
-   before they register. Without the listener they never register, and the driver waits for them
-   without claiming ZooKeeper. Brokers in ZooKeeper mode receive leaders and ISRs after ZooKeeper
-   holds the same state. Brokers in KRaft mode read the log, during the migration and after it.
+   (`kafka.listener`) from the start of the migration on. They replicate the metadata log as
+   observers before they register. Without the listener they never register, and the driver waits
+   for them without claiming ZooKeeper. Brokers in ZooKeeper mode receive leaders and ISRs after
+   ZooKeeper holds the same state. Brokers in KRaft mode read the log, during the migration and
+   after it.
 
 Source: KIP-866; KIP-919 (controller registration).
 """
@@ -34,8 +35,9 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from quorate.bridge.propagation import Propagation
 from quorate.controller.config import ControllerConfig
-from quorate.controller.migration.bridge import BrokersBridge
+from quorate.controller.kafka.settings import LISTENER
 from quorate.controller.migration.metrics import MigrationMetrics, migration_samples
 from quorate.controller.migration.settings import ENABLE
 from quorate.failpoints import failpoint
@@ -108,7 +110,9 @@ class MigrationRunner:
         self._metadata = components.metadata
         self._driver = d.Driver(enabled=self._settings.enabled)
         self._zk_client = _open_zk_client(components) if self._settings.enabled else None
-        self._bridge = BrokersBridge(components, self.refuses)
+        self._propagation = Propagation(
+            components.config.node_id, components.config.migration.broker_listener
+        )
         self._changes: MetadataDelta | None = None
         self._led: int | None = None
         self._prepared: int | None = None
@@ -124,7 +128,6 @@ class MigrationRunner:
 
     def start(self) -> None:
         """Start. Without the setting the tasks start only once the log holds a migration."""
-        self._bridge.start()
         if self._settings.enabled:
             self._run()
         self._loader.add_listener(self._changed)
@@ -138,13 +141,12 @@ class MigrationRunner:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._bridge.close()
+        await self._propagation.silence()
         if self._zk_client is not None:
             await asyncio.to_thread(self._zk_client.close)
 
     def samples(self) -> Iterator[Sample]:
-        """The metrics of the listener for Kafka's brokers and, on the leader, of the migration."""
-        yield from self._bridge.samples()
+        """The metrics of the migration, on the leader."""
         if isinstance(self._raft.node.core.role, Leader):
             yield from migration_samples(self._loader.image, self.metrics, self.lag)
 
@@ -358,7 +360,7 @@ class MigrationRunner:
                 )
                 if output.after is d.State.INACTIVE:
                     self._changes = None
-                    await self._bridge.silence()
+                    await self._propagation.silence()
                 failpoint(f"migration.{output.after}")
                 continue
             try:
@@ -412,7 +414,9 @@ class MigrationRunner:
                 self._driver.synchronized(epoch, written.offset)
             case d.TellBrokers():
                 zk_epoch = self._zookeeper.zk_epoch
-                await self._bridge.tell_everything(self._loader.image, zk_epoch)
+                if self._components.config.kafka.name is None:
+                    self._complain(f"migration: {LISTENER} is not set: no broker finds this node")
+                await self._propagation.tell_everything(self._loader.image, zk_epoch)
                 self._driver.brokers_told(epoch, self._now_ms)
             case d.WriteChanges():
                 offset = await self._write_changes()
@@ -439,7 +443,7 @@ class MigrationRunner:
             raise
         if changes:
             self.metrics.delta_ms = written.milliseconds
-            await self._bridge.tell(image, changes)
+            await self._propagation.tell(image, changes)
         return written.offset
 
     # --- the log ----------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ the log or ZooKeeper can reveal are reported once these have been read.
 | the migration in a process that is also a broker | the configuration | ...migration.enable |
 | TLS without authorities, without a key, with Java's stores | the configuration | the store |
 | access control lists on znodes | the configuration | zookeeper.set.acl |
-| a broker listener that is the first or no controller listener | the configuration | the listener |
 | the migration without the libraries that it needs | startup | ...migration.enable |
 | an ensemble that holds no cluster, or another cluster | startup | zookeeper.connect |
 | a leader without the setting while others have it | its resignation | ...migration.enable |
@@ -25,14 +24,14 @@ Source: KIP-866, "Configuration" and "Misconfigurations"; Kafka 3.9's ZkConfigs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from quorate.controller.kafka.settings import LISTENER_NAME
 from quorate.migration.tls import ZooKeeperTls
 from quorate.process.config_types import (
     ConfigType,
     boolean,
     choice,
-    integer,
     milliseconds,
     parse_address,
     path,
@@ -45,10 +44,6 @@ if TYPE_CHECKING:
 
 ENABLE = "zookeeper.metadata.migration.enable"
 CONNECT = "zookeeper.connect"
-LISTENER = "quorate.kafka.listener.name"
-FORWARDED_SUPER_USERS = "quorate.kafka.forwarded.super.users"
-CONNECTIONS_MAX = "max.connections"
-CONNECTIONS_PER_ADDRESS_MAX = "max.connections.per.ip"
 BROKER_LISTENER = "inter.broker.listener.name"
 SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
 SET_ACL = "zookeeper.set.acl"
@@ -72,28 +67,15 @@ def _ensemble(text: str) -> str:
     return text
 
 
-def _listener_name(text: str) -> str:
-    if not text.replace("_", "").replace("-", "").isalnum():
-        raise ValueError("not a valid listener name")
-    return text.upper()
-
-
 def _identification(text: str) -> bool:
     if text.upper() not in ("HTTPS", ""):
         raise ValueError("not one of them")
     return bool(text)
 
 
-_LISTENER_NAME = ConfigType("string", "the name of a listener", _listener_name)
-
-
 @dataclass(frozen=True, slots=True)
 class MigrationSettings:
-    """The migration settings of a controller.
-
-    If the migration is not enabled, all but those of the listener for Kafka's brokers have their
-    defaults.
-    """
+    """The migration settings of a controller; defaults if it is not enabled."""
 
     enabled: bool = False
     connect: str | None = None
@@ -106,26 +88,8 @@ class MigrationSettings:
     )
     tls: ZooKeeperTls | None = None
     """None without TLS."""
-    listener: str | None = None
-    """The listener for Kafka's brokers, during the migration and after it; None for none."""
     broker_listener: str | None = None
     """The brokers' listener that this controller dials; None for a broker's first PLAINTEXT one."""
-    forwards_super_users: bool = False
-    """Whether brokers may forward requests of super users."""
-    connections_max: int = setting(
-        CONNECTIONS_MAX,
-        integer(8),
-        "1024",
-        "The maximum number of connections on the listener for Kafka's brokers. A further one "
-        "replaces the connection that has been idle longest, among those without a broker's "
-        "heartbeat within the last minute. Kafka's default is no limit.",
-    )
-    connections_per_address_max: int = setting(
-        CONNECTIONS_PER_ADDRESS_MAX,
-        integer(1),
-        "256",
-        "The same for the connections from one address. A Kafka broker needs about five.",
-    )
 
 
 MIGRATION_SETTINGS: tuple[Setting, ...] = (
@@ -146,27 +110,8 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
         "zookeeper.metadata.migration.enable.",
     ),
     Setting(
-        LISTENER,
-        _LISTENER_NAME,
-        None,
-        "Ours. The one of controller.listener.names to which Kafka's brokers and tools connect. "
-        "It speaks Kafka's protocol, all others gRPC. It cannot be the first. PLAINTEXT, SSL, "
-        "SASL_PLAINTEXT or SASL_SSL, according to listener.security.protocol.map; with SSL, "
-        "clients must present certificates signed by ssl.ca.location, unless ssl.client.auth "
-        "says otherwise. If not set, such brokers find no controller here, and a migration waits "
-        "for them.",
-    ),
-    Setting(
-        FORWARDED_SUPER_USERS,
-        choice("deny", "allow"),
-        "deny",
-        "Ours. Whether Kafka's brokers may forward requests of super.users when there is an "
-        "authorizer. allow, as in Kafka: whoever has a broker's certificate can act as a super "
-        "user. deny: super users must call the controllers over gRPC.",
-    ),
-    Setting(
         BROKER_LISTENER,
-        _LISTENER_NAME,
+        LISTENER_NAME,
         None,
         "The brokers' listener on which they receive leaders and ISRs during the migration. It "
         "must be PLAINTEXT. If not set: a broker's first PLAINTEXT listener.",
@@ -224,15 +169,6 @@ MIGRATION_SETTINGS: tuple[Setting, ...] = (
     ),
 )
 
-WITHOUT_MIGRATION = (
-    ENABLE,
-    LISTENER,
-    FORWARDED_SUPER_USERS,
-    CONNECTIONS_MAX,
-    CONNECTIONS_PER_ADDRESS_MAX,
-)
-"""The settings that have an effect even if the migration is not enabled."""
-
 MIGRATION_REFUSED: dict[str, str] = {
     "zookeeper.ssl.keystore.password": "an encrypted private key cannot be used: decrypt it "
     "and protect the file instead",
@@ -265,7 +201,7 @@ def read_migration(parsed: ParsedProperties) -> MigrationSettings:
     enabled: bool = parsed.get(ENABLE)
     if not enabled:
         _warn_of_idle(parsed)
-        return MigrationSettings(**_kafkas(parsed))
+        return MigrationSettings()
     parsed.require(CONNECT, f", and {ENABLE} is true")
     if parsed.get(SET_ACL):
         parsed.fail(SET_ACL, "access control lists on znodes are not supported: it must be false")
@@ -275,43 +211,12 @@ def read_migration(parsed: ParsedProperties) -> MigrationSettings:
         session_timeout_ms=parsed.get(SESSION_TIMEOUT),
         tls=read_zookeeper_tls(parsed),
         broker_listener=parsed.get(BROKER_LISTENER),
-        **_kafkas(parsed),
     )
-
-
-def _kafkas(parsed: ParsedProperties) -> dict[str, Any]:
-    """The fields that concern the listener for Kafka's brokers."""
-    listener = _listener(parsed)
-    for name in (FORWARDED_SUPER_USERS, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX):
-        if listener is None and name in parsed:
-            parsed.warnings.append(
-                f"{parsed.places[name]}: {name} has no effect without {LISTENER}: ignored"
-            )
-    return {
-        "listener": listener,
-        "forwards_super_users": parsed.get(FORWARDED_SUPER_USERS) == "allow",
-        "connections_max": parsed.get(CONNECTIONS_MAX),
-        "connections_per_address_max": parsed.get(CONNECTIONS_PER_ADDRESS_MAX),
-    }
-
-
-def _listener(parsed: ParsedProperties) -> str | None:
-    name: str | None = parsed.get(LISTENER)
-    if name is None:
-        return None
-    names: tuple[str, ...] = parsed.require("controller.listener.names")
-    if name not in names:
-        parsed.fail(LISTENER, "it is not in controller.listener.names")
-    if name == names[0]:
-        parsed.fail(
-            LISTENER, "the first of controller.listener.names is for the controllers themselves"
-        )
-    return name
 
 
 def _warn_of_idle(parsed: ParsedProperties) -> None:
     for each in MIGRATION_SETTINGS:
-        if each.name not in WITHOUT_MIGRATION and each.name in parsed:
+        if each.name != ENABLE and each.name in parsed:
             parsed.warnings.append(
                 f"{parsed.places[each.name]}: {each.name} has no effect without {ENABLE}: ignored"
             )

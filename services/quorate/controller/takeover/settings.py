@@ -13,7 +13,7 @@ from pathlib import Path
 
 from quorate.controller.config import CONTROLLER, ControllerConfig
 from quorate.controller.config_reader import load_config
-from quorate.controller.migration.settings import FORWARDED_SUPER_USERS, LISTENER
+from quorate.controller.kafka.settings import FORWARDED_SUPER_USERS, LISTENER
 from quorate.controller.takeover.finding import TakeoverCheck, failed, note, ok
 from quorate.process.config_types import listeners, protocols, split_list, static_voters
 from quorate.process.node_config import AUTHORIZER
@@ -233,7 +233,7 @@ def check_configuration(
 
 
 def _check_security(config: ControllerConfig) -> Iterator[TakeoverCheck]:
-    if config.migration.listener is None:
+    if config.kafka.name is None:
         yield failed(
             "configuration",
             f"{LISTENER} is not set, so brokers have no controller",
@@ -243,12 +243,12 @@ def _check_security(config: ControllerConfig) -> Iterator[TakeoverCheck]:
     if config.security.authorizer and not config.kafka_listener_authenticates:
         yield failed(
             "security",
-            f"{AUTHORIZER} is set and {config.migration.listener} does not authenticate all "
+            f"{AUTHORIZER} is set and {config.kafka.name} does not authenticate all "
             "callers, so requests that brokers forward for their clients would be rejected",
-            f"map {config.migration.listener} to SSL, SASL_SSL or SASL_PLAINTEXT on Kafka's nodes "
+            f"map {config.kafka.name} to SSL, SASL_SSL or SASL_PLAINTEXT on Kafka's nodes "
             "first, or remove the authorizer",
         )
-    elif config.security.authorizer and not config.migration.forwards_super_users:
+    elif config.security.authorizer and not config.kafka.forwards_super_users:
         yield note(
             "security",
             "brokers may not forward requests of super users, unless "
@@ -283,13 +283,13 @@ def check_match(
         yield failed(
             "configuration",
             f"{VOTERS} lacks {', '.join(str(voter.id) for voter in unknown)}, which the log knows "
-            f"only by {config.migration.listener}",
+            f"only by {config.kafka.name}",
             f"add ID@HOST:PORT of the listener {config.endpoints[0].name} of each",
         )
     own = voters.get(node_id)
     if own is None:
         return
-    kafkas = [each for each in config.endpoints if each.name == config.migration.listener]
+    kafkas = [each for each in config.endpoints if each.name == config.kafka.name]
     if kafkas and kafkas[0] not in own.endpoints:
         yield failed(
             "configuration",

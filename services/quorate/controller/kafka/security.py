@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from quorate.bridge.sasl_config import MECHANISMS, OAUTHBEARER, PLAIN, OAuthConfig, SaslConfig
-from quorate.controller.jaas import parse_jaas
+from quorate.controller.kafka.jaas import parse_jaas
 from quorate.process import config_types as types
 from quorate.process.config_types import INT_MAX, LONG_MAX
 from quorate.process.properties import LISTENER_PREFIX, ParsedProperties

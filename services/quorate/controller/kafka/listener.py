@@ -1,0 +1,134 @@
+"""The listener for Kafka's nodes and tools: when it is open, and what serves its requests.
+
+It listens on every controller that has `quorate.kafka.listener.name`, once the controller has
+loaded the committed metadata, whatever the log contains. Requests are checked and served as over
+gRPC.
+
+Source: KIP-866, "Controller RPCs"; KIP-919.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from quorate.bridge.bridge import Bridge, BridgeSettings
+from quorate.bridge.sasl_config import OAUTHBEARER, PLAIN
+from quorate.controller.config import ControllerConfig
+from quorate.controller.kafka.settings import LISTENER
+from quorate.metadata.requests import RegisterBroker
+from quorate.process.extension import NodeComponents
+from quorate.raft.errors import ErrorCode
+from quorate.rpc.wire.convert_metadata import MetadataAnswer
+from quorate.runtime.tasks import supervise
+from quorate.telemetry.samples import Sample
+
+LOGGER = logging.getLogger(__name__)
+
+LOOK_PERIOD_S = 0.1
+"""How often to check whether the committed metadata is loaded, seconds."""
+
+REGISTRATION = RegisterBroker(0, "", ())
+"""Kafka's nodes are admitted if registrations are: a migration writes metadata.version first."""
+
+
+class KafkaListener:
+    """The listener of one controller. refuses: why a request must be rejected, or ""."""
+
+    def __init__(
+        self, components: NodeComponents[ControllerConfig], refuses: Callable[[object], str]
+    ) -> None:
+        self._components = components
+        self._bridge = _bridge(components, refuses)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        on_fatal = self._components.on_fatal
+        self._task = supervise(self._open(), "kafka-listener", on_fatal, endless=False)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._bridge.close()
+
+    async def _open(self) -> None:
+        # Poll: the loader does not call its listeners while there is no metadata.
+        while not self._components.loader.has_caught_up:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_PERIOD_S)
+        _warn(self._components.config)
+        await self._bridge.open()
+
+    def samples(self) -> Iterator[Sample]:
+        """The metrics of the listener."""
+        yield Sample("kafka-open-connections", self._bridge.connection_count)
+        yield Sample("kafka-handshakes", self._bridge.handshake_count)
+        yield Sample("kafka-closed-connections", self._bridge.closed_count)
+
+
+def _warn(config: ControllerConfig) -> None:
+    """Warn of what the listener's security protocol does not protect."""
+    name, sasl = config.kafka.name, config.kafka.security.sasl
+    if config.security.authorizer and not config.kafka_listener_authenticates:
+        LOGGER.warning(
+            "%s=%s does not authenticate all callers, and an authorizer rejects what others "
+            "forward for their clients; map it to SSL, SASL_SSL or SASL_PLAINTEXT in "
+            "listener.security.protocol.map",
+            LISTENER,
+            name,
+        )
+    is_clear = not any(each.tls for each in config.listeners if each.name == name)
+    if sasl is not None and is_clear and not {PLAIN, OAUTHBEARER}.isdisjoint(sasl.mechanisms):
+        LOGGER.warning(
+            "%s=%s is SASL_PLAINTEXT: PLAIN and OAUTHBEARER send passwords and tokens over it "
+            "unencrypted; map it to SASL_SSL, or enable SCRAM only",
+            LISTENER,
+            name,
+        )
+
+
+def _bridge(
+    components: NodeComponents[ControllerConfig], refuses: Callable[[object], str]
+) -> Bridge:
+    config, metadata = components.config, components.metadata
+    kafka, security = config.kafka, config.security
+    (listener,) = (each for each in config.listeners if each.name == kafka.name)
+    denied = () if kafka.forwards_super_users else security.super_users
+    settings = BridgeSettings(
+        config.node_id,
+        components.cluster_id,
+        listener.name,
+        listener.host,
+        listener.port,
+        components.tls if listener.tls else None,
+        security.principal_mapping,
+        frozenset(denied if security.authorizer else ()),
+        kafka.connections_max,
+        kafka.connections_per_address_max,
+        kafka.security.client_auth,
+        kafka.security.sasl,
+        config.token_secret_key or "",
+    )
+
+    async def handle(request: Any, timeout_ms: int) -> MetadataAnswer:
+        if text := refuses(request):
+            leader = components.driver.node.current_leader
+            return MetadataAnswer(ErrorCode.NOT_CONTROLLER, leader, None, text)
+        return await metadata.handle(request, timeout_ms)
+
+    async def admit(timeout_ms: int) -> tuple[ErrorCode, str]:
+        if text := refuses(REGISTRATION):
+            return ErrorCode.NOT_CONTROLLER, text
+        return await metadata.admit_kafka_node(timeout_ms)
+
+    return Bridge(
+        settings,
+        components.driver,
+        handle,
+        metadata.describe,
+        admit=admit,
+        authorizer=components.authorizer,
+        image=lambda: components.loader.image,
+    )

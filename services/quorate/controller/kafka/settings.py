@@ -1,0 +1,106 @@
+"""The settings of the listener for Kafka's brokers: which one it is, and its limits.
+
+`security` declares those of its authentication.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from quorate.controller.kafka.security import KafkaSecurity
+from quorate.process.config_types import ConfigType, choice, integer
+from quorate.process.properties import ParsedProperties
+from quorate.process.setting import Setting, declared_in, setting
+
+LISTENER = "quorate.kafka.listener.name"
+FORWARDED_SUPER_USERS = "quorate.kafka.forwarded.super.users"
+CONNECTIONS_MAX = "max.connections"
+CONNECTIONS_PER_ADDRESS_MAX = "max.connections.per.ip"
+
+
+def _listener_name(text: str) -> str:
+    if not text.replace("_", "").replace("-", "").isalnum():
+        raise ValueError("not a valid listener name")
+    return text.upper()
+
+
+LISTENER_NAME = ConfigType("string", "the name of a listener", _listener_name)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaListenerSettings:
+    """The listener for Kafka's brokers. name: None if there is none."""
+
+    name: str | None = None
+    forwards_super_users: bool = False
+    """Whether brokers may forward requests of super users."""
+    connections_max: int = setting(
+        CONNECTIONS_MAX,
+        integer(8),
+        "1024",
+        "The maximum number of connections on the listener for Kafka's brokers. A further one "
+        "replaces the connection that has been idle longest, among those without a broker's "
+        "heartbeat within the last minute. Kafka's default is no limit.",
+    )
+    connections_per_address_max: int = setting(
+        CONNECTIONS_PER_ADDRESS_MAX,
+        integer(1),
+        "256",
+        "The same for the connections from one address. A Kafka broker needs about five.",
+    )
+    security: KafkaSecurity = field(default_factory=KafkaSecurity)
+
+
+KAFKA_LISTENER_SETTINGS: tuple[Setting, ...] = (
+    *declared_in(KafkaListenerSettings),
+    Setting(
+        LISTENER,
+        LISTENER_NAME,
+        None,
+        "Ours. The one of controller.listener.names to which Kafka's brokers and tools connect. "
+        "It speaks Kafka's protocol, all others gRPC. It cannot be the first. PLAINTEXT, SSL, "
+        "SASL_PLAINTEXT or SASL_SSL, according to listener.security.protocol.map; with SSL, "
+        "clients must present certificates signed by ssl.ca.location, unless ssl.client.auth "
+        "says otherwise. If not set, such brokers find no controller here, and a migration waits "
+        "for them.",
+    ),
+    Setting(
+        FORWARDED_SUPER_USERS,
+        choice("deny", "allow"),
+        "deny",
+        "Ours. Whether Kafka's brokers may forward requests of super.users when there is an "
+        "authorizer. allow, as in Kafka: whoever has a broker's certificate can act as a super "
+        "user. deny: super users must call the controllers over gRPC.",
+    ),
+)
+
+
+def read_kafka_listener(parsed: ParsedProperties, security: KafkaSecurity) -> KafkaListenerSettings:
+    """The settings of the listener for Kafka's brokers. Raises ConfigError."""
+    listener = _listener(parsed)
+    for name in (FORWARDED_SUPER_USERS, CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX):
+        if listener is None and name in parsed:
+            parsed.warnings.append(
+                f"{parsed.places[name]}: {name} has no effect without {LISTENER}: ignored"
+            )
+    return KafkaListenerSettings(
+        listener,
+        forwards_super_users=parsed.get(FORWARDED_SUPER_USERS) == "allow",
+        connections_max=parsed.get(CONNECTIONS_MAX),
+        connections_per_address_max=parsed.get(CONNECTIONS_PER_ADDRESS_MAX),
+        security=security,
+    )
+
+
+def _listener(parsed: ParsedProperties) -> str | None:
+    name: str | None = parsed.get(LISTENER)
+    if name is None:
+        return None
+    names: tuple[str, ...] = parsed.require("controller.listener.names")
+    if name not in names:
+        parsed.fail(LISTENER, "it is not in controller.listener.names")
+    if name == names[0]:
+        parsed.fail(
+            LISTENER, "the first of controller.listener.names is for the controllers themselves"
+        )
+    return name
